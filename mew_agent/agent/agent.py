@@ -287,17 +287,14 @@ class Agent(Participant):
         await self._inbox.reached(position)
 
     async def receive_past(self, envelope: Envelope) -> None:
-        """Queue chats that were sent while no process of this agent ran. Controls from that time are not carried out.
-
-        Our own answers from that time are those that an earlier process sent in its last moments.
-        """
+        """Queue chats that were sent while no process of this agent ran; controls from that time are not obeyed."""
         position = self.session.client.arrived.position
         if self._inbox.skips_past:
             self._inbox.skips_past = not _is_join_of(envelope, self.id)
             return
         self._loops.observe(envelope)
         match envelope.kind:
-            case kinds.CHAT if envelope.sender == self.id:
+            case kinds.CHAT if envelope.sender == self.id:  # sent by an earlier process in its last moments
                 await self._inbox.forget_answered(envelope)
             case kinds.CHAT:
                 await self._add_chat(envelope, is_busy=True, is_past=True)

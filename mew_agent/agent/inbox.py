@@ -64,10 +64,7 @@ class Inbox:
     # -- restarts ----------------------------------------------------------------------------------------
 
     async def load(self) -> str | None:
-        """Load what an earlier process left. Returns the position it had reached, None if it stored none.
-
-        `skips_past` is then True if it may have joined.
-        """
+        """Load what an earlier process left. Returns the position it had reached, None if it stored none."""
         stored = await self._store.load_inbox()
         chats = sorted(stored.chats, key=lambda chat: (chat.state == "queued", chat.number))
         self._overheard.extend(chat for chat in chats if chat.state == "overheard")
@@ -197,11 +194,7 @@ class Inbox:
     # -- answering ---------------------------------------------------------------------------------------
 
     async def next(self, until_active: Callable[[], Awaitable[None]]) -> StoredChat:
-        """Wait for the next chat that is for the agent, and until the agent is active.
-
-        A chat stays in the queue, where it can be cancelled, until it is clear that it is for the agent. It stays in
-        the store until `finish`.
-        """
+        """Wait for the next chat that is for the agent, and until the agent is active. `finish` ends it."""
         while True:
             while not self._queued:
                 self._arrived = anyio.Event()

@@ -19,11 +19,7 @@ NOT_AVAILABLE = "only the tools for reminders and clear_mind can be called now; 
 
 
 async def run_maintenance(conversation: Conversation, *, max_iterations: int) -> bool:
-    """Let the model put its context in order if a prompt is due. Returns whether the model was called.
-
-    Ends when the model answers without tools, when its mind is cleared, or after `max_iterations` calls. Failures are
-    announced in the status and change nothing.
-    """
+    """Let the model put its context in order if a prompt is due. Returns whether the model was called."""
     if not await conversation.needs_maintenance():
         return False
     state = conversation.state

@@ -94,10 +94,7 @@ class Turn:
             await self._stream.aclose(reason)
 
     async def run(self, instead: str | None = None) -> None:
-        """Answer the chat, with the text `instead` of a model call if it is given.
-
-        Raises the `GatewayError` because of which the finished answer could not be sent.
-        """
+        """Answer the chat, with the text `instead` of a model call if given. Raises the `GatewayError` of sending."""
         was_begun = self.question.state == "answering"
         if self.question.state != "queued":
             await self._conclude_for_killed_process()

@@ -94,10 +94,7 @@ class ServerProgram:
 
 @asynccontextmanager
 async def running_program(server: StdioServer, environ: Mapping[str, str]) -> AsyncIterator[ServerProgram]:
-    """Start a server. Leaving the block ends it, with everything in its process group.
-
-    Raises `ServerFailed` if it cannot be started.
-    """
+    """Start a server; leaving the block ends its process group. Raises `ServerFailed` if it cannot start."""
     try:
         process = await anyio.open_process(
             [server.command, *server.args],

@@ -129,10 +129,7 @@ async def run_bridge(
     token: str,
     joined: Callable[[Bridge], None] = lambda _bridge: None,
 ) -> None:
-    """Start the server, join the space, and forward requests until cancelled or until one of the two stays down.
-
-    `joined` is called once the server is ready and the space joined. Raises `ServerFailed` or a `GatewayError`.
-    """
+    """Start the server, join the space, then call `joined`, and forward requests until one of the two stays down."""
     me: Participant
 
     async def send(kind: str, payload: Mapping[str, Any]) -> None:

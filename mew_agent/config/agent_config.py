@@ -192,8 +192,7 @@ def _resolve_api_keys(values: dict[str, Any], origins: _Origins, environ: Mappin
     summariser = values.get("summariser")
     if isinstance(summariser, dict) and "api_key_env" in summariser:
         source, written = origins["summariser"]
-        place = source.place(written, "api_key_env")
-        api_key = _api_key_from(environ, summariser["api_key_env"], place)
+        api_key = _api_key_from(environ, summariser["api_key_env"], source.place(written, "api_key_env"))
         values["summariser"] = {**summariser, "api_key": api_key, "api_key_env": None}
 
 
@@ -205,7 +204,8 @@ def _error_of(error: ValidationError, origins: _Origins) -> ConfigError:
     source, written = origins.get(key, (None, key))
     where = key if source is None else source.place(written, *inner)
     if detail["type"] == "missing":
-        return ConfigError(_flag_or_variable(key) if source is None else where, f"'{dotted}' is missing")
+        variables = [f" or {variable}" for variable, target in _ENVIRONMENT.items() if target == key]
+        return ConfigError("".join((f"--{key}", *variables)) if source is None else where, f"'{dotted}' is missing")
     message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     found = f", not {detail['input']!r}" if not _SECRETS & {key, *inner} else ""
     return ConfigError(where, f"{dotted}: {message}{found}")
@@ -319,10 +319,10 @@ def _is_file_name(text: str) -> bool:
 
 def _resolve_file_name(key: str, value: object, source: Source) -> object:
     """Make the file name of a policy or a vocabulary relative to the file that holds it."""
-    is_file = key == "tokenizer_file" or (key == "policy" and isinstance(value, str) and _is_file_name(value))
-    if is_file and isinstance(value, str) and source.folder is not None:
-        return str(source.folder / value)
-    return value
+    if not isinstance(value, str) or source.folder is None:
+        return value
+    is_file = key == "tokenizer_file" or (key == "policy" and _is_file_name(value))
+    return str(source.folder / value) if is_file else value
 
 
 def _canonical(written: str, source: Source) -> str:
@@ -337,12 +337,6 @@ def _canonical(written: str, source: Source) -> str:
 
 
 def _api_key_from(environ: Mapping[str, str], variable: str, where: str) -> str:
-    value = environ.get(variable)
-    if not value:
-        raise ConfigError(where, f"the environment variable '{variable}' is not set")
-    return value
-
-
-def _flag_or_variable(key: str) -> str:
-    variable = next((name for name, target in _ENVIRONMENT.items() if target == key), None)
-    return f"--{key}" + (f" or {variable}" if variable else "")
+    if value := environ.get(variable):
+        return value
+    raise ConfigError(where, f"the environment variable '{variable}' is not set")

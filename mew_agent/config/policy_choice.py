@@ -99,10 +99,7 @@ def refuse_wrong_settings(policy: Policy, settings: Mapping[str, float], where: 
 def provider_refusal(
     policy: Policy, *, provider: str | None, scope: Literal["any"] | None, endpoint: str, window: Window | None
 ) -> str | None:
-    """Why a policy for one provider cannot be used with this server; None if it can.
-
-    If no `provider` is configured, LM Studio is recognised by how it reports its window.
-    """
+    """Why a policy for one provider cannot be used with this server; None if it can."""
     if policy.scope is None or scope == "any":
         return None
     if provider is None:
@@ -150,7 +147,9 @@ def _problem(detail: ErrorDetails) -> str:
         return f"'{path}' is missing"
     if detail["type"] == "extra_forbidden":
         *outer, key = detail["loc"]
-        known = (*Policy.model_fields, *EXTRA_KEYS) if not outer else _inner_keys()
+        parts = [model for model in PolicyPart.__subclasses__() if model is not Policy]
+        inner = {name for model in parts for name in model.model_fields}
+        known = inner if outer else (*Policy.model_fields, *EXTRA_KEYS)
         inside = f" in {_key_path(outer)}" if outer else ""
         return f"unknown key '{key}'{inside}{did_you_mean(str(key), known)}"
     return f"{path}: {_expected(detail)}" if path else _expected(detail)
@@ -176,14 +175,6 @@ def _expected(detail: ErrorDetails) -> str:
 
 def _key_path(loc: Sequence[int | str]) -> str:
     """A location as in `rules[0].when`. Pydantic adds the kind of a rule to it, which is not a key of the file."""
-    keys = [part for at, part in enumerate(loc) if not _is_kind(loc, at)]
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in keys).lstrip(".")
-
-
-def _is_kind(loc: Sequence[int | str], at: int) -> bool:
-    return (at == 2 and loc[0] == "rules") or (at > 0 and loc[at - 1] == "repeat")
-
-
-def _inner_keys() -> set[str]:
-    models = [model for model in PolicyPart.__subclasses__() if model is not Policy]
-    return {name for model in models for name in model.model_fields}
+    above = (None, *loc)
+    keys = [key for at, key in enumerate(loc) if not (at == 2 and loc[0] == "rules") and above[at] != "repeat"]
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).lstrip(".")

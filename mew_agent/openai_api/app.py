@@ -90,10 +90,7 @@ def create_app(
 async def serve_app(
     app: ASGIApp, participant: ChatParticipant, *, host: str = "127.0.0.1", port: int = 0
 ) -> AsyncIterator[str]:
-    """Serve until the block exits, and yield the base URL for OpenAI clients. Port 0 picks a free port.
-
-    Leaving the block ends open requests with an error. Raises OSError if the port is in use.
-    """
+    """Serve until the block exits; yields the base URL for OpenAI clients. Raises OSError if the port is in use."""
     async with serving(app, host=host, port=port, stopping=participant.close) as url:
         yield f"{url}/v1"
 

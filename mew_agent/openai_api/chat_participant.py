@@ -82,10 +82,7 @@ class ChatParticipant(Participant):
 
     @asynccontextmanager
     async def open_exchange(self, agent: str, text: str) -> AsyncIterator[Exchange]:
-        """Send a message to an agent and read its answer inside the block. Leaving the block early cancels the turn.
-
-        Raises `OpenAIApiError` if the message cannot be sent or is not answered.
-        """
+        """Ask an agent; leaving the block early cancels the turn. Raises `OpenAIApiError` without an answer."""
         self._check(agent)
         answer = AnswerBuilder(
             notices=self.options.notices,

@@ -160,10 +160,7 @@ class BackgroundAnswer:
 
 
 def answer_in_background(text: str, system: str = "") -> BackgroundAnswer | None:
-    """Answer a background prompt; None for a message of a person.
-
-    A title is the start of the first message. Every other answer is empty.
-    """
+    """Answer a background prompt: a title from the first message, else nothing. None for a message of a person."""
     if system.lstrip().startswith("Available Tools:") and '"tool_calls"' in system:
         return BackgroundAnswer("tool_calls", json.dumps({"tool_calls": []}))
     history = _CHAT_HISTORY.search(text)

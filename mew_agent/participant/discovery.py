@@ -119,10 +119,7 @@ class Discovery(Subscriber):
                 return
 
     async def wait_for_first_answers(self, wait_seconds: float) -> None:
-        """Wait for peers that were never asked before, and ask again those whose answer is outdated.
-
-        Each peer delays at most one call.
-        """
+        """Wait for peers never asked before, each at most once; ask those with outdated answers again."""
         now = anyio.current_time()
         for name, inquiry in tuple(self._inquiries.items()):
             is_old = inquiry.asked_at is not None and now - inquiry.asked_at > self.pace.time_to_live_seconds

@@ -50,10 +50,7 @@ class Subscriber:
 
 
 class Hooks(Protocol):
-    """The methods that subclasses of a participant override; called after its parts and before its event handlers.
-
-    `close_streams` is called by controls that end the participant's work.
-    """
+    """The methods that subclasses of a participant override; called after its parts and before its event handlers."""
 
     async def receive(self, envelope: Envelope) -> None: ...
 

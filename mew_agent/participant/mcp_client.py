@@ -51,10 +51,7 @@ class Timeouts:
 
 
 class PendingProposal(PendingRequest):
-    """A proposal that waits until it is fulfilled, and then for the answer to the request that fulfils it.
-
-    With `fulfillers`, only these participants can fulfil or reject it.
-    """
+    """A proposal that waits until it is fulfilled (by `fulfillers`, if given), and then for the answer."""
 
     def __init__(self, sent: Envelope, peer: str, fulfillers: Collection[str] | None = None) -> None:
         super().__init__(sent, peer, kinds.MCP_RESPONSE)

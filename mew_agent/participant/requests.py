@@ -74,10 +74,7 @@ class PendingRequest:
 
 
 class CompactionRequest(PendingRequest):
-    """A `participant/compact` to `peer`.
-
-    A peer without the capability for `participant/compact-done` reports the outcome only in its status.
-    """
+    """A `participant/compact`; a peer without `participant/compact-done` reports the outcome in its status."""
 
     def __init__(self, sent: Envelope, peer: str) -> None:
         super().__init__(sent, peer, kinds.PARTICIPANT_COMPACT_DONE)

@@ -55,10 +55,7 @@ class FulfillerPolicy(BaseModel):
         return self
 
     def decide(self, subjects: Sequence[str]) -> Verdict:
-        """Decide about the `subjects` of a proposal (`ProposalMade.subjects`).
-
-        If there are several, one denied subject rejects the proposal, and all must be allowed to fulfil it.
-        """
+        """Decide: one denied subject (`ProposalMade.subjects`) rejects, all must be allowed to fulfil."""
         if any(fnmatchcase(subject, pattern) for subject in subjects for pattern in self.deny):
             return "reject"
         if all(any(fnmatchcase(subject, pattern) for pattern in self.allow) for subject in subjects):

@@ -18,10 +18,7 @@ CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """A command in a list: its summary, and `module:function` that implements it.
-
-    With `passes_options` everything after the first argument belongs to another program.
-    """
+    """A command: its summary, and its `module:function`. `passes_options`: the rest is for another program."""
 
     summary: str
     implementation: str

@@ -81,10 +81,7 @@ def lines_of_stdin() -> Callable[[], Iterator[str]]:
 
 
 def lines_of_fifo(path: Path) -> Callable[[], Iterator[str]]:
-    """The lines of all writers of a FIFO, one writer after the other; a plain file is read once.
-
-    Creates the FIFO if the path does not exist. Raises `ConfigError`.
-    """
+    """The lines of all writers of a FIFO, in turn; it is created if missing. A plain file is read once."""
     make_fifo(path)
     if stat.S_ISFIFO(path.stat().st_mode):
         return lambda: _fifo_lines(path)

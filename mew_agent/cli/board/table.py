@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
+from mew_protocol.context_report import ContextReport
 from mew_protocol.payloads.participant import Board, BoardEntry
 
 from mew_agent.cli.board import words
@@ -44,6 +45,10 @@ class _Row:
     fault: str | None
     is_quiet: bool = False
     """It reports no context and is not expected to: a tool or a bridge."""
+
+    @property
+    def report(self) -> ContextReport | None:
+        return self.entry.status.context if self.entry.status else None
 
     @property
     def remarks(self) -> list[str]:
@@ -133,9 +138,8 @@ def _table(rows: list[_Row], style: TerminalStyle, *, detail: bool) -> list[str]
 
 def _notes(row: _Row, layout: _Layout, style: TerminalStyle) -> list[str]:
     """What the columns leave out: why a figure is missing, and the state. Lines break between remarks only."""
-    lacks_reason = _FILL_COLUMNS.isdisjoint(layout.columns)
-    lacks_reason = lacks_reason and not row.is_quiet and words.percent(row.entry.status) is None
-    why = [words.reason(row.entry.status)] if lacks_reason else []
+    is_unknown = not row.is_quiet and words.percent(row.entry.status) is None
+    why = [words.reason(row.entry.status)] if is_unknown and _FILL_COLUMNS.isdisjoint(layout.columns) else []
     lines: list[str] = []
     for remark in [*why, *row.remarks]:
         longer = f"{lines[-1]}, {remark}" if lines else _INDENT + remark
@@ -167,11 +171,9 @@ def _paint(text: str, code: str, style: TerminalStyle) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if style.colour and text else text
 
 
-def _width(layout: _Layout, rows: Iterable[_Row], style: TerminalStyle) -> int:
-    rows = list(rows)
-    return sum(_column_width(column, rows, style) for column in layout.columns) + len(layout.gap) * (
-        len(layout.columns) - 1
-    )
+def _width(layout: _Layout, rows: list[_Row], style: TerminalStyle) -> int:
+    gaps = len(layout.gap) * (len(layout.columns) - 1)
+    return gaps + sum(_column_width(column, rows, style) for column in layout.columns)
 
 
 def _column_width(column: _Column, rows: list[_Row], style: TerminalStyle) -> int:
@@ -211,16 +213,9 @@ _WIDE_BAR = _Column("WINDOW", lambda row, style: _bar(row, style, 20), coloured=
 _SMALL_BAR = _Column("WINDOW", lambda row, style: _bar(row, style, 10), coloured=True, quiet="no context")
 _SHARE = _Column("FULL", _share, align="right", coloured=True)
 _KNOWN = _Column("KNOWN", lambda row, _: words.basis(row.entry.status))
-_NEXT = _Column(
-    "NEXT CALL",
-    lambda row, _: words.next_call(row.entry.status.context if row.entry.status else None),
-    align="right",
-)
+_NEXT = _Column("NEXT CALL", lambda row, _: words.next_call(row.report), align="right")
 _COMPACTS = _Column("COMPACTS IN", lambda row, _: words.compacts_in(row.entry.status))
-_LAST = _Column(
-    "LAST COMPACTION",
-    lambda row, _: words.last_compaction(row.entry.status.context if row.entry.status else None, row.now),
-)
+_LAST = _Column("LAST COMPACTION", lambda row, _: words.last_compaction(row.report, row.now))
 _LEVEL = _Column("LEVEL", lambda row, _: words.level(row.entry.status), coloured=True)
 _MESSAGES = _Column("MESSAGES", lambda row, _: words.messages(row.entry.status), align="right")
 _STATE = _Column("STATE", lambda row, _: ", ".join(row.remarks), coloured=True, quiet=None)

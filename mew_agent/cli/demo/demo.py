@@ -153,15 +153,10 @@ def write_space(folder: Path, environ: Mapping[str, str]) -> str:
         agent = {"model": name, "context_token_limit": WINDOW_TOKENS}
         words = f"{name} (window limited to {WINDOW_TOKENS:,} tokens)"
     capabilities = [{"kind": kind} for kind in AGENT_CAPABILITIES]
+    section = {"agent": agent, "auto_start": True, "capabilities": capabilities}
     space = {
         "space": {"id": "demo", "name": "mew demo", "default_participant": YOU},
-        "participants": {
-            YOU: {"capabilities": [{"kind": "*"}]},
-            **{
-                name: {"agent": agent, "auto_start": True, "capabilities": capabilities}
-                for name in (BY_ITSELF, ON_REQUEST)
-            },
-        },
+        "participants": {YOU: {"capabilities": [{"kind": "*"}]}, BY_ITSELF: section, ON_REQUEST: section},
     }
     # JSON is YAML, so no YAML writer is needed.
     (folder / "space.yaml").write_bytes(to_json(space, indent=2))
@@ -170,10 +165,7 @@ def write_space(folder: Path, environ: Mapping[str, str]) -> str:
 
 @contextmanager
 def running_space(*, keep: bool) -> Iterator[tuple[RunFile, Path, str]]:
-    """Run `mew up`, and `mew down` after the block; removes the folder unless `keep` is set and the block succeeded.
-
-    Yields the run file, the folder, and a description of the model.
-    """
+    """Run `mew up`, and `mew down` after it unless kept. Yields the run file, the folder, and the model in words."""
     kept = False
     folder = Path(tempfile.mkdtemp(prefix="mew-demo-"))
     try:

@@ -22,6 +22,8 @@ from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import find_identity
 from mew_agent.errors import ConfigError
 
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
 
 def start(
     gateway: OwnGatewayOption = None,
@@ -106,12 +108,12 @@ def _server(
 
 
 def _parse_arguments(text: str) -> list[str]:
-    if text.lstrip().startswith("["):
-        value = _parse_json("--mcp-args", text)
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise ConfigError("--mcp-args", "is not a JSON list of strings", '["--flag", "value"]')
-        return value
-    return text.split(",") if text else []
+    if not text.lstrip().startswith("["):
+        return text.split(",") if text else []
+    value = _parse_json("--mcp-args", text)
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise ConfigError("--mcp-args", "is not a JSON list of strings", '["--flag", "value"]')
+    return value
 
 
 def _parse_environment(text: str) -> dict[str, str]:
@@ -135,13 +137,9 @@ def _parse_header(text: str) -> tuple[str, str]:
 
 
 def _parse_switch(text: str) -> bool:
-    match text.lower():
-        case "true" | "yes" | "on" | "1":
-            return True
-        case "false" | "no" | "off" | "0":
-            return False
-        case _:
-            raise ConfigError("--reconnect", f"is '{text}'", "true or false")
+    if text.lower() not in (*_TRUE, *_FALSE):
+        raise ConfigError("--reconnect", f"is '{text}'", "true or false")
+    return text.lower() in _TRUE
 
 
 def _settings(values: object, where: str = "mew bridge start") -> BridgeSettings:

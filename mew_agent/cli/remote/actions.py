@@ -26,10 +26,7 @@ KEPT_CHATS: Final = 500
 
 @dataclass
 class GatewayActions:
-    """Actions of one participant; `connection` says which, and in which space.
-
-    Every method raises the errors of one-shot commands: `ConfigError`, `NotConnected`, `NotPermitted`, `PeerTimeout`.
-    """
+    """Actions of one participant, which `connection` names. All raise the errors of one-shot commands."""
 
     connection: ConnectionOptions
     _chats: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=KEPT_CHATS))
@@ -47,7 +44,9 @@ class GatewayActions:
         if to is None:
             if wait_seconds > 0:
                 raise ConfigError("wait_seconds", "requires a recipient", "`to` with a participant's id")
-            return {"id": self._broadcast(text), "to": None, "answer": None}
+            session = open_session(self.connection)
+            sent = session.api.send(new_envelope(session, kinds.CHAT, Chat(text=text)).as_dict())
+            return {"id": sent, "to": None, "answer": None}
         bound = min(wait_seconds, MAX_WAIT_SECONDS)
         with send_request(self.connection, to, kinds.CHAT, Chat(text=text), bound) as request:
             outcome: dict[str, Any] = {"id": request.sent.id, "to": to, "answer": None}
@@ -109,10 +108,6 @@ class GatewayActions:
             yield page["messages"]
             if not page.get("more"):
                 return
-
-    def _broadcast(self, text: str) -> str:
-        session = open_session(self.connection)
-        return session.api.send(new_envelope(session, kinds.CHAT, Chat(text=text)).as_dict())
 
 
 def _as_chat(envelope: Mapping[str, Any]) -> dict[str, Any]:

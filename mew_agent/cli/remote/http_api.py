@@ -49,10 +49,7 @@ class ServerSentEvent:
 
 
 class EventStream:
-    """A space's event stream. Reading blocks; a partial event is lost when a read times out.
-
-    When the gateway restarts, the stream continues after the last event that arrived.
-    """
+    """A space's event stream, continued when the gateway restarts. A partial event is lost when a read times out."""
 
     def __init__(self, api: "GatewayApi") -> None:
         self._api = api
@@ -212,10 +209,7 @@ class GatewayApi:
             connection.close()
 
     def _repeat(self, request: Callable[[], T], deadline: float | None = None) -> T:
-        """Make a request, again and again while the gateway is being restarted.
-
-        Raises `TimeoutError` past `deadline`, a time of `time.monotonic()`.
-        """
+        """Make a request, again while the gateway is being restarted. Raises `TimeoutError` past `deadline`."""
         begun = time.monotonic()
         is_announced = False
         while True:

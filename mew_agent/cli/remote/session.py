@@ -23,10 +23,7 @@ from mew_agent.gateway_address import websocket_url
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A participant of a space, and how to connect as it.
-
-    `gateway` is a URL of either scheme. `run_path` is the run file if the space runs on this machine.
-    """
+    """A participant of a space and how to connect as it. `run_path` is set if the space runs on this machine."""
 
     gateway: str
     space: str
@@ -75,10 +72,7 @@ def find_identity(
     participant: str | None = None,
     token: str | None = None,
 ) -> Identity:
-    """Find gateway, space, participant and token; `participant` and `token` are defaults.
-
-    Raises `ConfigError` naming what is missing, and `NotConnected` if the space of this folder has ended.
-    """
+    """Find gateway, space, participant and token, the last two with defaults. Raises `ConfigError`, `NotConnected`."""
     environ = os.environ if environ is None else environ
     gateway = connection.gateway or environ.get("MEW_GATEWAY")
     path, run = _run_for(gateway, connection.folder)

@@ -123,10 +123,7 @@ def admit_to_running_space(name: str, capabilities: list[dict[str, Any]], path: 
 
 
 def invite(name: str, capabilities: list[dict[str, Any]], *, folder: Path, is_person: bool) -> None:
-    """Have the running gateway of a folder admit a participant and store its token.
-
-    Raises `GatewayError` and `NotPermitted`.
-    """
+    """Have the gateway of a folder admit a participant and store its token. Raises `GatewayError`, `NotPermitted`."""
     payload = {"participant_id": name, "initial_capabilities": capabilities, "several_sockets": is_person}
     open_session(ConnectionOptions(folder=folder)).api.send({"kind": kinds.SPACE_INVITE, "payload": payload})
 

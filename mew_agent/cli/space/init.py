@@ -132,8 +132,8 @@ def _ask_which(templates: dict[str, Template], *, asks: bool) -> str:
     if not asks:
         return DEFAULT_TEMPLATE
     names = list(templates)
-    for number, one in enumerate(templates.values(), 1):
-        terminal.print_line(f"  {number}  {one.name}: {_headline(one)}")
+    for number, name in enumerate(names, 1):
+        terminal.print_line(f"  {number}  {name}: {_headline(templates[name])}")
     answer = str(typer.prompt("Template", default=DEFAULT_TEMPLATE)).strip()
     return names[int(answer) - 1] if answer.isdigit() and 0 < int(answer) <= len(names) else answer
 
@@ -168,9 +168,8 @@ def _headline(template: Template) -> str:
 def _ignore(path: Path) -> None:
     """Add the missing lines to a .gitignore and change nothing else."""
     known = path.read_text(encoding="utf-8") if path.exists() else ""
-    missing = [line for line in IGNORED if line not in known.splitlines()]
-    if missing:
-        gap = "" if not known or known.endswith("\n") else "\n"
+    gap = "" if not known or known.endswith("\n") else "\n"
+    if missing := [line for line in IGNORED if line not in known.splitlines()]:
         path.write_text(known + gap + "\n".join(missing) + "\n", encoding="utf-8")
 
 

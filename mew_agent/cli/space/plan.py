@@ -154,10 +154,7 @@ _PLAN: Final = TypeAdapter(LaunchPlan)
 
 
 def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = None) -> LaunchPlan:
-    """Check everything and choose what is left open.
-
-    Raises `ConfigError`, `SpaceConfigError`, `TokenError` or `PortInUse`.
-    """
+    """Check everything and choose what is left open. Raises `ConfigError` and errors of `mew_spaces`."""
     environ = os.environ if environ is None else environ
     path = space_config_path(options.config, options.folder)
     config = load_space(path)

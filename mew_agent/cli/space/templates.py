@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from mew_protocol.agent_settings import REHEARSAL
 from mew_protocol.ids import MAX_ID_LENGTH, id_problem
@@ -138,13 +138,14 @@ def choose_values(
 
     A rehearsal model needs its own server, so the two are set together. Raises `ConfigError` for an invalid space id.
     """
+    specials = {"dirname": context.folder_name, "username": context.user, "date": context.day}
     values = {"SPACE_DESCRIPTION": "", "UI_THEME": "", SPACE_NAME: _valid_id(context.folder_name), **given}
     for variable in variables:
         if variable.is_secret or variable.name in given:
             continue
         value = next((context.environ[name] for name in variable.env_sources if context.environ.get(name)), None)
         if value is None:
-            value = _fill_specials(variable.default, context)
+            value = _SPECIAL.sub(lambda match: specials[match[1]], variable.default)
             value = _valid_id(value) if variable.name == SPACE_NAME else value
         if variable.name == "AGENT_BASE_URL" and values.get(AGENT_MODEL) == REHEARSAL:
             value = REHEARSAL
@@ -167,21 +168,14 @@ def render(text: str, values: Mapping[str, str], variables: Sequence[TemplateVar
         for candidate, as_json in ((name, False), (plain, True)):
             if candidate in secrets or _SECRET_NAME.search(candidate):
                 return "null" if as_json and candidate != name else ""
+            if candidate in values and as_json:
+                return json.dumps(values[candidate], ensure_ascii=False) if values[candidate] else "null"
             if candidate in values:
-                return _as_json(values[candidate]) if as_json else values[candidate]
+                return values[candidate]
         line = text.count("\n", 0, match.start()) + 1
         raise ConfigError(f"{where}:{line}", f"unknown variable '{name}'", ", ".join(sorted(values)))
 
     return _PLACEHOLDER.sub(fill, text)
-
-
-def _as_json(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False) if value else "null"
-
-
-def _fill_specials(text: str, context: TemplateContext) -> str:
-    known: dict[str, Any] = {"dirname": context.folder_name, "username": context.user, "date": context.day}
-    return _SPECIAL.sub(lambda match: str(known[match.group(1)]), text)
 
 
 def _valid_id(text: str) -> str:

@@ -47,10 +47,7 @@ class AgentAnswers(Subscriber):
     async def open(
         self, agent: str, text: str, answer: AnswerBuilder, *, inactivity_seconds: float = INACTIVITY_SECONDS
     ) -> AsyncIterator[Exchange]:
-        """Send a chat to an agent; its answer can be read while the block runs. Leaving early cancels the agent's work.
-
-        Raises `PeerAbsent`, `NotPermitted` and `NotConnected` if the chat cannot be sent.
-        """
+        """Chat to an agent and yield its answer; leaving early cancels its work. Raises if the chat is not sent."""
         messenger = self._messenger
         if agent not in messenger.peers:
             raise PeerAbsent(agent)

@@ -19,14 +19,7 @@ from pydantic_core import ErrorDetails
 from mew_spaces.config.settings import ParticipantConfig, SpaceConfig
 from mew_spaces.errors import SpaceConfigError
 
-__all__ = [
-    "ParticipantConfig",
-    "SpaceConfig",
-    "load_space",
-    "parse_space",
-    "place_in",
-    "with_participant",
-]
+__all__ = ["ParticipantConfig", "SpaceConfig", "load_space", "parse_space", "place_in", "with_participant"]
 
 _PLAIN_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
@@ -58,11 +51,7 @@ def parse_space(text: str, *, path: Path | str = "space.yaml") -> SpaceConfig:
 
 
 def place_in(path: Path | str, place: Sequence[int | str]) -> str:
-    """Return the position of a value in a space.yaml as file:line:column, or the file alone if it cannot be read.
-
-    `place` is the path of keys and indexes to the value. For a value that is not in the file, the position is that of
-    the nearest value above it.
-    """
+    """Return file:line:column of a value (keys and indexes), or of the nearest value above it that exists."""
     try:
         error = _Document(Path(path).read_text(encoding="utf-8"), Path(path)).error_at(place, "")
     except (OSError, UnicodeDecodeError, SpaceConfigError):
@@ -71,11 +60,7 @@ def place_in(path: Path | str, place: Sequence[int | str]) -> str:
 
 
 def with_participant(text: str, name: str, settings: Mapping[str, Any], *, path: Path | str = "space.yaml") -> str:
-    """Return the text of a space.yaml with one more participant at the end; comments and everything else stay.
-
-    Raises `SpaceConfigError` if the participant exists, if `participants` is written in one line, or if the settings
-    are invalid.
-    """
+    """Return the text with one more participant at the end; all else stays. Raises `SpaceConfigError` if impossible."""
     document = _Document(text, Path(path))
     line, indent = document.end_of("participants", name)
     # JSON is valid YAML, so no YAML writer is needed.
@@ -96,18 +81,14 @@ def _check_across(config: SpaceConfig, document: "_Document") -> None:
     """Check what involves several keys: names that have to exist, tokens that have to be unique."""
     default = config.space.default_participant
     if default is not None and default not in config.participants:
-        hint = _closest(default, config.participants)
-        raise document.error_at(
-            ("space", "default_participant"), f"no participant '{default}' under 'participants'{hint}"
-        )
+        problem = f"no participant '{default}' under 'participants'{_closest(default, config.participants)}"
+        raise document.error_at(("space", "default_participant"), problem)
     owners: dict[str, str] = {}
     for name, participant in config.participants.items():
         for index, token in enumerate(participant.tokens):
             if owners.setdefault(token, name) != name:
-                raise document.error_at(
-                    ("participants", name, "tokens", index),
-                    f"'{name}' and '{owners[token]}' have the same token; give each participant its own",
-                )
+                problem = f"'{name}' and '{owners[token]}' have the same token; give each participant its own"
+                raise document.error_at(("participants", name, "tokens", index), problem)
 
 
 class _Document:
@@ -123,7 +104,8 @@ class _Document:
                 self._refuse_duplicates(self._root, set())
             self.value: Any = loader.construct_document(self._root) if self._root is not None else {}
         except yaml.MarkedYAMLError as error:
-            raise self._malformed(error) from None
+            details = " ".join(part for part in (error.context, error.problem) if part) or "cannot be parsed"
+            raise self._error(f"invalid YAML: {details}", error.problem_mark or error.context_mark) from None
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise SpaceConfigError(path, f"invalid YAML: {error}") from None
         finally:
@@ -131,10 +113,7 @@ class _Document:
 
     def error_at(self, place: Sequence[int | str], problem: str, *, at_key: bool = False) -> SpaceConfigError:
         """Return an error at the position of a value, or of the nearest value above it."""
-        mark = self._mark_at(place, at_key=at_key)
-        if mark is None:
-            return SpaceConfigError(self.path, problem)
-        return SpaceConfigError(self.path, problem, mark.line + 1, mark.column + 1)
+        return self._error(problem, self._mark_at(place, at_key=at_key))
 
     def error_of(self, detail: ErrorDetails) -> SpaceConfigError:
         """Return a validation error in terms of the file."""
@@ -155,10 +134,7 @@ class _Document:
         return self.error_at(place, f"{_dotted(place)}: {_expectation(detail)}")
 
     def end_of(self, section: str, new_key: str) -> tuple[int | None, int]:
-        """Return the line after which a block mapping ends (None if it is absent), and the indentation of its keys.
-
-        Raises `SpaceConfigError` if nothing can be added, or if the new key exists.
-        """
+        """Return the line after a block mapping (None without one) and its indentation; raises if it cannot grow."""
         pairs = self._root.value if isinstance(self._root, yaml.MappingNode) else []
         node = next((value for key, value in pairs if key.value == section), None)
         if node is None:
@@ -215,20 +191,13 @@ class _Document:
             keys: set[str] = set()
             for key, value in node.value:
                 if isinstance(key, yaml.ScalarNode) and key.value in keys and key.value != "<<":
-                    mark = key.start_mark
-                    raise SpaceConfigError(
-                        self.path, f"duplicate key '{key.value}'; remove one of the two", mark.line + 1, mark.column + 1
-                    )
+                    raise self._error(f"duplicate key '{key.value}'; remove one of the two", key.start_mark)
                 keys.add(key.value if isinstance(key, yaml.ScalarNode) else "")
                 self._refuse_duplicates(value, seen)
 
-    def _malformed(self, error: yaml.MarkedYAMLError) -> SpaceConfigError:
-        mark = error.problem_mark or error.context_mark
-        details = " ".join(part for part in (error.context, error.problem) if part) or "cannot be parsed"
-        problem = f"invalid YAML: {details}"
-        if mark is None:
-            return SpaceConfigError(self.path, problem)
-        return SpaceConfigError(self.path, problem, mark.line + 1, mark.column + 1)
+    def _error(self, problem: str, mark: yaml.Mark | None) -> SpaceConfigError:
+        position = () if mark is None else (mark.line + 1, mark.column + 1)
+        return SpaceConfigError(self.path, problem, *position)
 
 
 def _expectation(detail: ErrorDetails) -> str:
@@ -270,6 +239,5 @@ def _known_keys(place: Sequence[int | str]) -> list[str]:
 def _model_in(kind: Any) -> Any:
     """Strip `Annotated` and return the branch of an optional that has keys."""
     while get_origin(kind) in (Annotated, Union, UnionType):
-        branches = [one for one in get_args(kind) if one is not type(None)]
-        kind = branches[0]
+        kind = next(one for one in get_args(kind) if one is not type(None))
     return kind

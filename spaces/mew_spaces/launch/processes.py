@@ -55,10 +55,7 @@ def signal_group(pid: int, mark: str | None, number: signal.Signals) -> bool:
 
 
 def left_behind(groups: Iterable[int], run_id: str) -> list[int]:
-    """Return the ids of running processes of these groups and this run; the leader of a group may be gone.
-
-    Empty where the system does not show the environment of processes.
-    """
+    """Return the running processes of these groups and this run; none where the system hides environments."""
     wanted = set(groups)
     return [pid for pid in _members_of(wanted) if pid != os.getpid() and _run_of(pid) == run_id]
 

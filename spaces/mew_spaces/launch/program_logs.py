@@ -36,10 +36,7 @@ def log_path(folder: Path, name: str) -> Path:
 
 
 def prepare_log_folder(folder: Path, names: Sequence[str]) -> None:
-    """Create the folder and an empty log for each program; the log of the previous run is kept as `.previous.log`.
-
-    Raises `SpacesError` if the folder cannot be written.
-    """
+    """Create the folder and an empty log for each program; keep old logs as `.previous.log`. Raises `SpacesError`."""
     try:
         make_private_folder(folder)
         ignore = folder / ".gitignore"
