@@ -54,9 +54,7 @@ class BoardTools(FunctionTools):
         me = self._me
         peers = [me.peers[name] for name in sorted(me.peers)]
         reporting = [Peer(me.id, context=me.context), *(peer for peer in peers if _has_context(peer.context))]
-        lines = [
-            f"{peer.id}{' (you)' if peer.id == me.id else ''}: {context_words(peer.context)}" for peer in reporting
-        ]
+        lines = [f"{one.id}{' (you)' if one.id == me.id else ''}: {context_words(one.context)}" for one in reporting]
         without = [peer.id for peer in peers if not _has_context(peer.context)]
         return "\n".join([*lines, *([f"no context of their own: {', '.join(without)}"] if without else [])])
 
@@ -85,8 +83,6 @@ class BoardTools(FunctionTools):
         problem = "its room is unknown" if room is None else f"it has room for only {room:,} tokens"
         raise NoHeadroom(f"waited {bound_seconds:g} seconds for '{peer}': {problem} ({context_words(context)})")
 
-    # -- internal ----------------------------------------------------------------------------------------
-
     def _may(self, kind: str) -> bool:
         """Whether we may send such a control to any participant."""
         return any(self._me.may_send(kind, {}, (name,)) for name in (self._me.id, *self._me.peers))
@@ -103,9 +99,8 @@ class BoardTools(FunctionTools):
             return Peer(peer, context=self._me.context)
         known = self._me.peers.get(peer)
         if known is None:
-            raise NoHeadroom(
-                f"no participant '{peer}' in this space (participants: {', '.join(self._me.peers) or 'none'})"
-            )
+            names = ", ".join(self._me.peers) or "none"
+            raise NoHeadroom(f"no participant '{peer}' in this space (participants: {names})")
         return known
 
     async def _wake_waiting(self, *_event: object) -> None:
@@ -160,11 +155,7 @@ def _has_context(context: PeerContext) -> bool:
 def _outcome(peer: str, done: CompactDone) -> str:
     if done.skipped:
         reason = (done.reason or "no reason given").replace("_", " ")
-        return (
-            f"{peer} did not compact: {reason}"
-            if done.reason in NOTHING_TO_DO
-            else f"{peer} failed to compact: {reason}"
-        )
+        return f"{peer} {'did not' if done.reason in NOTHING_TO_DO else 'failed to'} compact: {reason}"
     now = f"; now {done.tokens_after:,} tokens" if done.tokens_after is not None else ""
     basis = f" ({done.basis})" if done.basis else ""
     freed = f"{done.freed_tokens:,} tokens" if done.freed_tokens is not None else "an unreported number of tokens"

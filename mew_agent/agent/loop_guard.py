@@ -161,8 +161,6 @@ class LoopGuard:
         for chat in held:
             self.stopped.setdefault(chat.sender, StoppedTalk("stopped before a restart", chat.ts))
 
-    # -- internal ----------------------------------------------------------------------------------------
-
     def _remember(self, chat: Envelope) -> None:
         hops, origin = 0, chat.sender if chat.sender not in self._agents else None
         if chat.sender in self._agents:

@@ -135,8 +135,6 @@ class ResourceTools(FunctionTools):
         )
         return contents_text(peer, result)
 
-    # -- internal ----------------------------------------------------------------------------------------
-
     def _readable(self) -> tuple[str, ...]:
         """The peers that announced resources and that we may ask for them."""
         may_read = self._me.mcp.may_ask_with_any_arguments

@@ -32,10 +32,7 @@ class RecallTools(FunctionTools):
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """See `ToolSource`. Once offered it stays, because prompts with different tools are not comparable."""
-        history = self._state.history
-        self._is_offered = (
-            self._is_offered or self._state.has_cut_results or any(item.stubbed for item in history.items)
-        )
+        self._is_offered |= self._state.has_cut_results or any(item.stubbed for item in self._state.history.items)
         return super().specs() if self._is_offered else ()
 
     async def recall_result(self, id: str, start: int = 0, find: str | None = None) -> str:  # noqa: A002 - a model's word

@@ -198,10 +198,8 @@ class Turn:
         items = [item for item in self.conversation.history.items if item.seq >= self.question.first_seq]
         if not items or items[-1].role != "assistant" or items[-1].tool_calls:
             return None
-        calls = [
-            call for call in await self.conversation.state.store.calls() if call.role == "main" and call.failed is None
-        ]
-        last = calls[-1]
+        calls = await self.conversation.state.store.calls()
+        last = next(call for call in reversed(calls) if call.role == "main" and call.failed is None)
         return ModelReply(items[-1].content, (), last.finish_reason or "stop", last.usage, last.model)
 
     async def _complete(self, reply: ModelReply) -> str:

@@ -106,8 +106,6 @@ class ChatParticipant(Participant):
         """End all open requests, because the server stops."""
         self.answers.fail_all("closing", "the server is stopping")
 
-    # -- inside ------------------------------------------------------------------------------------------
-
     def _check(self, agent: str) -> None:
         if not self.is_joined:
             raise _no_gateway()

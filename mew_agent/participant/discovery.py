@@ -163,8 +163,6 @@ class Discovery(Subscriber):
         hinted = {name for name, inquiry in self._inquiries.items() if "resources" in inquiry.other_lists}
         return tuple(sorted(name for name in self._peers if name in hinted or self._peers[name].resources))
 
-    # -- internal ----------------------------------------------------------------------------------------
-
     def _ask_after_welcome(self) -> None:
         """A welcome lists who is here, and may bring capabilities that permit what was refused before."""
         for name in set(self._inquiries) - set(self._peers):

@@ -96,7 +96,7 @@ class Dispatcher:
     async def _dispatch_envelope(self, envelope: Envelope) -> None:
         changes = self._messenger.peers.receive(envelope)
         if envelope.kind == kinds.SYSTEM_WELCOME and envelope.is_for(self._messenger.id):
-            if not self._messenger.session.is_welcomed:
+            if not self._messenger.session.welcomed.is_set():
                 changes = PeerChanges()  # who was here before us did not join
             await self._welcome(envelope)
         self._messenger.pending.receive(envelope, changes)
@@ -110,12 +110,12 @@ class Dispatcher:
         try:
             welcome = read_payload(envelope, Welcome)
         except PayloadError as error:
-            if not session.is_welcomed:
+            if not session.welcomed.is_set():
                 raise _UnreadableWelcome(f"cannot read the gateway's welcome: {error}") from None
             logger.warning("ignored an unreadable welcome: %s", error)
             return
         self._messenger.capabilities = CapabilitySet(welcome.you.capabilities)
-        session.welcome()
+        session.welcomed.set()
         if session.connections != self._connections_seen:
             self._connections_seen = session.connections
             self._messenger.pending.connected()

@@ -188,8 +188,6 @@ class McpClient:
                 if proposal.needs_withdrawal:
                     await self._send_even_if_cancelled(kinds.MCP_WITHDRAW, {"reason": reason}, proposal)
 
-    # -- internal ----------------------------------------------------------------------------------------
-
     @contextmanager
     def _undecided_while_open(self, proposal: PendingProposal) -> Iterator[None]:
         self._undecided[proposal.sent.id] = proposal

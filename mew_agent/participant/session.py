@@ -26,7 +26,8 @@ class SpaceSession:
     def __init__(self, client: Client, listeners: Listeners) -> None:
         self.client = client
         self._listeners = listeners
-        self._welcomed = anyio.Event()
+        self.welcomed = anyio.Event()
+        """Set when a readable welcome has arrived."""
         self._ended = anyio.Event()
         self._failure: Exception | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -37,18 +38,9 @@ class SpaceSession:
         return self.client.is_joined
 
     @property
-    def is_welcomed(self) -> bool:
-        """Whether a readable welcome has arrived."""
-        return self._welcomed.is_set()
-
-    @property
     def connections(self) -> int:
         """The number of connections so far."""
         return self.client.joins
-
-    def welcome(self) -> None:
-        """Record that a readable welcome has arrived."""
-        self._welcomed.set()
 
     async def open(self, receive: Receive) -> None:
         """Join and pass everything that arrives to `receive`. Raises the error that makes joining impossible."""
@@ -124,7 +116,7 @@ class SpaceSession:
                 await event.wait()
                 race.cancel_scope.cancel()
 
-            race.start_soon(cancel_race_after, self._welcomed)
+            race.start_soon(cancel_race_after, self.welcomed)
             race.start_soon(cancel_race_after, self._ended)
         if self._failure is not None:
             raise self._failure

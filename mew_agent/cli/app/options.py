@@ -69,9 +69,7 @@ class ConnectionOptions:
     participant: Annotated[
         str | None, option("--participant ID", "Participant to act as (default: the space's person).")
     ] = None
-    token: Annotated[str | None, option("--token TOKEN", "That participant's token (default: from .mew/tokens).")] = (
-        None
-    )
+    token: Annotated[str | None, option("--token TOKEN", "Its token (default: from .mew/tokens).")] = None
     gateway: Annotated[str | None, option("--gateway, -g URL", "Gateway (default: the running space's).")] = None
     space: Annotated[str | None, option("--space, -s ID", "Space id (default: the running space's).")] = None
     folder: FolderOption = None

@@ -51,9 +51,7 @@ def clean(text: str) -> str:
 
 def has_context(status: Status | None) -> bool:
     """Whether a status says anything about a context window."""
-    return status is not None and (
-        status.context is not None or status.tokens is not None or status.max_tokens is not None
-    )
+    return status is not None and any(one is not None for one in (status.context, status.tokens, status.max_tokens))
 
 
 def skipped(reason: str) -> str:
@@ -63,9 +61,7 @@ def skipped(reason: str) -> str:
 
 def cells(text: str) -> int:
     """The number of terminal columns that a text takes."""
-    return sum(
-        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text
-    )
+    return sum(0 if unicodedata.combining(one) else 1 + (unicodedata.east_asian_width(one) in "WF") for one in text)
 
 
 def clip(text: str, width: int, *, mark: str = "…") -> str:

@@ -33,9 +33,7 @@ def connect(
     participant: Annotated[
         str | None, option("--participant-id, -p ID", "Participant to act as (default: the space's person).")
     ] = None,
-    fifo_in: Annotated[
-        Path | None, option("--fifo-in FILE", "FIFO to read lines from (default: standard input).")
-    ] = None,
+    fifo_in: Annotated[Path | None, option("--fifo-in FILE", "FIFO to read from (default: standard input).")] = None,
     fifo_out: Annotated[Path | None, option("--fifo-out FILE", "FIFO to write lines to.")] = None,
     output_file: Annotated[Path | None, option("--output-file FILE", "File to append lines to.")] = None,
 ) -> None:

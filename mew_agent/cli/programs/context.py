@@ -32,9 +32,7 @@ def simulate(
     *,
     policy: Annotated[str, option("--policy NAME|FILE", "A preset, or a YAML or JSON file.")],
     limit: Annotated[int | None, option("--limit N", "Context window in tokens.", min=1)] = None,
-    settings: Annotated[
-        list[str] | None, option("--set KEY=VALUE", "Change a setting of the policy; repeatable.")
-    ] = None,
+    settings: Annotated[list[str] | None, option("--set KEY=VALUE", "Change a policy setting; repeatable.")] = None,
     as_json: Annotated[bool, option("--json", "Print JSON Lines, one object per step.")] = False,
     source: Annotated[Path | None, option("--input FILE", "Log to read (default: standard input).")] = None,
 ) -> None:

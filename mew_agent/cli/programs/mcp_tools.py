@@ -85,9 +85,8 @@ def make_server(actions: GatewayActions) -> "MCPServer[None]":
     async def chat() -> str:
         """The most recent messages in the space, one per line."""
         chats = await _run_action(partial(actions.recent_chat, 100), ResourceError)
-        return "\n".join(
-            f"{one['at']} {one['from']} -> {', '.join(one['to']) or 'all'}: {one['text']}" for one in chats
-        )
+        lines = (f"{one['at']} {one['from']} -> {', '.join(one['to']) or 'all'}: {one['text']}" for one in chats)
+        return "\n".join(lines)
 
     @server.resource("mew://board", mime_type="application/json")
     async def board() -> dict[str, Any]:

@@ -144,6 +144,7 @@ class GatewayApi:
         self.participant = participant
         self._token = token
         self._is_restarting = is_restarting
+        self._messages = f"/participants/{_quoted(participant)}/messages?space={_quoted(space)}"
 
     @property
     def can_restart(self) -> bool:
@@ -160,9 +161,8 @@ class GatewayApi:
 
     def send(self, envelope: Mapping[str, Any]) -> str:
         """Send an envelope as the participant. Returns its id. Raises `NotPermitted` without the capability."""
-        path = f"/participants/{_quoted(self.participant)}/messages?space={_quoted(self.space)}"
         try:
-            answer = self._object("POST", path, json.dumps(envelope, ensure_ascii=False).encode())
+            answer = self._object("POST", self._messages, json.dumps(envelope, ensure_ascii=False).encode())
         except _RefusedError as refusal:
             if refusal.code == CAPABILITY_VIOLATION:
                 raise NotPermitted(self.participant, str(envelope.get("kind"))) from None
@@ -177,9 +177,7 @@ class GatewayApi:
     def messages(self, since: str | None = None) -> dict[str, Any]:
         """A page of messages after `since`, the last page's `next`: `messages`, `next`, `complete`, `more`."""
         place = f"&since={_quoted(since)}" if since is not None else ""
-        return self._object(
-            "GET", f"/participants/{_quoted(self.participant)}/messages?space={_quoted(self.space)}{place}"
-        )
+        return self._object("GET", f"{self._messages}{place}")
 
     def events(self) -> closing[EventStream]:
         """The space's events from now on, starting with the board."""

@@ -70,9 +70,7 @@ class SentRequest:
             if changed == self.participant and self.on_status is not None:
                 self.on_status()
             body = event.body if event.name == "envelope" and isinstance(event.body, Mapping) else {}
-            if body.get("from") == self.participant and self._is_answered_by(
-                body, accept_uncorrelated=accept_uncorrelated
-            ):
+            if body.get("from") == self.participant and self._is_answered_by(body, accept_uncorrelated):
                 if body.get("kind") in kinds:
                     yield str(body["kind"]), body.get("payload") or {}
             elif changed == self.participant and not _is_connected(self.board, self.participant):
@@ -100,7 +98,7 @@ class SentRequest:
         waits = [words.approval(wait) for wait in words.approvals(self.last_status)]
         return f"it waits for {' and '.join(waits)}; see `mew proposals`" if waits else ""
 
-    def _is_answered_by(self, body: Mapping[str, Any], *, accept_uncorrelated: bool) -> bool:
+    def _is_answered_by(self, body: Mapping[str, Any], accept_uncorrelated: bool) -> bool:
         correlated = body.get("correlation_id") or ()
         is_to_sender = self.sent.sender in (body.get("to") or ())
         return self.sent.id in correlated or (accept_uncorrelated and not correlated and is_to_sender)

@@ -58,10 +58,8 @@ def open_session(connection: ConnectionOptions, environ: Mapping[str, str] | Non
         run = read_run_file(path) if path is not None else None
         return run is not None and run.is_gateway_restarting
 
-    can_restart = None if path is None else is_restarting
-    api = GatewayApi(
-        who.gateway, space=who.space, participant=who.participant, token=who.token, is_restarting=can_restart
-    )
+    check = None if path is None else is_restarting
+    api = GatewayApi(who.gateway, space=who.space, participant=who.participant, token=who.token, is_restarting=check)
     return ApiSession(api, path)
 
 

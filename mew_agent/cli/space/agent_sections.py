@@ -80,6 +80,5 @@ def window_arguments(rehearsing: list[AgentConfig]) -> tuple[str, ...]:
 def check_rehearsal(agent: AgentConfig, *, has_rehearsal: bool) -> None:
     """Refuse an agent on the rehearsal model in a space without one. Raises `ConfigError`."""
     if agent.base_url == REHEARSAL and not has_rehearsal:
-        raise ConfigError(
-            agent.id, "this space runs without a rehearsal model; restart it with `mew down` and `mew up`"
-        )
+        problem = "this space runs without a rehearsal model; restart it with `mew down` and `mew up`"
+        raise ConfigError(agent.id, problem)

@@ -102,9 +102,8 @@ def _remove(path: Path, *, is_running: bool) -> bool:
 
 def _is_confirmed(files: list[Path]) -> bool:
     if not terminal.is_terminal(sys.stdin):
-        raise ConfigError(
-            "--all", "removes tokens and conversations, and there is no terminal to confirm it", "--force"
-        )
+        problem = "removes tokens and conversations, and there is no terminal to confirm it"
+        raise ConfigError("--all", problem, "--force")
     return bool(typer.confirm(f"Remove {len(files)} files, including tokens and conversations?"))
 
 

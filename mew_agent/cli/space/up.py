@@ -231,9 +231,8 @@ def _wait_joined(plan: LaunchPlan) -> set[str]:
     """Wait for the started participants, and return those that have joined. Stops early if the others have ended."""
     expected = {program.name for program in plan.launch.participants()}
     reader = plan.person or next(iter(plan.launch.tokens), "")
-    api = GatewayApi(
-        plan.launch.address.http, space=plan.space, participant=reader, token=plan.launch.tokens.get(reader, "")
-    )
+    token = plan.launch.tokens.get(reader, "")
+    api = GatewayApi(plan.launch.address.http, space=plan.space, participant=reader, token=token)
     joined: set[str] = set()
     until = time.monotonic() + JOIN_SECONDS
     while expected and time.monotonic() < until:
@@ -286,9 +285,8 @@ def _print_summary(plan: LaunchPlan, joined: set[str], faults: Mapping[str, str]
 
 def _print_started(plan: LaunchPlan) -> None:
     names = ", ".join(program.name for program in plan.launch.participants()) or "no participants"
-    terminal.print_line(
-        f"{plan.space} is running at {plan.launch.address.http} ({names} started); Ctrl-C stops everything"
-    )
+    where = plan.launch.address.http
+    terminal.print_line(f"{plan.space} is running at {where} ({names} started); Ctrl-C stops everything")
     terminal.print_line(f"dashboard: {plan.dashboard()}")
 
 

@@ -6,6 +6,7 @@ envelope belongs to which question is decided in `router`.
 
 from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio
@@ -111,8 +112,6 @@ class AgentAnswers(Subscriber):
         """See `Subscriber.receive_gap`."""
         self._router.receive_gap(gap)
 
-    # -- internal ----------------------------------------------------------------------------------------
-
     async def _cancel(self, exchange: Exchange) -> None:
         """Cancel the question, and the reasoning about it if that began."""
         with suppress(GatewayError, NotPermitted):
@@ -128,23 +127,21 @@ class AgentAnswers(Subscriber):
             await self._messenger.send(kinds.REASONING_CANCEL, _ASKER_LEFT, to=agent, context=reasoning_id)
 
 
+@dataclass(frozen=True)
 class AnswerStream:
     """The answer to one question: `await` it, or read it with `async for`. Each of these asks the question again."""
 
-    def __init__(self, answers: AgentAnswers, agent: str, text: str, inactivity_seconds: float) -> None:
-        self._answers = answers
-        self._agent = agent
-        self._text = text
-        self._inactivity_seconds = inactivity_seconds
+    answers: AgentAnswers
+    agent: str
+    text: str
+    inactivity_seconds: float
 
     async def __aiter__(self) -> AsyncIterator[AnswerEvent]:
-        answer = AnswerBuilder(may_use_tools=self._answers.may_use_tools(self._agent))
-        async with self._answers.open(
-            self._agent, self._text, answer, inactivity_seconds=self._inactivity_seconds
-        ) as exchange:
+        answer, seconds = AnswerBuilder(may_use_tools=self.answers.may_use_tools(self.agent)), self.inactivity_seconds
+        async with self.answers.open(self.agent, self.text, answer, inactivity_seconds=seconds) as exchange:
             while (event := await exchange.next_event()) is not None:
                 yield event
-        yield Answered(answer.text, self._agent, exchange.context)
+        yield Answered(answer.text, self.agent, exchange.context)
 
     def __await__(self) -> Generator[Any, Any, Answered]:
         return self._last_event().__await__()

@@ -196,8 +196,6 @@ class AnswerBuilder:
         """End without a final chat; adds notices that wait for the end of a word."""
         return self._show_notices()
 
-    # -- internal ----------------------------------------------------------------------------------------
-
     @property
     def _is_in_a_word(self) -> bool:
         return bool(self._content_end) and not self._content_end[-1].isspace()
@@ -218,7 +216,7 @@ class AnswerBuilder:
         self._shown += text
         events: list[AnswerEvent] = []
         if self._is_cut:
-            events += self._write(_paragraph_break_after(self._content_end))
+            events += self._write(_break_after(self._content_end))
             self._is_cut = False
         if self._waiting_notices:
             at = next((place for place, one in enumerate(text) if one.isspace()), None)
@@ -232,9 +230,7 @@ class AnswerBuilder:
 
     def _show_notices(self) -> list[AnswerEvent]:
         waiting, self._waiting_notices = self._waiting_notices, []
-        return [
-            one for text in waiting for one in self._write(f"{_paragraph_break_after(self._content_end)}> {text}\n\n")
-        ]
+        return [one for text in waiting for one in self._write(f"{_break_after(self._content_end)}> {text}\n\n")]
 
     def _write(self, text: str) -> list[AnswerEvent]:
         if not text:
@@ -256,7 +252,7 @@ def _length_of_prefix(shown: str, text: str) -> int | None:
     return next((len(start) for start in (shown, shown.lstrip(), shown.strip()) if text.startswith(start)), None)
 
 
-def _paragraph_break_after(end: str) -> str:
+def _break_after(end: str) -> str:
     """The newlines needed between text that ends with `end` and a new paragraph."""
     if not end or end == "\n\n":
         return ""
