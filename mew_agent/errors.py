@@ -35,10 +35,11 @@ is wrong, where, and what to do if that is known. Vendor errors become `ModelErr
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from mew_protocol.envelope import Envelope
+from pydantic import ValidationError
 
 
 class MewAgentError(Exception):
@@ -365,6 +366,13 @@ class ToolsUnsupported(ModelError):
 
     status = "model_tools_unsupported"
     summary = "My model does not support tool calls"
+
+
+def first_problem(error: ValidationError, *, hidden_steps: Collection[str] = ()) -> str:
+    """The first mistake that pydantic found, as `key.path: problem`; `hidden_steps` are no keys of the user's."""
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(step) for step in first["loc"] if step not in hidden_steps)
+    return f"{place}: {first['msg']}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

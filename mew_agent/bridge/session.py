@@ -29,6 +29,7 @@ from pydantic_core import to_json
 from mew_agent._version import __version__
 from mew_agent.bridge.program import ServerFailed, ServerProgram, running_program
 from mew_agent.bridge.settings import BridgeSettings, HttpServer
+from mew_agent.errors import first_problem
 from mew_agent.tools.catalog import INTERNAL_ERROR, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed, with_other_lists
 
 logger = logging.getLogger("mew_agent.bridge")
@@ -92,9 +93,8 @@ class ServerSession:
                 return with_other_lists({"tools": []}, self._other_lists())
             raise RequestFailed(error.code, error.message, error.error.data) from None
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            problem = f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}"
-            raise RequestFailed(INTERNAL_ERROR, f"invalid answer of the MCP server: {problem}") from None
+            problem = f"invalid answer of the MCP server: {first_problem(error)}"
+            raise RequestFailed(INTERNAL_ERROR, problem) from None
         result = answer.model_extra or {}
         if method == "tools/list":
             result = with_other_lists(result, self._other_lists())

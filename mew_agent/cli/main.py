@@ -1,7 +1,4 @@
-"""`mew`: the command line, and the one place where an error becomes a line of text and an exit code.
-
-Exit codes: 0 done, 1 failed, 2 bad input, 3 skipped by the participant, 4 no answer, 130 interrupted.
-"""
+"""`mew`: the command line, and the one place where an error becomes a line of text and an exit code."""
 
 import os
 import sys

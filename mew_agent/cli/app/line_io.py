@@ -26,6 +26,7 @@ from mew_agent.errors import ConfigError
 MAX_WAITING_LINES: Final = 10_000
 """Lines buffered for a FIFO without a reader; beyond that the newest are dropped."""
 
+# Bounded, so that a large file is not read into memory faster than it is sent.
 _LINES_AHEAD: Final = 100
 _FULL_SECONDS: Final = 0.01
 _EMPTY_SECONDS: Final = 0.01

@@ -58,6 +58,7 @@ LogLevelOption = Annotated[LogLevel, option("--log-level, -l LEVEL", "Log at deb
 HostOption = Annotated[str, option("--host ADDRESS", "Address to listen on.")]
 PortOption = Annotated[int, option("--port, -p PORT", "Port to listen on; 0 picks a free port.", min=0, max=65535)]
 
+# Loopback: other machines reach a space only if its owner says so.
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8080
 

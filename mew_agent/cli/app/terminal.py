@@ -3,12 +3,13 @@
 Owns standard output and standard error, so that all commands print in the same way. Knows no space and no gateway.
 """
 
+import json
 import logging
 import os
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from mew_agent.cli.board.table import TerminalStyle
 from mew_agent.cli.board.words import clean
@@ -40,6 +41,11 @@ def print_lines(lines: Iterable[str]) -> None:
     # Write once: a reader like `grep -q` closes the pipe after the first match, and a second write would fail.
     sys.stdout.write(text.encode(encoding, errors="replace").decode(encoding))
     sys.stdout.flush()
+
+
+def print_json(value: Any) -> None:
+    """Print a value as one line of JSON. It is ASCII, so it needs no cleaning and suits every terminal."""
+    print_lines([json.dumps(value)])
 
 
 def warn(text: str) -> None:

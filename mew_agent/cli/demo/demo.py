@@ -29,7 +29,7 @@ from mew_agent.cli.app.options import option
 from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.cli.demo.story import CompactionCheck, DemoFailed, DemoStory
 from mew_agent.cli.demo.texts import TextPart, split_text
-from mew_agent.cli.demo.view import Show, cause_of, print_json, shown
+from mew_agent.cli.demo.view import Show, cause_of, shown
 from mew_agent.cli.space.add import AGENT_CAPABILITIES
 from mew_agent.errors import ConfigError
 from mew_agent.participant.participant import Participant
@@ -225,7 +225,7 @@ def print_kept(run: RunFile, folder: Path, *, as_json: bool) -> None:
     token = read_token(folder / ".mew", YOU, environ={}) or ""
     page = f"{run.gateway}/dashboard#token={token}&space={run.space}&participant={YOU}"
     if as_json:
-        print_json({"event": "kept", "folder": str(folder), "gateway": run.gateway, "dashboard": page})
+        terminal.print_json({"event": "kept", "folder": str(folder), "gateway": run.gateway, "dashboard": page})
         return
     terminal.print_line(f"the space keeps running in {folder}")
     terminal.print_line(f"  watch it   mew status --watch --space-dir {folder}")

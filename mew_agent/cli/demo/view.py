@@ -3,7 +3,6 @@
 Each view receives the events of the demo one by one. Knows neither the gateway nor the agents.
 """
 
-import json
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
@@ -25,18 +24,12 @@ Show = Callable[[DemoEvent], None]
 def shown(*, as_json: bool, names: tuple[str, ...]) -> Iterator[Show]:
     """Show events on standard output within the block. `names` are the agents, in the order of their rows."""
     if as_json:
-        yield print_json
+        yield terminal.print_json
     elif terminal.is_terminal(sys.stdout):
         with live_table(names) as show:
             yield show
     else:
         yield print_plainly
-
-
-def print_json(event: DemoEvent) -> None:
-    """Print an event as one JSON object."""
-    sys.stdout.write(json.dumps(event, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
 
 
 def print_plainly(event: DemoEvent) -> None:

@@ -20,7 +20,7 @@ from mew_agent.cli.app.options import (
 )
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import find_identity
-from mew_agent.errors import ConfigError
+from mew_agent.errors import ConfigError, first_problem
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
@@ -144,9 +144,7 @@ def _settings(values: object, where: str = "mew bridge start") -> BridgeSettings
     try:
         return BridgeSettings.model_validate(values)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(step) for step in first["loc"] if step not in ("stdio", "http"))
-        raise ConfigError(where, f"{place}: {first['msg']}") from None
+        raise ConfigError(where, first_problem(error, hidden_steps=("stdio", "http"))) from None
 
 
 def _parse_json(where: str, text: str) -> object:

@@ -3,7 +3,6 @@
 Reads the log line by line and prints the outcome of the simulation. Knows no rule of any policy.
 """
 
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -52,8 +51,7 @@ def simulate(
             except BadStep as error:
                 raise ConfigError(f"{name}, line {number}", str(error)) from None
             if as_json:
-                # The output of `json` is ASCII, so it needs no cleaning.
-                terminal.print_lines([json.dumps(outcome.as_json())])
+                terminal.print_json(outcome.as_json())
             else:
                 terminal.print_line(_row(outcome, width))
 

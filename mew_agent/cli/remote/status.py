@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-from mew_protocol.payloads.participant import Board, BoardEntry
+from mew_protocol.payloads.participant import Board
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
@@ -42,7 +42,7 @@ def show_status(
         _print_changes(session, as_json=as_json)
     elif as_json:
         for entry in Board.model_validate(session.api.board()).participants:
-            _print_json(entry)
+            terminal.print_json(entry.model_dump(mode="json", by_alias=True, exclude_unset=True))
     else:
         board = Board.model_validate(session.api.board())
         terminal.print_lines(_lines(board, session, _agents(session)))
@@ -56,7 +56,7 @@ def _print_changes(session: ApiSession, *, as_json: bool) -> None:
                 if changed not in (None, entry.id):
                     continue
                 if as_json:
-                    _print_json(entry)
+                    terminal.print_json(entry.model_dump(mode="json", by_alias=True, exclude_unset=True))
                 elif entry.status is not None:
                     run = session.run()
                     fault = run.faults().get(entry.id) if run else None
@@ -106,11 +106,6 @@ def _agents(session: ApiSession) -> frozenset[str]:
     config = configuration_at(session.run_path)
     participants = config.participants if config else {}
     return frozenset(name for name, one in participants.items() if one.agent is not None)
-
-
-def _print_json(entry: BoardEntry) -> None:
-    sys.stdout.write(entry.model_dump_json(by_alias=True, exclude_unset=True) + "\n")
-    sys.stdout.flush()
 
 
 def _now() -> datetime:

@@ -34,7 +34,7 @@ def list_sessions(*, as_json: JsonOption = False, space_dir: FolderOption = None
     """
     rows = [(path, _ask(path, SqliteStore.overview)) for path in _files(space_dir)]
     if as_json:
-        terminal.print_line(json.dumps([{"agent": path.stem, "file": str(path), **asdict(row)} for path, row in rows]))
+        terminal.print_json([{"agent": path.stem, "file": str(path), **asdict(row)} for path, row in rows])
         return
     terminal.print_line(_COLUMNS.format("AGENT", "IN CONTEXT", "REMOVED", "CALLS", "OPEN", "KILOBYTES", "LAST"))
     for path, row in rows:

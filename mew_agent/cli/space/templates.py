@@ -17,7 +17,7 @@ from mew_protocol.ids import MAX_ID_LENGTH, id_problem
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mew_agent.cli.app.locate import SPACE_FILE
-from mew_agent.errors import ConfigError
+from mew_agent.errors import ConfigError, first_problem
 
 BUILT_IN: Final = Path(__file__).parents[2] / "templates"
 DEFAULT_TEMPLATE: Final = "coder-agent"
@@ -80,9 +80,7 @@ class Template:
         except FileNotFoundError:
             return TemplateDescription()
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            place = ".".join(str(step) for step in first["loc"])
-            raise ConfigError(str(path), f"{place}: {first['msg']}") from None
+            raise ConfigError(str(path), first_problem(error)) from None
         except (OSError, ValueError) as error:
             raise ConfigError(str(path), f"cannot be read: {error}") from None
 

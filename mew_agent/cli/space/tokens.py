@@ -4,7 +4,6 @@ A running gateway follows the token files, so every command takes effect without
 `mew_spaces.gateway.auth`.
 """
 
-import json
 import re
 import shlex
 from collections.abc import Mapping
@@ -163,7 +162,7 @@ def list_tokens(
         role = "participant" if file.suffix == ".token" else "observer"
         rows.append({"id": file.stem, "role": role, "expires_at": expires, "expired": stored.has_expired(now)})
     if output is TokenFormat.JSON:
-        terminal.print_line(json.dumps(rows))
+        terminal.print_json(rows)
         return
     for row in rows:
         ends = "no expiry" if row["expires_at"] is None else f"expires {row['expires_at']}"
@@ -206,6 +205,6 @@ def _print_token(name: str, space: SpaceConfig, token: str, output: TokenFormat)
         case TokenFormat.TEXT:
             terminal.print_line(token)
         case TokenFormat.JSON:
-            terminal.print_line(json.dumps({"participant": name, "space": space.space.id, "token": token}))
+            terminal.print_json({"participant": name, "space": space.space.id, "token": token})
         case TokenFormat.ENV:
             terminal.print_line(f"export {token_variable(name)}={shlex.quote(token)}")

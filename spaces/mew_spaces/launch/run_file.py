@@ -187,6 +187,7 @@ def claim_run_file(path: Path, run: RunFile) -> None:
 
 def find_run_file(start: Path) -> Path | None:
     """Return the run file of `start` or its nearest parent folder with one, or None."""
+    # The nearest one counts, so that commands work from any folder inside the space's.
     folders = (start.resolve(), *start.resolve().parents)
     paths = (run_file_path(folder / STATE_NAME) for folder in folders)
     return next((path for path in paths if path.is_file()), None)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from mew_agent.cli.demo.view import line_for, live_table, print_json, print_plainly, shown, wrap
+from mew_agent.cli.app import terminal
+from mew_agent.cli.demo.view import line_for, live_table, print_plainly, shown, wrap
 
 STATUS: dict[str, Any] = {
     "event": "status",
@@ -29,8 +30,9 @@ CHECK: dict[str, Any] = {
 
 
 def test_json_view_prints_one_object_per_event(capsys: pytest.CaptureFixture[str]) -> None:
-    print_json(STATUS)
-    print_json(CHECK)
+    with shown(as_json=True, names=("reader",)) as show:
+        show(STATUS)
+        show(CHECK)
     lines = capsys.readouterr().out.splitlines()
     assert [json.loads(line) for line in lines] == [STATUS, CHECK]
 
@@ -78,6 +80,6 @@ def test_answers_cannot_control_the_terminal() -> None:
 
 def test_view_is_plain_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", io.StringIO())
-    for as_json, expected in ((False, print_plainly), (True, print_json)):
+    for as_json, expected in ((False, print_plainly), (True, terminal.print_json)):
         with shown(as_json=as_json, names=("a",)) as show:
             assert show is expected
