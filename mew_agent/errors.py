@@ -37,9 +37,12 @@ is wrong, where, and what to do if that is known. Vendor errors become `ModelErr
 import difflib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from mew_protocol.envelope import Envelope
-from pydantic import ValidationError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class MewAgentError(Exception):
@@ -368,7 +371,7 @@ class ToolsUnsupported(ModelError):
     summary = "My model does not support tool calls"
 
 
-def first_problem(error: ValidationError, *, hidden_steps: Collection[str] = ()) -> str:
+def first_problem(error: "ValidationError", *, hidden_steps: Collection[str] = ()) -> str:
     """The first mistake that pydantic found, as `key.path: problem`; `hidden_steps` are no keys of the user's."""
     first = error.errors(include_url=False)[0]
     place = ".".join(str(step) for step in first["loc"] if step not in hidden_steps)

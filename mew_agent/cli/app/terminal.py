@@ -45,7 +45,7 @@ def print_lines(lines: Iterable[str]) -> None:
 
 def print_json(value: Any) -> None:
     """Print a value as one line of JSON. It is ASCII, so it needs no cleaning and suits every terminal."""
-    print_lines([json.dumps(value)])
+    print_lines([json.dumps(value, separators=(",", ":"))])
 
 
 def warn(text: str) -> None:
