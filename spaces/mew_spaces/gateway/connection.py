@@ -7,7 +7,6 @@ core. Whatever a client sends, it can end no connection but its own.
 import logging
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import cast
 
 from mew_protocol import errors
 from mew_protocol.codec import StreamFrame, decode_and_encode
@@ -102,9 +101,10 @@ class Connection:
                 self._end_unjoined("a message before the join was too large")
                 return
             message, encoded = decode_and_encode(raw, limits.message_bytes, limits.json_depth)
-            if isinstance(message, Envelope) and phase is _JOINED and message.kind != SYSTEM_JOIN:
+            sender = self._participant
+            if phase is _JOINED and sender and isinstance(message, Envelope) and message.kind != SYSTEM_JOIN:
                 # The common case first: an envelope from a member.
-                self._service.receive(self.id, cast("ParticipantId", self._participant), message, encoded)
+                self._service.receive(self.id, sender, message, encoded)
             else:
                 self._handle(message)
         except DecodeError as problem:

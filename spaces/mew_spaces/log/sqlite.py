@@ -135,7 +135,7 @@ class SqliteLog(MemoryLog):
             if self._tail is None:
                 self._tail = TailFile(self.path.with_name(f"{self._tail_name}{self._tails + 1}"))
                 self._tails += 1
-            self._tail.append(batch.entries, batch.state)
+            self._tail.append(batch)
             self._unmoved.append(batch)
 
     @property

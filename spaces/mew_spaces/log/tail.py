@@ -6,9 +6,10 @@ is not whole. Does not know when a batch is stored elsewhere, so that its file m
 
 import os
 import struct
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
+from os import write
 from pathlib import Path
+from zlib import crc32
 
 from mew_spaces.log.interface import Batch, Entry
 
@@ -30,27 +31,29 @@ class TailFile:
         self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
         self.size = 0
 
-    def append(self, entries: Sequence[Entry], state: Mapping[str, bytes | None]) -> None:
+    def append(self, batch: Batch) -> None:
         """Append a batch: all of it, or nothing and `OSError`."""
-        parts: list[bytes] = []
-        for sequence, data, sender, envelope_id, at in entries:
+        body = b""
+        for sequence, data, sender, envelope_id, at in batch.entries:
             who, name = sender.encode(), envelope_id.encode()
-            parts += (_ITEM.pack(_ENTRY, sequence, at, len(who), len(name), len(data)), who, name, data)
-        for key, value in state.items():
-            text = key.encode()
-            kind = _DELETED if value is None else _VALUE
-            parts += (_ITEM.pack(kind, 0, 0.0, len(text), 0, len(value or b"")), text, value or b"")
-        body = b"".join(parts)
-        record = _RECORD.pack(len(body), zlib.crc32(body)) + body
-        written = 0
+            body += b"".join((_ITEM.pack(_ENTRY, sequence, at, len(who), len(name), len(data)), who, name, data))
+        for key, value in batch.state.items():
+            kind, text, data = _DELETED if value is None else _VALUE, key.encode(), value or b""
+            body += b"".join((_ITEM.pack(kind, 0, 0.0, len(text), 0, len(data)), text, data))
+        record = _RECORD.pack(len(body), crc32(body)) + body
+        written = write(self._file, record)
+        if written < len(record):
+            self._finish(record, written)
+        self.size += len(record)
+
+    def _finish(self, record: bytes, written: int) -> None:
+        """Write the rest of a record: a write is cut short where a disk or a limit is nearly reached."""
         try:
             while written < len(record):
-                written += os.write(self._file, record[written:])
+                written += write(self._file, record[written:])
         except OSError:
-            if written:
-                os.ftruncate(self._file, self.size)
+            os.ftruncate(self._file, self.size)
             raise
-        self.size += written
 
     def close(self) -> None:
         """Close the file."""
@@ -63,7 +66,7 @@ def read_tail(path: Path) -> Iterator[Batch]:
     while start + _RECORD.size <= len(content):
         size, checksum = _RECORD.unpack_from(content, start)
         body = content[start + _RECORD.size : start + _RECORD.size + size]
-        if not body or len(body) < size or zlib.crc32(body) != checksum:
+        if not body or len(body) < size or crc32(body) != checksum:
             return
         yield _batch(body)
         start += _RECORD.size + size
