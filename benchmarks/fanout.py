@@ -2,6 +2,7 @@
 
     python -m benchmarks.fanout [--members 10 100 1000] [--deliveries 50000] [--rounds 15] [--frames] [--asgi]
                                 [--durability memory flushed synced]
+    python -m benchmarks.fanout --core [--members 100] [--durability memory flushed]
 
 Server and members run in separate processes. Only the server's CPU time (user and system) counts. Each message is sent
 when all members have received the one before, so that each costs the server one wake-up in both cases. The floor's
@@ -9,6 +10,11 @@ server treats whatever arrives as one message and writes the same number of byte
 `transport.write`: no parsing, no decision, no framing. With `--frames` the messages are frames of an open stream. Short
 rounds alternate between the two servers, and each pair gives a ratio, so that other load affects both. The table shows
 medians.
+
+`--core` measures what an envelope costs inside the gateway before any byte leaves: decoding, deciding, storing and
+one empty call per member, in this process, without a network. It shows the cost of an envelope right behind another
+one (warm), and of one whose code and data have left the fast caches, as between deliveries to many sockets (cold).
+Other load matters little here, because the best of many short rounds counts.
 """
 
 import argparse
@@ -29,15 +35,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import anyio
 from mew_spaces.config.loading import SpaceConfig, parse_space
-from mew_spaces.gateway.audit import logging_options
+from mew_spaces.gateway.audit import AuditLog, logging_options
 from mew_spaces.gateway.auth import TokenBook
-from mew_spaces.gateway.gateway import has_uvloop, serve_gateway
-from mew_spaces.gateway.outbound import frame_message
+from mew_spaces.gateway.connection import Connection
+from mew_spaces.gateway.gateway import has_uvloop, open_log, serve_gateway
+from mew_spaces.gateway.log_writer import LogWriter
+from mew_spaces.gateway.outbound import OutboundChannel, frame_message
+from mew_spaces.gateway.registry import SpaceRegistry
+from mew_spaces.gateway.service import SpaceService
 
 SPACE = "bench"
 TEXT = "x" * 200
@@ -333,6 +344,54 @@ def compare(
     return statistics.median(seen[0]), statistics.median(seen[1]), statistics.median(ratios)
 
 
+class Ignored(OutboundChannel):
+    """A channel that writes nowhere."""
+
+    __slots__ = ("write",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.write = lambda _framed: None
+
+    def limit_buffer(self, max_bytes: int) -> None:
+        """Do nothing."""
+
+    def close(self, code: int, reason: str) -> None:
+        """Do nothing."""
+
+    def close_with_message(self, last: bytes, code: int, reason: str) -> None:
+        """Do nothing."""
+
+
+async def core_cost(members: int, *, is_cold: bool, rounds: int = 100) -> float:
+    """CPU microseconds of one envelope inside the gateway: best round of 20 envelopes."""
+    config, state = space_of(members), Path(os.environ["BENCHMARK_STATE"])
+    writer = LogWriter()
+    audit = AuditLog(state / "logs", SPACE, logging_options(config.gateway_logging), writer)
+    service = SpaceService(
+        config, TokenBook.generate(config), space_log=open_log(config, state), state=state, writer=writer, audit=audit
+    )
+    registry, connections = SpaceRegistry([service]), []
+    for index in range(members):
+        connection = Connection(registry)
+        connection.attach(Ignored())
+        join = {"type": "join", "space": SPACE, "participantId": f"m{index}", "token": token(index)}
+        connection.receive(json.dumps(join).encode(), is_text=True)
+        connections.append(connection)
+    caches, best = bytearray(2 * 1024 * 1024), float("inf")
+    for number in range(rounds):
+        seconds = 0.0
+        for index in range(20):
+            data = message(number * 20 + index).encode()
+            bytes(caches if is_cold else b"")
+            begun = time.thread_time()
+            connections[0].receive(data, is_text=True)
+            seconds += time.thread_time() - begun
+        best = min(best, seconds / 20 * 1e6)
+    service.close()
+    return best
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -348,7 +407,18 @@ def main() -> None:
         choices=["memory", "flushed", "synced"],
         help="where envelopes are kept before they are sent on; the difference is what keeping them costs",
     )
+    parser.add_argument("--core", action="store_true", help="measure an envelope inside the gateway, without a network")
     options = parser.parse_args()
+    if options.core:
+        print(f"CPU per envelope in microseconds, without a network\n{'MEMBERS':>8} {'WARM':>8} {'COLD':>8}  HISTORY")
+        for members, durability in itertools.product(options.members, options.durability):
+            costs = []
+            for is_cold in (False, True):
+                with tempfile.TemporaryDirectory() as state:
+                    os.environ |= {"BENCHMARK_STATE": state, "BENCHMARK_DURABILITY": durability}
+                    costs.append(anyio.run(partial(core_cost, members, is_cold=is_cold)))
+            print(f"{members:>8} {costs[0]:>8.1f} {costs[1]:>8.1f}  {durability}", flush=True)
+        return
     kind = "asgi" if options.asgi else "gateway"
     loop = "uvloop" if has_uvloop() else "asyncio"
     logging = logging_options(space_of(1).gateway_logging)
