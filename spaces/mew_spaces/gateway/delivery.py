@@ -114,16 +114,12 @@ class DeliverySessions:
         self.frames = RelayedFrames(streams)
         self._notify = notify
         self._sessions: dict[ConnectionId, DeliverySession] = {}
-        self._replaying: dict[ConnectionId, OutboundChannel] = {}
+        self.replaying: dict[ConnectionId, OutboundChannel] = {}
+        """The sessions that still have to catch up."""
         self.presences = PresenceBatches()
 
     def __contains__(self, connection: object) -> bool:
         return connection in self._sessions
-
-    @property
-    def is_replaying(self) -> bool:
-        """Whether a session still has to catch up."""
-        return bool(self._replaying)
 
     def begin(self, connection: ConnectionId, request: DeliveryRequest, *, next_sequence: int) -> None:
         """A connection asks for numbers. `next_sequence` is what the next envelope to be accepted will get."""
@@ -181,18 +177,18 @@ class DeliverySessions:
             session.is_live = True
             self._fanout.add(connection, channel, numbered=True)
         else:
-            self._replaying[connection] = channel
+            self.replaying[connection] = channel
 
     def end(self, connection: ConnectionId) -> None:
         """A connection is gone, or gets no more."""
         self.presences.end(connection)
         self._sessions.pop(connection, None)
-        self._replaying.pop(connection, None)
+        self.replaying.pop(connection, None)
 
     def pause(self, connection: ConnectionId) -> None:
         """A connection stays open and gets no more broadcasts."""
         self.presences.end(connection)
-        self._replaying.pop(connection, None)
+        self.replaying.pop(connection, None)
 
     def replay(self) -> None:
         """Write on to the sessions that catch up, as far as their buffers allow.
@@ -200,7 +196,7 @@ class DeliverySessions:
         Call it only when everything that the log has published is written to the live members: what it reads is
         what they have.
         """
-        for connection, channel in tuple(self._replaying.items()):
+        for connection, channel in tuple(self.replaying.items()):
             session = self._sessions[connection]
             while channel.is_open and channel.waiting_bytes <= REPLAY_BUFFER_BYTES:
                 place = Position(self._log.epoch, session.reached)
@@ -212,7 +208,7 @@ class DeliverySessions:
                     session.reached = _write(channel, entries, without_presence=session.batches_presence)
                 else:
                     session.is_live = True
-                    del self._replaying[connection]
+                    del self.replaying[connection]
                     self._fanout.add(connection, channel, numbered=True)
                     # It got no frames while it caught up.
                     frames = self._frames_of(session)

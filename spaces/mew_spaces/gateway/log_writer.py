@@ -119,24 +119,12 @@ class LogWriter:
 
         Returns False if the queue is full.
         """
-        return self._put(file, None, render, about, size)
+        return self.put_both(file, None, render, size, *about)
 
-    def put_both(self, file: LogFile, other: LogFile, render: RenderBoth, size: int, *about: Any) -> bool:
-        """Queue lines for two files, made by one call of `render`."""
-        return self._put(file, other, render, about, size)
-
-    def close(self) -> None:
-        """Write everything queued, then stop. Later lines are dropped."""
-        self._is_closing = True
-        self._closing.set()
-        self._wake_up.release()
-        if self._thread is not None:
-            self._thread.join(CLOSE_SECONDS)
-            self._thread = None
-
-    def _put(
-        self, file: LogFile, other: LogFile | None, render: Callable[..., Any], about: tuple[Any, ...], size: int
+    def put_both(
+        self, file: LogFile, other: LogFile | None, render: Render | RenderBoth, size: int, *about: Any
     ) -> bool:
+        """Queue lines for two files, made by one call of `render`."""
         if self._is_closing:
             return False
         queue = self._queue
@@ -158,6 +146,15 @@ class LogWriter:
                 self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
                 self._thread.start()
         return True
+
+    def close(self) -> None:
+        """Write everything queued, then stop. Later lines are dropped."""
+        self._is_closing = True
+        self._closing.set()
+        self._wake_up.release()
+        if self._thread is not None:
+            self._thread.join(CLOSE_SECONDS)
+            self._thread = None
 
     def _run(self) -> None:
         immediate = IMMEDIATE_WRITES

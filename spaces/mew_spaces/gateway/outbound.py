@@ -107,22 +107,18 @@ class Fanout:
 
     def __init__(self) -> None:
         self._channels: dict[ConnectionId, OutboundChannel] = {}
-        self._numbered: set[ConnectionId] = set()
+        self.numbered: set[ConnectionId] = set()
+        """The connections that get numbers."""
         self._writes: _Writes | None = ((), ())
 
     def __len__(self) -> int:
         return len(self._channels)
 
-    @property
-    def has_numbered(self) -> bool:
-        """Whether any channel gets numbers."""
-        return bool(self._numbered)
-
     def add(self, connection: ConnectionId, channel: OutboundChannel, *, numbered: bool = False) -> None:
         """Include a channel in every broadcast while it is open."""
         self._channels[connection] = channel
         if numbered:
-            self._numbered.add(connection)
+            self.numbered.add(connection)
         channel.on_stopped = self._forget_writes
         self._writes = None
 
@@ -130,7 +126,7 @@ class Fanout:
         """Exclude a channel from further broadcasts."""
         channel = self._channels.pop(connection, None)
         if channel is not None:
-            self._numbered.discard(connection)
+            self.numbered.discard(connection)
             channel.on_stopped = None
             self._writes = None
 
@@ -141,7 +137,7 @@ class Fanout:
         if without:
             for connection in self._channels:
                 if connection not in without:
-                    self.write_to(numbered if numbered and connection in self._numbered else framed, (connection,))
+                    self.write_to(numbered if numbered and connection in self.numbered else framed, (connection,))
             return
         # The gateway's hot loop: one write of the same bytes per member, nothing else. A channel that a write closes
         # is not written to again, because each appears once.
@@ -164,7 +160,7 @@ class Fanout:
         """Write one frame to every open channel that is neither in `without` nor in `others`."""
         for connection, channel in self._channels.items():
             if connection not in others and connection not in without and channel.is_open:
-                channel.write(numbered if numbered and connection in self._numbered else framed)
+                channel.write(numbered if numbered and connection in self.numbered else framed)
 
     def write_frame(self, framed: bytes, connections: Iterable[ConnectionId] | None) -> None:
         """Write a stream frame to these connections, to every open channel if there are none given."""
@@ -184,7 +180,7 @@ class Fanout:
         self._writes = None
 
     def _open_writes(self) -> "_Writes":
-        numbered = self._numbered
+        numbered = self.numbered
         channels = [(name in numbered, channel.write) for name, channel in self._channels.items() if channel.is_open]
         self._writes = (
             tuple(write for counts, write in channels if not counts),

@@ -307,7 +307,7 @@ class SpaceService:
         """Disconnect slow consumers, and write on to the sessions that replay."""
         while self._slow:
             self._end_slow(self._slow.pop())
-        if self._sessions.is_replaying and self._outbox.is_settled:
+        if self._sessions.replaying and self._outbox.is_settled:
             self._sessions.replay()
 
     def _perform_one(self, effect: Effect | DuplicateReceipt) -> None:
@@ -335,11 +335,11 @@ class SpaceService:
 
     def _write_broadcast(self, effect: Broadcast, data: bytes, sequence: int | None, is_logged: bool) -> None:
         counted = None
-        if sequence is not None and self._fanout.has_numbered:
+        if sequence is not None and self._fanout.numbered:
             counted = frame_json(numbered(data, sequence))
         presences = self._sessions.presences
         if effect.envelope.kind == kinds.SYSTEM_PRESENCE and presences.collects(
-            is_replaying=self._sessions.is_replaying
+            is_replaying=bool(self._sessions.replaying)
         ):
             presences.add(effect.envelope.body, without=effect.without)
             self._fanout.write_to_others(frame_json(data), numbered=counted, without=effect.without, others=presences)
@@ -429,7 +429,8 @@ class SpaceService:
                 recipients = members if count_only else self._recipients(audit, first)
                 audit.log_accepted(accepted, data, sender, transport, recipients, decision, now=now)
             self._outbox.broadcast(first, data, at=now.timestamp(), is_logged=True)
-            self._catch_up()
+            if self._slow or self._sessions.replaying:
+                self._catch_up()
             return True
         if audit is not None:
             reason = refused.error if refused else None
