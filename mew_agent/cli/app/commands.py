@@ -84,8 +84,16 @@ COMMANDS: Final[Sections] = {
             {"start": _command("Offer an MCP server's tools in a space.", "programs.bridge:start")},
         ),
         "mcp": GroupEntry(
-            "Offer a space to MCP clients.",
-            {"serve": _command("Run an MCP server that acts in a space.", "programs.mcp_server:serve")},
+            "Run an MCP server: of a space, of a folder, or of a game.",
+            {
+                "serve": _command("Run an MCP server that acts in a space.", "programs.mcp_server:serve"),
+                "filesystem": _command(
+                    "Run an MCP server for the files of a folder.", "programs.mcp_builtin:filesystem"
+                ),
+                "cat-maze": _command(
+                    "Run an MCP server with a game: lead the cat to the fish.", "programs.mcp_builtin:cat_maze"
+                ),
+            },
         ),
         "serve": _command("Offer the agents as models to OpenAI clients.", "programs.serve:serve"),
     },

@@ -1,7 +1,9 @@
 """Finds what a command needs to know of a space: its space.yaml, folder and run file, and its person."""
 
 import os
+import sys
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from mew_spaces.config.loading import SpaceConfig, place_in
@@ -12,6 +14,9 @@ from mew_agent.errors import ConfigError
 from mew_agent.gateway_address import CA_VARIABLE
 
 SPACE_FILE = "space.yaml"
+
+OWN_COMMAND: Final = (sys.executable, "-P", "-m", "mew_agent")
+"""This `mew`, independent of PATH and of modules in the space's folder."""
 
 
 def space_config_path(config: Path | None, folder: Path | None) -> Path:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from mew_agent.bridge.settings import BRIDGE_CONFIG, BridgeSettings, require_mcp
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.locate import OWN_COMMAND
 from mew_agent.cli.app.options import (
     ConnectionOptions,
     LogLevel,
@@ -96,10 +97,14 @@ def _server(
         raise ConfigError("--mcp-command", "give one MCP server", "--mcp-command PROGRAM or --mcp-url URL")
     if url is not None:
         return {"transport": "http", "url": url, "headers": dict(_parse_header(one) for one in headers)}
+    arguments = _parse_arguments(args or "")
+    if command == "mew":  # this one, whatever PATH finds
+        command, *own = OWN_COMMAND
+        arguments = [*own, *arguments]
     return {
         "transport": "stdio",
         "command": command,
-        "args": _parse_arguments(args or ""),
+        "args": arguments,
         "env": _parse_environment(env or ""),
         "cwd": cwd,
     }

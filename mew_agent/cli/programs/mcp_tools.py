@@ -1,15 +1,15 @@
-"""The actions of a participant as tools and resources of an MCP server.
+"""The actions of a participant as tools and resources of an MCP server, and servers of plain functions.
 
 Owns their names and descriptions, and both transports: standard input and output, and HTTP. What the tools do is
-`remote.actions`. Needs the extra `mcp`.
+`remote.actions` and `mcp_builtin`. Needs the extra `mcp`.
 """
 
 import secrets
 import signal
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import CancelledError
-from functools import partial
+from functools import partial, wraps
 from typing import Annotated, Any, Final, TypeVar
 
 import anyio
@@ -94,6 +94,25 @@ def make_server(actions: GatewayActions) -> "MCPServer[None]":
         return await _run_action(actions.read_board, ResourceError)
 
     return server
+
+
+def server_of(name: str, instructions: str, tools: Sequence[Callable[..., str]]) -> "MCPServer[None]":
+    """Create a server of functions that return text. Their `OSError` and `ValueError` become errors of the tool."""
+    server: MCPServer[None] = MCPServer(name, version=__version__, instructions=instructions, log_level="WARNING")
+    for tool in tools:
+        server.add_tool(_with_tool_errors(tool), structured_output=False)
+    return server
+
+
+def _with_tool_errors(tool: Callable[..., str]) -> Callable[..., str]:
+    @wraps(tool)
+    def call(*arguments: Any, **options: Any) -> str:
+        try:
+            return tool(*arguments, **options)
+        except (OSError, ValueError) as error:
+            raise ToolError(str(error)) from None
+
+    return call
 
 
 def serve_stdio(server: "MCPServer[None]") -> None:

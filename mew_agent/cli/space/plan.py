@@ -33,7 +33,14 @@ from mew_spaces.private_files import make_private_folder
 from pydantic import TypeAdapter
 
 from mew_agent.bridge.settings import require_mcp
-from mew_agent.cli.app.locate import default_person, place_of, space_config_path, space_folder, which_person
+from mew_agent.cli.app.locate import (
+    OWN_COMMAND,
+    default_person,
+    place_of,
+    space_config_path,
+    space_folder,
+    which_person,
+)
 from mew_agent.cli.app.options import (
     DEFAULT_HOST,
     DEFAULT_PORT,
@@ -46,8 +53,7 @@ from mew_agent.cli.space.agent_sections import check_rehearsal, process_settings
 from mew_agent.errors import ConfigError
 from mew_agent.gateway_address import CA_VARIABLE, tls_failure, trust
 
-MEW: Final = (sys.executable, "-P", "-m", "mew_agent")
-"""This `mew`, independent of PATH and of modules in the space's folder."""
+MEW: Final = OWN_COMMAND
 
 INTERPRETER: Final = "MEW_PYTHON"
 """Variable with the running Python, so that a space's own programs find the same packages."""

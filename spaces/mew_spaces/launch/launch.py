@@ -214,10 +214,13 @@ class Launch:
         else:
             named = {key: self.environ[key] for key in participant.env_from if key in self.environ}
             env = named | {key: substitute(value, known) for key, value in {**participant.env, **server.env}.items()}
+            program, *arguments = (
+                (*self.mew,) if server.command == "mew" else (substitute(server.command or "", known),)
+            )
             reached = {
                 "transport": "stdio",
-                "command": substitute(server.command or "", known),
-                "args": [substitute(argument, known) for argument in server.args],
+                "command": program,
+                "args": [*arguments, *(substitute(argument, known) for argument in server.args)],
                 "env": env,
                 "cwd": str(self.folder / (participant.cwd or "") / server.cwd) if server.cwd else None,
             }
