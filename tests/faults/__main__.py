@@ -10,6 +10,7 @@ import anyio
 
 from tests.faults.fuzz import run_fuzz
 from tests.faults.harness import FaultPlan, PromiseBroken, run_faults
+from tests.faults.soak import run_soak
 
 
 def main() -> int:
@@ -20,21 +21,28 @@ def main() -> int:
     parser.add_argument("--members", type=int, default=6)
     parser.add_argument("--cuts", type=int, default=0, help="run until so many connections were cut")
     parser.add_argument("--kills", type=int, default=0, help="run until the gateway was killed so often")
+    parser.add_argument("--agent-kills", type=int, default=0, help="run until agents were killed so often")
+    parser.add_argument("--agents", type=int, default=2)
     parser.add_argument("--sends-per-second", type=float, default=8.0, help="of each member")
     parser.add_argument("--durability", choices=("flushed", "synced"), default="flushed")
     parser.add_argument("--fuzz", action="store_true", help="send invalid input to a gateway instead")
     parser.add_argument("--inputs", type=int, default=100_000, help="with --fuzz (default: 100,000; 0: no limit)")
+    parser.add_argument("--soak", action="store_true", help="measure memory at a low rate instead (default: 900 s)")
     chosen = parser.parse_args()
     logging.getLogger("mew_agent").setLevel(logging.ERROR)
     if chosen.fuzz:
         return fuzz(chosen.seed, chosen.inputs or 2**62, chosen.seconds or 3600.0)
-    seconds = chosen.seconds if chosen.seconds or chosen.cuts or chosen.kills else 30.0
+    if chosen.soak:
+        return soak(chosen.seconds or 900.0)
+    seconds = chosen.seconds if chosen.seconds or chosen.cuts or chosen.kills or chosen.agent_kills else 30.0
     plan = FaultPlan(
         seed=chosen.seed,
         members=chosen.members,
         seconds=seconds,
         cuts=chosen.cuts,
         kills=chosen.kills,
+        agent_kills=chosen.agent_kills,
+        agents=chosen.agents,
         sends_per_second=chosen.sends_per_second,
         durability=chosen.durability,
     )
@@ -53,6 +61,17 @@ def fuzz(seed: int, inputs: int, seconds: float) -> int:
     with tempfile.TemporaryDirectory() as folder:
         try:
             print(anyio.run(lambda: run_fuzz(seed, Path(folder), inputs=inputs, seconds=seconds)))
+        except AssertionError as broken:
+            print(broken, file=sys.stderr)
+            return 1
+    return 0
+
+
+def soak(seconds: float) -> int:
+    """Measure memory; the exit code says whether it stayed flat."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            print(anyio.run(lambda: run_soak(Path(folder), seconds=seconds)))
         except AssertionError as broken:
             print(broken, file=sys.stderr)
             return 1

@@ -19,7 +19,7 @@ from mew_protocol.envelope import Envelope
 from mew_agent.participant.participant import Participant
 from tests.faults import fuzz_inputs
 from tests.faults.fuzz_inputs import FUZZER, TOKEN
-from tests.faults.gateway_process import GatewayProcess
+from tests.faults.processes import GatewayProcess
 from tests.support.raw_socket import HANDSHAKE
 from tests.support.waiting import PATIENCE_SECONDS
 

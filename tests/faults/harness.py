@@ -17,21 +17,35 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
-from mew_protocol.kinds import CHAT
 
 from mew_agent.errors import GatewayError, NotAccepted, NotConfirmed, NotConnected
 from mew_agent.participant.gaps import HistoryGap
 from mew_agent.participant.participant import Participant
-from tests.faults.gateway_process import GatewayProcess
-from tests.faults.witness import ChatKey, DeliveryWitness, SendOutcome
+from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
+from tests.faults.load import AgentProcess, HttpSender, JoinedProcess, MemberProcess
+from tests.faults.processes import GatewayProcess
+from tests.faults.witness import ChatKey, DeliveryWitness, QuestionWitness, SendOutcome
 from tests.support.faulty_link import FaultyLink, faulty_link
 
 SPACE_ID = "faults"
 SETTLE_SECONDS = 90.0
 
 LINK_FAULTS: Mapping[str, int] = {"fin": 3, "rst": 3, "byte": 6, "stall": 2, "dark": 1, "slow": 1}
-PROCESS_FAULTS: Mapping[str, int] = {"kill": 4, "terminate": 2, "freeze": 2, "disk": 2}
+PROCESS_FAULTS: Mapping[str, int] = {"kill": 4, "terminate": 2, "freeze": 2, "disk": 2, "clock": 2}
+PROGRAM_FAULTS: Mapping[str, int] = {"kill agent": 6, "freeze agent": 2, "kill member": 2, "freeze member": 1}
+MODEL_FAULTS: Mapping[str, Mapping[str, Any]] = {
+    "model 500": {"status": 500},
+    "model 429": {"status": 429, "retry_after_seconds": 0.2},
+    "model cut": {"cut_after_chunks": 2},
+    "model cut whole": {"cut_after_chunks": 1, "cut_style": "end_of_stream"},
+    "model slow": {"chunk_delay_seconds": 3.0},
+}
+MODEL_AT_WORK: Mapping[str, Any] = {"chunk_delay_seconds": 0.01, "window_tokens": 4096}
+
+MOST_UNANSWERED = 6
+"""How many questions of a run wait for an answer at most."""
 
 _CUTS = ("fin", "rst", "byte")
 
@@ -42,32 +56,52 @@ class PromiseBroken(AssertionError):
 
 @dataclass(frozen=True)
 class FaultPlan:
-    """What a run does. It ends after `seconds`, or when `cuts` and `kills` have happened, whichever is given."""
+    """What a run does. It ends after `seconds`, or when all of `cuts`, `kills` and `agent_kills` have happened."""
 
     seed: int
     members: int = 6
     seconds: float | None = None
     cuts: int = 0
     kills: int = 0
+    agent_kills: int = 0
+    agents: int = 2
+    member_processes: int = 1
+    http_senders: int = 1
     sends_per_second: float = 8.0
     """Of each member, while nothing is broken."""
     durability: str = "flushed"
     link_faults: Mapping[str, int] = field(default_factory=lambda: LINK_FAULTS)
     process_faults: Mapping[str, int] = field(default_factory=lambda: PROCESS_FAULTS)
+    program_faults: Mapping[str, int] = field(default_factory=lambda: PROGRAM_FAULTS)
     link_pause_seconds: float = 0.3
     """Mean pause between two faults of links."""
     process_pause_seconds: float = 2.0
+    program_pause_seconds: float = 2.0
 
     def names(self) -> list[str]:
         """The ids of the members. Every third is a person, who may hold several sockets."""
         return [f"m{number}" for number in range(self.members)]
 
+    def agent_names(self) -> list[str]:
+        """The ids of the agents."""
+        return [f"a{number}" for number in range(self.agents)]
+
+    def process_names(self) -> list[str]:
+        """The ids of members in processes of their own."""
+        return [f"p{number}" for number in range(self.member_processes)]
+
+    def http_names(self) -> list[str]:
+        """The ids of senders by HTTP."""
+        return [f"h{number}" for number in range(self.http_senders)]
+
     def space_yaml(self) -> str:
         """The space that the gateway serves."""
-        people = {name: {"tokens": [name], "capabilities": [{"kind": "*"}]} for name in (*self.names(), "late")}
-        for number, name in enumerate(self.names()):
-            if number % 3:
-                people[name] |= {"command": "true"}
+        programs = [name for number, name in enumerate(self.names()) if number % 3]
+        programs += [*self.agent_names(), *self.process_names()]
+        everyone = (*self.names(), *self.agent_names(), *self.process_names(), *self.http_names())
+        people = {name: {"tokens": [name], "capabilities": [{"kind": "*"}]} for name in everyone}
+        for name in programs:
+            people[name] |= {"command": "true"}
         return json.dumps(
             {
                 "space": {"id": SPACE_ID},
@@ -88,6 +122,7 @@ class FaultReport:
     faults: Counter[str]
     outcomes: Counter[str]
     deliveries: int
+    answers: int
     gaps: int
     settle_seconds: float
     gateway_rss_bytes: int
@@ -97,7 +132,8 @@ class FaultReport:
         sends = ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items()))
         return (
             f"seed {self.seed}: {self.seconds:.0f} s; faults: {parts}; sends: {sends}; {self.deliveries} deliveries; "
-            f"{self.gaps} gaps; settled in {self.settle_seconds:.1f} s; gateway {self.gateway_rss_bytes >> 20} MiB"
+            f"{self.answers} questions answered; {self.gaps} gaps; "
+            f"settled in {self.settle_seconds:.1f} s; gateway {self.gateway_rss_bytes >> 20} MiB"
         )
 
 
@@ -113,10 +149,20 @@ class FaultMember(Participant):
         self.on(HistoryGap)(self._note_gap)
 
     async def receive(self, envelope: Envelope) -> None:
-        """Record a chat."""
-        if envelope.kind == CHAT:
-            sender, number, _ = str(envelope.body["text"]).split(" ", 2)
-            self._arrived.append(ChatKey(sender, int(number)))
+        """Record a chat, an answer of an agent, and the starts and ends of its reasonings."""
+        questions = self._run.questions
+        match envelope.kind:
+            case kinds.CHAT if envelope.sender in self._run.agents:
+                questions.answers[self.id].update(envelope.correlation_ids)
+            case kinds.CHAT if not any(name in self._run.agents for name in envelope.addressees):
+                sender, number, _ = str(envelope.body["text"]).split(" ", 2)
+                self._arrived.append(ChatKey(sender, int(number)))
+            case kinds.REASONING_START:
+                questions.starts[self.id][envelope.id] += 1
+            case kinds.REASONING_CONCLUSION:
+                questions.conclusions[self.id][str(envelope.context)] += 1
+            case _:
+                pass
 
     async def _note_gap(self, gap: HistoryGap) -> None:
         self._run.witness.gaps[self.id] += 1
@@ -131,7 +177,11 @@ class FaultMember(Participant):
             key = ChatKey(self.id, number)
             filler = "x" * random.choice((1, 20, 300, 300, 5_000, 60_000 if number % 20 == 0 else 10))
             run.witness.outcomes[key] = await self._outcome(
-                self.send(CHAT, {"text": f"{self.id} {number} {filler}"}, wait_seconds=random.choice((3.0, 20.0, 60.0)))
+                self.send(
+                    *(kinds.CHAT, {"text": f"{self.id} {number} {filler}"}),
+                    to="m0",
+                    wait_seconds=random.choice((3.0, 20.0, 60.0)),
+                )
             )
             if number % 5 == 0:
                 await self._send_status(number)
@@ -143,7 +193,19 @@ class FaultMember(Participant):
         if outcome in (SendOutcome.CONFIRMED, SendOutcome.UNKNOWN):
             self.last_status = number if outcome is SendOutcome.CONFIRMED else -1
 
-    async def _outcome(self, sending: Awaitable[Envelope]) -> SendOutcome:
+    async def keep_asking(self, random: Random) -> None:
+        """Ask agents, as long as not too many questions wait for an answer, until the run stops."""
+        run, agents = self._run, tuple(self._run.agents)
+        while agents and not run.is_stopping:
+            if len(run.questions.open()) < MOST_UNANSWERED:
+                text = f"Question {len(run.questions.outcomes)} of {self.id}: what is water?"
+                question = self.messenger.draft(kinds.CHAT, {"text": text}, to=(random.choice(agents),))
+                run.questions.outcomes[question.id] = SendOutcome.UNKNOWN
+                sending = self.messenger.send_envelope(question, wait_seconds=random.choice((3.0, 60.0)))
+                run.questions.outcomes[question.id] = await self._outcome(sending)
+            await anyio.sleep(random.uniform(0, 1.0))
+
+    async def _outcome(self, sending: Awaitable[object]) -> SendOutcome:
         try:
             await sending
         except NotConfirmed as error:
@@ -164,7 +226,12 @@ class FaultRun:
         self.plan = plan
         self.gateway = GatewayProcess(folder, plan.space_yaml())
         self.witness = DeliveryWitness(plan.names())
+        self.questions = QuestionWitness(plan.names())
         self.members: list[FaultMember] = []
+        self.agents: dict[str, AgentProcess] = {}
+        self.processes: dict[str, MemberProcess] = {}
+        self._links: dict[str, FaultyLink] = {}
+        self._folder = folder
         self.faults: Counter[str] = Counter()
         self.is_stopping = False
         self._random = Random(plan.seed)
@@ -185,32 +252,39 @@ class FaultRun:
             raise self._broken([f"{type(error).__name__}: {error}"]) from error
         finally:
             self.gateway.close()
-        problems = self.witness.violations()
+        problems = self.witness.violations() + self.questions.violations()
         if self.witness.gaps:  # the history holds everything that a run sends
             problems.append(f"gaps: {dict(self.witness.gaps)}")
         problems += [f"leaked {n} tasks" for n in [len(asyncio.all_tasks()) - tasks_before] if n > 0]
         problems += [f"leaked {n} open files" for n in [open_files() - files_before] if n > 0]
-        if "Traceback" in self.gateway.output:
-            problems.append(f"the gateway wrote a traceback:\n{self.gateway.output[-6000:]}")
+        for process in (self.gateway, *self._programs):
+            if (at := process.output.find("Traceback")) >= 0:
+                problems.append(f"{process.name} wrote a traceback:\n{process.output[max(0, at - 500) : at + 5000]}")
         if problems:
             raise self._broken(problems)
         return report
 
+    @property
+    def _programs(self) -> tuple[JoinedProcess, ...]:
+        return (*self.agents.values(), *self.processes.values())
+
     async def _run_members(self) -> FaultReport:
         async with AsyncExitStack() as stack:
-            for name in self.plan.names():
-                link = await stack.enter_async_context(faulty_link(self.gateway.port))
-                member = FaultMember(name, link, self)
-                await stack.enter_async_context(member)
-                self.members.append(member)
+            model, senders = await self._start(stack)
             files_with_members = self.gateway.open_files
             async with anyio.create_task_group() as tasks:
                 for member in self.members:
                     tasks.start_soon(member.keep_sending, Random(f"{self.plan.seed} {member.id}"))
                     tasks.start_soon(self._watch, member)
-                await self._break_things()
+                for member in self.members[:3]:
+                    tasks.start_soon(member.keep_asking, Random(f"{self.plan.seed} {member.id} asks"))
+                for sender in senders:
+                    tasks.start_soon(sender.run, lambda: self.is_stopping, 1.0 / self.plan.sends_per_second)
+                await self._break_things(model)
                 self.is_stopping = True
                 self.note("all faults are over")
+                for process in self.processes.values():
+                    process.kill()
                 over_at = anyio.current_time()
                 with anyio.move_on_after(SETTLE_SECONDS) as waiting:
                     await self._until_settled()
@@ -218,12 +292,47 @@ class FaultRun:
                 tasks.cancel_scope.cancel()
             problems = await self._states()
             if waiting.cancelled_caught:
-                problems.append(f"not settled after {SETTLE_SECONDS:.0f} s")
+                problems.append(
+                    f"not settled after {SETTLE_SECONDS:.0f} s; no answer to {sorted(self.questions.open())}"
+                )
+                problems += [f"{agent.name}: {agent.output[-2000:]}" for agent in self.agents.values()]
             if self.gateway.open_files > files_with_members + 3:
                 problems.append(f"the gateway has {self.gateway.open_files} open files, {files_with_members} before")
             if problems:
-                raise self._broken(problems + self.witness.violations())
+                raise self._broken(problems + self.witness.violations() + self.questions.violations())
             return self._report(settled)
+
+    async def _start(self, stack: AsyncExitStack) -> tuple[RehearsalServer, list[HttpSender]]:
+        """Start everything that sends, each over a link of its own, and the model."""
+        plan, folder = self.plan, self._folder
+        model = await stack.enter_async_context(serve_rehearsal(RehearsalOptions.model_validate(MODEL_AT_WORK)))
+        for name in (*plan.names(), *plan.agent_names(), *plan.process_names(), *plan.http_names()):
+            self._links[name] = await stack.enter_async_context(faulty_link(self.gateway.port))
+        for name in plan.agent_names():
+            self.agents[name] = AgentProcess(name, folder, self._links[name], SPACE_ID, model.base_url)
+        for name in plan.process_names():
+            self.processes[name] = MemberProcess(name, folder, self._links[name], SPACE_ID)
+        for name in plan.names():
+            self.members.append(await stack.enter_async_context(FaultMember(name, self._links[name], self)))
+        for program in self._programs:
+            stack.callback(program.close)
+            program.start()
+        await self._until_joined()
+        return model, [HttpSender(name, self._links[name], self.witness.outcomes) for name in plan.http_names()]
+
+    async def _until_joined(self) -> None:
+        """Wait until every member and program is here."""
+        names = {program.name for program in self._programs}
+        with anyio.fail_after(SETTLE_SECONDS):
+            while not names <= set(self.members[0].peers):
+                await anyio.sleep(0.05)
+
+    def _revive(self) -> None:
+        """Start programs again that could not connect for too long, as `mew up` does."""
+        for program in self._programs:
+            if program.has_ended and not (self.is_stopping and program.name in self.processes):
+                self.note(f"{program.name} ended by itself")
+                program.start()
 
     async def _watch(self, member: FaultMember) -> None:
         """A member may not end by itself: nobody removed or replaced it."""
@@ -236,13 +345,18 @@ class FaultRun:
 
     # Faults
 
-    async def _break_things(self) -> None:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._break_links, Random(f"{self.plan.seed} links"))
-            tasks.start_soon(self._break_processes, Random(f"{self.plan.seed} processes"))
-        for member in self.members:
-            member.link.cut_after_bytes = None
-            member.link.release()
+    async def _break_things(self, model: RehearsalServer) -> None:
+        async with anyio.create_task_group() as until_all_stop:
+            async with anyio.create_task_group() as tasks:
+                until_all_stop.start_soon(self._break_model, model, Random(f"{self.plan.seed} model"))
+                tasks.start_soon(self._break_links, Random(f"{self.plan.seed} links"))
+                tasks.start_soon(self._break_processes, Random(f"{self.plan.seed} processes"))
+                tasks.start_soon(self._break_programs, Random(f"{self.plan.seed} programs"))
+            until_all_stop.cancel_scope.cancel()
+        model.options = RehearsalOptions.model_validate(MODEL_AT_WORK)
+        for link in self._links.values():
+            link.cut_after_bytes = None
+            link.release()
 
     def _schedule(
         self, random: Random, weights: Mapping[str, int], quota: int, counted: tuple[str, ...]
@@ -259,10 +373,10 @@ class FaultRun:
 
     async def _break_links(self, random: Random) -> None:
         for fault in self._schedule(random, self.plan.link_faults, self.plan.cuts, _CUTS):
-            member = random.choice(self.members)
+            name = random.choice(tuple(self._links))
             self.faults[fault] += 1
-            self.note(f"{fault} on the link of {member.id}")
-            await self._break_link(fault, member.link, random)
+            self.note(f"{fault} on the link of {name}")
+            await self._break_link(fault, self._links[name], random)
             await anyio.sleep(random.uniform(0, 2 * self.plan.link_pause_seconds))
 
     async def _break_link(self, fault: str, link: FaultyLink, random: Random) -> None:
@@ -317,16 +431,57 @@ class FaultRun:
                     await gateway.start()
                 else:
                     gateway.free_disk()
+            case "clock":
+                gateway.set_clock(random.choice((-7200.0, -60.0, 0.0, 5.0, 3600.0)))
             case _:
                 raise ValueError(fault)
+
+    async def _break_programs(self, random: Random) -> None:
+        for fault in self._schedule(random, self.plan.program_faults, self.plan.agent_kills, ("kill agent",)):
+            await anyio.sleep(random.uniform(0, 2 * self.plan.program_pause_seconds))
+            self._revive()
+            how, _, whom = fault.partition(" ")
+            candidates: tuple[JoinedProcess, ...] = tuple((self.agents if whom == "agent" else self.processes).values())
+            if not candidates:
+                continue
+            program = random.choice(candidates)
+            self.faults[fault] += 1
+            self.note(f"{how} {program.name}")
+            if how == "kill":
+                program.kill()
+                await anyio.sleep(random.choice((0.0, 0.0, random.uniform(0, 1.5))))
+                program.start()
+            else:
+                program.freeze()
+                await anyio.sleep(random.choice((0.05, 0.5, 2.0, 12.0 if random.random() < 0.3 else 0.2)))
+                program.thaw()
+
+    async def _break_model(self, model: RehearsalServer, random: Random) -> None:
+        while True:
+            await anyio.sleep(random.uniform(0, 4.0))
+            fault = random.choice(tuple(MODEL_FAULTS))
+            self.faults[fault] += 1
+            self.note(fault)
+            model.options = RehearsalOptions.model_validate({**MODEL_AT_WORK, **MODEL_FAULTS[fault]})
+            await anyio.sleep(random.uniform(0.1, 1.5))
+            model.options = RehearsalOptions.model_validate(MODEL_AT_WORK)
 
     # Afterwards
 
     async def _until_settled(self) -> None:
         while True:
+            self._revive()
+            for process in self.processes.values():
+                self.witness.outcomes |= dict(process.outcomes())
+            is_answered = not self.questions.open() and self.questions.is_concluded()
             counts = {len(arrived) for arrived in self.witness.arrivals.values()}
             is_whole = len(counts) == 1 and not self.witness.missing()
-            if is_whole and all(member.is_joined for member in self.members) and not await self._states():
+            if (
+                is_whole
+                and is_answered
+                and all(member.is_joined for member in self.members)
+                and not await self._states()
+            ):
                 return
             await anyio.sleep(0.1)
 
@@ -369,6 +524,7 @@ class FaultRun:
             faults=self.faults,
             outcomes=Counter(outcome.value for outcome in witness.outcomes.values()),
             deliveries=sum(len(arrived) for arrived in witness.arrivals.values()),
+            answers=len(next(iter(self.questions.answers.values()))),
             gaps=witness.gaps.total(),
             settle_seconds=settled,
             gateway_rss_bytes=self.gateway.rss_bytes,

@@ -90,6 +90,47 @@ class DeliveryWitness:
         return found
 
 
+class QuestionWitness:
+    """Collects what agents were asked, and what each member saw of their answers and reasonings."""
+
+    def __init__(self, members: Iterable[str]) -> None:
+        self.outcomes: dict[str, SendOutcome] = {}
+        self.answers: dict[str, Counter[str]] = {member: Counter() for member in members}
+        self.starts: dict[str, Counter[str]] = {member: Counter() for member in members}
+        self.conclusions: dict[str, Counter[str]] = {member: Counter() for member in members}
+
+    def open(self) -> set[str]:
+        """Confirmed questions without an answer at some member."""
+        confirmed = {name for name, outcome in self.outcomes.items() if outcome is SendOutcome.CONFIRMED}
+        return {name for name in confirmed if not all(seen[name] for seen in self.answers.values())}
+
+    def is_concluded(self) -> bool:
+        """Whether every member saw the end of each reasoning."""
+        return all(self.conclusions[member][name] for member, seen in self.starts.items() for name in seen)
+
+    def violations(self) -> list[str]:
+        """Every broken promise as one sentence; empty if all were kept."""
+        found = []
+        for member, seen in self.answers.items():
+            for name, outcome in self.outcomes.items():
+                fewest, most = _ALLOWED_ANSWERS[outcome]
+                if not fewest <= seen[name] <= most:
+                    found.append(f"{member} saw {seen[name]} answers to question {name}, which is {outcome.value}")
+            for name, times in self.starts[member].items():
+                if (times, self.conclusions[member][name]) != (1, 1):
+                    ends = self.conclusions[member][name]
+                    found.append(f"{member} saw {times} starts and {ends} conclusions of reasoning {name}")
+        return found
+
+
+_ALLOWED_ANSWERS = {
+    SendOutcome.CONFIRMED: (1, 1),
+    SendOutcome.UNKNOWN: (0, 1),
+    SendOutcome.NEVER_SENT: (0, 0),
+    SendOutcome.REFUSED: (0, 0),
+}
+
+
 def _reordered(member: str, arrived: list[ChatKey]) -> list[str]:
     newest: dict[str, int] = {}
     found = []
