@@ -6,8 +6,8 @@ The gateway runs in a process of its own with its default configuration (logs, h
 the gateway is killed, and a new one starts on the same folder and port. Time counts from the moment it listens until
 every member has its welcome and is admitted. The members are raw sockets in one process: each asks for numbered
 delivery since its last position, as our client does, waits at most as long as our client, and tries again. `--plain`
-measures members without numbers, `--batched` members that take presences in batches. `--participants` measures real
-`Client`s in place of raw sockets.
+measures members without numbers, `--batched` members that take presences in batches. `--participants` measures the
+`Client`s of our participants, in four processes, which answer pings and come back by themselves.
 """
 
 import argparse
@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import psutil
+from mew_protocol.envelope import Envelope
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import has_uvloop, serve_gateway
@@ -35,17 +37,19 @@ from mew_agent.participant.client import JOIN_TIMEOUT_SECONDS, Client, Credentia
 from mew_agent.participant.delivery import Message
 
 SPACE = "bench"
+LIMIT_SECONDS = 180.0
+CLIENT_PROCESSES = 4
 HANDSHAKE_END = b"\r\n\r\n"
 
 
-def space_of(members: int) -> SpaceConfig:
+def space_of(members: int, *, pings: bool) -> SpaceConfig:
     """A space whose members may chat."""
     people = {f"m{index}": {"tokens": [f"t{index}"], "capabilities": [{"kind": "chat"}]} for index in range(members)}
-    limits = {"ping_interval_seconds": 0, "members": members}  # the raw sockets answer no pings
+    limits: dict[str, int] = {"members": members} | ({} if pings else {"ping_interval_seconds": 0})
     return parse_space(json.dumps({"space": {"id": SPACE}, "participants": people, "limits": limits}))
 
 
-def run_server(control: Any, members: int, state: str, port: int) -> None:
+def run_server(control: Any, members: int, state: str, port: int, pings: bool) -> None:
     """Run a gateway until it is killed."""
 
     def answer_clock() -> None:
@@ -53,7 +57,7 @@ def run_server(control: Any, members: int, state: str, port: int) -> None:
             control.send(time.process_time())
 
     async def serve() -> None:
-        config = space_of(members)
+        config = space_of(members, pings=pings)
         book = TokenBook.generate(config)
         async with serve_gateway(config, tokens=book, state=Path(state), port=port) as gateway:
             control.send(gateway.port)
@@ -66,10 +70,11 @@ def run_server(control: Any, members: int, state: str, port: int) -> None:
 class Server:
     """A gateway process on one folder and port."""
 
-    def __init__(self, members: int, state: str, port: int = 0) -> None:
+    def __init__(self, members: int, state: str, port: int = 0, *, pings: bool = False) -> None:
+        """Without `pings`, the gateway does not ask its members for a sign of life: raw sockets give none."""
         context = multiprocessing.get_context("spawn")
         self._control, theirs = context.Pipe()
-        self._process = context.Process(target=run_server, args=(theirs, members, state, port), daemon=True)
+        self._process = context.Process(target=run_server, args=(theirs, members, state, port, pings), daemon=True)
         self._process.start()
         self.port: int = self._control.recv()
 
@@ -78,6 +83,11 @@ class Server:
         self._control.send("cpu")
         seconds: float = self._control.recv()
         return seconds
+
+    @property
+    def rss_bytes(self) -> int:
+        """Memory of the process."""
+        return int(psutil.Process(self._process.pid).memory_info().rss)
 
     def kill(self) -> None:
         """End it as a crash would."""
@@ -253,32 +263,87 @@ class Members:
         self.joined += 1
 
 
-async def measure_clients(port: int, count: int, state: str) -> tuple[float, float]:
-    """Join with real clients, kill the gateway and start another; returns seconds until all are back, and its CPU."""
-    server = Server(count, state, port)
+def run_clients(control: Any, port: int, first: int, count: int) -> None:
+    """Keep some of the clients joined; tell how many connections they have had, and how many chats they got."""
+    url = f"ws://127.0.0.1:{port}"
     clients = [
-        Client(Credentials(f"ws://127.0.0.1:{server.port}", SPACE, f"m{index}", f"t{index}"), first_connect_seconds=300)
-        for index in range(count)
+        Client(Credentials(url, SPACE, f"m{index}", f"t{index}"), first_connect_seconds=LIMIT_SECONDS)
+        for index in range(first, first + count)
     ]
+    chats = 0
 
-    async def ignore(message: Message) -> None: ...
+    async def receive(message: Message) -> None:
+        nonlocal chats
+        chats += isinstance(message, Envelope) and message.kind == "chat"
 
-    async def until_all(joins: int) -> None:
-        while not all(one.is_joined and one.joins >= joins for one in clients):
-            await anyio.sleep(0.02)
+    async def answer() -> None:
+        async with anyio.create_task_group() as tasks:
+            for client in clients:
+                tasks.start_soon(client.run, receive)
+            while (question := await anyio.to_thread.run_sync(control.recv)) != "stop":
+                if question == "chat":
+                    hello = Envelope.write("chat", id="all", ts="", sender="m0", payload={"text": "hi"})
+                    await clients[0].send(hello)
+                control.send((sum(one.is_joined for one in clients), sum(one.joins for one in clients), chats))
+            tasks.cancel_scope.cancel()
 
-    async with anyio.create_task_group() as tasks:
-        for client in clients:
-            tasks.start_soon(client.run, ignore)
-        await until_all(1)
-        server.kill()
-        server = await anyio.to_thread.run_sync(Server, count, state, server.port)
-        begun = time.monotonic()
-        with anyio.move_on_after(180) as limit:
-            await until_all(2)
-        passed = float("inf") if limit.cancelled_caught else time.monotonic() - begun
-        cpu_seconds = server.cpu_seconds()
-        tasks.cancel_scope.cancel()
+    anyio.run(answer)
+
+
+class ClientProcesses:
+    """Real clients, in a few processes: they join, answer pings, and come back as every participant does."""
+
+    def __init__(self, port: int, count: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._controls, self._processes = [], []
+        share = -(-count // CLIENT_PROCESSES)
+        for first in range(0, count, share):
+            control, theirs = context.Pipe()
+            arguments = (theirs, port, first, min(share, count - first))
+            self._processes.append(context.Process(target=run_clients, args=arguments, daemon=True))
+            self._processes[-1].start()
+            self._controls.append(control)
+
+    def chat(self) -> None:
+        """Let the first member chat."""
+        self._controls[0].send("chat")
+        self._controls[0].recv()
+
+    def seconds_until(self, *, joined: int, connections: int = 0, chats: int = 0) -> float:
+        """The time until so many are joined, have had so many connections together, and got so many chats."""
+        begun, counts = time.monotonic(), [0, 0, 0]
+        while time.monotonic() - begun < LIMIT_SECONDS:
+            for control in self._controls:
+                control.send("count")
+            counts = [sum(numbers) for numbers in zip(*(control.recv() for control in self._controls), strict=True)]
+            if counts[0] == joined and counts[1] >= connections and counts[2] >= chats:
+                return time.monotonic() - begun
+            time.sleep(0.05)
+        print(f"only {counts[0]} joined, {counts[1]} connections, {counts[2]} chats after {LIMIT_SECONDS:.0f} s")
+        return float("inf")
+
+    def stop(self) -> None:
+        """End them all."""
+        for control in self._controls:
+            control.send("stop")
+        for process in self._processes:
+            process.join(10)
+            process.kill()
+
+
+def measure_clients(count: int, state: str) -> tuple[float, float]:
+    """Join with real clients, kill the gateway and start another; returns seconds until all are back, and its CPU."""
+    server = Server(count, state, pings=True)
+    clients = ClientProcesses(server.port, count)
+    joined = clients.seconds_until(joined=count)
+    server.kill()
+    server = Server(count, state, server.port, pings=True)
+    passed = clients.seconds_until(joined=count, connections=2 * count)
+    clients.chat()
+    reached = clients.seconds_until(joined=count, chats=count)
+    print(f"{joined:.2f} s to join first, a chat reached all in {reached:.2f} s, gateway {server.rss_bytes >> 20} MiB")
+    cpu_seconds = server.cpu_seconds()
+    clients.stop()
     server.kill()
     return passed, cpu_seconds
 
@@ -318,7 +383,7 @@ def main() -> None:
     for _ in range(options.rounds):
         with tempfile.TemporaryDirectory() as state:
             if options.participants:
-                passed, cpu = anyio.run(measure_clients, 0, options.members, state)
+                passed, cpu = measure_clients(options.members, state)
                 megabytes = float("nan")
             else:
                 passed, cpu, megabytes = measure_sockets(options.members, state, delivery)

@@ -26,6 +26,7 @@ from mew_agent.cli.chat.slash import InvalidLine, TypedEnvelope
 from mew_agent.cli.chat.terminal_chat import LeaveChat, PrintText, TerminalChat, figures_of
 from mew_agent.cli.remote.session import Identity, configuration_at, find_identity
 from mew_agent.errors import MewAgentError
+from mew_agent.participant.gaps import HistoryGap
 from mew_agent.participant.participant import Participant
 
 TypedLines = AbstractAsyncContextManager[MemoryObjectReceiveStream[str]]
@@ -72,6 +73,10 @@ async def chat_by_lines(who: Identity, targets: tuple[str, ...], lines: TypedLin
         line = chat.receive(envelope)
         if line is not None:
             terminal.print_line(line)
+
+    @me.on(HistoryGap)
+    async def show_gap(_: HistoryGap) -> None:
+        terminal.print_line("* some messages were missed, and nobody can deliver them any more")
 
     with outages.watching():
         await _run(me, chat, lines)
