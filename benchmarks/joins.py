@@ -1,13 +1,13 @@
 """Measures how long all members of a space need to come back after the gateway was killed.
 
-    python -m benchmarks.joins [--members 1000] [--rounds 3] [--plain] [--batched] [--participants]
+    python -m benchmarks.joins [--members 1000] [--rounds 3] [--plain] [--batched] [--hold-seconds 30]
 
 The gateway runs in a process of its own with its default configuration (logs, history in SQLite). All members join,
 the gateway is killed, and a new one starts on the same folder and port. Time counts from the moment it listens until
-every member has its welcome and is admitted. The members are raw sockets in one process: each asks for numbered
-delivery since its last position, as our client does, waits at most as long as our client, and tries again. `--plain`
-measures members without numbers, `--batched` members that take presences in batches. `--participants` measures the
-`Client`s of our participants, in four processes, which answer pings and come back by themselves.
+every member has its welcome and is admitted. The members are raw sockets in one process that answer pings: each asks
+for numbered delivery since its last position, as our client does, waits at most as long as our client, and tries again.
+`--plain` measures members without numbers, `--batched` members that take presences in batches, as our client does.
+With `--hold-seconds`, all have to stay joined for so long, and then get a chat that one of them sends.
 """
 
 import argparse
@@ -28,28 +28,29 @@ from typing import Any
 
 import anyio
 import psutil
-from mew_protocol.envelope import Envelope
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import has_uvloop, serve_gateway
 
-from mew_agent.participant.client import JOIN_TIMEOUT_SECONDS, Client, Credentials, backoff_seconds
-from mew_agent.participant.delivery import Message
+from mew_agent.participant.client import JOIN_TIMEOUT_SECONDS, backoff_seconds
 
 SPACE = "bench"
 LIMIT_SECONDS = 180.0
-CLIENT_PROCESSES = 4
+TEXT, CLOSE, PING, PONG = 1, 8, 9, 10
+CHAT_ID = b'"id":"to-all"'
+QUIET_BYTES = 100_000
+"""What 2,000 members get in pings while nothing else happens is less."""
 HANDSHAKE_END = b"\r\n\r\n"
 
 
-def space_of(members: int, *, pings: bool) -> SpaceConfig:
+def space_of(members: int) -> SpaceConfig:
     """A space whose members may chat."""
     people = {f"m{index}": {"tokens": [f"t{index}"], "capabilities": [{"kind": "chat"}]} for index in range(members)}
-    limits: dict[str, int] = {"members": members} | ({} if pings else {"ping_interval_seconds": 0})
+    limits = {"members": members}
     return parse_space(json.dumps({"space": {"id": SPACE}, "participants": people, "limits": limits}))
 
 
-def run_server(control: Any, members: int, state: str, port: int, pings: bool) -> None:
+def run_server(control: Any, members: int, state: str, port: int) -> None:
     """Run a gateway until it is killed."""
 
     def answer_clock() -> None:
@@ -57,7 +58,7 @@ def run_server(control: Any, members: int, state: str, port: int, pings: bool) -
             control.send(time.process_time())
 
     async def serve() -> None:
-        config = space_of(members, pings=pings)
+        config = space_of(members)
         book = TokenBook.generate(config)
         async with serve_gateway(config, tokens=book, state=Path(state), port=port) as gateway:
             control.send(gateway.port)
@@ -70,11 +71,10 @@ def run_server(control: Any, members: int, state: str, port: int, pings: bool) -
 class Server:
     """A gateway process on one folder and port."""
 
-    def __init__(self, members: int, state: str, port: int = 0, *, pings: bool = False) -> None:
-        """Without `pings`, the gateway does not ask its members for a sign of life: raw sockets give none."""
+    def __init__(self, members: int, state: str, port: int = 0) -> None:
         context = multiprocessing.get_context("spawn")
         self._control, theirs = context.Pipe()
-        self._process = context.Process(target=run_server, args=(theirs, members, state, port, pings), daemon=True)
+        self._process = context.Process(target=run_server, args=(theirs, members, state, port), daemon=True)
         self._process.start()
         self.port: int = self._control.recv()
 
@@ -95,11 +95,25 @@ class Server:
         self._process.join()
 
 
-def masked(text: str) -> bytes:
-    """A text frame of a client, with the mask zero, which is valid."""
-    data = text.encode()
+def masked(data: bytes, opcode: int = TEXT) -> bytes:
+    """A frame of a client, with the mask zero, which is valid."""
     size = bytes([0x80 | len(data)]) if len(data) < 126 else bytes([0x80 | 126]) + len(data).to_bytes(2)
-    return b"\x81" + size + b"\0\0\0\0" + data
+    return bytes([0x80 | opcode]) + size + b"\0\0\0\0" + data
+
+
+def frame_in(buffer: bytearray) -> tuple[int, bytes] | None:
+    """Take the first whole frame of a gateway out of a buffer: its opcode and content. None if there is none yet."""
+    if len(buffer) < 2:
+        return None
+    size, head = buffer[1], 2
+    if size >= 126:
+        head = 4 if size == 126 else 10
+        size = int.from_bytes(buffer[2:head])
+    if len(buffer) < head + size:
+        return None
+    opcode, content = buffer[0] & 0xF, bytes(buffer[head : head + size])
+    del buffer[: head + size]
+    return opcode, content
 
 
 class Member:
@@ -108,7 +122,8 @@ class Member:
     def __init__(self, index: int) -> None:
         self.index = index
         self.socket: socket.socket | None = None
-        self.buffer = b""
+        self.buffer = bytearray()
+        self.chats = 0
         self.is_upgraded = False
         self.is_joined = False
         self.position: str | None = None
@@ -130,7 +145,7 @@ class Member:
         """Forget the connection."""
         if self.socket is not None:
             self.socket.close()
-        self.socket, self.buffer, self.is_upgraded, self.is_joined = None, b"", False, False
+        self.socket, self.buffer, self.is_upgraded, self.is_joined = None, bytearray(), False, False
 
     def retry_later(self, seconds: float | None = None) -> None:
         """Try again after the client's delay, or after the gateway's."""
@@ -183,9 +198,30 @@ class Members:
         return time.monotonic() - begun
 
     def read_until_quiet(self) -> None:
-        """Read until nothing more arrives."""
-        while self._serve(1.0):
-            pass
+        """Read until nothing more arrives for a second, pings aside."""
+        received, quiet_since = self.received, time.monotonic()
+        while time.monotonic() - quiet_since < 1.0:
+            self._serve(0.1)
+            if self.received - received > QUIET_BYTES:
+                received, quiet_since = self.received, time.monotonic()
+
+    def hold(self, seconds: float) -> int:
+        """Answer pings for so long; returns how many connections were lost."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self._serve(0.1)
+        return len(self.members) - self.joined
+
+    def chat_to_all(self) -> float:
+        """Let the first member chat; returns the seconds until all have it, or infinity."""
+        begun, sender = time.monotonic(), self.members[0].socket
+        if sender is not None:
+            sender.sendall(masked(b'{"kind":"chat",%s,"payload":{"text":"hi"}}' % CHAT_ID))
+        while not all(member.chats for member in self.members):
+            if time.monotonic() - begun > LIMIT_SECONDS:
+                return float("inf")
+            self._serve(0.1)
+        return time.monotonic() - begun
 
     def close(self) -> None:
         """Close all connections."""
@@ -234,8 +270,6 @@ class Members:
         if not data:
             raise OSError
         self.received += len(data)
-        if member.is_joined:
-            return
         member.buffer += data
         if not member.is_upgraded:
             if HANDSHAKE_END not in member.buffer:
@@ -247,118 +281,49 @@ class Members:
             if self.delivery is not None:
                 since = {"since": member.position} if member.position else {}
                 join |= {"delivery": {**self.delivery, **since}}  # type: ignore[dict-item]
-            member.socket.sendall(masked(json.dumps(join)))
-        elif b'"system/welcome"' in member.buffer:
-            if self.delivery is None:
-                self._welcome(member)
-            elif found := re.search(rb'"position":"([0-9a-f]+-\d+)"', member.buffer):
+            member.socket.sendall(masked(json.dumps(join).encode()))
+        while (frame := frame_in(member.buffer)) is not None:
+            self._receive(member, *frame)
+
+    def _receive(self, member: Member, opcode: int, content: bytes) -> None:
+        assert member.socket is not None
+        if opcode == CLOSE:
+            raise OSError
+        if opcode == PING:
+            member.socket.sendall(masked(content, PONG))
+        elif member.is_joined:
+            member.chats += CHAT_ID in content
+        elif b'"system/welcome"' in content:
+            if found := re.search(rb'"position":"([0-9a-f]+-\d+)"', content):
                 member.position = found[1].decode()
-                self._welcome(member)
-        elif found := re.search(rb'"retry_after_seconds":([0-9.]+)', member.buffer):
+            member.is_joined = True
+            self.joined += 1
+        elif found := re.search(rb'"retry_after_seconds":([0-9.]+)', content):
             self._forget(member)
             member.retry_later(float(found[1]))
 
-    def _welcome(self, member: Member) -> None:
-        member.is_joined, member.buffer = True, b""
-        self.joined += 1
 
-
-def run_clients(control: Any, port: int, first: int, count: int) -> None:
-    """Keep some of the clients joined; tell how many connections they have had, and how many chats they got."""
-    url = f"ws://127.0.0.1:{port}"
-    clients = [
-        Client(Credentials(url, SPACE, f"m{index}", f"t{index}"), first_connect_seconds=LIMIT_SECONDS)
-        for index in range(first, first + count)
-    ]
-    chats = 0
-
-    async def receive(message: Message) -> None:
-        nonlocal chats
-        chats += isinstance(message, Envelope) and message.kind == "chat"
-
-    async def answer() -> None:
-        async with anyio.create_task_group() as tasks:
-            for client in clients:
-                tasks.start_soon(client.run, receive)
-            while (question := await anyio.to_thread.run_sync(control.recv)) != "stop":
-                if question == "chat":
-                    hello = Envelope.write("chat", id="all", ts="", sender="m0", payload={"text": "hi"})
-                    await clients[0].send(hello)
-                control.send((sum(one.is_joined for one in clients), sum(one.joins for one in clients), chats))
-            tasks.cancel_scope.cancel()
-
-    anyio.run(answer)
-
-
-class ClientProcesses:
-    """Real clients, in a few processes: they join, answer pings, and come back as every participant does."""
-
-    def __init__(self, port: int, count: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._controls, self._processes = [], []
-        share = -(-count // CLIENT_PROCESSES)
-        for first in range(0, count, share):
-            control, theirs = context.Pipe()
-            arguments = (theirs, port, first, min(share, count - first))
-            self._processes.append(context.Process(target=run_clients, args=arguments, daemon=True))
-            self._processes[-1].start()
-            self._controls.append(control)
-
-    def chat(self) -> None:
-        """Let the first member chat."""
-        self._controls[0].send("chat")
-        self._controls[0].recv()
-
-    def seconds_until(self, *, joined: int, connections: int = 0, chats: int = 0) -> float:
-        """The time until so many are joined, have had so many connections together, and got so many chats."""
-        begun, counts = time.monotonic(), [0, 0, 0]
-        while time.monotonic() - begun < LIMIT_SECONDS:
-            for control in self._controls:
-                control.send("count")
-            counts = [sum(numbers) for numbers in zip(*(control.recv() for control in self._controls), strict=True)]
-            if counts[0] == joined and counts[1] >= connections and counts[2] >= chats:
-                return time.monotonic() - begun
-            time.sleep(0.05)
-        print(f"only {counts[0]} joined, {counts[1]} connections, {counts[2]} chats after {LIMIT_SECONDS:.0f} s")
-        return float("inf")
-
-    def stop(self) -> None:
-        """End them all."""
-        for control in self._controls:
-            control.send("stop")
-        for process in self._processes:
-            process.join(10)
-            process.kill()
-
-
-def measure_clients(count: int, state: str) -> tuple[float, float]:
-    """Join with real clients, kill the gateway and start another; returns seconds until all are back, and its CPU."""
-    server = Server(count, state, pings=True)
-    clients = ClientProcesses(server.port, count)
-    joined = clients.seconds_until(joined=count)
-    server.kill()
-    server = Server(count, state, server.port, pings=True)
-    passed = clients.seconds_until(joined=count, connections=2 * count)
-    clients.chat()
-    reached = clients.seconds_until(joined=count, chats=count)
-    print(f"{joined:.2f} s to join first, a chat reached all in {reached:.2f} s, gateway {server.rss_bytes >> 20} MiB")
-    cpu_seconds = server.cpu_seconds()
-    clients.stop()
-    server.kill()
-    return passed, cpu_seconds
-
-
-def measure_sockets(count: int, state: str, delivery: dict[str, Any] | None) -> tuple[float, float, float]:
-    """The same with raw sockets; also returns the megabytes that they received."""
+def measure_sockets(
+    count: int, state: str, delivery: dict[str, Any] | None, hold_seconds: float
+) -> tuple[float, float, float]:
+    """Kill a gateway; returns seconds until all are back, the new gateway's CPU seconds, and megabytes received."""
     server = Server(count, state)
     members = Members(count, delivery)
-    members.join_all(server.port, limit_seconds=180)
+    first = members.join_all(server.port, limit_seconds=LIMIT_SECONDS)
     members.read_until_quiet()
+    first_cpu = server.cpu_seconds()
     server.kill()
     server = Server(count, state, server.port)
     members.received = 0
-    passed = members.join_all(server.port, limit_seconds=180)
+    passed = members.join_all(server.port, limit_seconds=LIMIT_SECONDS)
     members.read_until_quiet()
+    if hold_seconds:
+        lost = members.hold(hold_seconds)
+        reached = members.chat_to_all()
+        print(
+            f"{first:.2f} s to join first (gateway CPU {first_cpu:.1f} s); {lost} lost in {hold_seconds:.0f} s; a chat reached all in {reached:.2f} s"
+        )
+        print(f"gateway memory {server.rss_bytes >> 20} MiB")
     cpu_seconds = server.cpu_seconds()
     members.close()
     server.kill()
@@ -372,7 +337,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--plain", action="store_true", help="members without numbered delivery")
     parser.add_argument("--batched", action="store_true", help="members that take presences in batches")
-    parser.add_argument("--participants", action="store_true", help="real clients in place of raw sockets")
+    parser.add_argument("--hold-seconds", type=float, default=0.0, help="how long all have to stay joined afterwards")
     options = parser.parse_args()
     delivery: dict[str, Any] | None = None if options.plain else {}
     if options.batched:
@@ -382,11 +347,7 @@ def main() -> None:
     seen = []
     for _ in range(options.rounds):
         with tempfile.TemporaryDirectory() as state:
-            if options.participants:
-                passed, cpu = measure_clients(options.members, state)
-                megabytes = float("nan")
-            else:
-                passed, cpu, megabytes = measure_sockets(options.members, state, delivery)
+            passed, cpu, megabytes = measure_sockets(options.members, state, delivery, options.hold_seconds)
         seen.append(passed)
         print(f"{passed:>8.2f} {cpu:>12.2f} {megabytes:>10.1f}", flush=True)
     print(f"median {statistics.median(seen):.2f} s")

@@ -25,7 +25,7 @@ CLOSE_CONNECTION = "rehearsal.close_connection"
 """Key in the extensions of the ASGI scope: a callable that closes the connection after the data sent so far."""
 
 KEPT_REQUESTS = 1_000
-KEPT_REQUEST_BYTES = 32 * 1024 * 1024
+KEPT_REQUEST_BYTES = 8 * 1024 * 1024
 """How many of the newest requests are recorded, and how large their bodies may be together."""
 
 _STATUS_CODES = {

@@ -40,11 +40,11 @@ MODEL_FAULTS: Mapping[str, Mapping[str, Any]] = {
     "model 429": {"status": 429, "retry_after_seconds": 0.2},
     "model cut": {"cut_after_chunks": 2},
     "model cut whole": {"cut_after_chunks": 1, "cut_style": "end_of_stream"},
-    "model slow": {"chunk_delay_seconds": 3.0},
+    "model slow": {"chunk_delay_seconds": 0.5},
 }
 MODEL_AT_WORK: Mapping[str, Any] = {"chunk_delay_seconds": 0.01, "window_tokens": 4096}
 
-MOST_UNANSWERED = 6
+MOST_UNANSWERED = 20
 """How many questions of a run wait for an answer at most."""
 
 _CUTS = ("fin", "rst", "byte")
@@ -458,12 +458,12 @@ class FaultRun:
 
     async def _break_model(self, model: RehearsalServer, random: Random) -> None:
         while True:
-            await anyio.sleep(random.uniform(0, 4.0))
+            await anyio.sleep(random.uniform(0, 6.0))
             fault = random.choice(tuple(MODEL_FAULTS))
             self.faults[fault] += 1
             self.note(fault)
             model.options = RehearsalOptions.model_validate({**MODEL_AT_WORK, **MODEL_FAULTS[fault]})
-            await anyio.sleep(random.uniform(0.1, 1.5))
+            await anyio.sleep(random.uniform(0.1, 1.0))
             model.options = RehearsalOptions.model_validate(MODEL_AT_WORK)
 
     # Afterwards

@@ -57,7 +57,7 @@ class SoakReport:
         return {name: (max(seen[-2:]) - max(seen[first : first + 2])) * 2**20 for name, seen in self.rss.items()}
 
 
-async def run_soak(folder: Path, *, seconds: float, pause_seconds: float = 1.0) -> SoakReport:
+async def run_soak(folder: Path, *, seconds: float, pause_seconds: float = 0.3) -> SoakReport:
     """Ask an agent again and again while others chat. Raises `AssertionError` if a process keeps growing."""
     report, model_port = SoakReport(seconds), free_port()
     gateway = GatewayProcess(folder, json.dumps(_SPACE))
@@ -92,7 +92,7 @@ async def run_soak(folder: Path, *, seconds: float, pause_seconds: float = 1.0) 
         while True:
             await bob.chat(f"{report.chats} {_FILLER}", to="ada")
             report.chats += 1
-            await anyio.sleep(pause_seconds / 10)
+            await anyio.sleep(pause_seconds / 3)
 
     with ExitStack() as open_processes:
         for process in processes.values():

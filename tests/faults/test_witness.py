@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.faults.witness import ChatKey, DeliveryWitness, SendOutcome
+from tests.faults.witness import ChatKey, DeliveryWitness, QuestionWitness, SendOutcome
 
 FIRST, SECOND, THIRD = (ChatKey("bob", number) for number in (1, 2, 3))
 
@@ -48,3 +48,29 @@ def test_a_reported_gap_excuses_what_is_missing() -> None:
     witness = witness_of([FIRST, SECOND], [SECOND], one=SendOutcome.CONFIRMED)
     witness.gaps["m1"] += 1
     assert witness.violations() == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "answers", "starts", "conclusions", "violation"),
+    [
+        (SendOutcome.CONFIRMED, 1, 2, 2, None),
+        (SendOutcome.UNKNOWN, 0, 0, 0, None),
+        (SendOutcome.UNKNOWN, 1, 1, 1, None),
+        (SendOutcome.CONFIRMED, 0, 1, 1, "m0 saw 0 answers to question q, which is confirmed"),
+        (SendOutcome.CONFIRMED, 2, 1, 1, "m0 saw 2 answers to question q, which is confirmed"),
+        (SendOutcome.UNKNOWN, 2, 1, 1, "m0 saw 2 answers to question q, which is not confirmed"),
+        (SendOutcome.REFUSED, 1, 1, 1, "m0 saw 1 answers to question q, which is refused"),
+        (SendOutcome.CONFIRMED, 1, 1, 0, "m0 saw 1 starts and 0 conclusions of reasoning r0"),
+    ],
+)
+def test_questions_are_answered_once_and_reasonings_end(
+    outcome: SendOutcome, answers: int, starts: int, conclusions: int, violation: str | None
+) -> None:
+    witness = QuestionWitness(["m0"])
+    witness.outcomes["q"] = outcome
+    witness.answers["m0"]["q"] = answers
+    witness.starts["m0"].update(f"r{number}" for number in range(starts))
+    witness.conclusions["m0"].update(f"r{number}" for number in range(conclusions))
+    assert witness.violations() == ([] if violation is None else [violation])
+    assert bool(witness.open()) is (outcome is SendOutcome.CONFIRMED and not answers)
+    assert witness.is_concluded() is (starts == conclusions)

@@ -3,15 +3,17 @@
 import json
 from typing import Any
 
+import anyio
 import pytest
 from mew_protocol.codec import StreamFrame, encode_frame
 from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import NoAnswer
-from mew_agent.participant.answers.builder import AnswerBuilder, Thinking, Writing
+from mew_agent.participant.answers.builder import AGENT_RESTARTED, AnswerBuilder, Thinking, Writing
 from mew_agent.participant.answers.context_notes import CallUsage
-from mew_agent.participant.answers.exchange import Exchange
-from mew_agent.participant.answers.router import MAX_ABANDONED, AnswerRouter
+from mew_agent.participant.answers.exchange import RETURN_SECONDS, Exchange
+from mew_agent.participant.answers.router import MAX_ABANDONED, PIECE_MISSING, AnswerRouter
+from mew_agent.participant.gaps import StreamGap
 from mew_agent.participant.peers import Peers
 
 QUESTION = "How high is the tide?"
@@ -42,18 +44,23 @@ class Routed:
             correlation_id=(about,) if about else (),
             context=context,
         )
-        for peer in self.peers.receive(envelope).left:
+        changes = self.peers.receive(envelope)
+        for peer in changes.left:
             self.router.peer_left(peer.id)
+        for peer in changes.joined:
+            self.router.peer_joined(peer.id)
         return self.router.receive(envelope)
 
     def frame(self, value: Any, *, stream: str = "s-1", context: str = "r-1") -> None:
         data = json.dumps({"context": context, **value}) if isinstance(value, dict) else value
         self.router.receive_frame(StreamFrame(stream, encode_frame(stream, data)))
 
-    def ask(self, chat_id: str = "q-1", agent: str = "coder", text: str = QUESTION) -> Exchange:
+    def ask(
+        self, chat_id: str = "q-1", agent: str = "coder", text: str = QUESTION, inactivity_seconds: float = 60.0
+    ) -> Exchange:
         context = self.peers[agent].context
         answer = AnswerBuilder(notices="content", may_use_tools=self.tools)
-        exchange = Exchange(agent, chat_id, text, answer, CallUsage(context), 60.0, context)
+        exchange = Exchange(agent, chat_id, text, answer, CallUsage(context), inactivity_seconds, context)
         self.router.add(exchange)
         return exchange
 
@@ -218,13 +225,48 @@ async def test_cancelled_reasoning_ends_the_question_with_the_reason() -> None:
     assert "cancelled by ada" in problem.problem
 
 
-async def test_leaving_agent_ends_only_its_own_questions() -> None:
+async def test_an_agent_that_does_not_return_ends_only_its_own_questions() -> None:
     routed = Routed()
-    coder, writer = routed.ask(), routed.ask("q-2", "writer")
+    coder, writer = routed.ask(inactivity_seconds=0.05), routed.ask("q-2", "writer")
     routed.say("system:gateway", "system/presence", event="leave", participant={"id": "coder"})
     assert (await problem_of(coder)).code == "agent_left"
+    assert coder.needs_cancel
     routed.say("writer", "chat", about="q-2", to="bob", text="Here.")
     assert await read(writer) == ("Here.", "")
+
+
+async def test_an_agent_that_returns_answers_and_its_text_begins_again() -> None:
+    routed = Routed()
+    exchange = routed.ask()
+    routed.start()
+    routed.frame({"type": "token", "value": "It is "})
+    member = {"id": "coder", "capabilities": []}
+    routed.say("system:gateway", "system/presence", event="leave", participant=member)
+    assert exchange.deadline <= anyio.current_time() + RETURN_SECONDS
+    routed.say("system:gateway", "system/presence", event="join", participant=member)
+    assert not exchange.is_agent_absent
+    routed.say("coder", "participant/status", about="q-other", status="restarted", messages_in_context=1)
+    assert exchange.reasoning_id == "r-1"
+    routed.say("coder", "participant/status", about="q-1", status="restarted", messages_in_context=1)
+    routed.start(reasoning="r-2")
+    routed.frame({"type": "token", "value": "The tide is high."}, context="r-2")
+    routed.say("coder", "chat", about="q-1", to="bob", text="The tide is high.")
+    left, restarted = "> 'coder' left the space; waiting for its return", f"> {AGENT_RESTARTED}"
+    assert await read(exchange) == (f"It is {left}\n\n{restarted}\n\nThe tide is high.".replace("is >", "is \n\n>"), "")
+
+
+async def test_text_after_a_gap_is_not_joined_to_text_before_it() -> None:
+    routed = Routed()
+    exchange, other = routed.ask(), routed.ask("q-2", "writer")
+    routed.start()
+    routed.frame({"type": "token", "value": "It "})
+    routed.router.receive_gap(StreamGap("s-2", 1))  # a stream of somebody else
+    routed.router.receive_gap(StreamGap("s-1", 1))
+    routed.router.receive_gap(StreamGap("s-1", 2))
+    routed.frame({"type": "token", "value": "high."})
+    routed.say("coder", "chat", about="q-1", to="bob", text="It is high.")
+    assert await read(exchange) == (f"It \n\n> {PIECE_MISSING}\n\nis high.", "")
+    assert not other.answer.notices
 
 
 async def test_partial_status_for_another_participant_is_ignored() -> None:
