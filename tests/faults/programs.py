@@ -51,9 +51,9 @@ def run_mew(offset: Path, arguments: list[str]) -> None:
     with offset.open("rb") as file:
         seconds = mmap.mmap(file.fileno(), 8, access=mmap.ACCESS_READ)
 
-    class ShiftedClock:
-        @staticmethod
-        def now(zone: tzinfo) -> datetime:
+    class ShiftedClock(datetime):
+        @classmethod
+        def now(cls, zone: tzinfo) -> datetime:  # type: ignore[override]
             return datetime.now(zone) + timedelta(seconds=struct.unpack("d", seconds[:8])[0])
 
     setattr(clock, "datetime", ShiftedClock)  # noqa: B010 - to a type checker, this is no assignment
