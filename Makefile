@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # The tests start hundreds of processes; without their bytecode each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-long test-lowest test-llama dist check lint types coverage schema docs bench clean faults
+.PHONY: demo test test-long test-lowest test-llama dist check lint types coverage audit sbom schema docs bench clean faults
 
 demo: $(STAMP)
 	$(BIN)/mew demo
@@ -46,8 +46,9 @@ SEED ?= 1
 faults: $(STAMP)
 	$(BIN)/python -m tests.faults --seconds $(SECONDS) --seed $(SEED)
 
-# Everything a change must pass: format, lint, strict types, tests with branch coverage, generated files current.
-check: $(STAMP) lint types coverage
+# Everything a change must pass: format, lint, strict types, tests with branch coverage, generated files current, and no
+# dependency with a known vulnerability.
+check: $(STAMP) lint types coverage audit
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -61,6 +62,19 @@ coverage: $(STAMP)
 	$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
+
+# Known vulnerabilities of what is installed. Without a network it says so and goes on.
+audit: $(STAMP)
+	$(BIN)/python -m tests.audit
+
+# What mew-agent consists of when it runs, as CycloneDX, from an environment with nothing else in it: dist/sbom.json.
+sbom: $(STAMP)
+	mkdir -p dist
+	$(PYTHON) -m venv --clear .venv-sbom
+	.venv-sbom/bin/python -m pip install --quiet --disable-pip-version-check .
+	$(BIN)/cyclonedx-py environment --output-reproducible \
+	  --of JSON -o dist/sbom.json .venv-sbom/bin/python
+	rm -rf .venv-sbom
 
 schema: $(STAMP)
 	$(BIN)/python -m mew_protocol.schema
@@ -89,4 +103,4 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) $(LOWEST) .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* build dist site
+	rm -rf $(VENV) $(LOWEST) .venv-sbom .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* build dist site
