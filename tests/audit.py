@@ -1,7 +1,7 @@
 """Checks the installed dependencies for known vulnerabilities, as `make check` does: `python -m tests.audit`.
 
-Ends with 1 if there are any. What could not be checked is said in a line and does not fail: without a network nothing is
-known, and that must look different from knowing that nothing is wrong.
+Ends with 1 if there are any. What could not be checked is printed and does not fail: without a network nothing is
+known, which must look different from knowing that nothing is wrong.
 """
 
 import json
@@ -13,7 +13,17 @@ SECONDS = 300
 
 def main() -> int:
     """Run pip-audit on this environment, print what it found, and return the exit code."""
-    command = [sys.executable, "-m", "pip_audit", "--local", "--skip-editable", "--progress-spinner", "off", "-f", "json"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip_audit",
+        "--local",
+        "--skip-editable",
+        "--progress-spinner",
+        "off",
+        "-f",
+        "json",
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
         code, lines = report(done.stdout, done.stderr)
@@ -32,7 +42,8 @@ def report(output: str, errors: str) -> tuple[int, list[str]]:
         return 0, [f"dependencies NOT audited: {last[0]}"]
     audited = [one for one in found if "vulns" in one]
     vulnerable = [
-        f"{one['name']} {one['version']}: {vulnerability['id']}, fixed in {', '.join(vulnerability['fix_versions']) or 'no release'}"
+        f"{one['name']} {one['version']}: {vulnerability['id']}, "
+        f"fixed in {', '.join(vulnerability['fix_versions']) or 'no release'}"
         for one in audited
         for vulnerability in one["vulns"]
     ]

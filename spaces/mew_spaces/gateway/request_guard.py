@@ -7,6 +7,7 @@ are not browsers send no `Origin`. What a trusted proxy forwards replaces the cl
 """
 
 import ipaddress
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
 from urllib.parse import urlsplit
@@ -17,6 +18,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mew_spaces.gateway.proxies import Forwarded, TrustedProxies
+
+log = logging.getLogger("spaces")
 
 _NO_PROXIES: Final = TrustedProxies()
 
@@ -42,13 +45,16 @@ class RequestGuard:
         """Pass a request on, or refuse it."""
         problem = None
         if scope["type"] in ("http", "websocket"):
-            client = scope.get("client") or ("", 0)
-            forwarded = self._proxies.read(client[0], scope["headers"])
+            headers, (address, port) = Headers(scope=scope), scope.get("client") or ("", 0)
+            forwarded = self._proxies.read(address, scope["headers"])
+            host, origin = headers.get("host", ""), headers.get("origin", "")
             # The proxy's own Host header is checked, too: a page of another name cannot set it.
-            hosts = [Headers(scope=scope).get("host", ""), forwarded.host or "" if forwarded is not None else ""]
-            problem = self._problem([host.lower() for host in hosts if host], Headers(scope=scope).get("origin", ""))
+            hosts = [host, forwarded.host or "" if forwarded is not None else ""]
+            problem = self._problem([one.lower() for one in hosts if one], origin)
             if forwarded is not None:
-                scope = _as_forwarded(scope, forwarded, client[1])
+                scope = _as_forwarded(scope, forwarded, port)
+            if problem is not None:
+                log.warning("request refused: from %s, host %r, origin %r", scope["client"][0], host, origin)
         if problem is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
