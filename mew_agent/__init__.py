@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.conversation.events import SavingSuggested as SavingSuggested
     from mew_agent.errors import AnswerLost as AnswerLost
     from mew_agent.errors import BadAnswer as BadAnswer
+    from mew_agent.errors import CertificateRejected as CertificateRejected
     from mew_agent.errors import ConfigError as ConfigError
     from mew_agent.errors import ContextOverflow as ContextOverflow
     from mew_agent.errors import GatewayError as GatewayError
@@ -121,10 +122,10 @@ _NAMES_OF = {
     "mew_agent.config.agent_config": "AgentConfig",
     "mew_agent.context.window": "Compression Occupancy",
     "mew_agent.errors": (
-        "AnswerLost BadAnswer ConfigError ContextOverflow GatewayError MewAgentError ModelError ModelFailed "
-        "ModelRateLimited ModelRefused ModelStreamCut ModelUnreachable NoAnswer NotAccepted NotConfirmed NotConnected "
-        "NotPermitted PeerAbsent PeerError PeerFailed PeerTimeout PolicyStopped Refused Rejected Superseded TooLarge "
-        "ToolsUnsupported Unauthorized"
+        "AnswerLost BadAnswer CertificateRejected ConfigError ContextOverflow GatewayError MewAgentError ModelError "
+        "ModelFailed ModelRateLimited ModelRefused ModelStreamCut ModelUnreachable NoAnswer NotAccepted NotConfirmed "
+        "NotConnected NotPermitted PeerAbsent PeerError PeerFailed PeerTimeout PolicyStopped Refused Rejected "
+        "Superseded TooLarge ToolsUnsupported Unauthorized"
     ),
     "mew_agent.participant.events": (
         "ChatReceived ContextReported PeerJoined PeerLeft PeerLevelChanged ProposalClosed ProposalMade"
