@@ -31,9 +31,15 @@ test-lowest: $(STAMP)
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/constraints.txt -e '.[test]'
 	$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal
 
-# The wheel and the source distribution, in dist/.
+# The wheel and the source distribution, in dist/; then the wheel's contents, and an install into an empty environment.
 dist: $(STAMP)
+	rm -rf dist build/dist
 	$(BIN)/python -m hatchling build
+	MEW_WHEEL=$$(echo dist/*.whl) $(BIN)/python -m pytest -q tests/interaction/test_wheel.py
+	$(BIN)/python -m venv build/dist
+	build/dist/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	build/dist/bin/python -m pip check
+	build/dist/bin/mew --version
 
 # Against llama.cpp's own server: built the first time (cmake and a C++ compiler; some minutes), then kept in ~/.cache.
 test-llama: $(STAMP)

@@ -17,8 +17,19 @@ Fetch = Callable[[Literal["GET", "POST"], str, dict[str, object] | None], Awaita
 """Takes a method, an absolute URL and a JSON body; returns decoded JSON. Has its own timeout; raises `ModelError`."""
 
 _OLLAMA_PORT: Final = 11434
-# OpenAI's hosts list their own models and have no further endpoint with a window.
+# OpenAI names these owners and has no endpoint with a window; LiteLLM's proxy names `openai` for every model.
 _CLOUD_OWNERS: Final = frozenset({"openai", "openai-internal", "openai-dev", "system"})
+_OPENAI_HOSTS: Final = ("api.openai.com", ".openai.azure.com")
+
+# Never `max_tokens` or `max_output_tokens`: they bound the reply.
+_LISTED_KEYS: Final[tuple[tuple[WindowBasis, tuple[str, ...]], ...]] = (
+    ("loaded", ("meta.n_ctx", "n_ctx", "max_model_len", "loaded_context_length", "max_seq_len")),
+    ("loaded", ("top_provider.context_length", "context_length", "context_window", "context_size", "max_context")),
+    ("trained", ("max_input_tokens", "model_info.max_input_tokens", "limits.max_input_tokens")),
+    ("trained", ("inputTokenLimit", "input_token_limit", "max_context_length", "max_context_tokens")),
+    ("trained", ("meta.n_ctx_train", "metadata.context_length", "model_spec.availableContextTokens")),
+)
+"""Where listings put a window, the running instance's before the model's maximum. A dot enters an object."""
 
 
 async def discover_window(fetch: Fetch, base_url: str, model: str) -> Window | None:
@@ -32,12 +43,15 @@ async def discover_window(fetch: Fetch, base_url: str, model: str) -> Window | N
         listing = None
     best = read_models(listing, model)
     owners = {entry.get("owned_by") for entry in listed_models(listing)}
-    if (best is not None and best.basis == "loaded") or owners & _CLOUD_OWNERS:
+    address = urlsplit(base)
+    if (best is not None and best.basis == "loaded") or (address.hostname or "").endswith(_OPENAI_HOSTS):
         return best
     root = base.removesuffix("/v1")
-    servers = [_ask_lm_studio, _ask_ollama]
-    if "library" in owners or urlsplit(base).port == _OLLAMA_PORT:
-        servers.reverse()
+    servers: list[Callable[[Fetch, str, str], Awaitable[Window | None]]] = [_ask_lm_studio, _ask_ollama, _ask_litellm]
+    if owners & _CLOUD_OWNERS:
+        servers = [_ask_litellm]
+    elif "library" in owners or address.port == _OLLAMA_PORT:
+        servers = [_ask_ollama, _ask_lm_studio]
     for ask in servers:
         found = await ask(fetch, root, model)
         if found is not None and found.basis == "loaded":
@@ -63,6 +77,10 @@ async def _ask_ollama(fetch: Fetch, root: str, model: str) -> Window | None:
     return read_ollama_show(await _fetch_or_none(fetch, "POST", f"{root}/api/show", {"model": model}))
 
 
+async def _ask_litellm(fetch: Fetch, root: str, model: str) -> Window | None:
+    return read_litellm(await _fetch_or_none(fetch, "GET", f"{root}/model/info"), model)
+
+
 async def _fetch_or_none(
     fetch: Fetch, method: Literal["GET", "POST"], url: str, body: dict[str, object] | None = None
 ) -> object:
@@ -81,20 +99,24 @@ def listed_models(body: object) -> list[Json]:
 
 
 def read_models(body: object, model: str) -> Window | None:
-    """Read `GET /v1/models` of llama.cpp, vLLM, OpenRouter and other servers that put a figure there."""
-    entry = _entry_for(listed_models(body), model, ("id", "root", "canonical_slug"))
+    """Read `GET /v1/models` of any server or proxy that puts a figure there; see `_LISTED_KEYS`."""
+    entry = _entry_for(listed_models(body), model, ("id", "root", "canonical_slug", "name", "model_name"))
     if entry is None:
         return None
-    meta, provider = _mapping(entry.get("meta")), _mapping(entry.get("top_provider"))
+    places = ((basis, key) for basis, keys in _LISTED_KEYS for key in keys)
+    return _first_known(*((basis, _value_at(entry, key), f"/v1/models {key}") for basis, key in places))
+
+
+def read_litellm(body: object, model: str) -> Window | None:
+    """Read `GET /model/info` of LiteLLM's proxy: the smallest window of the model's deployments."""
+    deployments = [entry for entry in listed_models(body) if entry.get("model_name") == model]
+    known = [window for one in deployments if (window := _litellm_window(one)) is not None]
+    return min(known, key=lambda window: window.max_tokens, default=None)
+
+
+def _litellm_window(deployment: Json) -> Window | None:
     return _first_known(
-        ("loaded", meta.get("n_ctx"), "/v1/models meta.n_ctx"),
-        ("loaded", entry.get("max_model_len"), "/v1/models max_model_len"),
-        ("loaded", entry.get("loaded_context_length"), "/v1/models loaded_context_length"),
-        ("loaded", provider.get("context_length"), "/v1/models top_provider.context_length"),
-        ("loaded", entry.get("context_length"), "/v1/models context_length"),
-        ("loaded", entry.get("context_window"), "/v1/models context_window"),
-        ("trained", meta.get("n_ctx_train"), "/v1/models meta.n_ctx_train"),
-        ("trained", entry.get("max_context_length"), "/v1/models max_context_length"),
+        ("trained", _value_at(deployment, "model_info.max_input_tokens"), "LiteLLM /model/info max_input_tokens")
     )
 
 
@@ -165,6 +187,14 @@ def _entry_for(entries: Sequence[Json], model: str, keys: Sequence[str]) -> Json
                 return entry
     # A server with one model uses it whatever name the request has.
     return entries[0] if len(entries) == 1 else None
+
+
+def _value_at(entry: Json, path: str) -> object:
+    """The value at a dotted path; None if it leads nowhere."""
+    value: object = entry
+    for key in path.split("."):
+        value = _mapping(value).get(key)
+    return value
 
 
 def _with_tag(name: object) -> str | None:

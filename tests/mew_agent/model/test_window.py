@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from mew_agent.model.interface import Window
 from mew_agent.model.openai_client import OpenAIModel
-from mew_agent.model.window import read_lm_studio, read_models, read_ollama_ps, read_ollama_show
+from mew_agent.model.window import (
+    discover_window,
+    read_litellm,
+    read_lm_studio,
+    read_models,
+    read_ollama_ps,
+    read_ollama_show,
+)
 from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
 
 if TYPE_CHECKING:
@@ -81,17 +88,76 @@ async def test_an_unloaded_ollama_model_has_its_trained_window(provider: RawProv
     assert next(request.body for request in provider.received if request.path == "/api/show") == {"model": "m"}
 
 
-async def test_a_listing_from_openai_ends_the_search(provider: RawProvider, model: OpenAIModel) -> None:
-    provider.routes = {"/v1/models": provider.json({"data": [{"id": "m", "owned_by": "system"}]})}
-    assert await model.discover_window() is None
-    assert received_paths(provider) == ["/v1/models"]
+LITELLM_LISTED = {"object": "list", "data": [{"id": "m", "object": "model", "created": 1, "owned_by": "openai"}]}
+
+
+def litellm(*deployments: tuple[str, int | None]) -> dict[str, Any]:
+    """The answer of LiteLLM's `/model/info` with these model names and `max_input_tokens`."""
+    return {
+        "data": [
+            {
+                "model_name": name,
+                "litellm_params": {"model": "hosted_vllm/x"},
+                "model_info": {"max_tokens": 4096, "max_input_tokens": tokens, "max_output_tokens": 4096},
+            }
+            for name, tokens in deployments
+        ]
+    }
+
+
+async def test_a_proxy_that_lists_openai_is_asked_for_its_model_info(provider: RawProvider, model: OpenAIModel) -> None:
+    provider.routes = {
+        "/v1/models": provider.json(LITELLM_LISTED),
+        "/model/info": provider.json(litellm(("m", 200_000), ("other", 8192))),
+    }
+    assert await model.discover_window() == Window(200_000, "trained", "LiteLLM /model/info max_input_tokens")
+    assert received_paths(provider) == ["/v1/models", "/model/info"]
+
+
+async def test_a_listing_with_the_input_limit_still_yields_to_a_loaded_window(
+    provider: RawProvider, model: OpenAIModel
+) -> None:
+    provider.routes = {
+        "/v1/models": provider.json({"data": [{"id": "m", "max_input_tokens": 32768}]}),
+        "/api/v0/models": provider.json({"data": [{"id": "m", "loaded_context_length": 4096}]}),
+    }
+    window = await model.discover_window()
+    assert window is not None
+    assert (window.max_tokens, window.basis) == (4096, "loaded")
+
+
+async def test_openai_itself_is_asked_for_its_listing_only() -> None:
+    asked: list[str] = []
+
+    async def fetch(_method: str, url: str, _body: dict[str, object] | None) -> object:
+        asked.append(url)
+        return OPENAI
+
+    assert await discover_window(fetch, "https://api.openai.com/v1", "gpt-4o") is None
+    assert asked == ["https://api.openai.com/v1/models"]
+
+
+@pytest.mark.parametrize(
+    ("deployments", "expected"),
+    [
+        ([("m", 200_000), ("m", 128_000)], 128_000),
+        ([("m", None), ("m", 32_000)], 32_000),
+        ([("m", None)], None),
+        ([("other", 32_000)], None),
+    ],
+)
+def test_deployments_of_one_name_share_the_smallest_window(
+    deployments: list[tuple[str, int | None]], expected: int | None
+) -> None:
+    window = read_litellm(litellm(*deployments), "m")
+    assert (window and window.max_tokens) == expected
 
 
 @pytest.mark.parametrize("status", [200, 401, 404, 500])
 async def test_a_server_without_any_figure_raises_nothing(
     provider: RawProvider, model: OpenAIModel, status: int
 ) -> None:
-    paths = ("/v1/models", "/api/v0/models", "/api/v1/models", "/api/ps", "/api/show")
+    paths = ("/v1/models", "/api/v0/models", "/api/v1/models", "/api/ps", "/api/show", "/model/info")
     provider.routes = {path: provider.json({"error": "no"}, status=status) for path in paths}
     assert await model.discover_window() is None
     assert received_paths(provider) == list(paths)
@@ -101,7 +167,7 @@ async def test_a_server_without_any_figure_raises_nothing(
 async def test_answers_that_are_not_json_are_ignored(
     provider: RawProvider, model: OpenAIModel, body: bytes, content_type: str
 ) -> None:
-    paths = ("/v1/models", "/api/v0/models", "/api/v1/models", "/api/ps", "/api/show")
+    paths = ("/v1/models", "/api/v0/models", "/api/v1/models", "/api/ps", "/api/show", "/model/info")
     provider.routes = {path: provider.json(body, content_type=content_type) for path in paths}
     assert await model.discover_window() is None
 
@@ -195,6 +261,19 @@ OLLAMA_SHOW = {
         pytest.param({"data": [{"id": "m", "context_window": 8192}]}, "m", 8192, "loaded", id="Groq"),
         pytest.param({"data": [{"id": "m", "meta": {"n_ctx_train": 99}}]}, "m", 99, "trained", id="trained only"),
         pytest.param({"data": [{"id": "m", "max_context_length": 99}]}, "m", 99, "trained", id="a maximum is trained"),
+        pytest.param({"data": [{"id": "m", "n_ctx": 99}]}, "m", 99, "loaded", id="n_ctx"),
+        pytest.param({"data": [{"id": "m", "context_size": 99}]}, "m", 99, "loaded", id="context_size"),
+        pytest.param(
+            {"data": [{"id": "m", "max_input_tokens": 99, "max_tokens": 7}]}, "m", 99, "trained", id="Anthropic"
+        ),
+        pytest.param({"data": [{"id": "m", "model_info": {"max_input_tokens": 99}}]}, "m", 99, "trained", id="LiteLLM"),
+        pytest.param(
+            {"models": [{"name": "models/m", "inputTokenLimit": 99, "outputTokenLimit": 7}]},
+            *("m", 99, "trained"),
+            id="Gemini",
+        ),
+        pytest.param([{"id": "m", "limits": {"max_input_tokens": 99}}], "m", 99, "trained", id="GitHub Models"),
+        pytest.param({"data": [{"id": "m", "metadata": {"context_length": 99}}]}, "m", 99, "trained", id="DeepInfra"),
         pytest.param([{"id": "m", "max_model_len": 7}], "m", 7, "loaded", id="a bare list"),
     ],
 )
@@ -213,6 +292,7 @@ def test_a_listing_contains_the_window_of_its_model(body: object, model: str, ma
         (LM_STUDIO_V0["object"], "x"),
         ({"data": [{"id": "m", "max_model_len": "8192"}]}, "m"),
         ({"data": [{"id": "m", "max_model_len": 0}]}, "m"),
+        ({"data": [{"id": "m", "max_tokens": 4096, "max_output_tokens": 4096}]}, "m"),
         ({"data": [{"id": "m", "max_model_len": True}]}, "m"),
         ({"data": []}, "m"),
         (None, "m"),
