@@ -280,6 +280,19 @@ def test_a_database_that_takes_nothing_loses_no_flushed_batch(tmp_path: Path, ca
     assert not list(tmp_path.glob("*-tail-*"))
 
 
+def test_a_tail_that_was_moved_but_not_removed_changes_nothing(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    say(log, "a", "b")
+    tail = next(tmp_path.glob("*-tail-*"))
+    content = tail.read_bytes()
+    log.close()
+    tail.write_bytes(content)
+    again = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    assert texts(again.last(9)) == ["a", "b"]
+    assert say(again, "c") == [3]
+    again.close()
+
+
 @pytest.mark.parametrize("damage", [b"", b"\x05", b"\xff" * 40, bytes(40)])
 def test_a_tail_is_read_up_to_its_first_damaged_record(tmp_path: Path, damage: bytes) -> None:
     log = SqliteLog(tmp_path / "log", bounds=ROOMY)
