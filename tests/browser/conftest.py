@@ -50,7 +50,7 @@ class Member:
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
 
-    async def say(
+    async def send_envelope(
         self, kind: str, payload: dict[str, Any], *, to: Sequence[str] = (), about: Sequence[str] = ()
     ) -> None:
         """Send one envelope."""
@@ -59,7 +59,7 @@ class Member:
 
     async def report(self, *, to: Sequence[str] = (), **status: Any) -> None:
         """Send a status; `messages_in_context` is 3 by default."""
-        await self.say(kinds.PARTICIPANT_STATUS, {"messages_in_context": 3, **status}, to=to)
+        await self.send_envelope(kinds.PARTICIPANT_STATUS, {"messages_in_context": 3, **status}, to=to)
 
     async def received(self, kind: str) -> dict[str, Any]:
         """Wait for the next envelope of a kind."""

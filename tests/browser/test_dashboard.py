@@ -85,7 +85,7 @@ async def test_a_partial_status_for_one_participant_changes_no_card(
     async with join("coder") as coder:
         await coder.report(tokens=5_000, **WINDOW, context=REPORTED)
         await coder.report(to=["ada"], tokens=7_000)
-        await coder.say(kinds.CHAT, {"text": "that was all"})
+        await coder.send_envelope(kinds.CHAT, {"text": "that was all"})
         await page.get_by_role("log").get_by_text("that was all").wait_for()
         await expect(slot(card(page, "coder"), "tokens")).to_have_text("5,000")
         await assert_same_integers(page, gateway, "coder")
@@ -177,7 +177,7 @@ async def test_an_open_card_shows_what_the_last_compaction_replaced(open_dashboa
     page = await open_dashboard()
     async with join("coder") as coder:
         await coder.report(tokens=116_000, **WINDOW, context=REPORTED)
-        await coder.say(kinds.CHAT, {"text": "this was said before"})
+        await coder.send_envelope(kinds.CHAT, {"text": "this was said before"})
         await coder.report(tokens=45_000, **WINDOW, context={**REPORTED, "last_compaction": COMPACTION})
         shown = card(page, "coder")
         await shown.get_by_text("Activity", exact=True).click()
@@ -210,7 +210,7 @@ async def test_the_compact_button_sends_a_request_and_shows_the_answer(
         await expect(page.get_by_role("button", name="Compacting coder")).to_be_disabled()
         done = {"status": "compacted", "freed_tokens": 71_366, "freed_messages": 84, "basis": "exact"}
         done |= {"tokens_after": 27_046, "max_tokens": 128_000}
-        await coder.say(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[requested["id"]])
+        await coder.send_envelope(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[requested["id"]])
         said = "Freed 71,366 tokens in 84 messages; now ~27,046 of 128,000 (projected until its next call)."
         await expect(answer).to_have_text(said)
         await expect(page.locator("#announcer")).to_have_text(f"coder: {said}")
@@ -224,10 +224,10 @@ async def test_answers_to_other_requests_are_ignored(open_dashboard: OpenDashboa
         await page.get_by_role("button", name="Compact coder").click()
         requested = await coder.received(kinds.PARTICIPANT_COMPACT)
         done = {"status": "compacted", "freed_tokens": 1}
-        await coder.say(kinds.PARTICIPANT_COMPACT_DONE, done, about=["another-request"])
-        await writer.say(kinds.PARTICIPANT_COMPACT_DONE, done, about=[requested["id"]])
-        await coder.say(kinds.CHAT, {"text": "both were sent"})
-        await writer.say(kinds.CHAT, {"text": "by both"})
+        await coder.send_envelope(kinds.PARTICIPANT_COMPACT_DONE, done, about=["another-request"])
+        await writer.send_envelope(kinds.PARTICIPANT_COMPACT_DONE, done, about=[requested["id"]])
+        await coder.send_envelope(kinds.CHAT, {"text": "both were sent"})
+        await writer.send_envelope(kinds.CHAT, {"text": "by both"})
         await page.get_by_role("log").get_by_text("both were sent").wait_for()
         await page.get_by_text("by both").wait_for()
         await expect(slot(card(page, "coder"), "answer")).to_have_text("Compacting 98,412 tokens …")
@@ -246,7 +246,7 @@ async def test_compaction_to_a_target_works_by_keyboard(open_dashboard: OpenDash
         requested = await coder.received(kinds.PARTICIPANT_COMPACT)
         assert requested["payload"]["target_tokens"] == 200_000
         done = {"status": "skipped", "skipped": True, "reason": "already_below_target", "tokens_before": 27_046}
-        await coder.say(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[requested["id"]])
+        await coder.send_envelope(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[requested["id"]])
         answer = slot(card(page, "coder"), "answer")
         await expect(answer).to_have_text("Skipped: already below 200,000 (now 27,046).")
 
@@ -364,10 +364,12 @@ async def test_an_open_card_shows_messages_and_thoughts(open_dashboard: OpenDash
         for member in (coder, writer):
             await member.report(tokens=98_412, **WINDOW, context=REPORTED)
         await expect(card(page, "writer")).to_be_visible()
-        await writer.say(kinds.CHAT, {"text": "is it done?"}, to=["coder"])
+        await writer.send_envelope(kinds.CHAT, {"text": "is it done?"}, to=["coder"])
         await page.get_by_role("log").get_by_text("is it done?").wait_for()
-        await coder.say(kinds.REASONING_THOUGHT, {"message": "I look first.", "reasoning": "", "action": "act"})
-        await coder.say(kinds.CHAT, {"text": "it is"}, to=["writer"])
+        await coder.send_envelope(
+            kinds.REASONING_THOUGHT, {"message": "I look first.", "reasoning": "", "action": "act"}
+        )
+        await coder.send_envelope(kinds.CHAT, {"text": "it is"}, to=["writer"])
         await page.get_by_role("log").get_by_text("it is", exact=True).wait_for()
         summary = card(page, "coder").get_by_text("Activity", exact=True)
         await summary.focus()
@@ -390,15 +392,15 @@ async def test_text_from_participants_is_never_parsed_as_html(
         report["waiting"] = [{"kind": "approval", "what": HOSTILE, "since": HOSTILE, "who_may_answer": [HOSTILE]}]
         report["suggestions"] = [{"text": HOSTILE, "tokens_saved": 1, "impact": HOSTILE}]
         await villain.report(tokens=7, **WINDOW, status=f"{HOSTILE}:{HOSTILE}", context=report)
-        await villain.say(kinds.REASONING_THOUGHT, {"message": HOSTILE, "reasoning": HOSTILE})
-        await villain.say(kinds.CHAT, {"text": HOSTILE}, to=[HOSTILE])
+        await villain.send_envelope(kinds.REASONING_THOUGHT, {"message": HOSTILE, "reasoning": HOSTILE})
+        await villain.send_envelope(kinds.CHAT, {"text": HOSTILE}, to=[HOSTILE])
         shown = card(page, HOSTILE)
         for place in ("about", "word", "level", "remark", "savings", "last", "figures"):
             await expect(slot(shown, place)).to_contain_text("<img src=x onerror=")
         await shown.get_by_role("button", name="Compact").click()
         requested = await villain.received(kinds.PARTICIPANT_COMPACT)
         done = {"status": "skipped", "skipped": True, "reason": HOSTILE}
-        await villain.say(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[requested["id"]])
+        await villain.send_envelope(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[requested["id"]])
         await expect(slot(shown, "answer")).to_have_text(f"Skipped: {HOSTILE}.")
         await expect(page.get_by_role("log").locator(".said")).to_have_text(HOSTILE)
         await expect(slot(shown, "activity").locator(".said")).to_have_text([HOSTILE, HOSTILE])
@@ -413,7 +415,9 @@ async def test_the_conversation_shows_sender_recipients_and_newest_messages(
     page = await open_dashboard()
     async with join("coder") as coder:
         for number in range(205):
-            await coder.say(kinds.CHAT, {"text": f"line {number}"}, to=["ada", "writer"] if number % 2 else [])
+            await coder.send_envelope(
+                kinds.CHAT, {"text": f"line {number}"}, to=["ada", "writer"] if number % 2 else []
+            )
         lines = page.get_by_role("log").locator("li")
         await expect(lines.last).to_contain_text("line 204")
         await expect(lines).to_have_count(200)
@@ -441,7 +445,7 @@ async def test_the_page_requests_nothing_from_other_hosts(
     page = await open_dashboard()
     async with join("coder") as coder:
         await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
-        await coder.say(kinds.CHAT, {"text": "see https://example.org/picture.png"})
+        await coder.send_envelope(kinds.CHAT, {"text": "see https://example.org/picture.png"})
         await page.get_by_role("log").get_by_text("picture.png").wait_for()
     assert len(tab.addresses) > 5
     assert [address for address in tab.addresses if not address.startswith(f"{gateway.url}/")] == []
@@ -486,7 +490,7 @@ async def test_after_a_cut_missed_events_arrive_once(
     async with join("coder") as coder:
         place = str(gateway.service.log.position)
         board = gateway.board().model_dump_json(exclude_unset=True)
-        await coder.say(kinds.CHAT, {"text": "said while nobody listened"})
+        await coder.send_envelope(kinds.CHAT, {"text": "said while nobody listened"})
         await coder.received(kinds.CHAT)
         requested: list[str] = []
 
@@ -537,7 +541,7 @@ async def test_text_has_enough_contrast_in_both_colour_schemes(
         )
         unknown = {"basis": "unknown", "reason": "no_call_yet"}
         await writer.report(**WINDOW, status="compacting", context=unknown)
-        await writer.say(kinds.CHAT, {"text": "hello"}, to=["coder"])
+        await writer.send_envelope(kinds.CHAT, {"text": "hello"}, to=["coder"])
         await page.get_by_role("log").get_by_text("hello", exact=True).wait_for()
         await expect(page.get_by_role("img", name="Context of writer: Unknown")).to_be_visible()
         too_faint = await page.evaluate(CONTRAST)
@@ -576,7 +580,7 @@ async def test_nothing_overflows_a_narrow_screen(open_dashboard: OpenDashboard, 
     async with join("coder") as coder:
         long = "a_name_without_any_place_to_break_it" * 6
         await coder.report(tokens=98_412, **WINDOW, status=long, context={**REPORTED, "model": long, "level": long})
-        await coder.say(kinds.CHAT, {"text": long})
+        await coder.send_envelope(kinds.CHAT, {"text": long})
         await page.get_by_role("log").get_by_text(long).wait_for()
         await expect(slot(card(page, "coder"), "tokens")).to_have_text("98,412")
         widths = await page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")

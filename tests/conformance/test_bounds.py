@@ -41,13 +41,13 @@ async def test_a_body_above_the_limit_is_refused() -> None:
 @rule("limit.name")
 async def test_names_above_the_limit_are_refused() -> None:
     async with bounded(name_chars=10) as gateway, joined(gateway, "ada") as ada:
-        await ada.say("k" * 11)
+        await ada.send_envelope("k" * 11)
         assert "at most 10 characters" in (await ada.error())["message"]
-        await ada.say("chat", {"text": "x"}, id="i" * 41)
+        await ada.send_envelope("chat", {"text": "x"}, id="i" * 41)
         assert "at most 40 characters" in (await ada.error())["message"]
-        await ada.say("space/invite", {"participant_id": "p" * 11})
+        await ada.send_envelope("space/invite", {"participant_id": "p" * 11})
         assert "at most 10 characters" in (await ada.error())["message"]
-        await ada.say("k" * 10, id="i" * 40)
+        await ada.send_envelope("k" * 10, id="i" * 40)
         assert (await ada.next())["kind"] == "k" * 10
 
 
@@ -72,7 +72,7 @@ async def test_the_sockets_of_a_person_are_limited() -> None:
 async def test_the_grants_of_a_participant_are_limited() -> None:
     async with bounded(grants_per_member=2) as gateway, joined(gateway, "ada") as ada:
         patterns = [{"kind": f"x/{number}"} for number in range(3)]
-        await ada.say("capability/grant", {"recipient": "bob", "capabilities": patterns})
+        await ada.send_envelope("capability/grant", {"recipient": "bob", "capabilities": patterns})
         error = await ada.error()
         assert error["error"] == "limit_exceeded"
         assert "2" in error["message"]
@@ -87,7 +87,7 @@ async def test_payloads_kept_for_late_joiners_are_limited() -> None:
             ("capability/grant", {"recipient": "bob", "capabilities": [{"kind": "chat", "payload": {"text": long}}]}),
             ("space/invite", {"participant_id": "eve", "reason": long}),
         ):
-            await ada.say(kind, payload)
+            await ada.send_envelope(kind, payload)
             error = await ada.error()
             assert (error["error"], kind in error["message"], "300" in error["message"]) == (
                 "limit_exceeded",
@@ -96,7 +96,7 @@ async def test_payloads_kept_for_late_joiners_are_limited() -> None:
             )
         status = {"messages_in_context": 1, "tokens": 5, "max_tokens": 10}
         for said in (status, {**status, "tokens": 6, "note": long}, {"chatter": long}):
-            await ada.say("participant/status" if "tokens" in said else "chat", {"text": "y", **said})
+            await ada.send_envelope("participant/status" if "tokens" in said else "chat", {"text": "y", **said})
             await ada.next()
         async with opened(gateway, "bob") as bob:
             await bob.join(gateway.token_of("bob"))

@@ -108,7 +108,7 @@ async def test_every_member_receives_every_envelope(gateway: RunningGateway, to:
 @rule("routing.order")
 async def test_frames_and_envelopes_of_a_sender_keep_their_order(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "coder") as coder:
-        await coder.say("stream/request", {"direction": "upload"})
+        await coder.send_envelope("stream/request", {"direction": "upload"})
         for number in range(10):
             await coder.send(f"#stream-1#{number}")
             await coder.chat(str(number))
@@ -131,7 +131,7 @@ async def test_system_kinds_are_reserved(gateway: RunningGateway, kind: str) -> 
 @rule("routing.heartbeat")
 async def test_a_heartbeat_is_not_delivered(gateway: RunningGateway) -> None:
     async with joined(gateway, "bob") as bob, joined(gateway, "coder") as coder:
-        await coder.say("system/heartbeat")
+        await coder.send_envelope("system/heartbeat")
         await coder.chat("next")
         assert (await coder.next())["kind"] == "chat"
         assert [one["kind"] for one in await bob.seen_so_far()] == ["system/presence", "chat"]
@@ -180,12 +180,12 @@ async def test_an_unreadable_message_gets_one_error(gateway: RunningGateway, gar
 async def test_a_proposal_is_fulfilled_and_answered(gateway: RunningGateway) -> None:
     async with joined(gateway, "bob") as bob, joined(gateway, "ada") as ada, joined(gateway, "files") as files:
         call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "read_file"}}
-        await bob.say("mcp/proposal", call, id="p", to=["files"])
+        await bob.send_envelope("mcp/proposal", call, id="p", to=["files"])
         assert (await ada.until("mcp/proposal"))["payload"] == call
-        await ada.say("mcp/request", call, id="r", to=["files"], correlation_id=["p"])
+        await ada.send_envelope("mcp/request", call, id="r", to=["files"], correlation_id=["p"])
         request = await files.until("mcp/request")
         assert (request["correlation_id"], request["payload"]) == (["p"], call)
-        await files.say("mcp/response", {"result": 1}, to=["ada"], correlation_id=["r"])
+        await files.send_envelope("mcp/response", {"result": 1}, to=["ada"], correlation_id=["r"])
         assert (await bob.until("mcp/request"))["correlation_id"] == ["p"]
         assert (await bob.until("mcp/response"))["correlation_id"] == ["r"]
 
@@ -193,13 +193,13 @@ async def test_a_proposal_is_fulfilled_and_answered(gateway: RunningGateway) -> 
 @rule("proposal.withdraw", "proposal.reject")
 async def test_only_the_proposer_withdraws_a_proposal(gateway: RunningGateway) -> None:
     async with joined(gateway, "bob") as bob, joined(gateway, "ada") as ada:
-        await bob.say("mcp/proposal", {"method": "tools/call"}, id="p")
+        await bob.send_envelope("mcp/proposal", {"method": "tools/call"}, id="p")
         await ada.until("mcp/proposal")
-        await ada.say("mcp/withdraw", {"reason": "mine"}, correlation_id=["p"])
+        await ada.send_envelope("mcp/withdraw", {"reason": "mine"}, correlation_id=["p"])
         assert (await ada.error())["error"] == "unauthorized"
-        await ada.say("mcp/reject", {"reason": "unsafe"})
+        await ada.send_envelope("mcp/reject", {"reason": "unsafe"})
         assert (await ada.error())["error"] == "invalid_envelope"
-        await ada.say("mcp/reject", {"reason": "unsafe"}, correlation_id=["p"])
+        await ada.send_envelope("mcp/reject", {"reason": "unsafe"}, correlation_id=["p"])
         assert (await bob.until("mcp/reject"))["payload"] == {"reason": "unsafe"}
-        await bob.say("mcp/withdraw", {"reason": "timeout"}, correlation_id=["p"])
+        await bob.send_envelope("mcp/withdraw", {"reason": "timeout"}, correlation_id=["p"])
         assert (await ada.until("mcp/withdraw"))["from"] == "bob"

@@ -224,8 +224,8 @@ async def test_limits_of_a_space_are_enforced() -> None:
 async def test_logs_have_the_form_of_the_typescript_gateway(gateway: RunningGateway, state: Path) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
         await bob.chat("x", id="good")
-        await bob.say("participant/clear", id="bad")
-        await ada.say("capability/grant", {"recipient": "bob", "capabilities": [{"kind": "x"}]}, id="grant")
+        await bob.send_envelope("participant/clear", id="bad")
+        await ada.send_envelope("capability/grant", {"recipient": "bob", "capabilities": [{"kind": "x"}]}, id="grant")
         await bob.until("capability/grant")
     history = state / "logs" / "envelope-history.jsonl"
     decisions = state / "logs" / "capability-decisions.jsonl"

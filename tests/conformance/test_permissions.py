@@ -17,7 +17,7 @@ CALL = {"kind": "mcp/request", "payload": {"method": "tools/call"}}
 
 async def may(client: Client, kind: str, payload: Any = None, **headers: Any) -> bool:
     """Whether what a client sends comes back, or an error about capabilities."""
-    await client.say(kind, payload, **headers)
+    await client.send_envelope(kind, payload, **headers)
     while True:
         answer = await client.next()
         if answer["kind"] == "system/error":
@@ -47,7 +47,7 @@ async def test_grants_take_effect_at_once_and_accumulate(gateway: RunningGateway
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
         for capability in (CALL, {"kind": "reasoning/*"}):
             payload = {"recipient": "bob", "capabilities": [capability]}
-            await ada.say("capability/grant", payload, id=f"grant {capability['kind']}", to=["bob"])
+            await ada.send_envelope("capability/grant", payload, id=f"grant {capability['kind']}", to=["bob"])
             welcome = await bob.next()
             assert welcome["kind"] == "system/welcome"
             assert capability in welcome["payload"]["you"]["capabilities"]
@@ -62,20 +62,20 @@ async def test_grants_take_effect_at_once_and_accumulate(gateway: RunningGateway
 @rule("capability.own")
 async def test_a_grant_beyond_ones_own_capabilities_is_refused(gateway: RunningGateway) -> None:
     async with joined(gateway, "bob") as bob, joined(gateway, "coder") as coder:
-        await bob.say("capability/grant", {"recipient": "coder", "capabilities": [CALL]}, id="g")
+        await bob.send_envelope("capability/grant", {"recipient": "coder", "capabilities": [CALL]}, id="g")
         refusal = await bob.until("system/error")
         assert (refusal["payload"]["error"], refusal["correlation_id"]) == ("grant_exceeds_own", ["g"])
         assert not await may(coder, "mcp/request", {"method": "tools/call"})
-        await bob.say("capability/grant", {"recipient": "coder", "capabilities": [{"kind": "mcp/proposal"}]})
+        await bob.send_envelope("capability/grant", {"recipient": "coder", "capabilities": [{"kind": "mcp/proposal"}]})
         assert (await coder.until("system/welcome"))["payload"]["you"]["id"] == "coder"
 
 
 @rule("capability.recipient")
 async def test_an_unknown_recipient_is_refused(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
-        await ada.say("capability/grant", {"recipient": "Bob", "capabilities": [CALL]})
+        await ada.send_envelope("capability/grant", {"recipient": "Bob", "capabilities": [CALL]})
         assert CALL in (await bob.until("system/welcome"))["payload"]["you"]["capabilities"]
-        await ada.say("capability/grant", {"recipient": "ghost", "capabilities": [CALL]})
+        await ada.send_envelope("capability/grant", {"recipient": "ghost", "capabilities": [CALL]})
         assert (await ada.error())["error"] == "participant_not_found"
 
 
@@ -83,9 +83,9 @@ async def test_an_unknown_recipient_is_refused(gateway: RunningGateway) -> None:
 @pytest.mark.parametrize("by", [{"grant_id": "g"}, {"capabilities": [CALL]}])
 async def test_a_grant_can_be_revoked(gateway: RunningGateway, by: dict[str, Any]) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
-        await ada.say("capability/grant", {"recipient": "bob", "capabilities": [CALL]}, id="g")
+        await ada.send_envelope("capability/grant", {"recipient": "bob", "capabilities": [CALL]}, id="g")
         await bob.until("capability/grant")
-        await ada.say("capability/revoke", {"recipient": "bob", **by})
+        await ada.send_envelope("capability/revoke", {"recipient": "bob", **by})
         assert CALL not in (await bob.next())["payload"]["you"]["capabilities"]
         assert (await bob.next())["kind"] == "capability/revoke"
         assert not await may(bob, "mcp/request", {"method": "tools/call"})
@@ -96,8 +96,8 @@ async def test_grants_of_an_absent_participant_end(gateway: RunningGateway, monk
     monkeypatch.setattr(space_module, "OWNER_GRACE", space_module.OWNER_GRACE * 0)
     async with joined(gateway, "ada") as ada:
         async with joined(gateway, "coder") as coder:
-            await ada.say("capability/grant", {"recipient": "coder", "capabilities": [CALL]})
-            await coder.say("stream/request", {"direction": "upload"})
+            await ada.send_envelope("capability/grant", {"recipient": "coder", "capabilities": [CALL]})
+            await coder.send_envelope("stream/request", {"direction": "upload"})
             await coder.until("stream/request")
         closing = await ada.until("stream/close")
         assert (closing["from"], closing["payload"]["reason"]) == ("gateway", "owner_disconnected")
@@ -110,7 +110,7 @@ async def test_grants_of_an_absent_participant_end(gateway: RunningGateway, monk
 async def test_an_invited_participant_stays_one(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
         payload = {"participant_id": "eve", "initial_capabilities": [{"kind": "chat"}], "reason": "help"}
-        await ada.say("space/invite", payload, id="i")
+        await ada.send_envelope("space/invite", payload, id="i")
         ack = await ada.until("space/invite-ack")
         assert (ack["from"], ack["to"], ack["correlation_id"]) == ("system:gateway", ["ada"], ["i"])
         assert (ack["payload"]["status"], ack["payload"]["participant_id"]) == ("created", "eve")
@@ -128,20 +128,20 @@ async def test_an_invited_participant_stays_one(gateway: RunningGateway) -> None
 @rule("space.invite-again", "space.invite-name")
 async def test_an_invitation_needs_a_new_valid_id(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada:
-        await ada.say("space/invite", {"participant_id": "bob"})
+        await ada.send_envelope("space/invite", {"participant_id": "bob"})
         payload = (await ada.until("space/invite-ack"))["payload"]
         assert (payload["status"], "token" in payload) == ("already_exists", False)
         for name in ("../x", "a/b", "a\\b", "", "x" * 500):
-            await ada.say("space/invite", {"participant_id": name})
+            await ada.send_envelope("space/invite", {"participant_id": name})
             assert (await ada.error())["error"] == "invalid_request"
-        await ada.say("space/invite", {"participant_id": "a/b"})
+        await ada.send_envelope("space/invite", {"participant_id": "a/b"})
         assert "invalid characters" in (await ada.error())["message"]
 
 
 @rule("space.kick")
 async def test_a_removed_participant_cannot_join_again(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
-        await ada.say("space/kick", {"participant_id": "bob", "reason": "loud"})
+        await ada.send_envelope("space/kick", {"participant_id": "bob", "reason": "loud"})
         assert (await bob.next())["payload"]["reason"] == "loud"
         assert await bob.closing() == (4403, "removed")
         assert (await ada.until("space/kick"))["from"] == "ada"
@@ -156,16 +156,16 @@ async def test_a_removed_participant_cannot_join_again(gateway: RunningGateway) 
 @rule("control.pause", "control.resume")
 async def test_a_pause_is_enforced(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "coder") as coder:
-        await ada.say("participant/pause", {"reason": "wait"}, to=["coder"])
+        await ada.send_envelope("participant/pause", {"reason": "wait"}, to=["coder"])
         await coder.until("participant/pause")
         await coder.chat("but")
         assert (await coder.error())["error"] == "paused"
         assert await may(coder, "participant/status", {"messages_in_context": 1, "status": "paused"})
         assert await may(coder, "chat/acknowledge", {"status": "received"}, correlation_id=["x"])
-        await ada.say("participant/resume", to=["coder"])
+        await ada.send_envelope("participant/resume", to=["coder"])
         await coder.until("participant/resume")
         assert await may(coder, "chat", {"text": "again"})
-        await ada.say("participant/pause", {"timeout_seconds": 0.01}, to=["coder"])
+        await ada.send_envelope("participant/pause", {"timeout_seconds": 0.01}, to=["coder"])
         await coder.until("participant/pause")
         with anyio.fail_after(PATIENCE_SECONDS):
             while True:
@@ -178,13 +178,13 @@ async def test_a_pause_is_enforced(gateway: RunningGateway) -> None:
 async def test_a_participant_that_joins_while_paused_gets_the_pause(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada:
         async with joined(gateway, "coder") as coder:
-            await ada.say("participant/pause", {"reason": "wait"}, to=["coder"])
+            await ada.send_envelope("participant/pause", {"reason": "wait"}, to=["coder"])
             await coder.until("participant/pause")
         async with joined(gateway, "coder") as coder:
             pause = await coder.next()
             assert (pause["kind"], pause["from"], pause["to"]) == ("participant/pause", "system:gateway", ["coder"])
             assert pause["payload"] == {"reason": "wait"}
-            await coder.say("system/heartbeat")
+            await coder.send_envelope("system/heartbeat")
             await coder.chat("but")
             assert (await coder.next())["payload"]["attempted_kind"] == "chat"
         assert "participant/pause" not in [one["kind"] for one in (await ada.seen_so_far())[2:]]
@@ -194,7 +194,7 @@ async def test_a_participant_that_joins_while_paused_gets_the_pause(gateway: Run
 async def test_a_participant_that_was_shut_down_may_join_again(gateway: RunningGateway, http: Http) -> None:
     async with joined(gateway, "ada") as ada:
         async with joined(gateway, "coder") as coder:
-            await ada.say("participant/shutdown", to=["coder"])
+            await ada.send_envelope("participant/shutdown", to=["coder"])
             await coder.until("participant/shutdown")
             assert await may(coder, "participant/status", {"messages_in_context": 1, "status": "shutting_down"})
             await coder.chat("one more thing")
@@ -209,7 +209,7 @@ async def test_a_participant_that_was_shut_down_may_join_again(gateway: RunningG
 async def test_a_late_joiner_gets_the_last_status(gateway: RunningGateway) -> None:
     status = {"messages_in_context": 3, "tokens": 10, "max_tokens": 100, "status": "active"}
     async with joined(gateway, "coder") as coder:
-        await coder.say("participant/status", status)
+        await coder.send_envelope("participant/status", status)
         await coder.until("participant/status")
         async with opened(gateway, "bob") as bob:
             await bob.join(gateway.token_of("bob"))

@@ -11,7 +11,7 @@ from tests.support.gateway_client import Client, joined, opened
 
 async def open_stream(client: Client, **payload: Any) -> str:
     """Ask for a stream and wait until it is open."""
-    await client.say("stream/request", {"direction": "upload", **payload}, id=f"request-{len(payload)}")
+    await client.send_envelope("stream/request", {"direction": "upload", **payload}, id=f"request-{len(payload)}")
     stream_id: str = (await client.until("stream/open"))["payload"]["stream_id"]
     await client.until("stream/request")
     return stream_id
@@ -20,7 +20,7 @@ async def open_stream(client: Client, **payload: Any) -> str:
 @rule("stream.open")
 async def test_a_stream_opens_before_its_request_is_delivered(gateway: RunningGateway) -> None:
     async with joined(gateway, "bob") as bob, joined(gateway, "coder") as coder:
-        await coder.say("stream/request", {"direction": "upload", "description": "x"}, id="r", to=["gateway"])
+        await coder.send_envelope("stream/request", {"direction": "upload", "description": "x"}, id="r", to=["gateway"])
         await bob.until("system/presence")
         opening, request = await bob.next(), await bob.next()
     assert (opening["kind"], opening["from"], opening["correlation_id"]) == ("stream/open", "gateway", ["r"])
@@ -49,7 +49,7 @@ async def test_frames_arrive_unchanged(gateway: RunningGateway, frame: str | byt
 @rule("stream.targets")
 async def test_only_targets_receive_the_frames(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob, joined(gateway, "coder") as coder:
-        await coder.say("stream/request", {"direction": "upload", "target": ["ada"]})
+        await coder.send_envelope("stream/request", {"direction": "upload", "target": ["ada"]})
         opening = await coder.until("stream/open")
         assert opening["payload"]["target"] == ["ada"]
         await coder.until("stream/request")
@@ -59,7 +59,7 @@ async def test_only_targets_receive_the_frames(gateway: RunningGateway) -> None:
         assert await ada.raw() == "#stream-1#only ada"
         await bob.until("stream/request")
         assert (await bob.next())["kind"] == (await coder.next())["kind"] == "chat"
-        await coder.say("stream/request", {"direction": "upload", "target": ["ada", "ghost"]})
+        await coder.send_envelope("stream/request", {"direction": "upload", "target": ["ada", "ghost"]})
         refusal = await coder.error()
         assert (refusal["error"], refusal["targets"]) == ("target_not_found", ["ghost"])
 
@@ -82,13 +82,13 @@ async def test_an_owner_grants_and_revokes_writing(gateway: RunningGateway) -> N
     async with joined(gateway, "files") as files, joined(gateway, "coder") as coder:
         stream = await open_stream(coder)
         requested = {"stream_id": stream, "participant_id": "files", "reason": "help"}
-        await coder.say("stream/grant-write", requested, id="g")
+        await coder.send_envelope("stream/grant-write", requested, id="g")
         granted = await files.until("stream/write-granted")
         assert (granted["from"], granted["correlation_id"]) == ("gateway", ["g"])
         assert granted["payload"] == {**requested, "authorized_writers": ["coder", "files"]}
         await files.send(f"#{stream}#now")
         assert await files.raw() == f"#{stream}#now"
-        await coder.say("stream/revoke-write", requested)
+        await coder.send_envelope("stream/revoke-write", requested)
         revoked = await files.until("stream/write-revoked")
         assert revoked["payload"]["authorized_writers"] == ["coder"]
         await files.send(f"#{stream}#no more")
@@ -99,7 +99,7 @@ async def test_an_owner_grants_and_revokes_writing(gateway: RunningGateway) -> N
 async def test_an_owner_transfers_its_stream(gateway: RunningGateway) -> None:
     async with joined(gateway, "files") as files, joined(gateway, "coder") as coder:
         stream = await open_stream(coder)
-        await coder.say("stream/transfer-ownership", {"stream_id": stream, "new_owner": "files"})
+        await coder.send_envelope("stream/transfer-ownership", {"stream_id": stream, "new_owner": "files"})
         reported = (await files.until("stream/ownership-transferred"))["payload"]
         assert reported == {
             "stream_id": stream,
@@ -116,13 +116,13 @@ async def test_only_the_owner_changes_rights(gateway: RunningGateway) -> None:
     async with joined(gateway, "files") as files, joined(gateway, "coder") as coder:
         stream = await open_stream(coder)
         for kind in ("stream/grant-write", "stream/revoke-write"):
-            await files.say(kind, {"stream_id": stream, "participant_id": "files"})
+            await files.send_envelope(kind, {"stream_id": stream, "participant_id": "files"})
             assert (await files.error())["error"] == "unauthorized"
-        await files.say("stream/transfer-ownership", {"stream_id": stream, "new_owner": "files"})
+        await files.send_envelope("stream/transfer-ownership", {"stream_id": stream, "new_owner": "files"})
         assert (await files.error())["error"] == "unauthorized"
-        await coder.say("stream/grant-write", {"stream_id": stream, "participant_id": "ghost"})
+        await coder.send_envelope("stream/grant-write", {"stream_id": stream, "participant_id": "ghost"})
         assert (await coder.error())["error"] == "participant_not_found"
-        await coder.say("stream/grant-write", {"stream_id": "stream-9", "participant_id": "files"})
+        await coder.send_envelope("stream/grant-write", {"stream_id": "stream-9", "participant_id": "files"})
         assert (await coder.error())["error"] == "stream_not_found"
 
 
@@ -130,15 +130,15 @@ async def test_only_the_owner_changes_rights(gateway: RunningGateway) -> None:
 @pytest.mark.parametrize("name", ["id", "request", "opening"])
 async def test_a_stream_is_closed_by_any_of_its_ids(gateway: RunningGateway, name: str) -> None:
     async with joined(gateway, "files") as files, joined(gateway, "coder") as coder:
-        await coder.say("stream/request", {"direction": "upload"}, id="r")
+        await coder.send_envelope("stream/request", {"direction": "upload"}, id="r")
         opening = await coder.until("stream/open")
         stream = opening["payload"]["stream_id"]
         payload = {"reason": "done"} if name != "id" else {"stream_id": stream}
         headers = {"request": {"correlation_id": ["r"]}, "opening": {"correlation_id": [opening["id"]]}}.get(name, {})
         if name == "id":
-            await files.say("stream/close", payload)
+            await files.send_envelope("stream/close", payload)
             assert (await files.error())["error"] == "unauthorized"
-        await coder.say("stream/close", payload, **headers)
+        await coder.send_envelope("stream/close", payload, **headers)
         assert (await files.until("stream/close"))["from"] == "coder"
         await coder.send(f"#{stream}#late")
         assert (await coder.error())["error"] == "unauthorized_stream_write"
@@ -157,7 +157,7 @@ async def test_a_late_joiner_gets_open_streams(gateway: RunningGateway) -> None:
         assert (reported["stream_id"], reported["owner"], reported["direction"]) == (stream, "coder", "upload")
         assert reported["authorized_writers"] == ["coder"]
         assert reported["created"].startswith("20")
-        await coder.say("stream/close", {"stream_id": stream})
+        await coder.send_envelope("stream/close", {"stream_id": stream})
         await coder.until("stream/close")
         async with opened(gateway, "bob") as bob:
             await bob.join(gateway.token_of("bob"))
@@ -167,9 +167,9 @@ async def test_a_late_joiner_gets_open_streams(gateway: RunningGateway) -> None:
 @rule("stream.relayed")
 async def test_messages_about_unknown_streams_are_passed_on(gateway: RunningGateway) -> None:
     async with joined(gateway, "bob") as bob, joined(gateway, "coder") as coder:
-        await coder.say("stream/open", {"stream_id": "mine", "owner": "coder"})
+        await coder.send_envelope("stream/open", {"stream_id": "mine", "owner": "coder"})
         assert (await coder.error())["error"] == "reserved_kind"  # only the gateway opens streams
-        await coder.say("stream/close", {"reason": "done"})
+        await coder.send_envelope("stream/close", {"reason": "done"})
         assert (await bob.until("stream/close"))["payload"] == {"reason": "done"}
 
 
@@ -178,7 +178,7 @@ async def test_the_streams_of_an_owner_are_limited(gateway: RunningGateway) -> N
     async with joined(gateway, "coder") as coder:
         for _ in range(3):
             await open_stream(coder)
-        await coder.say("stream/request", {"direction": "upload"})
+        await coder.send_envelope("stream/request", {"direction": "upload"})
         assert (await coder.error())["error"] == "limit_exceeded"
-        await coder.say("stream/close", {"stream_id": "stream-1"})
+        await coder.send_envelope("stream/close", {"stream_id": "stream-1"})
         assert await open_stream(coder) == "stream-4"

@@ -21,7 +21,7 @@ from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from tests.mew_agent.conftest import EnvelopeRecorder, running_agent
 from tests.support.peers import QUICK
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 SPACE = parse_space("""
 space: {id: demo}
@@ -89,9 +89,7 @@ class Scene:
     """What the agent's statuses said."""
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        with anyio.fail_after(PATIENCE_SECONDS):
-            while not condition():
-                await anyio.sleep(0.005)
+        await until(lambda: condition())
 
     async def everybody(self) -> None:
         """Wait until all see all."""

@@ -46,7 +46,7 @@ async def ignore(_event: ModelEvent) -> None:
 
 
 @dataclass
-class Talk:
+class ServerConversation:
     """One conversation with the server, and what each of its calls was counted and reported."""
 
     conversation: Conversation
@@ -110,45 +110,47 @@ class Talk:
         self.sent_up_to.append(self.history.last_seq - 1)
         return reply
 
-    async def talk(self, turns: int, ways: tuple[str, ...]) -> None:
+    async def converse(self, turns: int, ways: tuple[str, ...]) -> None:
         """So many turns about as many texts, in these ways."""
         for number in range(turns):
             await self.turn(ways[number % len(ways)] + TEXTS[number])
 
 
-Talking = Callable[..., AbstractAsyncContextManager[Talk]]
+StartConversation = Callable[..., AbstractAsyncContextManager[ServerConversation]]
 
 
 @pytest.fixture
-def talking(server: LlamaServer) -> Talking:
-    """`talking(server=..., window_tokens=...)`: a conversation with the server, in the window that it tells."""
+def start_conversation(server: LlamaServer) -> StartConversation:
+    """`start_conversation(server=..., window_tokens=...)`: a conversation with the server, in its window."""
 
     @asynccontextmanager
-    async def build(at: LlamaServer = server, window: Window | None = None) -> AsyncIterator[Talk]:
+    async def build(at: LlamaServer = server, window: Window | None = None) -> AsyncIterator[ServerConversation]:
         model = OpenAIModel("tiny", at.base_url, max_retries=0)
         found = window or await model.discover_window()
         tracker = Tracker(History(), PRESETS["mew"], resolve_window(None, found), "tiny")
-        talk: Talk
+        driver: ServerConversation
 
         async def record(event: ConversationEvent) -> None:
             if isinstance(event, StatusChanged):
-                talk.statuses.append(event.status)
+                driver.statuses.append(event.status)
 
         options = ConversationOptions(system_prompt=SYSTEM, tools=lambda: (ADD,))
         conversation = Conversation(model, tracker, MemoryStore(), options)
         conversation.events.subscribe(record)
-        talk = Talk(conversation, model)
+        driver = ServerConversation(conversation, model)
         with anyio.fail_after(PATIENCE_SECONDS):
-            yield talk
+            yield driver
         await model.aclose()
 
     return build
 
 
 @pytest.mark.parametrize("ways", [PLAIN, MIXED], ids=["plain", "mixed"])
-async def test_every_call_is_counted_beforehand_as_it_is_then_reported(talking: Talking, ways: tuple[str, ...]) -> None:
-    async with talking() as t:
-        await t.talk(12, ways)
+async def test_every_call_is_counted_beforehand_as_it_is_then_reported(
+    start_conversation: StartConversation, ways: tuple[str, ...]
+) -> None:
+    async with start_conversation() as t:
+        await t.converse(12, ways)
         assert len(t.usages) >= 12
         assert t.counted == [usage.prompt_tokens for usage in t.usages]
         assert all(
@@ -157,10 +159,10 @@ async def test_every_call_is_counted_beforehand_as_it_is_then_reported(talking: 
         )
 
 
-async def test_a_prompt_holds_at_least_the_total_before_it(talking: Talking) -> None:
+async def test_a_prompt_holds_at_least_the_total_before_it(start_conversation: StartConversation) -> None:
     """Nothing of a plain reply is left out of the next prompt, and the template only adds."""
-    async with talking() as t:
-        await t.talk(12, PLAIN)
+    async with start_conversation() as t:
+        await t.converse(12, PLAIN)
         pairs = list(zip(t.usages, t.usages[1:], strict=False))
         assert all(before.total_tokens < after.prompt_tokens for before, after in pairs)
 
@@ -168,7 +170,7 @@ async def test_a_prompt_holds_at_least_the_total_before_it(talking: Talking) -> 
 # -- prices ------------------------------------------------------------------------------------------------
 
 
-async def prices(t: Talk) -> dict[tuple[int, int], tuple[bool, int]]:
+async def prices(t: ServerConversation) -> dict[tuple[int, int], tuple[bool, int]]:
     """For each cut from call to call: whether the ledger calls its price exact, and how many tokens it is off."""
     t.conversation.end_turn()
     await t.receive("What follows from all that?")
@@ -181,10 +183,12 @@ async def prices(t: Talk) -> dict[tuple[int, int], tuple[bool, int]]:
     return found
 
 
-async def test_each_cut_from_call_to_call_is_exact_and_what_the_server_then_counts_less(talking: Talking) -> None:
+async def test_each_cut_from_call_to_call_is_exact_and_what_the_server_then_counts_less(
+    start_conversation: StartConversation,
+) -> None:
     """The model's factor settles in the first calls; from then on no interval gives reason to doubt."""
-    async with talking() as t:
-        await t.talk(14, PLAIN)
+    async with start_conversation() as t:
+        await t.converse(14, PLAIN)
         found = await prices(t)
         assert [cut for cut, (exact, off) in found.items() if exact and off] == []
         settled = {cut: exact for cut, (exact, _) in found.items() if cut[0] >= 4}
@@ -193,18 +197,18 @@ async def test_each_cut_from_call_to_call_is_exact_and_what_the_server_then_coun
 
 
 @pytest.mark.parametrize("ways", [("", "!babble "), MIXED], ids=["pieces of words", "thinking and tools"])
-async def test_no_price_is_called_exact_and_wrong(talking: Talking, ways: tuple[str, ...]) -> None:
+async def test_no_price_is_called_exact_and_wrong(start_conversation: StartConversation, ways: tuple[str, ...]) -> None:
     """Replies that are read otherwise than they were written, thinking that is left out, calls written anew."""
-    async with talking() as t:
-        await t.talk(12, ways)
+    async with start_conversation() as t:
+        await t.converse(12, ways)
         found = await prices(t)
         assert len(found) >= 66
         assert [cut for cut, (exact, off) in found.items() if exact and off] == []
 
 
-async def test_an_exact_cut_frees_what_the_next_report_then_lacks(talking: Talking) -> None:
-    async with talking() as t:
-        await t.talk(12, PLAIN)
+async def test_an_exact_cut_frees_what_the_next_report_then_lacks(start_conversation: StartConversation) -> None:
+    async with start_conversation() as t:
+        await t.converse(12, PLAIN)
         first, last = next(cut for cut, (exact, _) in reversed((await prices(t)).items()) if exact)
         before = await t.count()
         start, end = t.sent_up_to[first] + 1, t.sent_up_to[last]
@@ -225,10 +229,10 @@ async def ignore_question() -> None:
 
 
 async def test_a_requested_compaction_announces_about_what_the_next_report_lacks(
-    server: LlamaServer, talking: Talking
+    server: LlamaServer, start_conversation: StartConversation
 ) -> None:
-    async with talking() as t:
-        await t.talk(12, PLAIN)
+    async with start_conversation() as t:
+        await t.converse(12, PLAIN)
         before = t.usages[-1].total_tokens
         done = await t.conversation.compact(Compact())
         assert (done.skipped, done.tokens_before, done.basis) == (False, before, "projected")
@@ -242,10 +246,12 @@ async def test_a_requested_compaction_announces_about_what_the_next_report_lacks
         assert reply.usage.prompt_tokens - done.tokens_after == pytest.approx(question, abs=before // 10)
 
 
-async def test_the_window_never_overflows_and_compaction_comes_when_it_must(talking: Talking) -> None:
+async def test_the_window_never_overflows_and_compaction_comes_when_it_must(
+    start_conversation: StartConversation,
+) -> None:
     """At nine tenths of the window after a call; before one only where the request would not fit."""
-    async with talking() as t:
-        await t.talk(50, MIXED)
+    async with start_conversation() as t:
+        await t.converse(50, MIXED)
         assert max(usage.total_tokens for usage in t.usages) <= 4096
         assert not [word for word in t.words if word and word.startswith(("compaction_", "context_", "truncated"))]
         triggers = []
@@ -267,9 +273,11 @@ async def test_the_window_never_overflows_and_compaction_comes_when_it_must(talk
         assert all(usage.prompt_tokens <= counted for counted, usage in zip(t.counted, t.usages, strict=True))
 
 
-async def test_a_limit_learnt_from_an_overflow_is_kept_and_the_question_answered(talking: Talking) -> None:
+async def test_a_limit_learnt_from_an_overflow_is_kept_and_the_question_answered(
+    start_conversation: StartConversation,
+) -> None:
     """The agent was told a window eight times as large as the one that the server has."""
-    async with talking(window=Window(32_768, "configured", "configuration")) as t:
+    async with start_conversation(window=Window(32_768, "configured", "configuration")) as t:
         number = 0
         while t.tracker.window.max_tokens > 4096:
             await t.turn(TEXTS[number])
@@ -281,17 +289,17 @@ async def test_a_limit_learnt_from_an_overflow_is_kept_and_the_question_answered
         assert t.history.items[-1].role == "assistant"
         assert t.history.items[-2].content == TEXTS[number - 1]
         assert t.usages[-1].total_tokens < 4096
-        await t.talk(3, PLAIN)
+        await t.converse(3, PLAIN)
         assert t.tracker.compactions == 1
 
 
 async def test_a_server_that_shifts_its_context_is_seen_to_hold_more_than_it_can(
-    serving: Serving, talking: Talking
+    serving: Serving, start_conversation: StartConversation
 ) -> None:
     """With `--context-shift` a reply runs on past the window; the next request is compacted before it is sent."""
     with serving(extra=("--context-shift", "--predict", "5000")) as shifting:
-        async with talking(at=shifting) as t:
-            await t.talk(2, PLAIN)
+        async with start_conversation(at=shifting) as t:
+            await t.converse(2, PLAIN)
             await t.turn("!sing")
             assert t.usages[-1].completion_tokens == 5000
             report = next(status for status in reversed(t.statuses) if status.tokens == t.usages[-1].total_tokens)

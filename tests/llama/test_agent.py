@@ -43,7 +43,7 @@ class Scene:
     ada: Participant
     recorder: EnvelopeRecorder
 
-    async def say(self, text: str) -> Envelope:
+    async def send_chat(self, text: str) -> Envelope:
         """Ada says something to the agent, without waiting for an answer."""
         return await self.ada.chat(text, to="coder")
 
@@ -203,7 +203,7 @@ async def test_a_control_that_cannot_wait_stops_the_generation_and_the_question_
 ) -> None:
     async with staging(call_bound_seconds=0.05) as s:
         await s.ask(TEXTS[0])
-        question = await s.say("!sing")
+        question = await s.send_chat("!sing")
         with anyio.fail_after(PATIENCE_SECONDS):
             while await anyio.to_thread.run_sync(lambda: s.server.busy_slots) == 0:
                 await anyio.sleep(0)
@@ -236,7 +236,7 @@ async def test_a_message_larger_than_the_window_is_refused_and_left_out(staging:
 
 async def test_a_cancelled_turn_stops_the_generation_at_the_server(staging: Staging) -> None:
     async with staging() as s:
-        question = await s.say("!sing")
+        question = await s.send_chat("!sing")
         start = await s.recorder.first("coder", "reasoning/start", about=question)
         with anyio.fail_after(PATIENCE_SECONDS):
             while await anyio.to_thread.run_sync(lambda: s.server.busy_slots) == 0:
@@ -262,7 +262,7 @@ async def test_a_tool_is_called_with_what_the_model_wrote_and_the_answer_follows
 
 async def test_thinking_is_shown_and_not_sent_again(staging: Staging) -> None:
     async with staging() as s:
-        question = await s.say("!think")
+        question = await s.send_chat("!think")
         answer = await s.recorder.first("coder", "chat", about=question)
         assert "think>" not in answer.body["text"]
         item = s.agent.conversation.history.items[-1]

@@ -21,7 +21,7 @@ from mew_agent.context.store import Store
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RecordedRequest, RehearsalOptions, RehearsalServer, serve_rehearsal
-from tests.support.talk import Talking, made_talks
+from tests.support.conversation_driver import StartConversation, conversation_starter
 from tests.support.waiting import PATIENCE_SECONDS
 
 SPACE = """
@@ -87,7 +87,7 @@ class EnvelopeRecorder:
 
 
 @dataclass
-class Stage:
+class AgentDriver:
     """An agent `coder` on a rehearsal model, in a space with `ada`, whose envelopes `recorder` records."""
 
     gateway: RunningGateway
@@ -97,7 +97,7 @@ class Stage:
     recorder: EnvelopeRecorder
     ended: anyio.Event = field(default_factory=anyio.Event)
 
-    async def say(self, text: str) -> Envelope:
+    async def send_chat(self, text: str) -> Envelope:
         """Send a chat from ada to the agent, without waiting for the answer."""
         return await self.ada.chat(text, to="coder")
 
@@ -139,8 +139,8 @@ class Stage:
         return [request for request in self.server.requests if request.is_summary]
 
 
-class Staged(Protocol):
-    """`stage(agent={...}, store=..., call_bound_seconds=..., **rehearsal options)`."""
+class StartAgent(Protocol):
+    """`start_agent(agent={...}, store=..., call_bound_seconds=..., **rehearsal options)`."""
 
     def __call__(
         self,
@@ -151,7 +151,7 @@ class Staged(Protocol):
         name: str = "coder",
         tools: Sequence[Callable[..., Any]] = (),
         **options: Any,
-    ) -> AbstractAsyncContextManager[Stage]: ...
+    ) -> AbstractAsyncContextManager[AgentDriver]: ...
 
 
 @pytest.fixture
@@ -183,8 +183,8 @@ def joined(gateway: RunningGateway) -> Callable[..., Participant]:
 
 
 @pytest.fixture
-def stage(gateway: RunningGateway) -> Staged:
-    """Makes a stage; see `Staged`."""
+def start_agent(gateway: RunningGateway) -> StartAgent:
+    """Makes a stage; see `StartAgent`."""
 
     @asynccontextmanager
     async def build(
@@ -195,13 +195,13 @@ def stage(gateway: RunningGateway) -> Staged:
         name: str = "coder",
         tools: Sequence[Callable[..., Any]] = (),
         **options: Any,
-    ) -> AsyncIterator[Stage]:
+    ) -> AsyncIterator[AgentDriver]:
         async with (
             serve_rehearsal(RehearsalOptions(**options)) as server,
             running_agent(gateway, server, agent, store, call_bound_seconds, name, tools) as (actor, ended),
             Participant(gateway.ws_url, space="demo", id="ada", token=gateway.token_of("ada")) as ada,
         ):
-            yield Stage(gateway, server, actor, ada, EnvelopeRecorder(ada), ended)
+            yield AgentDriver(gateway, server, actor, ada, EnvelopeRecorder(ada), ended)
 
     return build
 
@@ -275,6 +275,6 @@ def text() -> Callable[[int], str]:
 
 
 @pytest.fixture
-def talking() -> Talking:
+def start_conversation() -> StartConversation:
     """Builds conversations with a rehearsal model, without a gateway."""
-    return made_talks()
+    return conversation_starter()

@@ -12,7 +12,7 @@ from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.cli.main import run
 from tests.support.gateway_client import Client, Message, joined
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 REPORT: Message = {
     "basis": "reported",
@@ -92,11 +92,9 @@ async def answering(gateway: RunningGateway, name: str, answer: Answer) -> Async
 async def status(client: Client, word: str = "active", *, to: Message | None = None, **more: Any) -> None:
     """Send a status; `to` is the envelope it answers."""
     headers = {"correlation_id": [to["id"]]} if to else {}
-    await client.say("participant/status", {"messages_in_context": 3, "status": word, **more}, **headers)
+    await client.send_envelope("participant/status", {"messages_in_context": 3, "status": word, **more}, **headers)
 
 
 async def board_shows(gateway: RunningGateway, condition: Callable[[dict[str, Any]], bool]) -> None:
     """Wait until the gateway's board, by participant, is as the condition wants it."""
-    with anyio.fail_after(PATIENCE_SECONDS):
-        while not condition({entry.id: entry for entry in gateway.board().participants}):
-            await anyio.sleep(0.005)
+    await until(lambda: condition({entry.id: entry for entry in gateway.board().participants}))

@@ -26,13 +26,13 @@ class Client:
         """Send an object as JSON, anything else as it is."""
         await self.socket.send(json.dumps(message) if isinstance(message, dict) else message)
 
-    async def say(self, kind: str, payload: Message | None = None, **headers: Any) -> None:
+    async def send_envelope(self, kind: str, payload: Message | None = None, **headers: Any) -> None:
         """Send an envelope."""
         await self.send({"kind": kind, **({"payload": payload} if payload is not None else {}), **headers})
 
     async def chat(self, text: str, **headers: Any) -> None:
         """Send a chat."""
-        await self.say("chat", {"text": text}, **headers)
+        await self.send_envelope("chat", {"text": text}, **headers)
 
     async def raw(self) -> str | bytes:
         """The next message as it came."""

@@ -104,7 +104,7 @@ class Books:
     def __post_init__(self) -> None:
         self.ledger.describe_prefix(self.prefix_units)
 
-    def say(self, role: str, units: float, tokens: int, *, known: int | None = None, **more: int) -> Entry:
+    def add_entry(self, role: str, units: float, tokens: int, *, known: int | None = None, **more: int) -> Entry:
         """A message enters."""
         entry = Entry(self._next_seq, role, units, tokens, **more)
         self._next_seq += 1
@@ -130,7 +130,7 @@ class Books:
         self.bounds.append(last)
         drift = self.ledger.record(usage, served_model=self.served_model, fingerprint=self.fingerprint, last_seq=last)
         known = kept_reply_tokens(usage, thinking_seen=thinking > 0)
-        self.say("assistant", units, tokens, known=known, thinking_tokens=thinking, call_tokens=call_tokens)
+        self.add_entry("assistant", units, tokens, known=known, thinking_tokens=thinking, call_tokens=call_tokens)
         return drift
 
     def prompt(self) -> int:

@@ -62,7 +62,9 @@ class SpaceDriver:
         """Close a connection."""
         self.perform(self.space.leave(ConnectionId(number), ParticipantId(name), now=self.now))
 
-    def say(self, number: int | None, name: str, kind: str | None, payload: Any = None, **headers: Any) -> Receipt:
+    def send_envelope(
+        self, number: int | None, name: str, kind: str | None, payload: Any = None, **headers: Any
+    ) -> Receipt:
         """Send an envelope over a connection, or over HTTP if `number` is None."""
         draft = read_draft({"kind": kind, "payload": payload, **headers})
         connection = None if number is None else ConnectionId(number)

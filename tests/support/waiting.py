@@ -3,20 +3,16 @@
 import time
 from collections.abc import Callable
 
-import anyio
-
 PATIENCE_SECONDS = 120.0
 """A bound against hanging only: so generous that a busy machine never reaches it."""
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], object]) -> None:
     """Wait for a condition that no event announces, such as the state of another process."""
-    with anyio.fail_after(PATIENCE_SECONDS):
-        while not condition():
-            await anyio.sleep(0.005)
+    await until(lambda: condition())
 
 
-def until_in_thread(condition: Callable[[], bool]) -> None:
+def until_in_thread(condition: Callable[[], object]) -> None:
     """`until` for tests without an event loop."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():

@@ -7,7 +7,7 @@ import pytest
 from mew_protocol.envelope import Envelope
 
 from mew_agent.agent.address_filter import MAX_CHARS, AddressFilter, AnswerBroadcasts
-from tests.support.talk import TOOL, Talk, Talking
+from tests.support.conversation_driver import TOOL, ConversationDriver, StartConversation
 from tests.support.waiting import PATIENCE_SECONDS
 
 
@@ -26,9 +26,9 @@ def chat(text: str, *, to: tuple[str, ...] = (), correlation_id: tuple[str, ...]
     )
 
 
-def address_filter(talk: Talk, how: AnswerBroadcasts = "model", **options: Any) -> AddressFilter:
+def address_filter(driver: ConversationDriver, how: AnswerBroadcasts = "model", **options: Any) -> AddressFilter:
     return AddressFilter(
-        ("Pump Master", "coder"), how, talk.conversation.calls, lambda: (TOOL,), purpose="Pumps.", **options
+        ("Pump Master", "coder"), how, driver.conversation.calls, lambda: (TOOL,), purpose="Pumps.", **options
     )
 
 
@@ -52,23 +52,25 @@ def address_filter(talk: Talk, how: AnswerBroadcasts = "model", **options: Any) 
     ],
 )
 async def test_the_rules_decide_chats_that_name_the_agent(
-    talking: Talking, said: Envelope, verdicts: tuple[bool | None, ...]
+    start_conversation: StartConversation, said: Envelope, verdicts: tuple[bool | None, ...]
 ) -> None:
-    async with talking() as talk:
+    async with start_conversation() as driver:
         ways: tuple[AnswerBroadcasts, ...] = ("rules", "model", "never")
-        assert tuple(address_filter(talk, how).check_rules(said) for how in ways) == verdicts
-        assert not talk.server.requests
+        assert tuple(address_filter(driver, how).check_rules(said) for how in ways) == verdicts
+        assert not driver.server.requests
 
 
 @pytest.mark.parametrize(("reply", "answers"), [("Yes.", True), ("no", False), ("I think: NO, not for me", False)])
-async def test_the_model_decides_in_a_side_call(talking: Talking, reply: str, answers: bool) -> None:
-    async with talking(script=({"text": "Noted."}, {"text": reply})) as talk:
-        await talk.turn("One.")
-        before = talk.now
+async def test_the_model_decides_in_a_side_call(
+    start_conversation: StartConversation, reply: str, answers: bool
+) -> None:
+    async with start_conversation(script=({"text": "Noted."}, {"text": reply})) as driver:
+        await driver.turn("One.")
+        before = driver.now
         text = "The north pump stands still. " * 200
-        assert await address_filter(talk).is_for_us(chat(text)) is answers
-        assert talk.now == before
-        request: Any = talk.server.requests[-1].body
+        assert await address_filter(driver).is_for_us(chat(text)) is answers
+        assert driver.now == before
+        request: Any = driver.server.requests[-1].body
         system, message = (str(one["content"]) for one in request["messages"])
         assert "'Pump Master'" in system
         assert "Pumps." in system
@@ -76,24 +78,24 @@ async def test_the_model_decides_in_a_side_call(talking: Talking, reply: str, an
         assert "One." not in str(request)
         assert len(message) < MAX_CHARS + 100
         assert request["max_completion_tokens" if "max_completion_tokens" in request else "max_tokens"] == 512
-        calls = await talk.conversation.state.store.calls()
+        calls = await driver.conversation.state.store.calls()
         assert [(call.role, call.failed) for call in calls] == [("main", None), ("classification", None)]
 
 
 @pytest.mark.parametrize("options", [{"script": ({"text": "Perhaps."},)}, {"script": ({"status": 500},)}])
 @pytest.mark.parametrize(("text", "answers"), [("Who is there?", True), ("It rains.", False)])
 async def test_without_an_answer_of_the_model_the_rules_decide(
-    talking: Talking, options: dict[str, Any], text: str, answers: bool
+    start_conversation: StartConversation, options: dict[str, Any], text: str, answers: bool
 ) -> None:
-    async with talking(**options) as talk:
-        assert await address_filter(talk).is_for_us(chat(text)) is answers
-        assert talk.conversation.calls.last_error_status is None
+    async with start_conversation(**options) as driver:
+        assert await address_filter(driver).is_for_us(chat(text)) is answers
+        assert driver.conversation.calls.last_error_status is None
 
 
-async def test_a_slow_classification_times_out(talking: Talking) -> None:
-    async with talking(chunk_delay_seconds=60.0) as talk:
+async def test_a_slow_classification_times_out(start_conversation: StartConversation) -> None:
+    async with start_conversation(chunk_delay_seconds=60.0) as driver:
         with anyio.fail_after(PATIENCE_SECONDS):
-            assert await address_filter(talk, ask_seconds=1.5).is_for_us(chat("Who is there?"))
-        calls = await talk.conversation.state.store.calls()
+            assert await address_filter(driver, ask_seconds=1.5).is_for_us(chat("Who is there?"))
+        calls = await driver.conversation.state.store.calls()
         assert [(call.role, call.failed) for call in calls] == [("classification", "cancelled")]
-        await talk.server.wait_until(lambda: talk.server.requests[0].is_disconnected)
+        await driver.server.wait_until(lambda: driver.server.requests[0].is_disconnected)

@@ -31,8 +31,8 @@ from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehears
 from mew_agent.rehearsal.tokenizer import count_message
 from tests.support.waiting import PATIENCE_SECONDS, until
 
-Staged = Callable[..., Any]
-"""`stage(...)` of the conftest."""
+StartAgent = Callable[..., Any]
+"""`start_agent(...)` of the conftest."""
 
 Joined = Callable[..., Participant]
 
@@ -64,8 +64,8 @@ async def rehearsing(**options: Any) -> AsyncIterator[tuple[RehearsalServer, Ope
 # -- figures over the wire ---------------------------------------------------------------------------------
 
 
-async def test_the_first_status_reports_no_call_yet(gateway: RunningGateway, stage: Staged) -> None:
-    async with stage() as s:
+async def test_the_first_status_reports_no_call_yet(gateway: RunningGateway, start_agent: StartAgent) -> None:
+    async with start_agent() as s:
         status = await s.status()
         assert "tokens" not in status
         assert status["max_tokens"] == 8192
@@ -77,9 +77,9 @@ async def test_the_first_status_reports_no_call_yet(gateway: RunningGateway, sta
 
 @pytest.mark.parametrize("place", ["empty_last_chunk", "finish_chunk", "before_null_usage_chunk", "no_total"])
 async def test_each_status_after_a_call_equals_the_providers_total(
-    stage: Staged, text: Callable[[int], str], place: str
+    start_agent: StartAgent, text: Callable[[int], str], place: str
 ) -> None:
-    async with stage(usage_on=place) as s:
+    async with start_agent(usage_on=place) as s:
         for _ in range(3):
             await s.ask(text(60))
         true = [request.prompt_tokens + request.completion_tokens for request in s.main_requests]
@@ -88,8 +88,8 @@ async def test_each_status_after_a_call_equals_the_providers_total(
 
 
 @pytest.mark.parametrize("options", [{"usage_on": "none"}, {"reject_stream_options": True}])
-async def test_without_usage_no_status_contains_a_figure(stage: Staged, options: dict[str, Any]) -> None:
-    async with stage(fixed_usage=((100, 20, 120),)) as s:
+async def test_without_usage_no_status_contains_a_figure(start_agent: StartAgent, options: dict[str, Any]) -> None:
+    async with start_agent(fixed_usage=((100, 20, 120),)) as s:
         await s.ask("One.")
         s.server.change(**options)
         await s.ask("Two.")
@@ -100,15 +100,15 @@ async def test_without_usage_no_status_contains_a_figure(stage: Staged, options:
 
 
 async def test_an_agent_compacts_at_nine_tenths_and_not_one_token_below(
-    stage: Staged, text: Callable[[int], str]
+    start_agent: StartAgent, text: Callable[[int], str]
 ) -> None:
     usage = ((3000, 60, 3060), (5000, 60, 5060), (7312, 60, 7372))
-    async with stage(fixed_usage=usage) as s:
+    async with start_agent(fixed_usage=usage) as s:
         for _ in usage:
             await s.ask(text(100))
         assert (await s.status())["context"]["level"] == "healthy"
         assert not s.summary_requests
-    async with stage(fixed_usage=(*usage[:2], (7313, 60, 7373))) as s:
+    async with start_agent(fixed_usage=(*usage[:2], (7313, 60, 7373))) as s:
         for _ in usage:
             await s.ask(text(100))
         compacted = await s.recorder.first("coder", "participant/status", status="compacted")
@@ -120,9 +120,9 @@ async def test_an_agent_compacts_at_nine_tenths_and_not_one_token_below(
 
 
 async def test_a_compaction_stays_below_seven_tenths_and_announces_the_real_drop(
-    stage: Staged, text: Callable[[int], str]
+    start_agent: StartAgent, text: Callable[[int], str]
 ) -> None:
-    async with stage(window_tokens=3000) as s:
+    async with start_agent(window_tokens=3000) as s:
         while not s.recorder.sent_by("coder", "participant/status") or "compacted" not in s.recorder.words("coder"):
             await s.ask(text(70))
             await s.status()
@@ -140,18 +140,18 @@ async def test_a_compaction_stays_below_seven_tenths_and_announces_the_real_drop
         assert abs(s.statuses[-1]["context"]["drift_tokens"]) <= 16
 
 
-async def test_the_server_reports_the_window(stage: Staged) -> None:
-    async with stage(window_tokens=4321, agent={"context_token_limit": None}) as s:
+async def test_the_server_reports_the_window(start_agent: StartAgent) -> None:
+    async with start_agent(window_tokens=4321, agent={"context_token_limit": None}) as s:
         await s.ask("One.")
         status = s.statuses[-1]
         assert status["max_tokens"] == 4321
         assert status["context"]["max_tokens_basis"] == "loaded"
 
 
-async def test_a_server_that_starts_later_is_asked_for_its_window(stage: Staged) -> None:
+async def test_a_server_that_starts_later_is_asked_for_its_window(start_agent: StartAgent) -> None:
     async with serve_rehearsal() as first:
         port = first.port
-    async with stage(agent={"base_url": f"http://127.0.0.1:{port}/v1", "context_token_limit": None}) as s:
+    async with start_agent(agent={"base_url": f"http://127.0.0.1:{port}/v1", "context_token_limit": None}) as s:
         assert "could not reach my model" in await s.ask("Hello?")
         assert s.agent.conversation.tracker.window.basis == "assumed"
         async with serve_rehearsal(RehearsalOptions(window_tokens=5000), port=port):
@@ -159,8 +159,8 @@ async def test_a_server_that_starts_later_is_asked_for_its_window(stage: Staged)
             await s.recorder.until(lambda: s.statuses[-1]["max_tokens"] == 5000)
 
 
-async def test_the_window_is_asked_again_after_the_first_call(stage: Staged) -> None:
-    async with stage(report_window=False, window_tokens=5000, agent={"context_token_limit": None}) as s:
+async def test_the_window_is_asked_again_after_the_first_call(start_agent: StartAgent) -> None:
+    async with start_agent(report_window=False, window_tokens=5000, agent={"context_token_limit": None}) as s:
         await s.ask("One.")
         assert s.agent.conversation.tracker.window.basis == "assumed"
         s.server.options = RehearsalOptions(window_tokens=5000)
@@ -168,8 +168,8 @@ async def test_the_window_is_asked_again_after_the_first_call(stage: Staged) -> 
         await s.recorder.until(lambda: s.statuses[-1]["max_tokens"] == 5000)
 
 
-async def test_an_unknown_window_is_reported_as_assumed(stage: Staged) -> None:
-    async with stage(report_window=False, agent={"context_token_limit": None}) as s:
+async def test_an_unknown_window_is_reported_as_assumed(start_agent: StartAgent) -> None:
+    async with start_agent(report_window=False, agent={"context_token_limit": None}) as s:
         await s.ask("One.")
         status = s.statuses[-1]
         assert (status["max_tokens"], status["context"]["max_tokens_basis"]) == (128_000, "assumed")
@@ -178,10 +178,10 @@ async def test_an_unknown_window_is_reported_as_assumed(stage: Staged) -> None:
 # -- the example of the documentation, verbatim ------------------------------------------------------------
 
 
-async def test_the_example_in_the_documentation_works(stage: Staged, text: Callable[[int], str]) -> None:
+async def test_the_example_in_the_documentation_works(start_agent: StartAgent, text: Callable[[int], str]) -> None:
     """The last call is full of hidden reasoning, which is not sent again and so causes no compaction."""
     usage = tuple((500 * n, 60, 500 * n + 60) for n in range(1, 5))
-    async with stage(fixed_usage=(*usage, (2500, 60, 7460))) as s:
+    async with start_agent(fixed_usage=(*usage, (2500, 60, 7460))) as s:
         gateway: RunningGateway = s.gateway
         freed: list[int | None] = []
         async with Participant(gateway.ws_url, space="demo", id="bob", token=gateway.token_of("bob")) as me:
@@ -205,7 +205,7 @@ async def test_the_example_in_the_documentation_works(stage: Staged, text: Calla
                 await s.recorder.until(lambda: len(s.reported) == 4)
                 await until(lambda: me.peers["coder"].context.tokens == 2060)
                 assert me.peers["coder"].context.basis == "reported"
-                tasks.start_soon(s.say, text(100))
+                tasks.start_soon(s.send_chat, text(100))
                 with anyio.fail_after(PATIENCE_SECONDS):
                     await me.run_forever()
         assert s.agent.conversation.tracker.compactions == 1
@@ -231,9 +231,9 @@ async def test_the_example_in_the_documentation_works(stage: Staged, text: Calla
     ],
 )
 async def test_an_agent_answers_chats_that_are_for_it(
-    stage: Staged, text: str, to: tuple[str, ...], answered: bool
+    start_agent: StartAgent, text: str, to: tuple[str, ...], answered: bool
 ) -> None:
-    async with stage() as s:
+    async with start_agent() as s:
         chat = await s.ada.chat(text, to=to)
         await s.ask("A question to be sure that it was looked at.")
         assert bool(s.recorder.sent_by("coder", "chat", about=chat)) == answered
@@ -241,9 +241,9 @@ async def test_an_agent_answers_chats_that_are_for_it(
         assert (text in heard) == (answered or not to), "what is said to everybody is remembered"
 
 
-async def test_two_agents_do_not_reply_to_each_others_answers(stage: Staged, gateway: RunningGateway) -> None:
+async def test_two_agents_do_not_reply_to_each_others_answers(start_agent: StartAgent, gateway: RunningGateway) -> None:
     script = [{"text": "writer knows more about this than coder."}] * 20
-    async with stage(script=script) as s, rehearsing(script=script) as (other, model):
+    async with start_agent(script=script) as s, rehearsing(script=script) as (other, model):
         second = Agent(config(gateway, other.base_url, id="writer", token=gateway.token_of("writer")), model)
         async with second, anyio.create_task_group() as tasks:
             tasks.start_soon(second.run)
@@ -254,16 +254,16 @@ async def test_two_agents_do_not_reply_to_each_others_answers(stage: Staged, gat
         assert (len(s.main_requests), len(other.requests)) == (2, 1)
 
 
-async def test_an_agent_without_auto_respond_answers_nothing(stage: Staged) -> None:
-    async with stage(agent={"auto_respond": False}) as s:
-        await s.say("Hello coder?")
+async def test_an_agent_without_auto_respond_answers_nothing(start_agent: StartAgent) -> None:
+    async with start_agent(agent={"auto_respond": False}) as s:
+        await s.send_chat("Hello coder?")
         await s.status()
         assert not s.recorder.sent_by("coder", "chat", "chat/acknowledge")
 
 
-async def test_chats_to_a_busy_agent_are_acknowledged_and_answered_in_order(stage: Staged) -> None:
-    async with stage(chunk_delay_seconds=0.002) as s:
-        questions = [await s.say(f"Question number {number}?") for number in range(4)]
+async def test_chats_to_a_busy_agent_are_acknowledged_and_answered_in_order(start_agent: StartAgent) -> None:
+    async with start_agent(chunk_delay_seconds=0.002) as s:
+        questions = [await s.send_chat(f"Question number {number}?") for number in range(4)]
         await s.recorder.first("coder", "chat", about=questions[-1])
         answers = [e.correlation_id[0] for e in s.recorder.sent_by("coder", "chat") if e.correlation_id]
         assert answers == [question.id for question in questions]
@@ -275,20 +275,20 @@ async def test_chats_to_a_busy_agent_are_acknowledged_and_answered_in_order(stag
         ]
 
 
-async def test_a_chat_to_a_paused_agent_is_acknowledged_at_once(stage: Staged) -> None:
-    async with stage() as s:
+async def test_a_chat_to_a_paused_agent_is_acknowledged_at_once(start_agent: StartAgent) -> None:
+    async with start_agent() as s:
         await s.control("pause")
         await s.recorder.first("coder", "participant/status", status="paused")
-        question = await s.say("Anything new?")
+        question = await s.send_chat("Anything new?")
         await s.recorder.first("coder", "chat/acknowledge", about=question, status="queued")
         assert not s.main_requests
         await s.control("resume")
         await s.recorder.first("coder", "chat", about=question)
 
 
-async def test_a_queued_chat_can_be_cancelled_by_its_sender(stage: Staged, joined: Joined) -> None:
-    async with stage(chunk_delay_seconds=0.01) as s, joined("bob") as bob:
-        first, second, third = [await s.say(f"Question number {number}?") for number in range(3)]
+async def test_a_queued_chat_can_be_cancelled_by_its_sender(start_agent: StartAgent, joined: Joined) -> None:
+    async with start_agent(chunk_delay_seconds=0.01) as s, joined("bob") as bob:
+        first, second, third = [await s.send_chat(f"Question number {number}?") for number in range(3)]
         await s.recorder.first("coder", "chat/acknowledge", about=third)
         await bob.send("chat/cancel", {}, to="coder", correlation_id=(third.id,))
         await s.ada.send("chat/cancel", {"reason": "never mind"}, to="coder", correlation_id=(second.id,))
@@ -298,12 +298,12 @@ async def test_a_queued_chat_can_be_cancelled_by_its_sender(stage: Staged, joine
         assert not [r for r in s.main_requests if "number 1?" in str(r.body["messages"])]
 
 
-async def test_a_full_queue_refuses_the_next_chat(stage: Staged) -> None:
-    async with stage() as s:
+async def test_a_full_queue_refuses_the_next_chat(start_agent: StartAgent) -> None:
+    async with start_agent() as s:
         await s.control("pause")
         await s.recorder.first("coder", "participant/status", status="paused")
         for number in range(MAX_QUEUED_CHATS + 2):
-            await s.say(f"Number {number}?")
+            await s.send_chat(f"Number {number}?")
         refusal = await s.recorder.first(
             "coder", "chat/acknowledge", status=f"refused: {MAX_QUEUED_CHATS} chats are waiting already"
         )
@@ -311,8 +311,8 @@ async def test_a_full_queue_refuses_the_next_chat(stage: Staged) -> None:
         await s.control("shutdown")
 
 
-async def test_the_number_of_overheard_chats_is_bounded(stage: Staged) -> None:
-    async with stage(window_tokens=100_000) as s:
+async def test_the_number_of_overheard_chats_is_bounded(start_agent: StartAgent) -> None:
+    async with start_agent(window_tokens=100_000) as s:
         for number in range(MAX_OVERHEARD_CHATS + 3):
             await s.ada.chat(f"Remark {number}.")
         await s.ask("What was said?")
@@ -427,12 +427,12 @@ async def test_an_agent_runs_until_a_shutdown(gateway: RunningGateway, joined: J
             await ended.wait()
 
 
-async def test_a_restarted_agent_continues_and_reports_unknown_figures(stage: Staged, tmp_path: Path) -> None:
+async def test_a_restarted_agent_continues_and_reports_unknown_figures(start_agent: StartAgent, tmp_path: Path) -> None:
     path = tmp_path / "coder.sqlite"
-    async with stage(store=SqliteStore(path)) as s:
+    async with start_agent(store=SqliteStore(path)) as s:
         await s.ask("My name is Ada Lovelace.")
         tokens = s.reported[-1]["tokens"]
-    async with stage(store=SqliteStore(path)) as s:
+    async with start_agent(store=SqliteStore(path)) as s:
         status = await s.status()
         assert "tokens" not in status
         assert status["messages_in_context"] == 2
@@ -444,7 +444,7 @@ async def test_a_restarted_agent_continues_and_reports_unknown_figures(stage: St
         assert s.statuses[-1]["messages_in_context"] == 4
 
 
-async def test_a_restart_closes_a_tool_call_without_result(stage: Staged, tmp_path: Path) -> None:
+async def test_a_restart_closes_a_tool_call_without_result(start_agent: StartAgent, tmp_path: Path) -> None:
     path, begun = tmp_path / "coder.sqlite", anyio.Event()
 
     async def wait_for_ever() -> None:
@@ -452,14 +452,14 @@ async def test_a_restart_closes_a_tool_call_without_result(stage: Staged, tmp_pa
         begun.set()
         await anyio.sleep_forever()
 
-    async with stage(store=SqliteStore(path), tools=[wait_for_ever]) as s:
-        await s.say("call wait_for_ever with {}")
+    async with start_agent(store=SqliteStore(path), tools=[wait_for_ever]) as s:
+        await s.send_chat("call wait_for_ever with {}")
         with anyio.fail_after(PATIENCE_SECONDS):
             await begun.wait()
         copy = tmp_path / "copy.sqlite"
         with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
             source.backup(target)  # the file that a process killed now leaves
-    async with stage(store=SqliteStore(copy), tools=[wait_for_ever]) as s:
+    async with start_agent(store=SqliteStore(copy), tools=[wait_for_ever]) as s:
         assert await s.ask("What happened?")
         results = [m["content"] for m in s.main_requests[-1].body["messages"] if m["role"] == "tool"]
         assert results == [RESTARTED_RESULT]

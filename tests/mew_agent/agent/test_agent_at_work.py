@@ -14,7 +14,7 @@ from mew_agent.agent.agent import Agent
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext
 from mew_agent.rehearsal import RecordedRequest, RehearsalOptions, RehearsalServer, serve_rehearsal
-from tests.mew_agent.conftest import EnvelopeRecorder, Staged, running_agent
+from tests.mew_agent.conftest import EnvelopeRecorder, StartAgent, running_agent
 from tests.support.peers import QUICK, with_tools
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -165,8 +165,8 @@ async def test_cancelling_a_turn_withdraws_its_proposals() -> None:
 # -- its context line and levels ---------------------------------------------------------------------------
 
 
-async def test_the_context_line_precedes_each_question_and_prices_stay_exact(stage: Staged) -> None:
-    async with stage(agent={"context_line": True}) as s:
+async def test_the_context_line_precedes_each_question_and_prices_stay_exact(start_agent: StartAgent) -> None:
+    async with start_agent(agent={"context_line": True}) as s:
         for number in range(6):
             await s.ask(f"Question {number} about rivers?")
         body: dict[str, Any] = dict(s.main_requests[-1].body)
@@ -180,8 +180,8 @@ async def test_the_context_line_precedes_each_question_and_prices_stay_exact(sta
         assert s.agent.conversation.tracker.ledger.price(1, 6).basis == "exact"
 
 
-async def test_peers_and_the_agent_itself_receive_level_changes(stage: Staged) -> None:
-    async with stage(fixed_usage=((3000, 60, 3060), (7600, 60, 7660))) as s:
+async def test_peers_and_the_agent_itself_receive_level_changes(start_agent: StartAgent) -> None:
+    async with start_agent(fixed_usage=((3000, 60, 3060), (7600, 60, 7660))) as s:
         received: list[str] = []
 
         @s.ada.on_context_level

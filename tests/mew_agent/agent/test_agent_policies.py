@@ -19,8 +19,8 @@ from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
 from tests.support.waiting import PATIENCE_SECONDS
 
-Staged = Callable[..., Any]
-"""`stage(...)` of the conftest."""
+StartAgent = Callable[..., Any]
+"""`start_agent(...)` of the conftest."""
 
 
 async def ignore(_event: ModelEvent) -> None:
@@ -86,14 +86,14 @@ SMALL = {
 
 @pytest.mark.parametrize("preset", PRESETS)
 async def test_every_preset_answers_a_long_conversation_with_tools(
-    stage: Staged, text: Callable[[int], str], preset: str
+    start_agent: StartAgent, text: Callable[[int], str], preset: str
 ) -> None:
     """With true usage in a small window, every question gets one answer, whatever is removed for it."""
     agent = {"policy": preset, "policy_scope": "any", "policy_settings": SMALL.get(preset, {})}
-    async with stage(agent=agent, tools=[weigh], window_tokens=3200, reply_tokens=60) as s:
+    async with start_agent(agent=agent, tools=[weigh], window_tokens=3200, reply_tokens=60) as s:
         for number in range(14):
             requested = f'call weigh with {{"thing": "stone {number}"}}' if number % 3 == 1 else text(150)
-            question = await s.say(requested)
+            question = await s.send_chat(requested)
             answer = await s.recorder.first("coder", "chat", about=question)
             assert not answer.body["text"].startswith(
                 ("I had to stop", "My model call failed", "My request does not fit")

@@ -7,22 +7,22 @@ from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.agent.address_filter import INSTRUCTIONS
 
-Staged = Callable[..., Any]
-"""`stage(...)` of the conftest."""
+StartAgent = Callable[..., Any]
+"""`start_agent(...)` of the conftest."""
 
 NOTED, YES, NO = {"text": "Noted."}, {"text": "yes"}, {"text": "no"}
 
 
-def classifications(stage: Any) -> int:
+def classifications(driver: Any) -> int:
     start = INSTRUCTIONS.partition("{")[0]
-    return sum(str(request.body["messages"][0]["content"]).startswith(start) for request in stage.server.requests)
+    return sum(str(request.body["messages"][0]["content"]).startswith(start) for request in driver.server.requests)
 
 
 async def test_a_broadcast_for_others_is_remembered_and_changes_no_figure(
-    gateway: RunningGateway, stage: Staged
+    gateway: RunningGateway, start_agent: StartAgent
 ) -> None:
     script = (NOTED, NO, NOTED)
-    async with stage(agent={"answer_broadcasts": "model"}, script=script) as s:
+    async with start_agent(agent={"answer_broadcasts": "model"}, script=script) as s:
         await s.ask("One.")
         before, board = await s.status(), gateway.board().participants
         said = len(s.recorder.received)
@@ -39,16 +39,18 @@ async def test_a_broadcast_for_others_is_remembered_and_changes_no_figure(
         assert (await s.status())["tokens"] == spent[-1]
 
 
-async def test_the_model_accepts_a_broadcast_without_a_question_mark(stage: Staged) -> None:
-    async with stage(agent={"answer_broadcasts": "model"}, script=(YES, NOTED)) as s:
+async def test_the_model_accepts_a_broadcast_without_a_question_mark(start_agent: StartAgent) -> None:
+    async with start_agent(agent={"answer_broadcasts": "model"}, script=(YES, NOTED)) as s:
         chat = await s.ada.chat("Somebody should look after the pump.")
         answer = await s.recorder.first("coder", "chat", about=chat)
         assert answer.body["text"] == "Noted."
         assert "yes" not in str(s.server.requests[-1].body["messages"])
 
 
-async def test_a_broadcast_cancelled_during_classification_is_not_answered(stage: Staged) -> None:
-    async with stage(agent={"answer_broadcasts": "model"}, script=(YES, NOTED, NOTED), chunk_delay_seconds=0.2) as s:
+async def test_a_broadcast_cancelled_during_classification_is_not_answered(start_agent: StartAgent) -> None:
+    async with start_agent(
+        agent={"answer_broadcasts": "model"}, script=(YES, NOTED, NOTED), chunk_delay_seconds=0.2
+    ) as s:
         chat = await s.ada.chat("Somebody should look after the pump, and after the long pier, too.")
         await s.server.wait_until(lambda: classifications(s) == 1)
         await s.ada.send("chat/cancel", {"reason": "done"}, correlation_id=(chat.id,))
@@ -57,12 +59,12 @@ async def test_a_broadcast_cancelled_during_classification_is_not_answered(stage
         assert "pier" not in str(s.main_requests[-1].body["messages"])
 
 
-async def test_the_model_is_not_asked_by_default_or_with_never(stage: Staged) -> None:
-    async with stage(script=(NOTED,) * 3) as s:
+async def test_the_model_is_not_asked_by_default_or_with_never(start_agent: StartAgent) -> None:
+    async with start_agent(script=(NOTED,) * 3) as s:
         chat = await s.ada.chat("Who is there?")
         await s.recorder.first("coder", "chat", about=chat)
         assert classifications(s) == 0
-    async with stage(agent={"answer_broadcasts": "never"}, script=(NOTED,) * 3) as s:
+    async with start_agent(agent={"answer_broadcasts": "never"}, script=(NOTED,) * 3) as s:
         chat = await s.ada.chat("Who is there?")
         await s.ask("One.")
         assert not s.recorder.sent_by("coder", "chat", about=chat)

@@ -14,11 +14,11 @@ from mew_protocol.payloads.participant import Compact
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.rehearsal.tokenizer import TOKENS_PER_MESSAGE, count, count_message
 from mew_agent.tokens.tokenizers import TokenizerSettings, chosen_counter
+from tests.support.conversation_driver import TOOL, StartConversation
 from tests.support.rehearsal_vocabulary import write_vocabulary
-from tests.support.talk import TOOL, Talking
 
-Staged = Callable[..., Any]
-"""`stage(...)` of the conftest."""
+StartAgent = Callable[..., Any]
+"""`start_agent(...)` of the conftest."""
 
 RESULTS = {
     "log": "\n".join(f"2026-01-01T10:00:{n:02} GET /board {200 + n} 98.{n} ms 0x{n * 7919:08x}" for n in range(40)),
@@ -53,8 +53,8 @@ def test_the_test_vocabulary_counts_like_the_model(tmp_path: Path) -> None:
         assert counter.count(text) == count(text)
 
 
-async def test_a_counted_next_prompt_is_right_and_labelled_tokenizer(stage: Staged, tmp_path: Path) -> None:
-    async with stage(agent=told(tmp_path)) as s:
+async def test_a_counted_next_prompt_is_right_and_labelled_tokenizer(start_agent: StartAgent, tmp_path: Path) -> None:
+    async with start_agent(agent=told(tmp_path)) as s:
         assert (await s.status())["context"]["next_prompt_basis"] == "heuristic"
         for question in ("How is pump 7?", *RESULTS.values(), "And pump 8?", "And 9?"):
             await s.ask(question)
@@ -67,9 +67,9 @@ async def test_a_counted_next_prompt_is_right_and_labelled_tokenizer(stage: Stag
         assert abs(s.reported[-1]["context"]["drift_tokens"]) <= 4
 
 
-async def test_tokenizer_counts_are_closer_than_features(stage: Staged, tmp_path: Path) -> None:
+async def test_tokenizer_counts_are_closer_than_features(start_agent: StartAgent, tmp_path: Path) -> None:
     async def drifts(agent: dict[str, Any]) -> list[int]:
-        async with stage(agent=agent) as s:
+        async with start_agent(agent=agent) as s:
             for _ in range(2):
                 for text in RESULTS.values():
                     await s.ask(text)
@@ -80,16 +80,16 @@ async def test_tokenizer_counts_are_closer_than_features(stage: Staged, tmp_path
     assert sum(counted) < sum(projected) / 10
 
 
-async def test_tool_results_are_counted(talking: Talking) -> None:
-    async with talking(tools=(TOOL,), counter=chosen_rehearsal()) as talk:
-        await talk.turn("One.")
-        await talk.turn("Two.")
-        reply = await talk.turn('call look_up with {"q": "pump"}')
-        await talk.conversation.state.close_open_calls("-", {reply.tool_calls[0].id: RESULTS["log"]})
-        item = talk.conversation.history.items[-1]
-        price = talk.conversation.tracker.ledger.unsent_price(item.seq)
+async def test_tool_results_are_counted(start_conversation: StartConversation) -> None:
+    async with start_conversation(tools=(TOOL,), counter=chosen_rehearsal()) as driver:
+        await driver.turn("One.")
+        await driver.turn("Two.")
+        reply = await driver.turn('call look_up with {"q": "pump"}')
+        await driver.conversation.state.close_open_calls("-", {reply.tool_calls[0].id: RESULTS["log"]})
+        item = driver.conversation.history.items[-1]
+        price = driver.conversation.tracker.ledger.unsent_price(item.seq)
         assert abs(price - count(RESULTS["log"]) - TOKENS_PER_MESSAGE) <= 4
-        context = talk.now.context
+        context = driver.now.context
         assert context is not None
         assert context.next_prompt_basis == "tokenizer"
 
@@ -100,47 +100,47 @@ def chosen_rehearsal() -> Any:
     return slow
 
 
-async def test_a_clear_during_counting_keeps_the_accounts_right(talking: Talking) -> None:
+async def test_a_clear_during_counting_keeps_the_accounts_right(start_conversation: StartConversation) -> None:
     """The text enters after the clear, with its price; removed items have none."""
     counter = Slow()
-    async with talking(counter=counter, window_tokens=60_000) as talk:
-        await talk.turn("One.")
+    async with start_conversation(counter=counter, window_tokens=60_000) as driver:
+        await driver.turn("One.")
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(talk.turn, "word and word " * 1000)
+            tasks.start_soon(driver.turn, "word and word " * 1000)
             await anyio.to_thread.run_sync(counter.begun.wait)
-            assert len(talk.conversation.history) == 2
-            await talk.conversation.clear()
-            assert len(talk.conversation.history) == 0
-            assert talk.now.context is not None
+            assert len(driver.conversation.history) == 2
+            await driver.conversation.clear()
+            assert len(driver.conversation.history) == 0
+            assert driver.now.context is not None
             counter.may_go_on.set()
-        assert [item.role for item in talk.conversation.history.items] == ["user", "assistant"]
-        reported = talk.server.requests[-1].reported
+        assert [item.role for item in driver.conversation.history.items] == ["user", "assistant"]
+        reported = driver.server.requests[-1].reported
         assert reported is not None
-        assert talk.now.tokens == reported["total_tokens"]
-        assert sum(talk.conversation.tracker.ledger.item_prices().values()) < (reported["total_tokens"] or 0)
+        assert driver.now.tokens == reported["total_tokens"]
+        assert sum(driver.conversation.tracker.ledger.item_prices().values()) < (reported["total_tokens"] or 0)
 
 
-async def test_a_result_whose_call_was_cleared_does_not_enter(talking: Talking) -> None:
+async def test_a_result_whose_call_was_cleared_does_not_enter(start_conversation: StartConversation) -> None:
     counter = Slow()
-    async with talking(tools=(TOOL,), counter=counter, window_tokens=60_000) as talk:
-        reply = await talk.turn('call look_up with {"q": "pump"}')
+    async with start_conversation(tools=(TOOL,), counter=counter, window_tokens=60_000) as driver:
+        reply = await driver.turn('call look_up with {"q": "pump"}')
         results = {reply.tool_calls[0].id: "word and word " * 1000}
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(talk.conversation.state.close_open_calls, "-", results)
+            tasks.start_soon(driver.conversation.state.close_open_calls, "-", results)
             await anyio.to_thread.run_sync(counter.begun.wait)
-            await talk.conversation.clear()
+            await driver.conversation.clear()
             counter.may_go_on.set()
-        assert len(talk.conversation.history) == 0
-        assert talk.conversation.tracker.ledger.item_prices() == {}
+        assert len(driver.conversation.history) == 0
+        assert driver.conversation.tracker.ledger.item_prices() == {}
 
 
-async def test_after_a_restart_the_stored_items_are_counted_again(stage: Staged, tmp_path: Path) -> None:
+async def test_after_a_restart_the_stored_items_are_counted_again(start_agent: StartAgent, tmp_path: Path) -> None:
     path = tmp_path / "session.db"
-    async with stage(agent=told(tmp_path), store=SqliteStore(path)) as s:
+    async with start_agent(agent=told(tmp_path), store=SqliteStore(path)) as s:
         for text in RESULTS.values():
             await s.ask(text)
         foretold = s.agent.conversation.tracker.next_prompt.tokens
-    async with stage(agent=told(tmp_path), store=SqliteStore(path)) as s:
+    async with start_agent(agent=told(tmp_path), store=SqliteStore(path)) as s:
         tracker = s.agent.conversation.tracker
         texts = {item.seq: count(item.text()) for item in tracker.history.items if item.role == "user"}
         counted = {measure.seq: measure.counted_tokens for measure in tracker.ledger._intervals.items}
@@ -148,35 +148,35 @@ async def test_after_a_restart_the_stored_items_are_counted_again(stage: Staged,
         assert tracker.next_prompt.tokens == foretold
 
 
-async def test_notes_in_place_of_old_results_are_counted(talking: Talking) -> None:
-    async with talking(tools=(TOOL,), counter=chosen_rehearsal(), window_tokens=16_000) as talk:
+async def test_notes_in_place_of_old_results_are_counted(start_conversation: StartConversation) -> None:
+    async with start_conversation(tools=(TOOL,), counter=chosen_rehearsal(), window_tokens=16_000) as driver:
         for number in range(5):
-            reply = await talk.turn(f'call look_up with {{"q": "pump {number}"}}')
-            await talk.conversation.state.close_open_calls("-", {reply.tool_calls[0].id: RESULTS["log"]})
-            await talk.turn(f"And pump {number}?")
-        tracker = talk.conversation.tracker
+            reply = await driver.turn(f'call look_up with {{"q": "pump {number}"}}')
+            await driver.conversation.state.close_open_calls("-", {reply.tool_calls[0].id: RESULTS["log"]})
+            await driver.turn(f"And pump {number}?")
+        tracker = driver.conversation.tracker
         present = tracker.ledger.next_prompt_tokens
-        await talk.conversation.compact(Compact(target_tokens=present - 600))
+        await driver.conversation.compact(Compact(target_tokens=present - 600))
         stubs = [item for item in tracker.history.items if item.stubbed]
         assert stubs
         counted = {measure.seq: measure.counted_tokens for measure in tracker.ledger._intervals.items}
         assert [counted[stub.seq] for stub in stubs] == [count(stub.text()) for stub in stubs]
 
 
-async def test_the_mistral_vocabulary_prices_new_items(talking: Talking) -> None:
+async def test_the_mistral_vocabulary_prices_new_items(start_conversation: StartConversation) -> None:
     pytest.importorskip("mistral_common")
     counter = chosen_counter("auto", TokenizerSettings("mistral-nemo"))
     assert counter is not None
-    async with talking(counter=counter) as talk:
-        await talk.turn("One.")
-        item = await talk.conversation.state.add_user_message(RESULTS["Chinese"], sender="ada", envelope_id="q")
-        ledger = talk.conversation.tracker.ledger
+    async with start_conversation(counter=counter) as driver:
+        await driver.turn("One.")
+        item = await driver.conversation.state.add_user_message(RESULTS["Chinese"], sender="ada", envelope_id="q")
+        ledger = driver.conversation.tracker.ledger
         assert ledger.unsent_price(item.seq) == counter.count(item.text()) + round(ledger.calibration.overhead_tokens)
 
 
-async def test_the_vocabulary_of_another_model_is_soon_ignored(stage: Staged) -> None:
+async def test_the_vocabulary_of_another_model_is_soon_ignored(start_agent: StartAgent) -> None:
     pytest.importorskip("mistral_common")
-    async with stage(agent={"tokenizer": "mistral"}) as s:
+    async with start_agent(agent={"tokenizer": "mistral"}) as s:
         for _ in range(4):
             for text in RESULTS.values():
                 await s.ask(text)
@@ -185,10 +185,10 @@ async def test_the_vocabulary_of_another_model_is_soon_ignored(stage: Staged) ->
 
 
 async def test_without_a_tokenizer_texts_are_projected_and_the_log_says_so(
-    stage: Staged, caplog: pytest.LogCaptureFixture
+    start_agent: StartAgent, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "mew_agent.tokens.tokenizers")
-    async with stage(agent={"model": "gpt-4o"}) as s:
+    async with start_agent(agent={"model": "gpt-4o"}) as s:
         await s.ask("One.")
         await s.ask("Two.")
         assert s.statuses[-1]["context"]["next_prompt_basis"] == "projected"
@@ -197,7 +197,9 @@ async def test_without_a_tokenizer_texts_are_projected_and_the_log_says_so(
     assert line.endswith("projecting texts from features instead")
 
 
-async def test_counting_never_uses_the_network(talking: Talking, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_counting_never_uses_the_network(
+    start_conversation: StartConversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("mistral_common")
 
     def refuse(*_: object, **__: object) -> None:
@@ -205,6 +207,6 @@ async def test_counting_never_uses_the_network(talking: Talking, monkeypatch: py
 
     counter = chosen_counter("auto", TokenizerSettings("mistral-nemo"))
     monkeypatch.setattr(socket, "create_connection", refuse)
-    async with talking(counter=counter) as talk:
-        await talk.conversation.state.add_user_message("word " * 10_000, sender="ada", envelope_id="q")
-        assert talk.now.messages_in_context == 1
+    async with start_conversation(counter=counter) as driver:
+        await driver.conversation.state.add_user_message("word " * 10_000, sender="ada", envelope_id="q")
+        assert driver.now.messages_in_context == 1

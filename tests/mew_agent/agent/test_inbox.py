@@ -9,7 +9,7 @@ from mew_protocol.envelope import Envelope
 from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
 from mew_agent.agent.inbox import MAX_OVERHEARD_CHATS, MAX_QUEUED_CHATS, Inbox, is_about
 from mew_agent.context.store import MemoryStore
-from tests.support.talk import Talk, Talking
+from tests.support.conversation_driver import ConversationDriver, StartConversation
 from tests.support.waiting import PATIENCE_SECONDS
 
 
@@ -21,9 +21,9 @@ def cancel(*names: str, sender: str = "ada") -> Envelope:
     return Envelope.write("chat/cancel", id="c", ts="t", sender=sender, correlation_id=names)
 
 
-def inbox(talk: Talk, how: AnswerBroadcasts = "rules", *, answers: bool = True) -> Inbox:
+def inbox(driver: ConversationDriver, how: AnswerBroadcasts = "rules", *, answers: bool = True) -> Inbox:
     return Inbox(
-        "coder", AddressFilter(("coder",), how, talk.conversation.calls, tuple), MemoryStore(), answers=answers
+        "coder", AddressFilter(("coder",), how, driver.conversation.calls, tuple), MemoryStore(), answers=answers
     )
 
 
@@ -31,9 +31,9 @@ async def no_pause() -> None:
     return None
 
 
-async def test_chats_keep_their_order_and_waiting_ones_are_acknowledged(talking: Talking) -> None:
-    async with talking() as talk:
-        box = inbox(talk)
+async def test_chats_keep_their_order_and_waiting_ones_are_acknowledged(start_conversation: StartConversation) -> None:
+    async with start_conversation() as driver:
+        box = inbox(driver)
         assert await box.add(chat("One."), is_busy=False) is None
         assert await box.add(chat("Two.", name="q2"), is_busy=False) == "queued"
         assert len(box) == 2
@@ -41,9 +41,9 @@ async def test_chats_keep_their_order_and_waiting_ones_are_acknowledged(talking:
         assert await box.add(chat("Three."), is_busy=True) == "queued"
 
 
-async def test_a_full_inbox_refuses_chats(talking: Talking) -> None:
-    async with talking() as talk:
-        box = inbox(talk, "model")
+async def test_a_full_inbox_refuses_chats(start_conversation: StartConversation) -> None:
+    async with start_conversation() as driver:
+        box = inbox(driver, "model")
         for number in range(MAX_QUEUED_CHATS):
             await box.add(chat(f"{number}?", name=str(number)), is_busy=False)
         assert await box.add(chat("More?"), is_busy=False) == f"refused: {MAX_QUEUED_CHATS} chats are waiting already"
@@ -52,9 +52,9 @@ async def test_a_full_inbox_refuses_chats(talking: Talking) -> None:
         assert len(box) == MAX_QUEUED_CHATS
 
 
-async def test_only_the_sender_can_cancel_a_chat(talking: Talking) -> None:
-    async with talking() as talk:
-        box = inbox(talk)
+async def test_only_the_sender_can_cancel_a_chat(start_conversation: StartConversation) -> None:
+    async with start_conversation() as driver:
+        box = inbox(driver)
         for name in ("q1", "q2"):
             await box.add(chat("Go.", name=name), is_busy=False)
         await box.cancel(cancel("q1", sender="bob"))
@@ -64,9 +64,9 @@ async def test_only_the_sender_can_cancel_a_chat(talking: Talking) -> None:
         assert not is_about(cancel("q2", sender="bob"), chat("Go.", name="q2"))
 
 
-async def test_a_chat_cancelled_during_a_pause_is_not_returned(talking: Talking) -> None:
-    async with talking() as talk:
-        box, active, given = inbox(talk), anyio.Event(), list[str]()
+async def test_a_chat_cancelled_during_a_pause_is_not_returned(start_conversation: StartConversation) -> None:
+    async with start_conversation() as driver:
+        box, active, given = inbox(driver), anyio.Event(), list[str]()
 
         async def give() -> None:
             given.append((await box.next(active.wait)).envelope.id)
@@ -85,9 +85,9 @@ async def test_a_chat_cancelled_during_a_pause_is_not_returned(talking: Talking)
         assert given == ["q2"]
 
 
-async def test_overheard_chats_are_returned_once_and_bounded(talking: Talking) -> None:
-    async with talking() as talk:
-        box = inbox(talk)
+async def test_overheard_chats_are_returned_once_and_bounded(start_conversation: StartConversation) -> None:
+    async with start_conversation() as driver:
+        box = inbox(driver)
         for number in range(MAX_OVERHEARD_CHATS + 1):
             await box.add(chat(f"Remark {number}.", to=()), is_busy=False)
         await box.add(chat("Not for you?", to=("bob",)), is_busy=False)
@@ -98,16 +98,16 @@ async def test_overheard_chats_are_returned_once_and_bounded(talking: Talking) -
 
 
 @pytest.mark.parametrize("text", [None, 5, ""])
-async def test_a_chat_without_text_is_ignored(talking: Talking, text: object) -> None:
-    async with talking() as talk:
-        box = inbox(talk)
+async def test_a_chat_without_text_is_ignored(start_conversation: StartConversation, text: object) -> None:
+    async with start_conversation() as driver:
+        box = inbox(driver)
         assert await box.add(chat(text), is_busy=True) is None
         assert len(box) == 0
         assert list(box.take_overheard()) == []
 
 
-async def test_an_inbox_without_answers_only_remembers(talking: Talking) -> None:
-    async with talking() as talk:
-        box = inbox(talk, answers=False)
+async def test_an_inbox_without_answers_only_remembers(start_conversation: StartConversation) -> None:
+    async with start_conversation() as driver:
+        box = inbox(driver, answers=False)
         assert await box.add(chat("Coder?"), is_busy=True) is None
         assert [remark.envelope.body["text"] for remark in box.take_overheard()] == ["Coder?"]

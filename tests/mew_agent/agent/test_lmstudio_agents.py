@@ -22,10 +22,11 @@ from mew_agent.errors import ConfigError
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
+from tests.mew_agent.conftest import AgentDriver
 from tests.support.waiting import PATIENCE_SECONDS
 
-Staged = Callable[..., Any]
-"""`stage(...)` of the conftest."""
+StartAgent = Callable[..., Any]
+"""`start_agent(...)` of the conftest."""
 
 Text = Callable[[int], str]
 
@@ -68,20 +69,20 @@ class Viewer(Participant):
 
 
 @asynccontextmanager
-async def watching(stage: Any) -> AsyncIterator[Viewer]:
-    async with Viewer(stage.gateway) as viewer:
+async def watching(driver: AgentDriver) -> AsyncIterator[Viewer]:
+    async with Viewer(driver.gateway) as viewer:
         yield viewer
 
 
-async def fill(stage: Any, text: Text, tokens: int) -> None:
-    """Talk until the next prompt holds about this many tokens."""
-    while stage.agent.conversation.tracker.next_prompt.tokens < tokens:
-        await stage.ask(text(240))
-        await stage.status()
+async def fill(driver: AgentDriver, text: Text, tokens: int) -> None:
+    """Ask until the next prompt holds about this many tokens."""
+    while driver.agent.conversation.tracker.next_prompt.tokens < tokens:
+        await driver.ask(text(240))
+        await driver.status()
 
 
-def compactions(stage: Any) -> list[str]:
-    return [w for w in stage.recorder.words("coder") if w in ("compacting", "compacted")]
+def compactions(driver: AgentDriver) -> list[str]:
+    return [w for w in driver.recorder.words("coder") if w in ("compacting", "compacted")]
 
 
 # -- before a request, and after a call --------------------------------------------------------------------
@@ -89,11 +90,11 @@ def compactions(stage: Any) -> list[str]:
 
 @pytest.mark.parametrize(("total", "compacts"), [(5_400, False), (5_600, True)], ids=["O1", "O2"])
 async def test_a_request_without_room_for_its_answer_is_compacted_first(
-    stage: Staged, text: Text, total: int, compacts: bool
+    start_agent: StartAgent, text: Text, total: int, compacts: bool
 ) -> None:
     """4/5 of 8,192 with a fifth of the rest: 5,553 tokens go as they are. A short question adds a few."""
     usage = ((1500, 60, 1560), (3000, 60, 3060), (total - 60, 60, total))
-    async with stage(agent=lmstudio(8192), script=[NOTED] * 4, fixed_usage=usage) as s:
+    async with start_agent(agent=lmstudio(8192), script=[NOTED] * 4, fixed_usage=usage) as s:
         for _ in usage:
             await s.ask(text(200))
         assert compactions(s) == []
@@ -105,10 +106,10 @@ async def test_a_request_without_room_for_its_answer_is_compacted_first(
 
 @pytest.mark.parametrize(("total", "compacts"), [(29_491, False), (29_492, True)], ids=["O6 below", "O6 at"])
 async def test_a_reply_that_ended_at_nine_tenths_is_followed_by_a_compaction(
-    stage: Staged, text: Text, total: int, compacts: bool
+    start_agent: StartAgent, text: Text, total: int, compacts: bool
 ) -> None:
     usage = ((4000, 60, 4060), (9000, 60, 9060), (total - 60, 60, total))
-    async with stage(agent=lmstudio(32_768), fixed_usage=usage) as s:
+    async with start_agent(agent=lmstudio(32_768), fixed_usage=usage) as s:
         for _ in usage:
             await s.ask(text(200))
         await s.status()
@@ -119,9 +120,9 @@ async def test_a_reply_that_ended_at_nine_tenths_is_followed_by_a_compaction(
             assert compactions(s) == []
 
 
-async def test_o8_a_reply_past_the_window_is_reported_and_then_compacted(stage: Staged, text: Text) -> None:
+async def test_o8_a_reply_past_the_window_is_reported_and_then_compacted(start_agent: StartAgent, text: Text) -> None:
     usage = ((9000, 60, 9060), (18_000, 60, 18_060), (29_000, 4000, 33_000))
-    async with stage(agent=lmstudio(32_768), fixed_usage=usage) as s:
+    async with start_agent(agent=lmstudio(32_768), fixed_usage=usage) as s:
         for _ in usage:
             assert await s.ask(text(200))
         stopped = "policy_stopped:the context window is full (33,000 of 32,768 tokens, reported)"
@@ -130,8 +131,8 @@ async def test_o8_a_reply_past_the_window_is_reported_and_then_compacted(stage: 
         assert compactions(s) == ["compacting", "compacted"]
 
 
-async def test_o16_a_call_without_usage_keeps_the_last_figure(stage: Staged, text: Text) -> None:
-    async with stage(agent=lmstudio(8192), fixed_usage=((900, 60, 960), None)) as s:
+async def test_o16_a_call_without_usage_keeps_the_last_figure(start_agent: StartAgent, text: Text) -> None:
+    async with start_agent(agent=lmstudio(8192), fixed_usage=((900, 60, 960), None)) as s:
         await s.ask(text(60))
         await s.ask(text(60))
         status = await s.status()
@@ -140,8 +141,8 @@ async def test_o16_a_call_without_usage_keeps_the_last_figure(stage: Staged, tex
         assert compactions(s) == []
 
 
-async def test_o5_a_window_without_room_for_an_answer_is_an_error(stage: Staged) -> None:
-    async with stage(agent=lmstudio(1000)) as s:
+async def test_o5_a_window_without_room_for_an_answer_is_an_error(start_agent: StartAgent) -> None:
+    async with start_agent(agent=lmstudio(1000)) as s:
         answer = await s.ask("Hello?")
         assert "a window of 1000 tokens has no room" in answer
         assert s.server.requests == []
@@ -150,12 +151,12 @@ async def test_o5_a_window_without_room_for_an_answer_is_an_error(stage: Staged)
 # -- while a reply streams ---------------------------------------------------------------------------------
 
 
-async def test_a_stopped_reply_starts_over_in_the_same_stream(stage: Staged, text: Text) -> None:
-    async with stage(agent=lmstudio(), reply_tokens=60) as s, watching(s) as viewer:
+async def test_a_stopped_reply_starts_over_in_the_same_stream(start_agent: StartAgent, text: Text) -> None:
+    async with start_agent(agent=lmstudio(), reply_tokens=60) as s, watching(s) as viewer:
         await fill(s, text, 1700)
         viewer.frames.clear()
         s.server.change(script=({"text": text(2600)}, {"text": "The short version."}))
-        question = await s.say("Tell me everything.")
+        question = await s.send_chat("Tell me everything.")
         answer = await s.recorder.first("coder", "chat", about=question)
         assert answer.body["text"] == "The short version."
         await viewer.concluded()
@@ -176,11 +177,11 @@ async def test_a_stopped_reply_starts_over_in_the_same_stream(stage: Staged, tex
 
 
 async def test_o11_three_restarts_and_then_an_error(
-    stage: Staged, text: Text, caplog: pytest.LogCaptureFixture
+    start_agent: StartAgent, text: Text, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "mew_agent.policy")
     script = [{"text": text(2400)} for _ in range(5)]
-    async with stage(agent=lmstudio(2048), script=script) as s, watching(s) as viewer:
+    async with start_agent(agent=lmstudio(2048), script=script) as s, watching(s) as viewer:
         answer = await s.ask("Tell me everything.")
         assert "still over the limit after 3 restarts of this request" in answer
         await viewer.concluded()
@@ -193,9 +194,11 @@ async def test_o11_three_restarts_and_then_an_error(
         assert await s.ask("And in short?") == "Noted."
 
 
-async def test_o8_a_reply_that_jumps_over_the_window_is_aborted_with_its_figures(stage: Staged, text: Text) -> None:
+async def test_o8_a_reply_that_jumps_over_the_window_is_aborted_with_its_figures(
+    start_agent: StartAgent, text: Text
+) -> None:
     script = [{"text": text(3000)}]
-    async with stage(agent=lmstudio(2048), script=script, tokens_per_chunk=5000) as s, watching(s) as viewer:
+    async with start_agent(agent=lmstudio(2048), script=script, tokens_per_chunk=5000) as s, watching(s) as viewer:
         answer = await s.ask("Tell me everything.")
         assert "the context window is full" in answer
         await viewer.concluded()
@@ -207,8 +210,10 @@ async def test_o8_a_reply_that_jumps_over_the_window_is_aborted_with_its_figures
 
 
 @pytest.mark.parametrize("behaviour", ["fail", "empty"])
-async def test_without_a_summary_the_oldest_turns_are_dropped(stage: Staged, text: Text, behaviour: str) -> None:
-    async with stage(agent=lmstudio(), reply_tokens=60, summary_behaviour=behaviour) as s:
+async def test_without_a_summary_the_oldest_turns_are_dropped(
+    start_agent: StartAgent, text: Text, behaviour: str
+) -> None:
+    async with start_agent(agent=lmstudio(), reply_tokens=60, summary_behaviour=behaviour) as s:
         await fill(s, text, 1900)
         s.server.change(script=({"text": text(2400)}, {"text": "The short version."}))
         assert await s.ask("Tell me everything.") == "The short version."
@@ -219,7 +224,7 @@ async def test_without_a_summary_the_oldest_turns_are_dropped(stage: Staged, tex
 # -- tool results ------------------------------------------------------------------------------------------
 
 
-async def test_a_compaction_makes_room_for_a_tool_result(stage: Staged, text: Text) -> None:
+async def test_a_compaction_makes_room_for_a_tool_result(start_agent: StartAgent, text: Text) -> None:
     report = text(2300)
     happened: list[ConversationEvent] = []
 
@@ -230,7 +235,7 @@ async def test_a_compaction_makes_room_for_a_tool_result(stage: Staged, text: Te
         """Fetch the report."""
         return report
 
-    async with stage(agent=lmstudio(), tools=[fetch], reply_tokens=60) as s, watching(s) as viewer:
+    async with start_agent(agent=lmstudio(), tools=[fetch], reply_tokens=60) as s, watching(s) as viewer:
         await fill(s, text, 1800)
         viewer.frames.clear()
         s.agent.conversation.events.subscribe(record)
@@ -242,12 +247,14 @@ async def test_a_compaction_makes_room_for_a_tool_result(stage: Staged, text: Te
         assert s.main_requests[-1].body["messages"][-1]["content"] == report
 
 
-async def test_o10_a_tool_result_larger_than_the_window_is_an_error_without_restarts(stage: Staged, text: Text) -> None:
+async def test_o10_a_tool_result_larger_than_the_window_is_an_error_without_restarts(
+    start_agent: StartAgent, text: Text
+) -> None:
     def fetch() -> str:
         """Fetch something huge."""
         return text(5000)
 
-    async with stage(agent=lmstudio(), tools=[fetch]) as s:
+    async with start_agent(agent=lmstudio(), tools=[fetch]) as s:
         answer = await s.ask("call fetch with {}")
         assert "the tool result alone exceeds the context window" in answer
         assert len(s.main_requests) == 1
@@ -259,8 +266,8 @@ async def test_o10_a_tool_result_larger_than_the_window_is_an_error_without_rest
 # -- providers ---------------------------------------------------------------------------------------------
 
 
-async def test_o14_without_a_window_the_agent_calls_no_model(stage: Staged) -> None:
-    async with stage(agent=lmstudio(None), report_window=False) as s:
+async def test_o14_without_a_window_the_agent_calls_no_model(start_agent: StartAgent) -> None:
+    async with start_agent(agent=lmstudio(None), report_window=False) as s:
         word = "policy_stopped:the context window of 'rehearsal' is unknown; set `context_token_limit`"
         await s.recorder.until(lambda: word in s.recorder.words("coder"))
         assert "cannot work without a known context window" in await s.ask("Hello?")

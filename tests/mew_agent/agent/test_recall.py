@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-Staged = Callable[..., Any]
+StartAgent = Callable[..., Any]
 
 BOOK = "\n".join(f"page {n}: {n * 17} birds flew over {n * 3} houses" for n in range(3_000))
 
@@ -26,8 +26,8 @@ def tools(request: Any) -> list[str]:
     return [tool["function"]["name"] for tool in request.body.get("tools", ())]
 
 
-async def test_a_cut_result_can_be_recalled_in_parts(stage: Staged) -> None:
-    async with stage(tools=[read_book], script=[*calls(("read_book", "{}")), {"text": "Long."}]) as s:
+async def test_a_cut_result_can_be_recalled_in_parts(start_agent: StartAgent) -> None:
+    async with start_agent(tools=[read_book], script=[*calls(("read_book", "{}")), {"text": "Long."}]) as s:
         assert await s.ask("Read.") == "Long."
         (part,) = results(s.main_requests[-1])
         assert "of this result are omitted" in part
@@ -48,8 +48,8 @@ async def test_a_cut_result_can_be_recalled_in_parts(stage: Staged) -> None:
             assert len(text) > 200
 
 
-async def test_a_wrong_id_or_position_is_an_error(stage: Staged) -> None:
-    async with stage(tools=[read_book], script=[*calls(("read_book", "{}")), {"text": "Long."}]) as s:
+async def test_a_wrong_id_or_position_is_an_error(start_agent: StartAgent) -> None:
+    async with start_agent(tools=[read_book], script=[*calls(("read_book", "{}")), {"text": "Long."}]) as s:
         await s.ask("Read.")
         (part,) = results(s.main_requests[-1])
         name = part.partition("kept as ")[2].partition(" ")[0]
@@ -66,20 +66,22 @@ async def test_a_wrong_id_or_position_is_an_error(stage: Staged) -> None:
         assert "the text does not occur after character 0" in absent
 
 
-async def test_long_results_can_be_refused_and_bounded_by_config(stage: Staged) -> None:
+async def test_long_results_can_be_refused_and_bounded_by_config(start_agent: StartAgent) -> None:
     script = [*calls(("read_book", "{}")), {"text": "Too long."}]
-    async with stage(tools=[read_book], script=script, agent={"long_results": "refuse", "max_result_tokens": 100}) as s:
+    async with start_agent(
+        tools=[read_book], script=script, agent={"long_results": "refuse", "max_result_tokens": 100}
+    ) as s:
         await s.ask("Read.")
         (told,) = results(s.main_requests[-1])
         assert "exceeds the 100 tokens of room" in told
-    async with stage(tools=[read_book], script=script, agent={"max_result_tokens": 200}) as s:
+    async with start_agent(tools=[read_book], script=script, agent={"max_result_tokens": 200}) as s:
         await s.ask("Read.")
         grown = s.main_requests[1].prompt_tokens - s.main_requests[0].prompt_tokens
         assert grown < 200 + 200  # the call, the result, and the recall tool
 
 
-async def test_a_cut_result_keeps_the_accounts_right(stage: Staged) -> None:
-    async with stage(tools=[read_book], script=[*calls(("read_book", "{}")), {"text": "Long."}]) as s:
+async def test_a_cut_result_keeps_the_accounts_right(start_agent: StartAgent) -> None:
+    async with start_agent(tools=[read_book], script=[*calls(("read_book", "{}")), {"text": "Long."}]) as s:
         await s.ask("Read.")
         await s.ask("And now?")
         assert abs(s.statuses[-1]["context"]["drift_tokens"]) <= 16
@@ -87,9 +89,9 @@ async def test_a_cut_result_keeps_the_accounts_right(stage: Staged) -> None:
         assert [status["tokens"] for status in s.reported] == true
 
 
-async def test_results_that_do_not_fit_are_named_as_the_cause(stage: Staged) -> None:
+async def test_results_that_do_not_fit_are_named_as_the_cause(start_agent: StartAgent) -> None:
     """A server's window may be much smaller than configured."""
-    async with stage(
+    async with start_agent(
         tools=[read_book],
         script=calls(("read_book", "{}")),
         window_tokens=1_000,

@@ -19,9 +19,10 @@ from mew_agent.conversation.events import (
     RedlineCrossed,
     SavingSuggested,
 )
+from tests.mew_agent.conftest import AgentDriver
 
-Staged = Callable[..., Any]
-"""`stage(...)` of the conftest."""
+StartAgent = Callable[..., Any]
+"""`start_agent(...)` of the conftest."""
 
 Text = Callable[[int], str]
 
@@ -35,21 +36,21 @@ def totals(*tokens: int) -> tuple[tuple[int, int, int], ...]:
     return tuple((total - 10, 10, total) for total in tokens)
 
 
-def listening(stage: Any) -> list[ContextEvent]:
+def listening(driver: AgentDriver) -> list[ContextEvent]:
     """All later events of the agent's context."""
     received: list[ContextEvent] = []
 
     async def receive(event: ContextEvent) -> None:
         received.append(event)
 
-    stage.agent.on_context_event(receive)
+    driver.agent.on_context_event(receive)
     return received
 
 
-async def requested(stage: Any, times: int) -> None:
+async def requested(driver: AgentDriver, times: int) -> None:
     for number in range(times):
-        await stage.ask(f"Note {number}.")
-        await stage.status()
+        await driver.ask(f"Note {number}.")
+        await driver.status()
 
 
 # -- states ------------------------------------------------------------------------------------------------
@@ -69,9 +70,9 @@ async def requested(stage: Any, times: int) -> None:
     ],
 )
 async def test_states_and_room_follow_the_reported_total(
-    stage: Staged, total: int, level: str, until_warning: int, until_redline: int, room: int
+    start_agent: StartAgent, total: int, level: str, until_warning: int, until_redline: int, room: int
 ) -> None:
-    async with stage(agent=tachikoma(), fixed_usage=totals(total)) as s:
+    async with start_agent(agent=tachikoma(), fixed_usage=totals(total)) as s:
         assert s.agent.context_view.occupancy is None or s.agent.context_view.occupancy.level == "nominal"
         await requested(s, 1)
         gauge = s.agent.context_view
@@ -84,8 +85,10 @@ async def test_states_and_room_follow_the_reported_total(
         assert not gauge.has_room_for(room + 1)
 
 
-async def test_every_state_change_is_announced_and_emitted(stage: Staged) -> None:
-    async with stage(agent=tachikoma(), fixed_usage=totals(90_000, 110_000, 160_000, 175_000, 176_000, 210_000)) as s:
+async def test_every_state_change_is_announced_and_emitted(start_agent: StartAgent) -> None:
+    async with start_agent(
+        agent=tachikoma(), fixed_usage=totals(90_000, 110_000, 160_000, 175_000, 176_000, 210_000)
+    ) as s:
         received = listening(s)
         await requested(s, 6)
         words = [w for w in s.recorder.words("coder") if w != "active"]
@@ -109,9 +112,9 @@ async def test_every_state_change_is_announced_and_emitted(stage: Staged) -> Non
         assert [event for event in received if isinstance(event, RedlineCrossed)] == [RedlineCrossed(210_000, 200_000)]
 
 
-async def test_messages_change_the_state_before_a_call_reports_them(stage: Staged, text: Text) -> None:
+async def test_messages_change_the_state_before_a_call_reports_them(start_agent: StartAgent, text: Text) -> None:
     """A message counts when it arrives: the state changes before the model call."""
-    async with stage(agent=tachikoma(1000), window_tokens=8192, fixed_usage=totals(300, 320)) as s:
+    async with start_agent(agent=tachikoma(1000), window_tokens=8192, fixed_usage=totals(300, 320)) as s:
         await s.ask("Note.")
         await s.ask(text(200))
         words = [w for w in s.recorder.words("coder") if w.startswith("state_changed")]
@@ -121,8 +124,8 @@ async def test_messages_change_the_state_before_a_call_reports_them(stage: Stage
         assert changed.body["context"]["stale_messages"] == 1
 
 
-async def test_every_policy_emits_its_level_changes(stage: Staged) -> None:
-    async with stage(fixed_usage=totals(1000, 7400)) as s:
+async def test_every_policy_emits_its_level_changes(start_agent: StartAgent) -> None:
+    async with start_agent(fixed_usage=totals(1000, 7400)) as s:
         received = listening(s)
         await requested(s, 2)
         changes = [event for event in received if isinstance(event, LevelChanged)]
@@ -136,8 +139,8 @@ async def test_every_policy_emits_its_level_changes(stage: Staged) -> None:
 # -- suggestions, past calls, compression ------------------------------------------------------------------
 
 
-async def test_t10_more_than_ten_user_messages_cause_a_suggestion(stage: Staged) -> None:
-    async with stage(agent=tachikoma(10_000), reply_tokens=10) as s:
+async def test_t10_more_than_ten_user_messages_cause_a_suggestion(start_agent: StartAgent) -> None:
+    async with start_agent(agent=tachikoma(10_000), reply_tokens=10) as s:
         received = listening(s)
         await requested(s, 10)
         assert s.agent.context_view.suggestions == ()
@@ -153,23 +156,23 @@ async def test_t10_more_than_ten_user_messages_cause_a_suggestion(stage: Staged)
         assert [event.suggestion for event in received if isinstance(event, SavingSuggested)] == [suggestion]
 
 
-async def test_long_answers_cause_a_suggestion(stage: Staged, text: Text) -> None:
-    async with stage(agent=tachikoma(1500), script=[{"text": text(300)}] * 2) as s:
+async def test_long_answers_cause_a_suggestion(start_agent: StartAgent, text: Text) -> None:
+    async with start_agent(agent=tachikoma(1500), script=[{"text": text(300)}] * 2) as s:
         await requested(s, 2)
         (suggestion,) = s.agent.context_view.suggestions
         assert (suggestion.text, suggestion.impact) == ("summarise the assistant messages", "medium")
 
 
-async def test_t14_past_calls_survive_a_clear_and_a_restart(stage: Staged, tmp_path: Path) -> None:
+async def test_t14_past_calls_survive_a_clear_and_a_restart(start_agent: StartAgent, tmp_path: Path) -> None:
     path = tmp_path / "session.db"
-    async with stage(agent=tachikoma(), store=SqliteStore(path), fixed_usage=totals(90_000, 120_000)) as s:
+    async with start_agent(agent=tachikoma(), store=SqliteStore(path), fixed_usage=totals(90_000, 120_000)) as s:
         received = listening(s)
         await requested(s, 2)
         await s.control("clear")
         await s.recorder.first("coder", "participant/status", status="cleared")
         assert [event for event in received if isinstance(event, ContextCleared)] == [ContextCleared(120_000, None)]
         assert len(await s.agent.context_view.past()) == 2
-    async with stage(agent=tachikoma(), store=SqliteStore(path), fixed_usage=totals(130_000)) as s:
+    async with start_agent(agent=tachikoma(), store=SqliteStore(path), fixed_usage=totals(130_000)) as s:
         await requested(s, 1)
         past = await s.agent.context_view.past()
         assert [(point.tokens, point.level, point.max_tokens) for point in past] == [
@@ -180,8 +183,8 @@ async def test_t14_past_calls_survive_a_clear_and_a_restart(stage: Staged, tmp_p
         assert len(await s.agent.context_view.past(newest=1)) == 1
 
 
-async def test_compressing_drops_the_oldest_and_reports_a_missed_target(stage: Staged, text: Text) -> None:
-    async with stage(agent=tachikoma(4000), reply_tokens=40) as s:
+async def test_compressing_drops_the_oldest_and_reports_a_missed_target(start_agent: StartAgent, text: Text) -> None:
+    async with start_agent(agent=tachikoma(4000), reply_tokens=40) as s:
         for _ in range(4):
             await s.ask(text(300))
         received = listening(s)
@@ -200,8 +203,8 @@ async def test_compressing_drops_the_oldest_and_reports_a_missed_target(stage: S
             await s.agent.context_view.compress_to(0)
 
 
-async def test_t9_the_only_turn_is_never_dropped(stage: Staged, text: Text) -> None:
-    async with stage(agent=tachikoma(1000), reply_tokens=20) as s:
+async def test_t9_the_only_turn_is_never_dropped(start_agent: StartAgent, text: Text) -> None:
+    async with start_agent(agent=tachikoma(1000), reply_tokens=20) as s:
         await s.ask(text(600))
         left = await s.agent.context_view.compress_to(50)
         assert left.removed_messages == 0

@@ -12,10 +12,11 @@ from mew_protocol.envelope import Envelope
 
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.participant.participant import Participant
+from tests.mew_agent.conftest import AgentDriver
 from tests.support.waiting import PATIENCE_SECONDS
 
-Staged = Callable[..., Any]
-"""`stage(...)` of the conftest."""
+StartAgent = Callable[..., Any]
+"""`start_agent(...)` of the conftest."""
 
 
 def look_up(word: str) -> str:
@@ -33,15 +34,15 @@ async def fail_always(reason: str) -> None:
     raise OSError(reason)
 
 
-def kinds(stage: Any, question: Any) -> list[str]:
+def kinds(driver: AgentDriver, question: Any) -> list[str]:
     """The agent's envelopes about a question in order, without statuses and the stream."""
     skipped = ("participant/status", "stream/request", "stream/close")
-    return [e.kind for e in stage.recorder.sent_by("coder", about=question) if e.kind not in skipped]
+    return [e.kind for e in driver.recorder.sent_by("coder", about=question) if e.kind not in skipped]
 
 
-async def test_a_plain_answer_sends_its_envelopes_in_order(stage: Staged) -> None:
-    async with stage() as s:
-        question = await s.say("What is known about water?")
+async def test_a_plain_answer_sends_its_envelopes_in_order(start_agent: StartAgent) -> None:
+    async with start_agent() as s:
+        question = await s.send_chat("What is known about water?")
         answer = await s.recorder.first("coder", "chat", about=question)
         assert kinds(s, question) == [
             "chat/acknowledge",
@@ -66,16 +67,16 @@ async def test_a_plain_answer_sends_its_envelopes_in_order(stage: Staged) -> Non
         assert s.recorder.received.index(status) < s.recorder.received.index(answer)
 
 
-async def test_without_reasoning_envelopes_the_answer_still_comes(stage: Staged) -> None:
-    async with stage(agent={"reasoning_enabled": False}) as s:
-        question = await s.say("What is known about water?")
+async def test_without_reasoning_envelopes_the_answer_still_comes(start_agent: StartAgent) -> None:
+    async with start_agent(agent={"reasoning_enabled": False}) as s:
+        question = await s.send_chat("What is known about water?")
         await s.recorder.first("coder", "chat", about=question)
         assert kinds(s, question) == ["chat/acknowledge", "chat"]
 
 
-async def test_two_questions_under_one_id_are_two_questions(stage: Staged) -> None:
+async def test_two_questions_under_one_id_are_two_questions(start_agent: StartAgent) -> None:
     """Some clients restart their envelope ids with every start."""
-    async with stage() as s:
+    async with start_agent() as s:
         for number, text in enumerate(("What is known about water?", "And what about stones?")):
             chat = {"text": text}
             twin = Envelope.write("chat", id="ada-1", ts="t", sender="ada", payload=chat, to=("coder",))
@@ -84,16 +85,16 @@ async def test_two_questions_under_one_id_are_two_questions(stage: Staged) -> No
         assert "And what about stones?" in str(s.main_requests[-1].body["messages"])
 
 
-async def test_an_empty_answer_is_reported_as_empty(stage: Staged) -> None:
-    async with stage(script=[{"text": ""}]) as s:
+async def test_an_empty_answer_is_reported_as_empty(start_agent: StartAgent) -> None:
+    async with start_agent(script=[{"text": ""}]) as s:
         assert await s.ask("Say nothing.") == "(My model returned an empty answer.)"
 
 
-async def test_text_with_lone_surrogates_is_repaired(stage: Staged) -> None:
+async def test_text_with_lone_surrogates_is_repaired(start_agent: StartAgent) -> None:
     def broken() -> str:
         return "half \ud800 a character"
 
-    async with stage(tools=[broken]) as s:
+    async with start_agent(tools=[broken]) as s:
         assert "half ? a character" in await s.ask("call broken with {}")
         assert await s.ask("Still there?")
 
@@ -101,9 +102,9 @@ async def test_text_with_lone_surrogates_is_repaired(stage: Staged) -> None:
 # -- tools -------------------------------------------------------------------------------------------------
 
 
-async def test_tools_run_and_their_results_reach_the_answer(stage: Staged) -> None:
-    async with stage(tools=[look_up, weigh]) as s:
-        question = await s.say('call look_up with {"word": "water"}, and call weigh with {"thing": "stone"}')
+async def test_tools_run_and_their_results_reach_the_answer(start_agent: StartAgent) -> None:
+    async with start_agent(tools=[look_up, weigh]) as s:
+        question = await s.send_chat('call look_up with {"word": "water"}, and call weigh with {"thing": "stone"}')
         answer = await s.recorder.first("coder", "chat", about=question)
         assert "look_up answered: water is a thing" in answer.body["text"]
         assert "weigh answered: 5" in answer.body["text"]
@@ -115,7 +116,7 @@ async def test_tools_run_and_their_results_reach_the_answer(stage: Staged) -> No
         assert len(s.reported) == 2
 
 
-async def test_results_enter_in_the_order_of_their_calls(stage: Staged) -> None:
+async def test_results_enter_in_the_order_of_their_calls(start_agent: StartAgent) -> None:
     ready = anyio.Event()
 
     async def slow() -> str:
@@ -128,7 +129,7 @@ async def test_results_enter_in_the_order_of_their_calls(stage: Staged) -> None:
         ready.set()
         return "fast result"
 
-    async with stage(tools=[slow, fast]) as s:
+    async with start_agent(tools=[slow, fast]) as s:
         await s.ask("call slow with {}, and call fast with {}")
         sent = s.main_requests[-1].body["messages"]
         assert isinstance(sent, list)
@@ -137,25 +138,25 @@ async def test_results_enter_in_the_order_of_their_calls(stage: Staged) -> None:
         assert results == [(calls[0], "slow result"), (calls[1], "fast result")]
 
 
-async def test_a_failing_tool_returns_text_to_the_model(stage: Staged) -> None:
-    async with stage(tools=[fail_always, look_up]) as s:
+async def test_a_failing_tool_returns_text_to_the_model(start_agent: StartAgent) -> None:
+    async with start_agent(tools=[fail_always, look_up]) as s:
         answer = await s.ask('call fail_always with {"reason": "no paper"}, and call look_up with {"wrong": 1}')
         assert "Error: no paper" in answer
         assert "bad arguments for 'look_up'" in str(s.main_requests[-1].body["messages"])
 
 
-async def test_an_unknown_tool_returns_text_to_the_model(stage: Staged) -> None:
+async def test_an_unknown_tool_returns_text_to_the_model(start_agent: StartAgent) -> None:
     script = [{"tool_calls": [{"name": "ghost", "arguments": "{not json"}]}, {"text": "I see."}]
-    async with stage(tools=[look_up], script=script) as s:
+    async with start_agent(tools=[look_up], script=script) as s:
         assert await s.ask("Use it.") == "I see."
         results = [m["content"] for m in s.main_requests[-1].body["messages"] if m["role"] == "tool"]
         assert len(results) == 1
         assert results[0].startswith("Error: ")
 
 
-async def test_an_endless_tool_loop_is_stopped(stage: Staged) -> None:
+async def test_an_endless_tool_loop_is_stopped(start_agent: StartAgent) -> None:
     script = [{"tool_calls": [{"name": "weigh", "arguments": '{"thing": "x"}'}]}] * 9
-    async with stage(tools=[weigh], script=script, agent={"max_iterations": 3}) as s:
+    async with start_agent(tools=[weigh], script=script, agent={"max_iterations": 3}) as s:
         assert "stopped after 3 steps" in await s.ask("Go on.")
         assert len(s.main_requests) == 3
         s.server.change(script=())
@@ -163,13 +164,13 @@ async def test_an_endless_tool_loop_is_stopped(stage: Staged) -> None:
         assert not s.agent.conversation.history.open_calls()
 
 
-async def test_a_tool_loop_compacts_before_an_overflow(stage: Staged, text: Callable[[int], str]) -> None:
+async def test_a_tool_loop_compacts_before_an_overflow(start_agent: StartAgent, text: Callable[[int], str]) -> None:
     def page(number: int) -> str:
         """A page of a long book."""
         return text(350)
 
     script = [{"tool_calls": [{"name": "page", "arguments": f'{{"number": {n}}}'}]} for n in range(3)]
-    async with stage(tools=[page], window_tokens=2300, agent={"system_prompt": "Read."}) as s:
+    async with start_agent(tools=[page], window_tokens=2300, agent={"system_prompt": "Read."}) as s:
         for _ in range(5):
             await s.ask(text(120))
         s.server.change(script=[*script, {"text": "It is about water."}])
@@ -182,9 +183,9 @@ async def test_a_tool_loop_compacts_before_an_overflow(stage: Staged, text: Call
 # -- cancellation ------------------------------------------------------------------------------------------
 
 
-async def test_cancelling_stops_the_call_at_the_server_with_one_conclusion(stage: Staged) -> None:
-    async with stage(chunk_delay_seconds=5.0) as s:
-        question = await s.say("Think for a long time.")
+async def test_cancelling_stops_the_call_at_the_server_with_one_conclusion(start_agent: StartAgent) -> None:
+    async with start_agent(chunk_delay_seconds=5.0) as s:
+        question = await s.send_chat("Think for a long time.")
         start = await s.recorder.first("coder", "reasoning/start", about=question)
         await s.server.wait_until(lambda: bool(s.server.requests) and s.server.requests[0].chunks_sent > 0)
         await s.ada.send("reasoning/cancel", {"reason": "never mind"}, context=start.id)
@@ -202,9 +203,11 @@ async def test_cancelling_stops_the_call_at_the_server_with_one_conclusion(stage
         assert len(s.recorder.sent_by("coder", "reasoning/conclusion", about=question)) == 1
 
 
-async def test_the_sender_can_cancel_a_running_turn(stage: Staged, joined: Callable[..., Participant]) -> None:
-    async with stage(chunk_delay_seconds=5.0, agent={"reasoning_enabled": False}) as s, joined("bob") as bob:
-        question = await s.say("Think long.")
+async def test_the_sender_can_cancel_a_running_turn(
+    start_agent: StartAgent, joined: Callable[..., Participant]
+) -> None:
+    async with start_agent(chunk_delay_seconds=5.0, agent={"reasoning_enabled": False}) as s, joined("bob") as bob:
+        question = await s.send_chat("Think long.")
         await s.server.wait_until(lambda: bool(s.main_requests) and s.main_requests[0].chunks_sent > 0)
         await bob.send("chat/cancel", {}, to="coder", correlation_id=(question.id,))
         await bob.request_status("coder")
@@ -217,15 +220,15 @@ async def test_the_sender_can_cancel_a_running_turn(stage: Staged, joined: Calla
 
 
 @pytest.mark.parametrize("who", ["another reasoning", "no context"])
-async def test_an_unrelated_cancel_changes_nothing(stage: Staged, who: str) -> None:
-    async with stage(chunk_delay_seconds=0.005) as s:
-        question = await s.say("Think.")
+async def test_an_unrelated_cancel_changes_nothing(start_agent: StartAgent, who: str) -> None:
+    async with start_agent(chunk_delay_seconds=0.005) as s:
+        question = await s.send_chat("Think.")
         await s.recorder.first("coder", "reasoning/start", about=question)
         await s.ada.send("reasoning/cancel", {}, context="another" if who == "another reasoning" else None)
         await s.recorder.first("coder", "chat", about=question)
 
 
-async def test_cancelling_between_tools_closes_their_calls(stage: Staged) -> None:
+async def test_cancelling_between_tools_closes_their_calls(start_agent: StartAgent) -> None:
     begun = anyio.Event()
 
     async def wait_for_ever() -> None:
@@ -233,8 +236,8 @@ async def test_cancelling_between_tools_closes_their_calls(stage: Staged) -> Non
         begun.set()
         await anyio.sleep_forever()
 
-    async with stage(tools=[wait_for_ever, look_up]) as s:
-        question = await s.say('call look_up with {"word": "water"}, and call wait_for_ever with {}')
+    async with start_agent(tools=[wait_for_ever, look_up]) as s:
+        question = await s.send_chat('call look_up with {"word": "water"}, and call wait_for_ever with {}')
         start = await s.recorder.first("coder", "reasoning/start", about=question)
         with anyio.fail_after(PATIENCE_SECONDS):
             await begun.wait()
@@ -247,9 +250,9 @@ async def test_cancelling_between_tools_closes_their_calls(stage: Staged) -> Non
         assert results[0] in ("water is a thing", "[cancelled before it finished]")
 
 
-async def test_cancelling_right_after_a_reply_with_calls_leaves_none_open(stage: Staged) -> None:
+async def test_cancelling_right_after_a_reply_with_calls_leaves_none_open(start_agent: StartAgent) -> None:
     """Peers learn of the reply from the status of the call, and may cancel at once."""
-    async with stage(tools=[weigh]) as s:
+    async with start_agent(tools=[weigh]) as s:
         s.server.change(script=[{"tool_calls": [{"name": "weigh", "arguments": '{"thing": "x"}'}]}] * 50)
 
         ada: Participant = s.ada
@@ -260,7 +263,7 @@ async def test_cancelling_right_after_a_reply_with_calls_leaves_none_open(stage:
             if status.body["context"]["basis"] == "reported" and start:
                 await ada.send("reasoning/cancel", {}, context=start[-1].id)
 
-        await s.say("Weigh it again and again.")
+        await s.send_chat("Weigh it again and again.")
         await s.recorder.first("coder", "reasoning/conclusion", cancelled=True)
         assert not s.agent.conversation.history.open_calls()
 
@@ -283,13 +286,13 @@ FAILURES = [
 
 @pytest.mark.parametrize(("options", "word", "said"), FAILURES)
 async def test_a_failed_call_is_reported_in_the_answer_and_the_status(
-    stage: Staged, options: dict[str, Any], word: str, said: str
+    start_agent: StartAgent, options: dict[str, Any], word: str, said: str
 ) -> None:
-    async with stage() as s:
+    async with start_agent() as s:
         await s.ask("One.")
         before = s.reported[-1]
         s.server.change(**options)
-        question = await s.say("Two?")
+        question = await s.send_chat("Two?")
         answer = (await s.recorder.first("coder", "chat", about=question)).body["text"]
         assert answer.startswith(said.format(url=s.server.base_url))
         assert answer.endswith(f"My context is unchanged at {before['tokens']:,} of 8,192 tokens (reported).")
@@ -304,9 +307,9 @@ async def test_a_failed_call_is_reported_in_the_answer_and_the_status(
         assert s.statuses[-1]["status"] == "active"
 
 
-async def test_an_unreachable_model_is_reported_with_its_address(stage: Staged, free_port: int) -> None:
+async def test_an_unreachable_model_is_reported_with_its_address(start_agent: StartAgent, free_port: int) -> None:
     url = f"http://127.0.0.1:{free_port}/v1"
-    async with stage(agent={"base_url": url}) as s:
+    async with start_agent(agent={"base_url": url}) as s:
         answer = await s.ask("Hello?")
         assert answer == (
             f"I could not reach my model at {url} (connection refused). "
@@ -318,9 +321,9 @@ async def test_an_unreachable_model_is_reported_with_its_address(stage: Staged, 
 
 
 async def test_a_message_larger_than_the_window_is_reported_and_removed(
-    stage: Staged, text: Callable[[int], str]
+    start_agent: StartAgent, text: Callable[[int], str]
 ) -> None:
-    async with stage(window_tokens=2048) as s:
+    async with start_agent(window_tokens=2048) as s:
         for _ in range(3):
             await s.ask(text(100))
         answer = await s.ask(text(3000))
@@ -332,8 +335,8 @@ async def test_a_message_larger_than_the_window_is_reported_and_removed(
         assert s.statuses[-1]["status"] == "active"
 
 
-async def test_a_failed_summary_is_reported_as_the_cause(stage: Staged, text: Callable[[int], str]) -> None:
-    async with stage(window_tokens=2048, summary_behaviour="fail") as s:
+async def test_a_failed_summary_is_reported_as_the_cause(start_agent: StartAgent, text: Callable[[int], str]) -> None:
+    async with start_agent(window_tokens=2048, summary_behaviour="fail") as s:
         while (s.reported[-1]["tokens"] if s.reported else 0) < 1500:
             await s.ask(text(100))
         answer = await s.ask(text(600))
@@ -344,8 +347,10 @@ async def test_a_failed_summary_is_reported_as_the_cause(stage: Staged, text: Ca
         assert "Report" in await s.ask(text(600))
 
 
-async def test_an_unexpected_overflow_is_compacted_and_repeated(stage: Staged, text: Callable[[int], str]) -> None:
-    async with stage(window_tokens=2048, agent={"context_token_limit": None}, report_window=False) as s:
+async def test_an_unexpected_overflow_is_compacted_and_repeated(
+    start_agent: StartAgent, text: Callable[[int], str]
+) -> None:
+    async with start_agent(window_tokens=2048, agent={"context_token_limit": None}, report_window=False) as s:
         answers = []
         while not any(request.status == 400 for request in s.server.requests):
             answers.append(await s.ask(text(150)))
@@ -356,15 +361,15 @@ async def test_an_unexpected_overflow_is_compacted_and_repeated(stage: Staged, t
 
 
 async def test_an_internal_failure_still_gets_an_answer(
-    stage: Staged, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    start_agent: StartAgent, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Here another process damages the session's file."""
     path = tmp_path / "session.sqlite"
-    async with stage(store=SqliteStore(path)) as s:
+    async with start_agent(store=SqliteStore(path)) as s:
         await s.ask("One?")
         with closing(sqlite3.connect(path)) as database:
             database.execute("ALTER TABLE calls RENAME TO elsewhere")
-            question = await s.say("Two?")
+            question = await s.send_chat("Two?")
             answer = await s.recorder.first("coder", "chat", about=question)
             assert answer.body["text"].startswith("Something inside me failed (StoreUnusable); my log says more.")
             assert len(s.recorder.sent_by("coder", "reasoning/conclusion", about=question)) == 1

@@ -14,7 +14,7 @@ import uvicorn
 from mew_agent.bridge.settings import BridgeSettings
 from mew_agent.bridge.supervisor import Bridge
 from tests.mew_agent.bridge.workshop import make_server
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 WORKSHOP = Path(__file__).with_name("workshop.py")
 
@@ -84,9 +84,7 @@ async def workshop_over_http(port: int = 0) -> AsyncIterator[str]:
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none", timeout_graceful_shutdown=1))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [listener])
-            with anyio.fail_after(PATIENCE_SECONDS):
-                while not server.started:
-                    await anyio.sleep(0.01)
+            await until(lambda: server.started)
             try:
                 yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
             finally:

@@ -54,7 +54,7 @@ class Server:
 
 
 @dataclass
-class Talk:
+class CompactorDriver:
     """An agent's conversation with that server."""
 
     server: Server = field(default_factory=Server)
@@ -129,13 +129,13 @@ async def carry_out(plan: CompactionPlan, tracker: Tracker, call: SummaryCall, *
 
 def long_talk(
     server: Server | None = None, *, turns: int = 8, window: int = 128_000, seed: int = 1, longer: int = 1
-) -> Talk:
+) -> CompactorDriver:
     rng = random.Random(seed)
-    talk = Talk(server or Server(), window)
+    driver = CompactorDriver(server or Server(), window)
     for number in range(turns):
         tools = tuple(rng.choice(PARAGRAPHS) * 2 * longer for _ in range(number % 3))
-        talk.turn(rng.choice(PARAGRAPHS) * longer, tools=tools, reply=rng.choice(PARAGRAPHS))
-    return talk
+        driver.turn(rng.choice(PARAGRAPHS) * longer, tools=tools, reply=rng.choice(PARAGRAPHS))
+    return driver
 
 
 # -- announced and reported figures agree ------------------------------------------------------------------
@@ -147,46 +147,46 @@ def long_talk(
 async def test_the_next_prompt_is_within_1_percent_or_16_tokens(
     seed: int, overhead: int, longer: int, target: str | None
 ) -> None:
-    talk = long_talk(Server(overhead=overhead), seed=seed, turns=12, longer=longer)
-    before = talk.tracker.tokens
+    driver = long_talk(Server(overhead=overhead), seed=seed, turns=12, longer=longer)
+    before = driver.tracker.tokens
     assert before is not None
-    done = await talk.compact(None if target is None else before // 2)
-    assert done.outcome.freed_tokens == before - (talk.tracker.tokens or 0) > 0
-    predicted = talk.tracker.ledger.next_prompt_tokens
-    true = talk.server.prompt(talk.history.request_messages(SYSTEM))
+    done = await driver.compact(None if target is None else before // 2)
+    assert done.outcome.freed_tokens == before - (driver.tracker.tokens or 0) > 0
+    predicted = driver.tracker.ledger.next_prompt_tokens
+    true = driver.server.prompt(driver.history.request_messages(SYSTEM))
     assert abs(predicted - true) <= max(16, true // 100)
 
 
 async def test_the_announced_freed_tokens_equal_the_reported_drop() -> None:
-    talk = long_talk(turns=10)
-    before = talk.tracker.tokens or 0
-    done = await talk.compact()
-    talk.history.begin_turn()
-    talk.enter("user", "And now?")
-    reported = talk.call("Now too.")
-    drop = before - (reported - count("And now?") - 2 * talk.server.overhead)
+    driver = long_talk(turns=10)
+    before = driver.tracker.tokens or 0
+    done = await driver.compact()
+    driver.history.begin_turn()
+    driver.enter("user", "And now?")
+    reported = driver.call("Now too.")
+    drop = before - (reported - count("And now?") - 2 * driver.server.overhead)
     assert abs(done.outcome.freed_tokens - drop) <= max(16, drop // 100)
 
 
 async def test_outcome_report_and_status_contain_the_same_integer() -> None:
-    talk = long_talk()
-    done = await talk.compact()
-    talk.tracker.compacted(done.outcome, at="t", at_seconds=1.0, progressed=True)
-    last = talk.tracker.report().last_compaction
+    driver = long_talk()
+    done = await driver.compact()
+    driver.tracker.compacted(done.outcome, at="t", at_seconds=1.0, progressed=True)
+    last = driver.tracker.report().last_compaction
     assert last is not None
     assert last.freed_tokens == done.outcome.freed_tokens
-    assert last.tokens_after == done.outcome.tokens_after == talk.tracker.status("compacted").tokens
-    assert last.summary_tokens == talk.tracker.ledger.summary_tokens > 0
+    assert last.tokens_after == done.outcome.tokens_after == driver.tracker.status("compacted").tokens
+    assert last.summary_tokens == driver.tracker.ledger.summary_tokens > 0
     assert last.freed_messages == len(done.evicted)
 
 
 async def test_a_summary_without_reported_usage_is_projected_and_close() -> None:
-    talk = long_talk(Server(reports_usage=False))
-    await talk.compact()
-    assert talk.history.summary is not None
-    assert talk.history.summary.known_tokens is None
-    true = talk.server.prompt(talk.history.request_messages(SYSTEM))
-    assert talk.tracker.ledger.next_prompt_tokens == pytest.approx(true, rel=0.1)
+    driver = long_talk(Server(reports_usage=False))
+    await driver.compact()
+    assert driver.history.summary is not None
+    assert driver.history.summary.known_tokens is None
+    true = driver.server.prompt(driver.history.request_messages(SYSTEM))
+    assert driver.tracker.ledger.next_prompt_tokens == pytest.approx(true, rel=0.1)
 
 
 async def test_removed_parts_of_a_summary_do_not_count_in_its_size() -> None:
@@ -204,69 +204,69 @@ async def test_removed_parts_of_a_summary_do_not_count_in_its_size() -> None:
 
 
 async def test_hidden_reasoning_does_not_count_in_a_summarys_size() -> None:
-    talk = long_talk()
+    driver = long_talk()
 
     async def call(request: ModelRequest) -> ModelReply:
         return ModelReply("## Goal\nFrames.", (), "stop", Usage(10, 500, 510), "m")
 
-    await carry_out(talk.planned(), talk.tracker, call, trigger="requested")
-    assert talk.history.summary is not None
-    assert talk.history.summary.known_tokens is None
-    assert talk.tracker.ledger.summary_tokens < 40
+    await carry_out(driver.planned(), driver.tracker, call, trigger="requested")
+    assert driver.history.summary is not None
+    assert driver.history.summary.known_tokens is None
+    assert driver.tracker.ledger.summary_tokens < 40
 
 
 # -- stubs and summaries -----------------------------------------------------------------------------------
 
 
 async def test_clearing_outputs_needs_no_model_call() -> None:
-    talk = Talk()
+    driver = CompactorDriver()
     for _ in range(5):
-        talk.turn("Read it.", tools=(PARAGRAPHS[0] * 4,))
-    before = talk.tracker.tokens or 0
-    done = await talk.compact(before - 10)
-    assert talk.server.requests == []
-    assert [item.tool_call_id for item in done.stubs] == [talk.history.items[2].tool_call_id]
-    assert (done.evicted, talk.history.summary, done.outcome.freed_messages) == ((), None, 0)
-    assert talk.history.items[2].stubbed
-    true = talk.server.prompt(talk.history.request_messages(SYSTEM))
-    assert abs(talk.tracker.ledger.next_prompt_tokens - true) <= max(16, true // 100)
+        driver.turn("Read it.", tools=(PARAGRAPHS[0] * 4,))
+    before = driver.tracker.tokens or 0
+    done = await driver.compact(before - 10)
+    assert driver.server.requests == []
+    assert [item.tool_call_id for item in done.stubs] == [driver.history.items[2].tool_call_id]
+    assert (done.evicted, driver.history.summary, done.outcome.freed_messages) == ((), None, 0)
+    assert driver.history.items[2].stubbed
+    true = driver.server.prompt(driver.history.request_messages(SYSTEM))
+    assert abs(driver.tracker.ledger.next_prompt_tokens - true) <= max(16, true // 100)
 
 
 async def test_cleared_outputs_and_a_summary_are_one_outcome() -> None:
-    talk = Talk()
+    driver = CompactorDriver()
     for number in range(12):
-        talk.turn(PARAGRAPHS[number], tools=(PARAGRAPHS[0] * 3,) if number > 6 else ())
-    before = talk.tracker.tokens or 0
-    done = await talk.compact(before * 55 // 100)
+        driver.turn(PARAGRAPHS[number], tools=(PARAGRAPHS[0] * 3,) if number > 6 else ())
+    before = driver.tracker.tokens or 0
+    done = await driver.compact(before * 55 // 100)
     assert done.stubs
     assert done.evicted
     assert done.outcome.tokens_before == before
-    assert done.outcome.tokens_after == talk.tracker.tokens == before - done.outcome.freed_tokens
+    assert done.outcome.tokens_after == driver.tracker.tokens == before - done.outcome.freed_tokens
     assert done.outcome.freed_gross_tokens == done.outcome.freed_tokens + done.outcome.summary_tokens
 
 
 async def test_the_next_summary_includes_and_replaces_the_previous_one() -> None:
-    talk = long_talk()
-    await talk.compact()
-    first = talk.history.summary
+    driver = long_talk()
+    await driver.compact()
+    first = driver.history.summary
     assert first is not None
     for number in range(3):
-        talk.turn(PARAGRAPHS[number], reply=PARAGRAPHS[number + 1])
-    await talk.compact()
-    assert first.text.splitlines()[-1] in talk.server.requests[-1].messages[-1].content
-    assert "<earlier_summary>" in talk.server.requests[-1].messages[-1].content
-    assert talk.history.summary is not None
-    assert talk.history.summary != first
-    assert sum("Summary of the conversation" in m.content for m in talk.history.request_messages(SYSTEM)) == 1
+        driver.turn(PARAGRAPHS[number], reply=PARAGRAPHS[number + 1])
+    await driver.compact()
+    assert first.text.splitlines()[-1] in driver.server.requests[-1].messages[-1].content
+    assert "<earlier_summary>" in driver.server.requests[-1].messages[-1].content
+    assert driver.history.summary is not None
+    assert driver.history.summary != first
+    assert sum("Summary of the conversation" in m.content for m in driver.history.request_messages(SYSTEM)) == 1
 
 
 async def test_turns_too_small_for_a_summary_leave_without_a_call() -> None:
-    talk = Talk()
+    driver = CompactorDriver()
     for _ in range(3):
-        talk.turn("Well?", reply="Yes.")
-    done = await talk.compact()
-    assert talk.server.requests == []
-    assert (len(done.evicted), talk.history.summary) == (2, None)
+        driver.turn("Well?", reply="Yes.")
+    done = await driver.compact()
+    assert driver.server.requests == []
+    assert (len(done.evicted), driver.history.summary) == (2, None)
 
 
 # -- requests that fit -------------------------------------------------------------------------------------
@@ -275,8 +275,8 @@ async def test_turns_too_small_for_a_summary_leave_without_a_call() -> None:
 @pytest.mark.parametrize("window", [1_500, 3_000, 8_000])
 async def test_every_summary_request_fits_the_window(window: int) -> None:
     server = Server(window=window)
-    talk = long_talk(server, turns=14, window=window)
-    await talk.compact()
+    driver = long_talk(server, turns=14, window=window)
+    await driver.compact()
     assert server.refused == 0
     assert len(server.requests) > (1 if window == 1_500 else 0)
     assert all(
@@ -287,58 +287,58 @@ async def test_every_summary_request_fits_the_window(window: int) -> None:
 @pytest.mark.parametrize("role", ["message", "arguments", "dense ends"])
 async def test_one_item_larger_than_the_window_is_clipped(role: str) -> None:
     server = Server(window=2_000)
-    talk = Talk(server, window=2_000)
+    driver = CompactorDriver(server, window=2_000)
     match role:
         case "message":
-            talk.turn("word " * 20_000)
+            driver.turn("word " * 20_000)
         case "arguments":
-            talk.history.begin_turn()
-            talk.enter("user", "Write it.")
-            talk.call("", (ToolCall("c", "write", "word " * 20_000),))
-            talk.enter("tool", "done", "c")
-            talk.call("Written.")
+            driver.history.begin_turn()
+            driver.enter("user", "Write it.")
+            driver.call("", (ToolCall("c", "write", "word " * 20_000),))
+            driver.enter("tool", "done", "c")
+            driver.call("Written.")
         case _:
-            talk.turn("中" * 3_000 + "word " * 20_000 + "中" * 3_000)
+            driver.turn("中" * 3_000 + "word " * 20_000 + "中" * 3_000)
     for number in range(2):
-        talk.turn(f"Question {number}?")
-    await talk.compact()
+        driver.turn(f"Question {number}?")
+    await driver.compact()
     assert server.refused == 0
     assert sum("characters left out" in request.messages[-1].content for request in server.requests) == 1
-    assert talk.history.summary is not None
+    assert driver.history.summary is not None
 
 
 @pytest.mark.parametrize("names_limit", [False, True])
 async def test_a_smaller_window_than_expected_gets_smaller_parts(names_limit: bool) -> None:
     server = Server(window=1_500, names_limit=names_limit)
-    talk = long_talk(server, turns=12, window=128_000)
-    plan_ = talk.planned()
+    driver = long_talk(server, turns=12, window=128_000)
+    plan_ = driver.planned()
     small = CompactionPlan(plan_.stub_seqs, plan_.evict, plan_.evicted_tokens, 200)
-    done = await carry_out(small, talk.tracker, server, trigger="requested")
+    done = await carry_out(small, driver.tracker, server, trigger="requested")
     assert 0 < server.refused <= (1 if names_limit else MAX_HALVINGS)
     assert done.evicted
-    assert talk.history.summary is not None
+    assert driver.history.summary is not None
 
 
 async def test_refused_summary_requests_are_bounded() -> None:
     server = Server(window=1)
-    talk = long_talk(server)
+    driver = long_talk(server)
     with pytest.raises(ContextOverflow):
-        await talk.compact()
+        await driver.compact()
     assert len(server.requests) == MAX_HALVINGS + 1
 
 
 async def test_a_window_too_small_to_summarise_is_refused_without_a_call() -> None:
-    talk = long_talk(window=300)
+    driver = long_talk(window=300)
     with pytest.raises(RejectedSummary, match="too small to summarise in"):
-        await talk.compact()
-    assert talk.server.requests == []
+        await driver.compact()
+    assert driver.server.requests == []
 
 
 async def test_a_summary_that_ignores_its_budget_ends_the_attempt() -> None:
     server = Server(summary=lambda _: PARAGRAPHS[0] * 30)
-    talk = long_talk(server, turns=30, window=3_000)
+    driver = long_talk(server, turns=30, window=3_000)
     with pytest.raises(RejectedSummary, match="so long"):
-        await talk.compact()
+        await driver.compact()
     assert len(server.requests) == 1
 
 
@@ -364,11 +364,11 @@ async def says_it_wrote_too_much(request: ModelRequest) -> ModelReply:
 
 @pytest.mark.parametrize("call", [refuses, is_silent, talks_too_much, says_it_wrote_too_much])
 async def test_a_failed_or_rejected_summary_changes_nothing(call: Callable[[ModelRequest], object]) -> None:
-    talk = Talk()
+    driver = CompactorDriver()
     for number in range(12):
-        talk.turn(PARAGRAPHS[number], tools=(PARAGRAPHS[0] * 3,) if number > 6 else ())
-    history, tracker = talk.history, talk.tracker
-    found = talk.planned((tracker.tokens or 0) * 55 // 100)
+        driver.turn(PARAGRAPHS[number], tools=(PARAGRAPHS[0] * 3,) if number > 6 else ())
+    history, tracker = driver.history, driver.tracker
+    found = driver.planned((tracker.tokens or 0) * 55 // 100)
     assert found.stub_seqs
     assert found.evict is not None
     before = (list(history.items), history.summary, history.revision, tracker.status("active"))
@@ -378,10 +378,10 @@ async def test_a_failed_or_rejected_summary_changes_nothing(call: Callable[[Mode
 
 
 async def test_a_summary_as_large_as_its_source_is_rejected() -> None:
-    talk = long_talk()
-    found = talk.planned()
+    driver = long_talk()
+    found = driver.planned()
     size = found.evicted_tokens
-    overhead = talk.tracker.size_of_summary(Summary("Goal.", known_tokens=0))
+    overhead = driver.tracker.size_of_summary(Summary("Goal.", known_tokens=0))
 
     def writing(tokens: int) -> Callable[[ModelRequest], object]:
         async def call(request: ModelRequest) -> ModelReply:
@@ -391,31 +391,31 @@ async def test_a_summary_as_large_as_its_source_is_rejected() -> None:
         return call
 
     with pytest.raises(RejectedSummary, match="did not shrink"):
-        await carry_out(found, talk.tracker, writing(size - overhead), trigger="requested")  # type: ignore[arg-type]
-    done = await carry_out(found, talk.tracker, writing(size - overhead - 1), trigger="requested")  # type: ignore[arg-type]
+        await carry_out(found, driver.tracker, writing(size - overhead), trigger="requested")  # type: ignore[arg-type]
+    done = await carry_out(found, driver.tracker, writing(size - overhead - 1), trigger="requested")  # type: ignore[arg-type]
     assert done.outcome.freed_tokens == 1
 
 
 async def test_a_history_that_changed_during_the_call_stays_unchanged() -> None:
-    talk = long_talk()
+    driver = long_talk()
 
     async def call(request: ModelRequest) -> ModelReply:
-        talk.history.clear()
-        talk.tracker.cleared()
+        driver.history.clear()
+        driver.tracker.cleared()
         return await Server()(request)
 
     with pytest.raises(RejectedSummary, match="changed meanwhile"):
-        await carry_out(talk.planned(), talk.tracker, call, trigger="requested")
-    assert len(talk.history) == 0
+        await carry_out(driver.planned(), driver.tracker, call, trigger="requested")
+    assert len(driver.history) == 0
 
 
 async def test_what_arrives_during_the_call_stays() -> None:
-    talk = long_talk()
+    driver = long_talk()
 
     async def call(request: ModelRequest) -> ModelReply:
-        talk.enter("user", "Meanwhile.")
+        driver.enter("user", "Meanwhile.")
         return await Server()(request)
 
-    await carry_out(talk.planned(), talk.tracker, call, trigger="requested")
-    assert talk.history.items[-1].content == "Meanwhile."
-    assert talk.tracker.report().stale_messages == 1
+    await carry_out(driver.planned(), driver.tracker, call, trigger="requested")
+    assert driver.history.items[-1].content == "Meanwhile."
+    assert driver.tracker.report().stale_messages == 1

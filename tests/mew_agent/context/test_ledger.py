@@ -30,7 +30,7 @@ TEMPLATES = st.builds(Template, overhead=st.integers(0, 9), opening=st.integers(
 def talked(books: Books, calls: list[Any], **reply: int) -> Books:
     for items, (units, tokens) in calls:
         for role, item_units, item_tokens in items:
-            books.say(role, item_units, item_tokens)
+            books.add_entry(role, item_units, item_tokens)
         books.call(units, tokens, **reply)
     return books
 
@@ -70,7 +70,7 @@ def test_it_is_labelled_exact_as_far_as_the_totals_can_be_explained(
     books = Books(Template(overhead, opening, prefix), style, prefix_units=prefix_units)
     for items in calls:
         for role, units in items:
-            books.say(role, *fitting(k, units))
+            books.add_entry(role, *fitting(k, units))
         books.call(*fitting(k, 30.0))
     for first, last in bound_cuts(books):
         price = books.ledger.price(first, last)
@@ -108,7 +108,7 @@ def test_parts_sum_to_the_reported_prompt_and_items_to_their_parts(
     books.change_template(**switch)
     for number, (items, (units, tokens)) in enumerate(calls):
         for role, item_units, item_tokens in items:
-            books.say(role, item_units, item_tokens)
+            books.add_entry(role, item_units, item_tokens)
         if data.draw(st.booleans(), label="another model"):
             books.served_model = f"model {number}"
         if data.draw(st.booleans(), label="other tools"):
@@ -168,7 +168,7 @@ def test_no_exact_price_is_wrong_under_templates_that_rewrite_replies(
     books.change_template(**switch)
     for items, (units, tokens) in calls:
         for role, item_units, item_tokens in items:
-            books.say(role, item_units, item_tokens)
+            books.add_entry(role, item_units, item_tokens)
         books.call(
             units,
             tokens,
@@ -184,7 +184,7 @@ def test_nothing_is_exact_and_wrong_when_models_and_tools_change(data: st.DataOb
     scales = {"a": (1, 1), "b": (13, 10), "c": (3, 4)}
     for number, (items, (units, tokens)) in enumerate(calls):
         for role, item_units, item_tokens in items:
-            books.say(role, item_units, item_tokens)
+            books.add_entry(role, item_units, item_tokens)
         books.served_model = data.draw(st.sampled_from(sorted(scales)))
         books.change_template(scale=scales[books.served_model])
         if data.draw(st.booleans()):
@@ -203,7 +203,7 @@ def test_no_exact_price_is_wrong_if_the_server_drops_messages(calls: list[list[i
     books = Books(Template(window=window))
     for items in calls:
         for tokens in items:
-            books.say("user", float(tokens), tokens)
+            books.add_entry("user", float(tokens), tokens)
         books.call(110.0, 110)
         # What a prompt not yet sent will lose cannot be known; what the last one lost must be.
         assert_nothing_is_exact_and_wrong(books, up_to_seq=books.bounds[-1])
@@ -214,7 +214,7 @@ def test_nothing_is_exact_and_wrong_after_cuts(data: st.DataObject, calls: list[
     books = Books()
     for items, (units, tokens) in calls:
         for role, item_units, item_tokens in items:
-            books.say(role, item_units, item_tokens)
+            books.add_entry(role, item_units, item_tokens)
         books.call(units, tokens)
         for _ in range(data.draw(st.integers(0, 2))):
             first, last = sorted((data.draw(st.integers(0, 20)), data.draw(st.integers(0, 20))))
@@ -234,11 +234,11 @@ def assert_nothing_is_exact_and_wrong(books: Books, up_to_seq: int | None = None
 
 def test_thinking_that_comes_or_goes_elsewhere_makes_no_later_interval_exact() -> None:
     books = Books(Template(strips_thinking=True))
-    books.say("user", 20.0, 20)
+    books.add_entry("user", 20.0, 20)
     books.call(thinking=30)
-    books.say("user", 20.0, 20)
+    books.add_entry("user", 20.0, 20)
     books.call()  # this interval's growth lacks the 30 tokens that the template stripped from the first reply
-    books.say("user", 20.0, 20)
+    books.add_entry("user", 20.0, 20)
     books.call()
     first, last = books.bounds[1] + 1, books.bounds[2]
     assert books.ledger.price(first, last).basis == "projected"
@@ -308,13 +308,13 @@ def test_exact_items_without_room_in_a_report_are_doubted() -> None:
 
 def test_intervals_are_exact_again_after_everything_unsteady_has_left() -> None:
     books = Books()
-    books.say("user", 20.0, 20)
+    books.add_entry("user", 20.0, 20)
     books.call(call_tokens=10)
-    books.say("tool", 20.0, 20)
+    books.add_entry("tool", 20.0, 20)
     books.call()
     books.cut(0, 2)
     for _ in range(3):
-        books.say("user", 20.0, 20)
+        books.add_entry("user", 20.0, 20)
         books.call()
     first, last = books.bounds[-2] + 1, books.bounds[-1]
     assert books.ledger.price(first, last) == Price(books.true_price(first, last), "exact")
@@ -366,7 +366,7 @@ def test_a_rebase_takes_the_word_exact_from_all_that_was_measured_before() -> No
     assert books.ledger.price(first, last).basis == "exact"
     amount = books.ledger.price(first, last).tokens
     books.change_template(prefix=books.template.prefix + 200)
-    books.say("user", 50.0, 50)
+    books.add_entry("user", 50.0, 50)
     drift = books.call()
     assert drift is not None
     assert drift.rebased
@@ -415,7 +415,7 @@ def test_a_summary_counts_in_the_next_prompt_until_it_is_removed() -> None:
 
 def test_new_tools_count_in_the_next_prompt_before_a_call_sent_them() -> None:
     books = Books(prefix_units=300.0)
-    books.say("user", 30.0, 30)
+    books.add_entry("user", 30.0, 30)
     books.call()
     before, held = books.ledger.next_prompt_tokens, books.ledger.prompt_tokens
     books.ledger.describe_prefix(800.0)
@@ -423,7 +423,7 @@ def test_new_tools_count_in_the_next_prompt_before_a_call_sent_them() -> None:
     assert books.ledger.prompt_tokens == held == books.parts_sum()
     books.fingerprint = "more tools"
     books.change_template(prefix=800)
-    books.say("user", 30.0, 30)
+    books.add_entry("user", 30.0, 30)
     drift = books.call()
     assert drift is not None
     assert abs(drift.tokens) < 60
@@ -444,9 +444,9 @@ def test_a_new_pin_counts_in_the_next_prompt() -> None:
 
 def test_stubs_free_the_difference_and_are_never_exact() -> None:
     books = Books()
-    books.say("user", 20.0, 20)
+    books.add_entry("user", 20.0, 20)
     books.call(call_tokens=10)
-    results = [books.say("tool", 400.0, 400) for _ in range(2)]
+    results = [books.add_entry("tool", 400.0, 400) for _ in range(2)]
     books.call()
     before = books.ledger.next_prompt_tokens
     freed = books.ledger.replace_items(Measure(entry.seq, 30.0, tool_result=True) for entry in results)
@@ -458,18 +458,18 @@ def test_stubs_free_the_difference_and_are_never_exact() -> None:
 
 def test_a_stub_longer_than_its_result_frees_nothing() -> None:
     books = Books()
-    books.say("user", 20.0, 20)
+    books.add_entry("user", 20.0, 20)
     books.call()
-    result = books.say("tool", 5.0, 5)
+    result = books.add_entry("tool", 5.0, 5)
     books.call()
     assert books.ledger.replace_items([Measure(result.seq, 300.0, tool_result=True)]).tokens == 0
 
 
 def test_a_stub_of_an_unsent_result_shrinks_only_the_tail() -> None:
     books = Books()
-    books.say("user", 20.0, 20)
+    books.add_entry("user", 20.0, 20)
     books.call()
-    result = books.say("tool", 400.0, 400)
+    result = books.add_entry("tool", 400.0, 400)
     held = books.ledger.prompt_tokens
     freed = books.ledger.replace_items([Measure(result.seq, 30.0, tool_result=True)])
     assert books.ledger.prompt_tokens == held
@@ -519,22 +519,22 @@ def test_each_model_has_its_own_factor_and_finds_it_again() -> None:
         books.served_model = model
         books.change_template(scale=scale, prefix=300 * scale[0])
         for _ in range(4):
-            books.say("user", 200.0, 200)
+            books.add_entry("user", 200.0, 200)
             books.call()
     assert books.ledger.learnt["a"].k == pytest.approx(1.0, abs=0.15)
     assert books.ledger.learnt["b"].k == pytest.approx(2.0, abs=0.3)
     books.served_model = "a"
     books.change_template(scale=(1, 1), prefix=300)
-    books.say("user", 200.0, 200)
+    books.add_entry("user", 200.0, 200)
     books.call()
     assert books.ledger.calibration.k == pytest.approx(1.0, abs=0.15)
 
 
 def test_the_first_report_teaches_the_factor_of_the_model() -> None:
     books = Books(Template(scale=(2, 1), prefix=1200), prefix_units=600)
-    books.say("user", 400.0, 400)
+    books.add_entry("user", 400.0, 400)
     books.call()
-    books.say("user", 500.0, 500)
+    books.add_entry("user", 500.0, 500)
     drift = books.call()
     assert drift is not None
     assert abs(drift.tokens) <= 40
@@ -542,12 +542,12 @@ def test_the_first_report_teaches_the_factor_of_the_model() -> None:
 
 def test_two_unreported_calls_later_the_whole_interval_is_still_exact() -> None:
     books = Books()
-    books.say("user", 50.0, 50)
+    books.add_entry("user", 50.0, 50)
     books.call()
     for _ in range(2):  # a call without usage records nothing
-        books.say("user", 50.0, 50)
-        books.say("assistant", 20.0, 20, known=None)
-    books.say("user", 50.0, 50)
+        books.add_entry("user", 50.0, 50)
+        books.add_entry("assistant", 20.0, 20, known=None)
+    books.add_entry("user", 50.0, 50)
     books.call()
     first, last = books.bounds[0] + 1, books.bounds[1]
     assert books.ledger.price(first, last) == Price(books.true_price(first, last), "exact")

@@ -67,7 +67,7 @@ def test_tool_calls_in_the_history_move_no_figure(
     known = Known(template, style)
     for items, (units, tokens, call_tokens) in calls:
         for role, item_units, item_tokens in items:
-            known.books.say(role, item_units, item_tokens)
+            known.books.add_entry(role, item_units, item_tokens)
         known.call(units, tokens, call_tokens, hidden=0 if style == "cache_excluded" else hidden)
         known.assert_right()
     assert len(known.intervals) == len(calls) - 1
@@ -81,7 +81,7 @@ def test_whole_cuts_other_terms_and_repeated_calls_keep_exact_prices_right(
     books = known.books
     for number, (items, (units, tokens, call_tokens)) in enumerate(calls):
         for role, item_units, item_tokens in items:
-            books.say(role, item_units, item_tokens)
+            books.add_entry(role, item_units, item_tokens)
         happens = data.draw(st.sampled_from(["", "", "cut", "tools", "model", "again"]), label="happens")
         if happens == "cut" and known.runs():
             known.cut(*data.draw(st.sampled_from(known.runs()), label="cut"))
@@ -111,7 +111,7 @@ def test_intervals_after_a_whole_cut_are_measured_or_exactly_right(calls: list[A
     books = Books(Template(window=data.draw(st.integers(400, 3000))))
     for items, (units, tokens, _) in calls:
         for role, item_units, item_tokens in items:
-            books.say(role, item_units, item_tokens)
+            books.add_entry(role, item_units, item_tokens)
         books.call(units, tokens)
         if len(books.bounds) > 2 and data.draw(st.booleans()):
             first, last = sorted(

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-Staged = Callable[..., Any]
-"""`stage(...)` of the conftest."""
+StartAgent = Callable[..., Any]
+"""`start_agent(...)` of the conftest."""
 
 K = 1000
 
@@ -19,8 +19,8 @@ def reference(limit: int = 128 * K) -> dict[str, Any]:
     return {"policy": "mew-reference", "context_token_limit": limit}
 
 
-async def test_m2_calls_without_usage_or_with_an_error_keep_last_reported(stage: Staged) -> None:
-    async with stage(agent=reference(), fixed_usage=((70, 12, 82), None)) as s:
+async def test_m2_calls_without_usage_or_with_an_error_keep_last_reported(start_agent: StartAgent) -> None:
+    async with start_agent(agent=reference(), fixed_usage=((70, 12, 82), None)) as s:
         await s.ask("One.")
         assert (await s.status())["tokens"] == 82
         await s.ask("Two.")
@@ -36,17 +36,19 @@ async def test_m2_calls_without_usage_or_with_an_error_keep_last_reported(stage:
 
 
 @pytest.mark.parametrize(("total", "words"), [(115_199, []), (115_200, ["near_limit"])])
-async def test_m4_near_limit_is_announced_from_nine_tenths_on(stage: Staged, total: int, words: list[str]) -> None:
-    async with stage(agent=reference(), fixed_usage=((total - 10, 10, total),)) as s:
+async def test_m4_near_limit_is_announced_from_nine_tenths_on(
+    start_agent: StartAgent, total: int, words: list[str]
+) -> None:
+    async with start_agent(agent=reference(), fixed_usage=((total - 10, 10, total),)) as s:
         await s.ask("One.")
         await s.status()
         said = [(status["status"], status.get("tokens")) for status in s.statuses]
         assert [one for one in said if one[0] == "near_limit"] == [(word, total) for word in words]
 
 
-async def test_m8_a_compaction_that_frees_nothing_is_not_tried_at_every_call(stage: Staged) -> None:
+async def test_m8_a_compaction_that_frees_nothing_is_not_tried_at_every_call(start_agent: StartAgent) -> None:
     agent = {**reference(), "conversation_history_length": 0}
-    async with stage(agent=agent, fixed_usage=((124_990, 10, 125_000),) * 6) as s:
+    async with start_agent(agent=agent, fixed_usage=((124_990, 10, 125_000),) * 6) as s:
         for number in range(6):
             await s.ask(f"Note number {number}.")
             await s.status()
@@ -57,8 +59,8 @@ async def test_m8_a_compaction_that_frees_nothing_is_not_tried_at_every_call(sta
         assert not s.summary_requests
 
 
-async def test_m9_a_target_above_the_present_size_is_skipped_between_two_statuses(stage: Staged) -> None:
-    async with stage(agent=reference(), fixed_usage=((11_990, 10, 12 * K),)) as s:
+async def test_m9_a_target_above_the_present_size_is_skipped_between_two_statuses(start_agent: StartAgent) -> None:
+    async with start_agent(agent=reference(), fixed_usage=((11_990, 10, 12 * K),)) as s:
         await s.ask("One.")
         sent = await s.control("compact", {"target_tokens": 16_000})
         await s.recorder.first("coder", "participant/status", about=sent, status="compacted")
@@ -70,8 +72,8 @@ async def test_m9_a_target_above_the_present_size_is_skipped_between_two_statuse
         assert (await s.status())["tokens"] == 12 * K
 
 
-async def test_m11_forgetting_without_a_number_takes_the_older_half_rounded_up(stage: Staged) -> None:
-    async with stage(agent=reference()) as s:
+async def test_m11_forgetting_without_a_number_takes_the_older_half_rounded_up(start_agent: StartAgent) -> None:
+    async with start_agent(agent=reference()) as s:
         await s.ada.chat("It is raining.")
         await s.ask("One.")
         await s.ask("Two.")
@@ -84,8 +86,8 @@ async def test_m11_forgetting_without_a_number_takes_the_older_half_rounded_up(s
         assert next(item.content for item in s.agent.conversation.history.items) == "Two."
 
 
-async def test_m15_a_clear_says_why_and_leaves_no_figure(stage: Staged) -> None:
-    async with stage(agent=reference(), fixed_usage=((99_990, 10, 100 * K),)) as s:
+async def test_m15_a_clear_says_why_and_leaves_no_figure(start_agent: StartAgent) -> None:
+    async with start_agent(agent=reference(), fixed_usage=((99_990, 10, 100 * K),)) as s:
         await s.ask("One.")
         sent = await s.control("clear", {"reason": "x"})
         status = await s.recorder.first("coder", "participant/status", about=sent, status="cleared:x")
@@ -94,8 +96,8 @@ async def test_m15_a_clear_says_why_and_leaves_no_figure(stage: Staged) -> None:
         assert (status.body["context"]["basis"], status.body["context"]["reason"]) == ("unknown", "cleared")
 
 
-async def test_m16_a_field_filter_keeps_required_fields_and_the_basis(stage: Staged) -> None:
-    async with stage(agent=reference()) as s:
+async def test_m16_a_field_filter_keeps_required_fields_and_the_basis(start_agent: StartAgent) -> None:
+    async with start_agent(agent=reference()) as s:
         await s.ask("One.")
         sent = await s.control("request-status", {"fields": ["tokens"]})
         status = await s.recorder.first("coder", "participant/status", about=sent)
@@ -107,9 +109,11 @@ async def test_m16_a_field_filter_keeps_required_fields_and_the_basis(stage: Sta
 
 
 @pytest.mark.parametrize("policy", ["mew", "lmstudio"])
-async def test_an_agent_reports_a_changed_model_until_that_model_reports_usage(stage: Staged, policy: str) -> None:
+async def test_an_agent_reports_a_changed_model_until_that_model_reports_usage(
+    start_agent: StartAgent, policy: str
+) -> None:
     agent = {"policy": policy, "policy_scope": "any", "context_token_limit": 128 * K}
-    async with stage(agent=agent, fixed_usage=((70, 12, 82), None, (80, 12, 92))) as s:
+    async with start_agent(agent=agent, fixed_usage=((70, 12, 82), None, (80, 12, 92))) as s:
         await s.ask("One.")
         s.server.change(served_model="fallback")
         await s.ask("Two.")

@@ -24,7 +24,7 @@ TEXTS = (
 )
 
 
-class Talk:
+class CountedConversation:
     """A conversation with a model whose every token is known, and whose texts are counted before they are sent."""
 
     def __init__(self, overhead: int = 7, counts: bool = True, off: float = 1.0) -> None:
@@ -73,91 +73,91 @@ class Talk:
         return report.next_prompt_tokens, report.next_prompt_basis
 
 
-def talked(calls: int = 4, times: int = 1, **how: Any) -> Talk:
-    talk = Talk(**how)
+def conversation_after(calls: int = 4, times: int = 1, **how: Any) -> CountedConversation:
+    driver = CountedConversation(**how)
     for number in range(calls):
-        talk.receive(TEXTS[number % len(TEXTS)] * times)
-        talk.call()
-    return talk
+        driver.receive(TEXTS[number % len(TEXTS)] * times)
+        driver.call()
+    return driver
 
 
 @pytest.mark.parametrize("overhead", [0, 3, 7, 20])
 def test_the_next_prompt_is_exact_once_the_template_overhead_is_learnt(overhead: int) -> None:
-    talk = talked(overhead=overhead)
-    assert talk.tracker.ledger.calibration.overhead_tokens == pytest.approx(overhead, abs=0.01)
-    talk.receive(TEXTS[3] + TEXTS[2])
-    assert talk.next == (talk.prompt, "tokenizer")
+    driver = conversation_after(overhead=overhead)
+    assert driver.tracker.ledger.calibration.overhead_tokens == pytest.approx(overhead, abs=0.01)
+    driver.receive(TEXTS[3] + TEXTS[2])
+    assert driver.next == (driver.prompt, "tokenizer")
 
 
 def test_without_counts_it_is_projected_and_the_overhead_stays_the_typical_one() -> None:
-    talk = talked(counts=False)
-    talk.receive(TEXTS[0])
-    assert talk.next[1] == "projected"
-    assert talk.tracker.ledger.calibration.overhead_tokens == 4
+    driver = conversation_after(counts=False)
+    driver.receive(TEXTS[0])
+    assert driver.next[1] == "projected"
+    assert driver.tracker.ledger.calibration.overhead_tokens == 4
 
 
 def test_one_uncounted_text_makes_the_next_prompt_projected_until_a_report() -> None:
-    talk = talked()
-    talk.receive(TEXTS[1], counted=False)
-    talk.receive(TEXTS[0])
-    assert talk.next[1] == "projected"
-    talk.call()
-    talk.receive(TEXTS[0])
-    assert talk.next == (talk.prompt, "tokenizer")
+    driver = conversation_after()
+    driver.receive(TEXTS[1], counted=False)
+    driver.receive(TEXTS[0])
+    assert driver.next[1] == "projected"
+    driver.call()
+    driver.receive(TEXTS[0])
+    assert driver.next == (driver.prompt, "tokenizer")
 
 
 def test_the_basis_is_heuristic_before_a_report_and_server_counted_after_a_count() -> None:
-    talk = Talk()
-    talk.tracker.next_prompt.describe_prefix(SYSTEM, "")
-    talk.receive(TEXTS[0])
-    assert talk.next[1] == "heuristic"
-    talk.call()
-    talk.receive(TEXTS[0])
-    talk.tracker.next_prompt.set_server_count(777)
-    assert talk.next == (777, "server_counted")
+    driver = CountedConversation()
+    driver.tracker.next_prompt.describe_prefix(SYSTEM, "")
+    driver.receive(TEXTS[0])
+    assert driver.next[1] == "heuristic"
+    driver.call()
+    driver.receive(TEXTS[0])
+    driver.tracker.next_prompt.set_server_count(777)
+    assert driver.next == (777, "server_counted")
 
 
 def test_a_new_prefix_or_summary_makes_the_next_prompt_projected() -> None:
-    talk = talked()
-    talk.receive(TEXTS[0])
-    talk.history.pins.append(Pin("p", "Never delete a file without asking."))
-    talk.tracker.next_prompt.describe_prefix(SYSTEM, "")
-    assert talk.next[1] == "projected"
-    talk.history.pins.clear()
-    talk.tracker.next_prompt.describe_prefix(SYSTEM, "")
-    assert talk.next[1] == "tokenizer"
-    talk.history.evict(0, 1, Summary("Frames.", known_tokens=3))
-    talk.tracker.cut(0, 1, trigger="requested", freed_messages=2)
-    assert talk.next[1] == "projected"
+    driver = conversation_after()
+    driver.receive(TEXTS[0])
+    driver.history.pins.append(Pin("p", "Never delete a file without asking."))
+    driver.tracker.next_prompt.describe_prefix(SYSTEM, "")
+    assert driver.next[1] == "projected"
+    driver.history.pins.clear()
+    driver.tracker.next_prompt.describe_prefix(SYSTEM, "")
+    assert driver.next[1] == "tokenizer"
+    driver.history.evict(0, 1, Summary("Frames.", known_tokens=3))
+    driver.tracker.cut(0, 1, trigger="requested", freed_messages=2)
+    assert driver.next[1] == "projected"
 
 
 def test_counted_items_are_never_labelled_exact() -> None:
-    talk = talked()
-    item = talk.receive(TEXTS[0])
-    assert talk.tracker.ledger.price(item.seq, item.seq).basis == "projected"
-    assert {part.basis for part in talk.tracker.report().breakdown or () if part.part == "unsent"} == {"projected"}
+    driver = conversation_after()
+    item = driver.receive(TEXTS[0])
+    assert driver.tracker.ledger.price(item.seq, item.seq).basis == "projected"
+    assert {part.basis for part in driver.tracker.report().breakdown or () if part.part == "unsent"} == {"projected"}
 
 
 @pytest.mark.parametrize("off", [0.4, 0.7, 1.6, 3.0])
 def test_counts_of_a_wrong_tokenizer_are_not_trusted(off: float) -> None:
-    talk = talked(12, times=6, off=off)
-    assert not talk.tracker.ledger.calibration.counts_fit
-    assert talk.tracker.ledger.calibration.overhead_tokens == 4
-    talk.receive(TEXTS[1] * 6)
-    tokens, basis = talk.next
+    driver = conversation_after(12, times=6, off=off)
+    assert not driver.tracker.ledger.calibration.counts_fit
+    assert driver.tracker.ledger.calibration.overhead_tokens == 4
+    driver.receive(TEXTS[1] * 6)
+    tokens, basis = driver.next
     assert basis == "projected"
-    assert tokens == pytest.approx(talk.prompt, rel=0.03)
+    assert tokens == pytest.approx(driver.prompt, rel=0.03)
 
 
 def test_counts_that_fit_again_are_trusted_again() -> None:
-    talk = talked(12, off=3.0)
-    assert not talk.tracker.ledger.calibration.counts_fit
-    talk.off = 1.0
+    driver = conversation_after(12, off=3.0)
+    assert not driver.tracker.ledger.calibration.counts_fit
+    driver.off = 1.0
     for number in range(40):
-        talk.receive(TEXTS[number % 4])
-        talk.call()
-    talk.receive(TEXTS[1])
-    assert talk.next == (talk.prompt, "tokenizer")
+        driver.receive(TEXTS[number % 4])
+        driver.call()
+    driver.receive(TEXTS[1])
+    assert driver.next == (driver.prompt, "tokenizer")
 
 
 def test_a_count_separates_a_reply_from_unreported_reasoning() -> None:
@@ -169,15 +169,15 @@ def test_a_count_separates_a_reply_from_unreported_reasoning() -> None:
 
 
 def test_counts_are_given_again_after_a_restart_and_for_notes() -> None:
-    talk = talked()
-    result = talk.history.append("tool", TEXTS[1], id="t", at="t", tool_call_id="c")
-    talk.tracker.item_added(result, count(TEXTS[1]))
-    stubs = talk.history.stub([result.seq])
-    talk.tracker.stubbed(stubs, trigger="threshold", counted={result.seq: 31})
-    overhead = round(talk.tracker.ledger.calibration.overhead_tokens)
-    assert talk.tracker.ledger.unsent_price(result.seq) == 31 + overhead
-    again = Tracker(talk.history, MEW, Window(128_000, "configured"), "m")
-    again.restored(talk.tracker.saved(), counted={result.seq: 1000})
+    driver = conversation_after()
+    result = driver.history.append("tool", TEXTS[1], id="t", at="t", tool_call_id="c")
+    driver.tracker.item_added(result, count(TEXTS[1]))
+    stubs = driver.history.stub([result.seq])
+    driver.tracker.stubbed(stubs, trigger="threshold", counted={result.seq: 31})
+    overhead = round(driver.tracker.ledger.calibration.overhead_tokens)
+    assert driver.tracker.ledger.unsent_price(result.seq) == 31 + overhead
+    again = Tracker(driver.history, MEW, Window(128_000, "configured"), "m")
+    again.restored(driver.tracker.saved(), counted={result.seq: 1000})
     assert again.ledger.unsent_price(result.seq) == 1000 + overhead
 
 

@@ -9,41 +9,41 @@ from mew_protocol.payloads.participant import Compact, CompactDone
 from mew_agent.context.policy import MEW
 from mew_agent.context.policy.threshold import Fraction
 from mew_agent.rehearsal.tokenizer import encode
-from tests.support.talk import Talking, asked_tokens, filled, ignore
+from tests.support.conversation_driver import StartConversation, asked_tokens, fill, ignore
 
 
 @pytest.mark.parametrize(("total", "compacts"), [(7372, False), (7373, True)])
 async def test_compaction_starts_at_nine_tenths_and_never_below(
-    talking: Talking, text: Callable[[int], str], total: int, compacts: bool
+    start_conversation: StartConversation, text: Callable[[int], str], total: int, compacts: bool
 ) -> None:
     """8192 * 9 / 10 is 7372.8: the first integer at or above it is 7373."""
     usage = ((1000, 100, 1100), (2500, 100, 2600), (4500, 100, 4600), (total - 60, 60, total))
-    async with talking(fixed_usage=usage) as talk:
+    async with start_conversation(fixed_usage=usage) as driver:
         for _ in usage:
-            await talk.turn(text(300))
-        assert ("compacting" in talk.words) == compacts
-        assert bool([r for r in talk.server.requests if r.is_summary]) == compacts
-        reported = [s for s in talk.statuses if s.tokens == total and s.context and s.context.basis == "reported"]
+            await driver.turn(text(300))
+        assert ("compacting" in driver.words) == compacts
+        assert bool([r for r in driver.server.requests if r.is_summary]) == compacts
+        reported = [s for s in driver.statuses if s.tokens == total and s.context and s.context.basis == "reported"]
         assert reported
         if compacts:
-            assert talk.words[-3:] == ["near_limit", "compacting", "compacted"]
-            assert talk.now.context is not None
-            assert talk.now.context.last_compaction is not None
-            assert talk.now.context.last_compaction.trigger == "threshold"
+            assert driver.words[-3:] == ["near_limit", "compacting", "compacted"]
+            assert driver.now.context is not None
+            assert driver.now.context.last_compaction is not None
+            assert driver.now.context.last_compaction.trigger == "threshold"
 
 
 @pytest.mark.parametrize("window", [2048, 4096])
 @pytest.mark.parametrize("tokens", [90, 260])
 async def test_announced_freed_tokens_equal_the_real_drop(
-    talking: Talking, text: Callable[[int], str], window: int, tokens: int
+    start_conversation: StartConversation, text: Callable[[int], str], window: int, tokens: int
 ) -> None:
-    async with talking(window_tokens=window) as talk:
-        conversation, tracker = talk.conversation, talk.conversation.tracker
+    async with start_conversation(window_tokens=window) as driver:
+        conversation, tracker = driver.conversation, driver.conversation.tracker
         measured = 0
         for _ in range(3):
             compactions = tracker.compactions
             while tracker.compactions == compactions:
-                await talk.turn(text(tokens))
+                await driver.turn(text(tokens))
             last = tracker.last_compaction
             assert last is not None
             assert last.trigger in ("threshold", "would_overflow")
@@ -53,8 +53,8 @@ async def test_announced_freed_tokens_equal_the_real_drop(
             kept_before = last.tokens_before
             assert kept_before is not None
             question = "And now?"
-            await talk.turn(question)
-            request = talk.server.requests[-1]
+            await driver.turn(question)
+            request = driver.server.requests[-1]
             assert request.prompt_tokens <= window * 7 // 10
             assert last.tokens_after is not None
             announced_after = last.tokens_after
@@ -69,221 +69,235 @@ async def test_announced_freed_tokens_equal_the_real_drop(
 
 @pytest.mark.parametrize("behaviour", ["fail", "empty"])
 async def test_failed_summaries_change_nothing_and_two_stop_the_loop(
-    talking: Talking, text: Callable[[int], str], behaviour: str
+    start_conversation: StartConversation, text: Callable[[int], str], behaviour: str
 ) -> None:
     usage = tuple((7400 + n, 50, 7450 + n) for n in range(4))
-    async with talking(summary_behaviour=behaviour, fixed_usage=((900, 50, 950), *usage)) as talk:
-        conversation = talk.conversation
+    async with start_conversation(summary_behaviour=behaviour, fixed_usage=((900, 50, 950), *usage)) as driver:
+        conversation = driver.conversation
         for _ in range(2):
-            await talk.turn(text(120))
+            await driver.turn(text(120))
         assert len(conversation.history) == 4
         assert conversation.history.revision == 0
         assert conversation.compaction_error
-        assert talk.words[-1] == f"compaction_failed:{conversation.compaction_error}"
-        assert talk.now.status == "active"
-        await talk.turn(text(120))
-        assert f"compaction_stalled:{conversation.compaction_error}" in talk.words
-        calls = len([r for r in talk.server.requests if r.is_summary])
-        await talk.turn(text(120))
-        assert len([r for r in talk.server.requests if r.is_summary]) == calls, "it must not try for ever"
+        assert driver.words[-1] == f"compaction_failed:{conversation.compaction_error}"
+        assert driver.now.status == "active"
+        await driver.turn(text(120))
+        assert f"compaction_stalled:{conversation.compaction_error}" in driver.words
+        calls = len([r for r in driver.server.requests if r.is_summary])
+        await driver.turn(text(120))
+        assert len([r for r in driver.server.requests if r.is_summary]) == calls, "it must not try for ever"
         assert conversation.history.revision == 0
         # The summary calls are recorded apart and changed no figure.
-        assert (talk.now.tokens, talk.now.status) == (7452, "compaction_stalled")
+        assert (driver.now.tokens, driver.now.status) == (7452, "compaction_stalled")
 
 
-async def test_an_oversized_summary_is_cut_or_refused(talking: Talking, text: Callable[[int], str]) -> None:
-    async with talking(window_tokens=2048, summary_behaviour="echo_everything") as talk:
+async def test_an_oversized_summary_is_cut_or_refused(
+    start_conversation: StartConversation, text: Callable[[int], str]
+) -> None:
+    async with start_conversation(window_tokens=2048, summary_behaviour="echo_everything") as driver:
         for _ in range(12):
-            await talk.turn(text(150))
-        last = talk.conversation.tracker.last_compaction
+            await driver.turn(text(150))
+        last = driver.conversation.tracker.last_compaction
         assert last is not None
         assert last.freed_tokens > 0
-        assert all(r.prompt_tokens < 2048 for r in talk.server.requests)
+        assert all(r.prompt_tokens < 2048 for r in driver.server.requests)
 
 
 async def test_compactions_that_free_too_little_stop_with_a_status(
-    talking: Talking, text: Callable[[int], str]
+    start_conversation: StartConversation, text: Callable[[int], str]
 ) -> None:
     """A system prompt that nearly fills the window leaves nothing to free."""
     prompt = "".join(encode(text(2500))[:1840])
-    async with talking(window_tokens=2048, system_prompt=prompt, reply_tokens=20) as talk:
+    async with start_conversation(window_tokens=2048, system_prompt=prompt, reply_tokens=20) as driver:
         for _ in range(3):
-            await talk.turn("What do you say?")
-        assert talk.words.count("compacted") == 2
-        assert "compaction_stalled:compacting does not free enough" in talk.words
-        assert talk.now.status == "compaction_stalled"
-        compactions = talk.conversation.tracker.compactions
-        await talk.turn("What do you say?")
-        assert talk.conversation.tracker.compactions == compactions
+            await driver.turn("What do you say?")
+        assert driver.words.count("compacted") == 2
+        assert "compaction_stalled:compacting does not free enough" in driver.words
+        assert driver.now.status == "compaction_stalled"
+        compactions = driver.conversation.tracker.compactions
+        await driver.turn("What do you say?")
+        assert driver.conversation.tracker.compactions == compactions
 
 
-async def test_a_due_compaction_does_not_repeat_a_requested_one(talking: Talking, text: Callable[[int], str]) -> None:
+async def test_a_due_compaction_does_not_repeat_a_requested_one(
+    start_conversation: StartConversation, text: Callable[[int], str]
+) -> None:
     usage = ((900, 50, 950), (2500, 50, 2550), (5000, 50, 5050), (7400, 50, 7450))
-    async with talking(fixed_usage=usage) as talk:
+    async with start_conversation(fixed_usage=usage) as driver:
         for _ in range(3):
-            await talk.turn(text(250))
-        talk.server.change(chunk_delay_seconds=0.005)
+            await driver.turn(text(250))
+        driver.server.change(chunk_delay_seconds=0.005)
         answers: list[CompactDone] = []
 
         async def compact() -> None:
-            answers.append(await talk.conversation.compact(Compact(target_tokens=2000)))
+            answers.append(await driver.conversation.compact(Compact(target_tokens=2000)))
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(talk.turn, text(250))
-            await talk.server.wait_until(lambda: len(talk.server.requests) == 4)
+            tasks.start_soon(driver.turn, text(250))
+            await driver.server.wait_until(lambda: len(driver.server.requests) == 4)
             tasks.start_soon(compact)
         assert not answers[0].skipped
-        assert talk.conversation.tracker.compactions == 1
-        assert not talk.conversation.tracker.is_stalled
+        assert driver.conversation.tracker.compactions == 1
+        assert not driver.conversation.tracker.is_stalled
 
 
-async def test_a_call_below_the_threshold_ends_a_stall(talking: Talking, text: Callable[[int], str]) -> None:
+async def test_a_call_below_the_threshold_ends_a_stall(
+    start_conversation: StartConversation, text: Callable[[int], str]
+) -> None:
     full = (7400, 50, 7450)
     usage = (full, full, full, (500, 50, 550), (3000, 50, 3050), full)
-    async with talking(summary_behaviour="fail", fixed_usage=usage) as talk:
+    async with start_conversation(summary_behaviour="fail", fixed_usage=usage) as driver:
         for _ in range(3):
-            await talk.turn(text(250))
-        assert talk.conversation.tracker.is_stalled
-        talk.server.change(summary_behaviour="extract")
+            await driver.turn(text(250))
+        assert driver.conversation.tracker.is_stalled
+        driver.server.change(summary_behaviour="extract")
         for _ in range(3):
-            await talk.turn(text(250))
-        assert "compacted" in talk.words
+            await driver.turn(text(250))
+        assert "compacted" in driver.words
 
 
-async def test_hidden_reasoning_is_announced_but_not_compacted(talking: Talking) -> None:
-    async with talking(window_tokens=2048, reasoning_tokens=1850) as talk:
-        await talk.turn("Think hard about water.")
-        assert talk.words == ["near_limit"]
-        assert talk.now.context is not None
-        assert talk.now.context.level == "near_limit"
-        assert not [r for r in talk.server.requests if r.is_summary]
+async def test_hidden_reasoning_is_announced_but_not_compacted(start_conversation: StartConversation) -> None:
+    async with start_conversation(window_tokens=2048, reasoning_tokens=1850) as driver:
+        await driver.turn("Think hard about water.")
+        assert driver.words == ["near_limit"]
+        assert driver.now.context is not None
+        assert driver.now.context.level == "near_limit"
+        assert not [r for r in driver.server.requests if r.is_summary]
 
 
-async def test_a_request_without_a_target_compacts_at_any_fill(talking: Talking) -> None:
-    async with talking(window_tokens=100_000) as talk:
+async def test_a_request_without_a_target_compacts_at_any_fill(start_conversation: StartConversation) -> None:
+    async with start_conversation(window_tokens=100_000) as driver:
         for question in ("Hi.", "Who are you?", "Fine.", "And you?"):
-            await talk.turn(question)
-        before = talk.server.requests[-1].prompt_tokens
-        done = await talk.conversation.compact(Compact())
+            await driver.turn(question)
+        before = driver.server.requests[-1].prompt_tokens
+        done = await driver.conversation.compact(Compact())
         assert not done.skipped
         assert done.freed_messages == 4
         assert done.freed_tokens is not None
         assert done.freed_tokens > 0
         assert done.tokens_before is not None
         assert done.tokens_after == done.tokens_before - done.freed_tokens
-        assert talk.now.tokens == done.tokens_after
-        assert talk.now.messages_in_context == 4
-        assert talk.now.context is not None
-        assert talk.now.context.basis == "projected"
-        assert talk.now.context.last_compaction is not None
-        assert talk.now.context.last_compaction.freed_tokens == done.freed_tokens
-        await talk.turn("Go on.")
-        assert talk.server.requests[-1].prompt_tokens < before
+        assert driver.now.tokens == done.tokens_after
+        assert driver.now.messages_in_context == 4
+        assert driver.now.context is not None
+        assert driver.now.context.basis == "projected"
+        assert driver.now.context.last_compaction is not None
+        assert driver.now.context.last_compaction.freed_tokens == done.freed_tokens
+        await driver.turn("Go on.")
+        assert driver.server.requests[-1].prompt_tokens < before
 
 
-async def test_a_requested_target_is_reached(talking: Talking, text: Callable[[int], str]) -> None:
-    async with talking(window_tokens=8192) as talk:
-        await filled(talk, text, below=0.5)
-        done = await talk.conversation.compact(Compact(target_tokens=2000))
+async def test_a_requested_target_is_reached(start_conversation: StartConversation, text: Callable[[int], str]) -> None:
+    async with start_conversation(window_tokens=8192) as driver:
+        await fill(driver, text, below=0.5)
+        done = await driver.conversation.compact(Compact(target_tokens=2000))
         assert not done.skipped
-        await talk.turn("Go on.")
-        assert talk.server.requests[-1].prompt_tokens <= 2000 + asked_tokens("Go on.") + 16
+        await driver.turn("Go on.")
+        assert driver.server.requests[-1].prompt_tokens <= 2000 + asked_tokens("Go on.") + 16
 
 
 async def test_a_compaction_without_effect_is_skipped_with_its_reason(
-    talking: Talking, text: Callable[[int], str]
+    start_conversation: StartConversation, text: Callable[[int], str]
 ) -> None:
-    async with talking() as talk:
-        assert (await talk.conversation.compact(Compact())).reason == "no_history"
-        await talk.turn("One.")
-        await talk.turn("Two.")
-        assert (await talk.conversation.compact(Compact())).reason == "no_history"
-        await talk.turn(text(100))
-        done = await talk.conversation.compact(Compact(target_tokens=8000))
+    async with start_conversation() as driver:
+        assert (await driver.conversation.compact(Compact())).reason == "no_history"
+        await driver.turn("One.")
+        await driver.turn("Two.")
+        assert (await driver.conversation.compact(Compact())).reason == "no_history"
+        await driver.turn(text(100))
+        done = await driver.conversation.compact(Compact(target_tokens=8000))
         assert (done.skipped, done.status, done.reason) == (True, "skipped", "already_below_target")
-        assert done.tokens_before == done.tokens_after == talk.now.tokens
+        assert done.tokens_before == done.tokens_after == driver.now.tokens
 
 
-async def test_a_second_request_while_one_runs_is_skipped(talking: Talking, text: Callable[[int], str]) -> None:
-    async with talking(chunk_delay_seconds=0.01) as talk:
+async def test_a_second_request_while_one_runs_is_skipped(
+    start_conversation: StartConversation, text: Callable[[int], str]
+) -> None:
+    async with start_conversation(chunk_delay_seconds=0.01) as driver:
         for _ in range(4):
-            await talk.turn(text(150))
+            await driver.turn(text(150))
         answers: list[CompactDone] = []
 
         async def compact() -> None:
-            answers.append(await talk.conversation.compact(Compact()))
+            answers.append(await driver.conversation.compact(Compact()))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(compact)
             tasks.start_soon(compact)
         assert sorted(done.reason or "" for done in answers) == ["", "compaction_in_progress"]
-        assert talk.conversation.tracker.compactions == 1
+        assert driver.conversation.tracker.compactions == 1
 
 
-async def test_a_requested_compaction_cancels_a_due_one(talking: Talking, text: Callable[[int], str]) -> None:
+async def test_a_requested_compaction_cancels_a_due_one(
+    start_conversation: StartConversation, text: Callable[[int], str]
+) -> None:
     usage = ((900, 50, 950), (2500, 50, 2550), (7400, 50, 7450))
-    async with talking(fixed_usage=usage) as talk:
-        await talk.turn(text(250))
-        await talk.turn(text(250))
-        turn = await talk.conversation.begin_turn()
+    async with start_conversation(fixed_usage=usage) as driver:
+        await driver.turn(text(250))
+        await driver.turn(text(250))
+        turn = await driver.conversation.begin_turn()
 
         async def prepare() -> None:
-            if talk.conversation.history.last_seq < 4:
-                await talk.conversation.state.add_user_message(text(250), sender="ada", envelope_id="q")
+            if driver.conversation.history.last_seq < 4:
+                await driver.conversation.state.add_user_message(text(250), sender="ada", envelope_id="q")
 
-        await talk.conversation.call(ignore, prepare)
+        await driver.conversation.call(ignore, prepare)
         assert turn
-        talk.conversation.end_turn()
-        done = await talk.conversation.compact(Compact(target_tokens=1000))
+        driver.conversation.end_turn()
+        done = await driver.conversation.compact(Compact(target_tokens=1000))
         assert not done.skipped
-        words = list(talk.words)
-        await talk.conversation.apply_pending()
-        assert talk.words == words, "nothing is due any more"
-        assert not talk.conversation.tracker.is_stalled
+        words = list(driver.words)
+        await driver.conversation.apply_pending()
+        assert driver.words == words, "nothing is due any more"
+        assert not driver.conversation.tracker.is_stalled
 
 
-async def test_a_failed_summary_is_answered_and_changes_nothing(talking: Talking, text: Callable[[int], str]) -> None:
-    async with talking() as talk:
+async def test_a_failed_summary_is_answered_and_changes_nothing(
+    start_conversation: StartConversation, text: Callable[[int], str]
+) -> None:
+    async with start_conversation() as driver:
         for _ in range(4):
-            await talk.turn(text(150))
-        items, tokens = list(talk.conversation.history.items), talk.now.tokens
+            await driver.turn(text(150))
+        items, tokens = list(driver.conversation.history.items), driver.now.tokens
         for behaviour in ("fail", "empty"):
-            talk.server.change(summary_behaviour=behaviour)
-            done = await talk.conversation.compact(Compact())
+            driver.server.change(summary_behaviour=behaviour)
+            done = await driver.conversation.compact(Compact())
             assert done.skipped
             assert done.reason
-            assert talk.conversation.history.items == items
-            assert talk.now.tokens == tokens
-            assert not talk.conversation.is_compacting
+            assert driver.conversation.history.items == items
+            assert driver.now.tokens == tokens
+            assert not driver.conversation.is_compacting
 
 
 @pytest.mark.parametrize("behaviour", ["fail", "empty"])
 async def test_the_fallback_drops_the_oldest_turns_without_a_summary(
-    talking: Talking, text: Callable[[int], str], behaviour: str
+    start_conversation: StartConversation, text: Callable[[int], str], behaviour: str
 ) -> None:
     policy = MEW.model_copy(update={"fallback": "drop_oldest"})
     usage = ((900, 50, 950), (2500, 50, 2550), (7400, 50, 7450))
-    async with talking(policy=policy, summary_behaviour=behaviour, fixed_usage=usage) as talk:
+    async with start_conversation(policy=policy, summary_behaviour=behaviour, fixed_usage=usage) as driver:
         for _ in usage:
-            await talk.turn(text(250))
-        assert talk.words[-2:] == ["compacting", "compacted"]
-        assert talk.conversation.history.summary is None
-        assert 0 < len(talk.conversation.history) < 6
-        assert talk.conversation.compaction_error is None
-        last = talk.conversation.tracker.last_compaction
+            await driver.turn(text(250))
+        assert driver.words[-2:] == ["compacting", "compacted"]
+        assert driver.conversation.history.summary is None
+        assert 0 < len(driver.conversation.history) < 6
+        assert driver.conversation.compaction_error is None
+        last = driver.conversation.tracker.last_compaction
         assert last is not None
         assert (last.summary_tokens, last.trigger) == (0, "threshold")
 
 
-async def test_dropping_to_a_size_reports_by_how_much_it_missed(talking: Talking, text: Callable[[int], str]) -> None:
-    async with talking() as talk:
+async def test_dropping_to_a_size_reports_by_how_much_it_missed(
+    start_conversation: StartConversation, text: Callable[[int], str]
+) -> None:
+    async with start_conversation() as driver:
         for _ in range(3):
-            await talk.turn(text(150))
-        whole = await talk.conversation.compress_to(Fraction(numerator=1, denominator=1))
+            await driver.turn(text(150))
+        whole = await driver.conversation.compress_to(Fraction(numerator=1, denominator=1))
         assert (whole.removed_messages, whole.missed_by_tokens) == (0, 0)
-        dropped = await talk.conversation.compress_to(Fraction(numerator=1, denominator=100))
+        dropped = await driver.conversation.compress_to(Fraction(numerator=1, denominator=100))
         assert dropped.removed_messages == 4
         assert dropped.missed_by_tokens == dropped.tokens_after - 81
-        assert dropped.tokens_after == talk.conversation.tracker.next_prompt.tokens
-        assert not [request for request in talk.server.requests if request.is_summary]
-        assert talk.words[-1] == "compacted"
+        assert dropped.tokens_after == driver.conversation.tracker.next_prompt.tokens
+        assert not [request for request in driver.server.requests if request.is_summary]
+        assert driver.words[-1] == "compacted"

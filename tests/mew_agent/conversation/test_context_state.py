@@ -12,95 +12,97 @@ from mew_agent.context.policy import LMSTUDIO, MEW
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.conversation.events import ConversationEvent, ItemAdded
 from mew_agent.model.interface import ModelEvent, TextDelta
-from tests.support.talk import TOOL, Talking
+from tests.support.conversation_driver import TOOL, StartConversation
 
 
-async def test_a_clear_leaves_no_item_and_no_figure(talking: Talking) -> None:
-    async with talking() as talk:
-        await talk.turn("One.")
-        await talk.conversation.clear()
-        assert talk.now.tokens is None
-        assert talk.now.messages_in_context == 0
-        assert talk.now.context is not None
-        assert (talk.now.context.basis, talk.now.context.reason) == ("unknown", "cleared")
-        await talk.turn("Two.")
-        sent = talk.server.requests[-1]
+async def test_a_clear_leaves_no_item_and_no_figure(start_conversation: StartConversation) -> None:
+    async with start_conversation() as driver:
+        await driver.turn("One.")
+        await driver.conversation.clear()
+        assert driver.now.tokens is None
+        assert driver.now.messages_in_context == 0
+        assert driver.now.context is not None
+        assert (driver.now.context.basis, driver.now.context.reason) == ("unknown", "cleared")
+        await driver.turn("Two.")
+        sent = driver.server.requests[-1]
         reported = sent.reported
         assert reported is not None
-        assert talk.now.tokens == reported["total_tokens"]
+        assert driver.now.tokens == reported["total_tokens"]
         assert "One." not in str(sent.body["messages"])
 
 
 @pytest.mark.parametrize(("direction", "left"), [("oldest", ["q2", None]), ("newest", ["q1", None])])
 async def test_forgetting_removes_from_the_requested_end(
-    talking: Talking, direction: Any, left: list[str | None]
+    start_conversation: StartConversation, direction: Any, left: list[str | None]
 ) -> None:
-    async with talking() as talk:
-        await talk.turn("One.")
-        await talk.turn("Two.")
-        before = talk.now.tokens
-        assert await talk.conversation.forget(Forget(direction=direction, entries=2)) == 2
-        assert [item.envelope_id for item in talk.conversation.history.items] == left
-        assert talk.now.context is not None
-        assert talk.now.context.basis == "projected"
-        assert talk.now.tokens is not None
+    async with start_conversation() as driver:
+        await driver.turn("One.")
+        await driver.turn("Two.")
+        before = driver.now.tokens
+        assert await driver.conversation.forget(Forget(direction=direction, entries=2)) == 2
+        assert [item.envelope_id for item in driver.conversation.history.items] == left
+        assert driver.now.context is not None
+        assert driver.now.context.basis == "projected"
+        assert driver.now.tokens is not None
         assert before is not None
-        assert talk.now.tokens < before
-        assert await talk.conversation.forget(Forget(direction=direction)) > 0
-        assert await talk.conversation.forget(Forget(direction=direction, entries=50)) >= 0
-        assert await talk.conversation.forget(Forget(direction=direction)) == 0
+        assert driver.now.tokens < before
+        assert await driver.conversation.forget(Forget(direction=direction)) > 0
+        assert await driver.conversation.forget(Forget(direction=direction, entries=50)) >= 0
+        assert await driver.conversation.forget(Forget(direction=direction)) == 0
 
 
-async def test_open_calls_are_closed_in_their_order(talking: Talking) -> None:
-    async with talking(tools=(TOOL,)) as talk:
-        reply = await talk.turn('call look_up with {"q": "a"}, and call look_up with {"q": "b"}')
+async def test_open_calls_are_closed_in_their_order(start_conversation: StartConversation) -> None:
+    async with start_conversation(tools=(TOOL,)) as driver:
+        reply = await driver.turn('call look_up with {"q": "a"}, and call look_up with {"q": "b"}')
         first, second = reply.tool_calls
-        await talk.conversation.state.close_open_calls("cancelled", {second.id: "b was there"})
-        results = [(i.tool_call_id, i.content) for i in talk.conversation.history.items if i.role == "tool"]
+        await driver.conversation.state.close_open_calls("cancelled", {second.id: "b was there"})
+        results = [(i.tool_call_id, i.content) for i in driver.conversation.history.items if i.role == "tool"]
         assert results == [(first.id, "cancelled"), (second.id, "b was there")]
-        await talk.conversation.state.close_open_calls("cancelled")
-        assert len(talk.conversation.history) == 4
+        await driver.conversation.state.close_open_calls("cancelled")
+        assert len(driver.conversation.history) == 4
 
 
-async def test_a_configured_length_drops_the_oldest_before_each_question(talking: Talking) -> None:
-    async with talking(keep_newest_items=2) as talk:
+async def test_a_configured_length_drops_the_oldest_before_each_question(start_conversation: StartConversation) -> None:
+    async with start_conversation(keep_newest_items=2) as driver:
         for question in ("One.", "Two.", "Three."):
-            await talk.turn(question)
-        sent = str(talk.server.requests[-1].body["messages"])
+            await driver.turn(question)
+        sent = str(driver.server.requests[-1].body["messages"])
         assert "One." not in sent
         assert "Two." in sent
-        assert talk.now.messages_in_context == 4
+        assert driver.now.messages_in_context == 4
 
 
-async def test_pins_stay_in_every_request(talking: Talking, text: Callable[[int], str]) -> None:
-    async with talking() as talk:
-        talk.conversation.state.pin(Pin("p", "The house rule is quiet."))
+async def test_pins_stay_in_every_request(start_conversation: StartConversation, text: Callable[[int], str]) -> None:
+    async with start_conversation() as driver:
+        driver.conversation.state.pin(Pin("p", "The house rule is quiet."))
         for _ in range(4):
-            await talk.turn(text(100))
-        await talk.conversation.compact(Compact())
-        await talk.conversation.clear()
-        await talk.turn("Still?")
-        assert "The house rule is quiet." in str(talk.server.requests[-1].body["messages"])
+            await driver.turn(text(100))
+        await driver.conversation.compact(Compact())
+        await driver.conversation.clear()
+        await driver.turn("Still?")
+        assert "The house rule is quiet." in str(driver.server.requests[-1].body["messages"])
 
 
-async def test_a_stored_session_continues(talking: Talking, text: Callable[[int], str], tmp_path: Path) -> None:
+async def test_a_stored_session_continues(
+    start_conversation: StartConversation, text: Callable[[int], str], tmp_path: Path
+) -> None:
     path = tmp_path / "session.sqlite"
-    async with talking(store=SqliteStore(path), tools=(TOOL,)) as talk:
+    async with start_conversation(store=SqliteStore(path), tools=(TOOL,)) as driver:
         for _ in range(4):
-            await talk.turn(text(150))
-        await talk.conversation.compact(Compact())
-        reply = await talk.turn('call look_up with {"q": "a"}')
+            await driver.turn(text(150))
+        await driver.conversation.compact(Compact())
+        reply = await driver.turn('call look_up with {"q": "a"}')
         assert reply.tool_calls
-        kept, tokens = list(talk.conversation.history.items), talk.now.tokens
-        summary = talk.conversation.history.summary
-    async with talking(store=SqliteStore(path), tools=(TOOL,)) as talk:
-        await talk.conversation.load()
-        history = talk.conversation.history
+        kept, tokens = list(driver.conversation.history.items), driver.now.tokens
+        summary = driver.conversation.history.summary
+    async with start_conversation(store=SqliteStore(path), tools=(TOOL,)) as driver:
+        await driver.conversation.load()
+        history = driver.conversation.history
         assert history.items[:-1] == kept
         assert history.summary == summary
         assert history.items[-1].tool_call_id == reply.tool_calls[0].id, "an open call must not stay open"
         assert not history.open_calls()
-        status = talk.now
+        status = driver.now
         assert status.tokens is None
         assert status.messages_in_context == len(kept) + 1
         assert status.context is not None
@@ -108,22 +110,22 @@ async def test_a_stored_session_continues(talking: Talking, text: Callable[[int]
         assert status.context.last_reported is not None
         assert status.context.last_reported.tokens == tokens
         assert status.context.compactions == 1
-        await talk.turn("Go on.")
-        reported = talk.server.requests[-1].reported
+        await driver.turn("Go on.")
+        reported = driver.server.requests[-1].reported
         assert reported is not None
-        assert talk.now.tokens == reported["total_tokens"]
-        assert talk.now.context is not None
-        assert talk.now.context.basis == "reported"
+        assert driver.now.tokens == reported["total_tokens"]
+        assert driver.now.context is not None
+        assert driver.now.context.basis == "reported"
 
 
-async def test_a_reply_reaches_the_listener_as_it_is_stored(talking: Talking) -> None:
+async def test_a_reply_reaches_the_listener_as_it_is_stored(start_conversation: StartConversation) -> None:
     received: list[ModelEvent] = []
 
     async def listen(event: ModelEvent) -> None:
         received.append(event)
 
-    async with talking() as talk:
-        conversation = talk.conversation
+    async with start_conversation() as driver:
+        conversation = driver.conversation
         await conversation.begin_turn()
         await conversation.state.add_user_message("Say it.", sender="ada", envelope_id="q")
 
@@ -134,9 +136,9 @@ async def test_a_reply_reaches_the_listener_as_it_is_stored(talking: Talking) ->
         assert received[-1] == reply
 
 
-async def test_every_added_item_emits_an_event(talking: Talking) -> None:
-    async with talking() as talk:
-        state = talk.conversation.state
+async def test_every_added_item_emits_an_event(start_conversation: StartConversation) -> None:
+    async with start_conversation() as driver:
+        state = driver.conversation.state
         added: list[int] = []
 
         async def record(event: ConversationEvent) -> None:
@@ -153,12 +155,12 @@ async def test_every_added_item_emits_an_event(talking: Talking) -> None:
         assert [item.notice for item in loaded.items] == [False, True]
 
 
-async def test_results_stay_whole_if_the_policy_makes_room(talking: Talking) -> None:
+async def test_results_stay_whole_if_the_policy_makes_room(start_conversation: StartConversation) -> None:
     for policy, whole in ((LMSTUDIO, True), (MEW, False)):
-        async with talking(policy=policy, window_tokens=2048, tools=(TOOL,)) as talk:
-            reply = await talk.turn('call look_up with {"q": "a"}')
+        async with start_conversation(policy=policy, window_tokens=2048, tools=(TOOL,)) as driver:
+            reply = await driver.turn('call look_up with {"q": "a"}')
             (call,) = reply.tool_calls
             result = "a long result " * 400
-            await talk.conversation.state.close_open_calls("?", {call.id: result})
-            kept = talk.conversation.history.items[-1].content
+            await driver.conversation.state.close_open_calls("?", {call.id: result})
+            kept = driver.conversation.history.items[-1].content
             assert (kept == result) == whole

@@ -29,11 +29,11 @@ from mew_agent.model.interface import (
 )
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
-from tests.support.talk import Talk, Talking, ignore
+from tests.support.conversation_driver import ConversationDriver, StartConversation, ignore
 from tests.support.waiting import PATIENCE_SECONDS
 
-Staged = Callable[..., Any]
-"""`stage(...)` of the conftest."""
+StartAgent = Callable[..., Any]
+"""`start_agent(...)` of the conftest."""
 
 REQUEST = ModelRequest((Message("user", "Say something about water."),))
 SIDE_REQUEST = ModelRequest((Message("user", "Is this for you?"),))
@@ -227,9 +227,9 @@ async def test_only_configured_fallback_models_change_the_window() -> None:
     assert windows == [OWN_WINDOW, OWN_WINDOW, small, small, tiny, OWN_WINDOW, small, OWN_WINDOW]
 
 
-async def test_the_limit_of_the_report_follows_the_model_that_answered(stage: Staged) -> None:
+async def test_the_limit_of_the_report_follows_the_model_that_answered(start_agent: StartAgent) -> None:
     agent = {"models": {"small": {"context_length": 4000}}}
-    async with stage(agent=agent, fixed_usage=((3590, 10, 3600),) * 3) as s:
+    async with start_agent(agent=agent, fixed_usage=((3590, 10, 3600),) * 3) as s:
         for name, limit, level in ((None, 8192, "healthy"), ("small", 4000, "near_limit"), (None, 8192, "healthy")):
             s.server.change(served_model=name)
             await s.ask("Go on.")
@@ -242,15 +242,17 @@ async def test_the_limit_of_the_report_follows_the_model_that_answered(stage: St
 
 
 @pytest.mark.parametrize("role", ["classification", "utility"])
-async def test_m12_a_side_call_is_recorded_and_changes_no_figure(talking: Talking, role: CallRole) -> None:
-    async with talking(fixed_usage=((100, 20, 120), (500, 10, 510), (150, 20, 170))) as talk:
-        await talk.turn("One.")
-        before = talk.now
-        await talk.conversation.calls.side_call(SIDE_REQUEST, role)
-        assert talk.now == before
-        await talk.turn("Two.")
-        assert talk.now.tokens == 170
-        calls = await talk.conversation.state.store.calls()
+async def test_m12_a_side_call_is_recorded_and_changes_no_figure(
+    start_conversation: StartConversation, role: CallRole
+) -> None:
+    async with start_conversation(fixed_usage=((100, 20, 120), (500, 10, 510), (150, 20, 170))) as driver:
+        await driver.turn("One.")
+        before = driver.now
+        await driver.conversation.calls.side_call(SIDE_REQUEST, role)
+        assert driver.now == before
+        await driver.turn("Two.")
+        assert driver.now.tokens == 170
+        calls = await driver.conversation.state.store.calls()
         assert [(call.role, call.usage and call.usage.total_tokens) for call in calls] == [
             ("main", 120),
             (role, 510),
@@ -260,33 +262,35 @@ async def test_m12_a_side_call_is_recorded_and_changes_no_figure(talking: Talkin
         assert [call.limit_tokens for call in calls] == [8192, None, 8192]
 
 
-async def test_a_failed_side_call_is_recorded_and_leaves_the_status(talking: Talking) -> None:
-    async with talking() as talk:
-        talk.server.change(status=500)
+async def test_a_failed_side_call_is_recorded_and_leaves_the_status(start_conversation: StartConversation) -> None:
+    async with start_conversation() as driver:
+        driver.server.change(status=500)
         with pytest.raises(ModelError):
-            await talk.conversation.calls.side_call(SIDE_REQUEST, "classification")
-        (call,) = await talk.conversation.state.store.calls()
+            await driver.conversation.calls.side_call(SIDE_REQUEST, "classification")
+        (call,) = await driver.conversation.state.store.calls()
         assert (call.role, call.usage) == ("classification", None)
         assert call.failed
-        assert talk.conversation.calls.last_error_status is None
+        assert driver.conversation.calls.last_error_status is None
 
 
-async def test_a_new_reminder_makes_prices_projected(talking: Talking, text: Callable[[int], str]) -> None:
+async def test_a_new_reminder_makes_prices_projected(
+    start_conversation: StartConversation, text: Callable[[int], str]
+) -> None:
     """A reminder is part of the request, so prices across its arrival are projected, never exact."""
-    async with talking() as talk:
+    async with start_conversation() as driver:
         for _ in range(3):
-            await talk.turn(text(60))
-        ledger = talk.conversation.tracker.ledger
-        items = talk.conversation.history.items
+            await driver.turn(text(60))
+        ledger = driver.conversation.tracker.ledger
+        items = driver.conversation.history.items
         assert ledger.price(items[1].seq, items[2].seq).basis == "exact"
-        talk.conversation.state.reminders.add(text(40), at="t")
-        await talk.turn(text(60))
-        requested = talk.conversation.history.items[6]
+        driver.conversation.state.reminders.add(text(40), at="t")
+        await driver.turn(text(60))
+        requested = driver.conversation.history.items[6]
         assert ledger.price(requested.seq - 1, requested.seq).basis == "projected"
-        predicted = talk.conversation.tracker.drift
+        predicted = driver.conversation.tracker.drift
         assert predicted is not None
         assert abs(predicted.tokens) <= 30
-        assert "- r1: Report" in str(talk.server.requests[-1].body["messages"])
+        assert "- r1: Report" in str(driver.server.requests[-1].body["messages"])
 
 
 def test_repeated_ids_of_tool_calls_are_replaced() -> None:
@@ -298,42 +302,44 @@ def test_repeated_ids_of_tool_calls_are_replaced() -> None:
     assert reply.tool_calls[1].id == "1"
 
 
-async def test_only_the_kept_attempt_at_an_answer_counts(talking: Talking, text: Callable[[int], str]) -> None:
+async def test_only_the_kept_attempt_at_an_answer_counts(
+    start_conversation: StartConversation, text: Callable[[int], str]
+) -> None:
     """The first attempt is refused as too large; it and the summary that follows are recorded apart."""
-    async with talking(window=100_000, window_tokens=2048) as talk:
-        while all(request.status == 200 for request in talk.server.requests):
-            await talk.turn(text(200))
-        calls = await talk.conversation.state.store.calls()
+    async with start_conversation(window=100_000, window_tokens=2048) as driver:
+        while all(request.status == 200 for request in driver.server.requests):
+            await driver.turn(text(200))
+        calls = await driver.conversation.state.store.calls()
         assert [call.role for call in calls if call.usage is None] == ["main"], "the refused attempt"
         at = next(place for place, call in enumerate(calls) if call.failed)
         refused, *between, last = (call.role for call in calls[at:])
         assert (refused, set(between), last) == ("main", {"summary"}, "main")
         kept = [call.usage.total_tokens for call in calls if call.role == "main" and call.usage is not None]
-        assert talk.now.tokens == kept[-1]
-        assert talk.conversation.tracker.measurement.spent_tokens == sum(kept)
+        assert driver.now.tokens == kept[-1]
+        assert driver.conversation.tracker.measurement.spent_tokens == sum(kept)
 
 
-async def test_interrupted_and_cancelled_calls_are_recorded(talking: Talking) -> None:
-    async with talking(call_bound_seconds=0.05, chunk_delay_seconds=5.0) as talk:
+async def test_interrupted_and_cancelled_calls_are_recorded(start_conversation: StartConversation) -> None:
+    async with start_conversation(call_bound_seconds=0.05, chunk_delay_seconds=5.0) as driver:
 
         def begun(count: int) -> Callable[[], bool]:
-            return lambda: len(talk.server.requests) == count and talk.server.requests[-1].chunks_sent > 0
+            return lambda: len(driver.server.requests) == count and driver.server.requests[-1].chunks_sent > 0
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(talk.turn, "A long thought.")
-            await talk.server.wait_until(begun(1))
+            tasks.start_soon(driver.turn, "A long thought.")
+            await driver.server.wait_until(begun(1))
             tasks.cancel_scope.cancel()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(interrupted, talk)
-            await talk.server.wait_until(begun(2))
-            await talk.conversation.clear()
-        calls = await talk.conversation.state.store.calls()
+            tasks.start_soon(interrupted, driver)
+            await driver.server.wait_until(begun(2))
+            await driver.conversation.clear()
+        calls = await driver.conversation.state.store.calls()
         assert [(call.role, call.usage, call.failed) for call in calls] == [
             ("main", None, "cancelled"),
             ("main", None, "a control interrupted this call"),
         ]
 
 
-async def interrupted(talk: Talk) -> None:
+async def interrupted(driver: ConversationDriver) -> None:
     with pytest.raises(CallInterrupted):
-        await talk.turn("Another one.")
+        await driver.turn("Another one.")

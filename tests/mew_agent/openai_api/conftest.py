@@ -14,7 +14,7 @@ from openai import AsyncOpenAI
 
 from mew_agent.openai_api.app import create_app, serve_app
 from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
-from tests.mew_agent.conftest import Stage, Staged
+from tests.mew_agent.conftest import AgentDriver, StartAgent
 from tests.support.waiting import PATIENCE_SECONDS
 
 KEY = "the-key"
@@ -40,10 +40,10 @@ participants:
 
 
 @dataclass
-class ChatStage:
+class ChatApiDriver:
     """A stage with an OpenAI client; `bob` is the participant behind the API."""
 
-    stage: Stage
+    driver: AgentDriver
     participant: ChatParticipant
     base_url: str
     client: AsyncOpenAI
@@ -62,12 +62,12 @@ class ChatStage:
             return [chunk async for chunk in stream]
 
 
-class ChatStaged(Protocol):
-    """`chat(options={...}, app={...}, **as for a stage)`."""
+class StartChatApi(Protocol):
+    """`chat(options={...}, app={...}, **as for an agent)`."""
 
     def __call__(
-        self, *, options: dict[str, Any] | None = None, app: dict[str, Any] | None = None, **stage: Any
-    ) -> AbstractAsyncContextManager[ChatStage]: ...
+        self, *, options: dict[str, Any] | None = None, app: dict[str, Any] | None = None, **agent: Any
+    ) -> AbstractAsyncContextManager[ChatApiDriver]: ...
 
 
 @pytest.fixture
@@ -89,21 +89,21 @@ def connected(gateway: RunningGateway) -> Callable[..., ChatParticipant]:
 
 
 @pytest.fixture
-def chat(stage: Staged, connected: Callable[..., ChatParticipant]) -> ChatStaged:
-    """Makes a chat stage; see `ChatStaged`."""
+def chat(start_agent: StartAgent, connected: Callable[..., ChatParticipant]) -> StartChatApi:
+    """Starts the API beside an agent; see `StartChatApi`."""
 
     @asynccontextmanager
     async def build(
-        *, options: dict[str, Any] | None = None, app: dict[str, Any] | None = None, **of_stage: Any
-    ) -> AsyncIterator[ChatStage]:
+        *, options: dict[str, Any] | None = None, app: dict[str, Any] | None = None, **of_agent: Any
+    ) -> AsyncIterator[ChatApiDriver]:
         async with (
-            stage(**of_stage) as built,
+            start_agent(**of_agent) as built,
             connected(**(options or {})) as participant,
             serve_app(create_app(participant, api_key=KEY, **(app or {})), participant) as base_url,
             AsyncOpenAI(base_url=base_url, api_key=KEY) as client,
         ):
-            await knows(participant, of_stage.get("name", "coder"))
-            yield ChatStage(built, participant, base_url, client)
+            await knows(participant, of_agent.get("name", "coder"))
+            yield ChatApiDriver(built, participant, base_url, client)
 
     return build
 

@@ -21,7 +21,7 @@ from mew_agent.openai_api.chat_participant import ChatParticipant
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import ScriptedReply, ScriptedToolCall
 from tests.mew_agent.conftest import EnvelopeRecorder
-from tests.mew_agent.openai_api.conftest import KEY, ChatStaged, content, reasoning
+from tests.mew_agent.openai_api.conftest import KEY, StartChatApi, content, reasoning
 from tests.support.waiting import PATIENCE_SECONDS
 
 Connected = Callable[..., ChatParticipant]
@@ -33,7 +33,7 @@ def word_count(text: str) -> int:
     return len(text.split())
 
 
-async def test_each_agent_is_a_model_with_its_window(chat: ChatStaged) -> None:
+async def test_each_agent_is_a_model_with_its_window(chat: StartChatApi) -> None:
     async with chat(options={"configured": frozenset({"writer"})}) as built:
         models = {model.id: model.model_dump() for model in (await built.client.models.list()).data}
         one = await built.client.models.retrieve("coder")
@@ -46,12 +46,12 @@ async def test_each_agent_is_a_model_with_its_window(chat: ChatStaged) -> None:
     assert one.model_dump() == models["coder"]
 
 
-async def test_a_whole_answer_carries_the_usage_of_the_provider(chat: ChatStaged) -> None:
+async def test_a_whole_answer_carries_the_usage_of_the_provider(chat: StartChatApi) -> None:
     async with chat(cached_tokens=8, reasoning_tokens=5) as built:
         answer = await built.ask(ASK)
-        answered = await built.stage.recorder.first("coder", "chat")
-        request = built.stage.main_requests[-1]
-        report = built.stage.reported[-1]
+        answered = await built.driver.recorder.first("coder", "chat")
+        request = built.driver.main_requests[-1]
+        report = built.driver.reported[-1]
     assert answer.choices[0].message.content == answered.body["text"]
     assert answer.choices[0].finish_reason == "stop"
     assert answer.model == "coder"
@@ -66,11 +66,11 @@ async def test_a_whole_answer_carries_the_usage_of_the_provider(chat: ChatStaged
     assert mew["level"] == "healthy"
 
 
-async def test_a_stream_starts_with_the_role_and_ends_with_usage(chat: ChatStaged) -> None:
+async def test_a_stream_starts_with_the_role_and_ends_with_usage(chat: StartChatApi) -> None:
     async with chat(chunk_delay_seconds=0.005) as built:
         chunks = await built.stream(ASK, stream_options={"include_usage": True})
-        answered = await built.stage.recorder.first("coder", "chat")
-        report = built.stage.reported[-1]
+        answered = await built.driver.recorder.first("coder", "chat")
+        report = built.driver.reported[-1]
     assert chunks[0].choices[0].delta.role == "assistant"
     assert content(chunks) == answered.body["text"]
     pieces = [chunk for chunk in chunks if chunk.choices and chunk.choices[0].delta.content]
@@ -82,14 +82,14 @@ async def test_a_stream_starts_with_the_role_and_ends_with_usage(chat: ChatStage
     assert chunks[-1].model_dump()["mew"]["call_id"] == report["context"]["call_id"]
 
 
-async def test_without_include_usage_the_finish_chunk_carries_usage(chat: ChatStaged) -> None:
+async def test_without_include_usage_the_finish_chunk_carries_usage(chat: StartChatApi) -> None:
     async with chat() as built:
         chunks = await built.stream(ASK)
     assert chunks[-1].choices[0].finish_reason == "stop"
     assert chunks[-1].usage.total_tokens > 0
 
 
-async def test_unreported_usage_is_null(chat: ChatStaged) -> None:
+async def test_unreported_usage_is_null(chat: StartChatApi) -> None:
     async with chat(usage_on="none") as built:
         chunks = await built.stream(ASK, stream_options={"include_usage": True})
         whole = await built.ask(ASK)
@@ -100,15 +100,15 @@ async def test_unreported_usage_is_null(chat: ChatStaged) -> None:
     assert whole.model_dump()["mew"]["reason"] == "usage_unavailable"
 
 
-async def test_reasoning_is_separate_from_the_answer(chat: ChatStaged) -> None:
+async def test_reasoning_is_separate_from_the_answer(chat: StartChatApi) -> None:
     async with chat(visible_reasoning="The pier comes first, then the gauge.") as built:
         chunks = await built.stream(ASK)
-        answered = await built.stage.recorder.first("coder", "chat")
+        answered = await built.driver.recorder.first("coder", "chat")
     assert "The pier comes first" in reasoning(chunks)
     assert content(chunks) == answered.body["text"]
 
 
-async def test_text_before_a_tool_call_is_reasoning(chat: ChatStaged) -> None:
+async def test_text_before_a_tool_call_is_reasoning(chat: StartChatApi) -> None:
     script = (
         ScriptedReply(
             text="Let me count them.", tool_calls=(ScriptedToolCall(name="word_count", arguments='{"text": "a b"}'),)
@@ -122,23 +122,23 @@ async def test_text_before_a_tool_call_is_reasoning(chat: ChatStaged) -> None:
     assert 'word_count {"text": "a b"}' in reasoning(chunks)
 
 
-async def test_an_agent_without_a_reasoning_stream_answers_whole(chat: ChatStaged) -> None:
+async def test_an_agent_without_a_reasoning_stream_answers_whole(chat: StartChatApi) -> None:
     async with chat(name="mute") as built:
         chunks = await built.stream(ASK, model="mute")
-        answered = await built.stage.recorder.first("mute", "chat")
+        answered = await built.driver.recorder.first("mute", "chat")
     pieces = [chunk for chunk in chunks if chunk.choices and chunk.choices[0].delta.content]
     assert len(pieces) == 1
     assert content(chunks) == answered.body["text"]
 
 
-async def test_a_compaction_notice_precedes_the_answer(chat: ChatStaged, text: Callable[[int], str]) -> None:
+async def test_a_compaction_notice_precedes_the_answer(chat: StartChatApi, text: Callable[[int], str]) -> None:
     async with chat(window_tokens=3000, reply_tokens=60) as built:
         for _ in range(4):
             await built.ask(text(450))
         chunks = await built.stream(text(700), stream_options={"include_usage": True})
-        answered = [str(e.body["text"]) for e in built.stage.recorder.sent_by("coder", "chat")]
-        done = next(s for s in built.stage.statuses if s["status"] == "compacted")
-        requests = len(built.stage.summary_requests)
+        answered = [str(e.body["text"]) for e in built.driver.recorder.sent_by("coder", "chat")]
+        done = next(s for s in built.driver.statuses if s["status"] == "compacted")
+        requests = len(built.driver.summary_requests)
     whole = content(chunks)
     freed = done["context"]["last_compaction"]["freed_tokens"]
     started, ended, answer = (
@@ -154,10 +154,10 @@ async def test_a_compaction_notice_precedes_the_answer(chat: ChatStaged, text: C
     assert chunks[-1].usage.prompt_tokens < 3000
 
 
-async def test_a_repeated_model_call_has_a_notice(chat: ChatStaged) -> None:
+async def test_a_repeated_model_call_has_a_notice(chat: StartChatApi) -> None:
     script = [{"text": "It rises. " * 40}, {"text": "It falls."}]
     async with chat(call_bound_seconds=0.05, script=script, chunk_delay_seconds=0.05) as built:
-        server, chunks = built.stage.server, list[Any]()
+        server, chunks = built.driver.server, list[Any]()
 
         async def ask() -> None:
             chunks.extend(await built.stream(ASK))
@@ -165,7 +165,7 @@ async def test_a_repeated_model_call_has_a_notice(chat: ChatStaged) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
             await server.wait_until(lambda: bool(server.requests) and server.requests[0].chunks_sent > 3)
-            await built.stage.control("clear")
+            await built.driver.control("clear")
     whole = content(chunks)
     assert whole.startswith("It ")
     assert whole.endswith("\n\n> stopped there by a control; the answer begins again\n\nIt falls.")
@@ -173,31 +173,31 @@ async def test_a_repeated_model_call_has_a_notice(chat: ChatStaged) -> None:
 
 
 @pytest.mark.parametrize("place", ["reasoning", "off"])
-async def test_notices_may_be_reasoning_or_omitted(place: str, chat: ChatStaged, text: Callable[[int], str]) -> None:
+async def test_notices_may_be_reasoning_or_omitted(place: str, chat: StartChatApi, text: Callable[[int], str]) -> None:
     async with chat(options={"notices": place}, window_tokens=3000, reply_tokens=60) as built:
         for _ in range(4):
             await built.ask(text(450))
         chunks = await built.stream(text(700))
-        answered = [str(e.body["text"]) for e in built.stage.recorder.sent_by("coder", "chat")]
+        answered = [str(e.body["text"]) for e in built.driver.recorder.sent_by("coder", "chat")]
     assert content(chunks) == answered[-1]
     assert ("> compacting" in reasoning(chunks)) is (place == "reasoning")
 
 
 async def test_a_compaction_between_requests_is_reported_with_the_next(
-    chat: ChatStaged, text: Callable[[int], str]
+    chat: StartChatApi, text: Callable[[int], str]
 ) -> None:
     async with chat(reply_tokens=40) as built:
         for _ in range(4):
             await built.ask(text(200))
-        done = await built.stage.ada.compact("coder")
-        await built.stage.recorder.until(lambda: "compacted" in built.stage.recorder.words("coder"))
+        done = await built.driver.ada.compact("coder")
+        await built.driver.recorder.until(lambda: "compacted" in built.driver.recorder.words("coder"))
         chunks = await built.stream(ASK)
         again = await built.stream(ASK)
     assert content(chunks).startswith(f"> meanwhile: freed {done.freed_tokens:,} tokens; now ")
     assert "freed" not in content(again).split("\n")[0]
 
 
-async def test_a_wrong_or_missing_key_is_refused(chat: ChatStaged) -> None:
+async def test_a_wrong_or_missing_key_is_refused(chat: StartChatApi) -> None:
     async with chat() as built:
         async with AsyncOpenAI(base_url=built.base_url, api_key="wrong") as stranger:
             with pytest.raises(AuthenticationError) as caught:
@@ -211,10 +211,10 @@ async def test_a_wrong_or_missing_key_is_refused(chat: ChatStaged) -> None:
     assert bare.status_code == 401
     assert bare.headers["www-authenticate"] == "Bearer"
     assert health.json() == {"status": "ok", "space": "demo"}
-    assert not built.stage.main_requests
+    assert not built.driver.main_requests
 
 
-async def test_an_unknown_model_error_lists_the_agents(chat: ChatStaged) -> None:
+async def test_an_unknown_model_error_lists_the_agents(chat: StartChatApi) -> None:
     async with chat() as built:
         with pytest.raises(NotFoundError, match="no agent 'gpt-4o' in this space \\(agents: coder\\)") as caught:
             await built.ask("hello", model="gpt-4o")
@@ -224,7 +224,7 @@ async def test_an_unknown_model_error_lists_the_agents(chat: ChatStaged) -> None
     assert caught.value.param == "model"
 
 
-async def test_an_invalid_body_error_names_the_field(chat: ChatStaged) -> None:
+async def test_an_invalid_body_error_names_the_field(chat: StartChatApi) -> None:
     async with chat() as built:
         picture: list[Any] = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]
         with pytest.raises(BadRequestError, match=r"part of type 'image_url' .*text parts only") as caught:
@@ -239,7 +239,7 @@ async def test_an_invalid_body_error_names_the_field(chat: ChatStaged) -> None:
     assert "/v1/chat/completions" in nowhere.json()["error"]["message"]
 
 
-async def test_a_client_that_disconnects_cancels_the_turn(chat: ChatStaged) -> None:
+async def test_a_client_that_disconnects_cancels_the_turn(chat: StartChatApi) -> None:
     async with chat(chunk_delay_seconds=0.05, reply_tokens=1000) as built:
         long = " ".join(f"Sentence {n} tells of stone {n}." for n in range(200))
         stream = await built.client.chat.completions.create(
@@ -249,8 +249,8 @@ async def test_a_client_that_disconnects_cancels_the_turn(chat: ChatStaged) -> N
             if chunk.choices and chunk.choices[0].delta.content:
                 break
         await stream.close()
-        conclusion = await built.stage.recorder.first("coder", "reasoning/conclusion", cancelled=True)
-        server = built.stage.server
+        conclusion = await built.driver.recorder.first("coder", "reasoning/conclusion", cancelled=True)
+        server = built.driver.server
         with anyio.fail_after(PATIENCE_SECONDS):
             await server.wait_until(lambda: server.requests[0].is_disconnected)
             after = await built.ask("And now?")
@@ -258,27 +258,27 @@ async def test_a_client_that_disconnects_cancels_the_turn(chat: ChatStaged) -> N
     assert after.choices[0].message.content
 
 
-async def test_a_queued_request_is_dropped_when_its_client_disconnects(chat: ChatStaged) -> None:
+async def test_a_queued_request_is_dropped_when_its_client_disconnects(chat: StartChatApi) -> None:
     async with chat(chunk_delay_seconds=0.03) as built:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(built.ask, ASK)
-            await built.stage.recorder.first("coder", "reasoning/start")
+            await built.driver.recorder.first("coder", "reasoning/start")
             with anyio.move_on_after(PATIENCE_SECONDS) as second:
 
                 async def leave_when_queued() -> None:
-                    await built.stage.recorder.first("coder", "chat/acknowledge", status="queued")
+                    await built.driver.recorder.first("coder", "chat/acknowledge", status="queued")
                     second.cancel()
 
                 tasks.start_soon(leave_when_queued)
                 await built.ask("The forgotten question")
-        await built.stage.recorder.first("bob", "chat/cancel")
+        await built.driver.recorder.first("bob", "chat/cancel")
         await built.ask("The third question")
-        prompts = json.dumps([request.body for request in built.stage.main_requests])
+        prompts = json.dumps([request.body for request in built.driver.main_requests])
     assert "The third question" in prompts
     assert "The forgotten question" not in prompts
 
 
-async def test_concurrent_requests_get_their_own_answers(chat: ChatStaged) -> None:
+async def test_concurrent_requests_get_their_own_answers(chat: StartChatApi) -> None:
     messages = [f"The {thing} is on the shelf." for thing in ("lamp", "kettle", "globe")]
     answers: dict[str, str] = {}
     async with chat() as built:
@@ -289,7 +289,7 @@ async def test_concurrent_requests_get_their_own_answers(chat: ChatStaged) -> No
         async with anyio.create_task_group() as tasks:
             for message in messages:
                 tasks.start_soon(ask, message)
-        recorder = built.stage.recorder
+        recorder = built.driver.recorder
         requested = {str(e.body["text"]): e for e in recorder.sent_by("bob", "chat")}
         answered = {
             text: str((await recorder.first("coder", "chat", about=e)).body["text"]) for text, e in requested.items()
@@ -298,7 +298,7 @@ async def test_concurrent_requests_get_their_own_answers(chat: ChatStaged) -> No
     assert answers == answered
 
 
-async def test_a_failed_model_call_returns_the_agents_message(chat: ChatStaged) -> None:
+async def test_a_failed_model_call_returns_the_agents_message(chat: StartChatApi) -> None:
     async with chat(script=(ScriptedReply(text="fine"), ScriptedReply(status=500))) as built:
         await built.ask(ASK)
         chunks = await built.stream(ASK, stream_options={"include_usage": True})
@@ -306,20 +306,20 @@ async def test_a_failed_model_call_returns_the_agents_message(chat: ChatStaged) 
     assert chunks[-1].usage is None, "usage of the call before is not this answer's"
 
 
-async def test_an_agent_that_leaves_for_good_ends_the_stream_with_an_error(chat: ChatStaged) -> None:
+async def test_an_agent_that_leaves_for_good_ends_the_stream_with_an_error(chat: StartChatApi) -> None:
     async with chat(chunk_delay_seconds=0.05, options={"inactivity_seconds": 1.0}) as built:
         stream = await built.ask(ASK, stream=True)
 
         async def read_on() -> None:
             async for chunk in stream:
                 if chunk.choices and chunk.choices[0].delta.content:
-                    await built.stage.agent.aclose()
+                    await built.driver.agent.aclose()
 
         with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(APIError, match="'coder' left the space before"):
             await read_on()
 
 
-async def test_an_absent_agent_is_an_error_before_sending(chat: ChatStaged) -> None:
+async def test_an_absent_agent_is_an_error_before_sending(chat: StartChatApi) -> None:
     async with chat(options={"configured": frozenset({"writer"})}) as built:
         patient = built.client.with_options(max_retries=0)
         with pytest.raises(InternalServerError, match="'writer' is not in the space") as caught:
@@ -327,20 +327,20 @@ async def test_an_absent_agent_is_an_error_before_sending(chat: ChatStaged) -> N
     assert caught.value.status_code == 503
 
 
-async def test_a_silent_agent_times_out_without_a_retry(chat: ChatStaged, joined: Callable[..., Participant]) -> None:
+async def test_a_silent_agent_times_out_without_a_retry(chat: StartChatApi, joined: Callable[..., Participant]) -> None:
     async with (
         chat(options={"inactivity_seconds": 0.2, "configured": frozenset({"writer"})}) as built,
         joined("writer"),
     ):
         with pytest.raises(InternalServerError, match=r"showed no activity for 0\.2 seconds") as caught:
             await built.ask("Anybody?", model="writer")
-        await built.stage.recorder.first("bob", "chat/cancel")
-        requested = built.stage.recorder.sent_by("bob", "chat")
+        await built.driver.recorder.first("bob", "chat/cancel")
+        requested = built.driver.recorder.sent_by("bob", "chat")
     assert caught.value.status_code == 504
     assert len(requested) == 1
 
 
-async def test_a_waiting_stream_sends_keep_alive_lines(chat: ChatStaged) -> None:
+async def test_a_waiting_stream_sends_keep_alive_lines(chat: StartChatApi) -> None:
     async with chat(app={"keep_alive_seconds": 0.02}, chunk_delay_seconds=0.1, reply_tokens=20) as built:
         body = {"model": "coder", "stream": True, "messages": [{"role": "user", "content": ASK}]}
         async with httpx2.AsyncClient(headers={"authorization": f"Bearer {KEY}"}, timeout=PATIENCE_SECONDS) as http:
@@ -361,25 +361,25 @@ ASSISTANT: They do not.
 </chat_history>"""
 
 
-async def test_background_prompts_of_clients_are_answered_locally(chat: ChatStaged) -> None:
+async def test_background_prompts_of_clients_are_answered_locally(chat: StartChatApi) -> None:
     async with chat() as built:
         title = await built.ask(TITLE_PROMPT)
         streamed = await built.stream(TITLE_PROMPT)
-        requested = list(built.stage.main_requests)
+        requested = list(built.driver.main_requests)
     assert json.loads(title.choices[0].message.content)["title"].startswith("Why do tides differ")
     assert content(streamed) == title.choices[0].message.content
     assert title.usage is None
     assert not requested
 
 
-async def test_background_prompts_reach_the_agent_if_configured(chat: ChatStaged) -> None:
+async def test_background_prompts_reach_the_agent_if_configured(chat: StartChatApi) -> None:
     async with chat(app={"answer_background": False}) as built:
         await built.ask(TITLE_PROMPT)
-        requested = list(built.stage.main_requests)
+        requested = list(built.driver.main_requests)
     assert len(requested) == 1
 
 
-async def test_ignored_parameters_are_named_in_a_header(chat: ChatStaged) -> None:
+async def test_ignored_parameters_are_named_in_a_header(chat: StartChatApi) -> None:
     async with chat() as built:
         answer = await built.client.chat.completions.create(
             model="coder",
@@ -391,13 +391,13 @@ async def test_ignored_parameters_are_named_in_a_header(chat: ChatStaged) -> Non
                 {"role": "user", "content": [{"type": "text", "text": "One."}, {"type": "text", "text": "Two."}]},
             ],
         )
-        sent = json.dumps(built.stage.main_requests[0].body["messages"])
+        sent = json.dumps(built.driver.main_requests[0].body["messages"])
     assert answer.model_dump()["mew"]["ignored"] == ["system messages", "earlier messages", "temperature"]
     assert "pirate" not in sent
     assert "One.\\nTwo." in sent
 
 
-async def test_web_pages_need_an_allowed_origin(chat: ChatStaged) -> None:
+async def test_web_pages_need_an_allowed_origin(chat: StartChatApi) -> None:
     preflight = {"origin": "http://page.test", "access-control-request-method": "POST"}
     async with chat() as built, httpx2.AsyncClient() as http:
         refused = await http.options(f"{built.base_url}/chat/completions", headers=preflight)
@@ -407,7 +407,9 @@ async def test_web_pages_need_an_allowed_origin(chat: ChatStaged) -> None:
     assert allowed.headers["access-control-allow-origin"] == "http://page.test"
 
 
-async def test_a_person_without_the_chat_capability_is_refused(chat: ChatStaged, connected: Callable[..., Any]) -> None:
+async def test_a_person_without_the_chat_capability_is_refused(
+    chat: StartChatApi, connected: Callable[..., Any]
+) -> None:
     async with chat(options={"person": "shy"}) as built:
         with pytest.raises(APIError, match="'shy' may not chat with 'coder'"):
             await built.ask("hello")

@@ -15,7 +15,7 @@ from mew_agent.openai_api.format import OpenAIApiError
 from mew_agent.participant.answers.builder import Writing
 from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.participant import Participant
-from tests.mew_agent.conftest import EnvelopeRecorder, Staged
+from tests.mew_agent.conftest import EnvelopeRecorder, StartAgent
 from tests.mew_agent.openai_api.conftest import knows
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -33,9 +33,9 @@ async def answer_of(exchange: Exchange) -> str:
 
 
 async def test_agents_are_reporting_or_configured_participants(
-    stage: Staged, connected: Connected, joined: Joined
+    start_agent: StartAgent, connected: Connected, joined: Joined
 ) -> None:
-    async with stage(), connected(configured=frozenset({"writer"})) as bob, joined("mute"):
+    async with start_agent(), connected(configured=frozenset({"writer"})) as bob, joined("mute"):
         await knows(bob, "coder")
         agents = {agent.name: agent for agent in bob.agents()}
     assert set(agents) == {"coder", "writer"}

@@ -78,13 +78,13 @@ async def running(client: Client, inbox: Inbox) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def foreign_gateway(talk: Callable[[ServerConnection], Awaitable[None]]) -> AsyncIterator[str]:
-    """A gateway of another implementation: `talk` handles each connection after its join frame."""
+async def foreign_gateway(serve_socket: Callable[[ServerConnection], Awaitable[None]]) -> AsyncIterator[str]:
+    """A gateway of another implementation: `serve_socket` handles each connection after its join frame."""
 
     async def handle(connection: ServerConnection) -> None:
         with contextlib.suppress(ConnectionClosed):
             await connection.recv()
-            await talk(connection)
+            await serve_socket(connection)
             await connection.wait_closed()
 
     async with serve(handle, "127.0.0.1", 0, close_timeout=1) as server:
@@ -303,11 +303,11 @@ async def test_waiting_senders_fail_at_once_when_the_client_ends(gateway: Runnin
                 with pytest.raises(Unauthorized):
                     await client.run(Inbox().receive)
 
-            async def say() -> None:
+            async def send() -> None:
                 with pytest.raises(NotConnected):
                     await client.send(chat("hello"), wait_seconds=600)
 
-            tasks.start_soon(say)
+            tasks.start_soon(send)
             tasks.start_soon(be_refused)
 
 
@@ -339,7 +339,7 @@ async def test_closing_before_the_welcome_ends_the_client() -> None:
 async def test_cancelling_leaves_no_task_and_no_socket(moment: str) -> None:
     arrived, gone = anyio.Event(), anyio.Event()
 
-    async def talk(connection: ServerConnection) -> None:
+    async def serve_socket(connection: ServerConnection) -> None:
         if moment == "joined":
             await connection.send(WELCOME)
         arrived.set()
@@ -347,7 +347,7 @@ async def test_cancelling_leaves_no_task_and_no_socket(moment: str) -> None:
         gone.set()
 
     inbox = Inbox()
-    async with foreign_gateway(talk) as url:
+    async with foreign_gateway(serve_socket) as url:
         client = Client(address(url))
         before = asyncio.all_tasks()
         ours: set[asyncio.Task[object]] = set()

@@ -14,7 +14,7 @@ from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.gaps import HistoryGap
 from mew_agent.participant.participant import Participant
 from tests.support.faulty_link import FaultyLink, faulty_link
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 SPACE = """
 space: {id: demo}
@@ -33,7 +33,7 @@ def participant(link: FaultyLink, name: str) -> Participant:
     return Participant(link.url, space="demo", id=name, token=name[0])
 
 
-class Ear:
+class ChatRecorder:
     """Collects the chats that one participant receives."""
 
     def __init__(self, me: Participant) -> None:
@@ -55,9 +55,7 @@ class Ear:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_every_confirmed_chat_arrives_once_and_in_order_over_broken_connections(
-    seed: int, tmp_path: Path
-) -> None:
+async def test_confirmed_chats_survive_broken_connections_once_and_in_order(seed: int, tmp_path: Path) -> None:
     random = Random(seed)
     async with (
         serve_gateway(config(), state=tmp_path) as gateway,
@@ -65,7 +63,7 @@ async def test_every_confirmed_chat_arrives_once_and_in_order_over_broken_connec
         participant(link, "ada") as ada,
         participant(link, "bob") as bob,
     ):
-        ear = Ear(ada)
+        recorder = ChatRecorder(ada)
         async with anyio.create_task_group() as tasks:
 
             async def break_connections() -> None:
@@ -81,9 +79,9 @@ async def test_every_confirmed_chat_arrives_once_and_in_order_over_broken_connec
                     await bob.chat(str(number))
             tasks.cancel_scope.cancel()
         link.cut_after_bytes = None
-        await ear.until(150)
-    assert ear.texts == [str(number) for number in range(150)]
-    assert not ear.gaps
+        await recorder.until(150)
+    assert recorder.texts == [str(number) for number in range(150)]
+    assert not recorder.gaps
 
 
 async def test_a_send_waits_for_the_connection_and_is_delivered_once() -> None:
@@ -93,7 +91,7 @@ async def test_a_send_waits_for_the_connection_and_is_delivered_once() -> None:
         participant(link, "ada") as ada,
         participant(link, "bob") as bob,
     ):
-        ear = Ear(ada)
+        recorder = ChatRecorder(ada)
         link.stall()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(bob.chat, "stalled")
@@ -101,11 +99,11 @@ async def test_a_send_waits_for_the_connection_and_is_delivered_once() -> None:
             await link.cut("reset")
             link.release()
         await bob.chat("after")
-        await ear.until(2)
-        assert ear.texts == ["stalled", "after"]
+        await recorder.until(2)
+        assert recorder.texts == ["stalled", "after"]
 
 
-async def test_a_send_that_nobody_confirms_says_so() -> None:
+async def test_an_unconfirmed_send_raises_not_confirmed() -> None:
     async with (
         serve_gateway(config()) as gateway,
         faulty_link(gateway.port) as link,
@@ -118,7 +116,7 @@ async def test_a_send_that_nobody_confirms_says_so() -> None:
         await bob.send("chat", {"text": "written and not waited for"}, confirm=False)
 
 
-async def test_a_refused_send_raises_what_the_gateway_said() -> None:
+async def test_a_refused_send_raises_the_error_of_the_gateway() -> None:
     async with (
         serve_gateway(config()) as gateway,
         faulty_link(gateway.port) as link,
@@ -132,47 +130,45 @@ async def test_a_refused_send_raises_what_the_gateway_said() -> None:
         await bob.chat("goes on")
 
 
-async def test_a_handler_may_wait_for_the_confirmation_of_what_it_sends() -> None:
+async def test_a_handler_can_await_the_confirmation_of_its_send() -> None:
     async with (
         serve_gateway(config()) as gateway,
         faulty_link(gateway.port) as link,
         participant(link, "ada") as ada,
         participant(link, "bob") as bob,
     ):
-        ear = Ear(bob)
+        recorder = ChatRecorder(bob)
 
         @ada.on_chat
         async def answer(chat: ChatReceived) -> None:
             await ada.chat("answer")
 
         await bob.chat("question")
-        await ear.until(1)
+        await recorder.until(1)
 
 
-async def test_more_missed_than_the_gateway_keeps_is_a_gap() -> None:
+async def test_missing_more_than_the_gateway_keeps_emits_a_gap() -> None:
     async with (
         serve_gateway(config("history_envelopes: 5")) as gateway,
         faulty_link(gateway.port) as link,
         participant(link, "ada") as ada,
         faulty_link(gateway.port) as other,
     ):
-        ear = Ear(ada)
+        recorder = ChatRecorder(ada)
         async with participant(other, "bob") as bob:
             link.stall()
             await link.cut("reset")
             for number in range(20):
                 await bob.chat(str(number))
             link.release()
-            await ear.until(3)
-            with anyio.fail_after(PATIENCE_SECONDS):
-                while not ear.gaps:
-                    await anyio.sleep(0.01)
-    assert ear.gaps[0].reason == "history_gone"
-    assert ear.texts[-1] == "19"
-    assert ear.texts == [str(number) for number in range(20 - len(ear.texts), 20)]
+            await recorder.until(3)
+            await until(lambda: recorder.gaps)
+    assert recorder.gaps[0].reason == "history_gone"
+    assert recorder.texts[-1] == "19"
+    assert recorder.texts == [str(number) for number in range(20 - len(recorder.texts), 20)]
 
 
-async def test_a_gateway_that_returns_without_its_history_is_a_gap() -> None:
+async def test_a_gateway_that_lost_its_history_causes_a_gap() -> None:
     async with anyio.create_task_group() as tasks:
         stop, stopped = anyio.Event(), anyio.Event()
 
@@ -184,24 +180,22 @@ async def test_a_gateway_that_returns_without_its_history_is_a_gap() -> None:
 
         port = await tasks.start(first_life)
         me = Participant(f"ws://127.0.0.1:{port}", space="demo", id="ada", token="a")
-        ear = Ear(me)
+        recorder = ChatRecorder(me)
         async with me:
             stop.set()
             await stopped.wait()
             async with serve_gateway(config(), port=port):
-                with anyio.fail_after(PATIENCE_SECONDS):
-                    while not ear.gaps:
-                        await anyio.sleep(0.01)
-    assert ear.gaps[0].reason == "other_epoch"
+                await until(lambda: recorder.gaps)
+    assert recorder.gaps[0].reason == "other_epoch"
 
 
-async def test_a_slow_connection_is_numbered_from_its_start() -> None:
+async def test_a_slow_connection_gets_numbers_from_its_first_envelope() -> None:
     async with (
         serve_gateway(config()) as gateway,
         faulty_link(gateway.port) as link,
         participant(link, "ada") as ada,
     ):
-        ear = Ear(ada)
+        recorder = ChatRecorder(ada)
         link.latency_seconds = 0.3  # longer than a gateway waits for the join frame of a client with a bearer header
         await link.cut("reset")
         with anyio.fail_after(PATIENCE_SECONDS):
@@ -210,4 +204,4 @@ async def test_a_slow_connection_is_numbered_from_its_start() -> None:
             link.latency_seconds = 0
             await ada.chat("confirmed")
         assert ada.session.client.delivery.is_numbered
-    assert not ear.gaps
+    assert not recorder.gaps

@@ -10,20 +10,21 @@ from mew_protocol.payloads.participant import Compact, Forget, Status
 
 from mew_agent.participant.controls import NoConversation, narrowed
 from mew_agent.participant.participant import Participant
+from tests.mew_agent.conftest import AgentDriver
 from tests.support.waiting import PATIENCE_SECONDS
 
 Joined = Callable[..., Participant]
-Staged = Callable[..., Any]
-"""`stage(...)` of the conftest."""
+StartAgent = Callable[..., Any]
+"""`start_agent(...)` of the conftest."""
 
 
-def kinds_about(stage: Any, sent: Any) -> list[tuple[str, str, tuple[str, ...]]]:
+def kinds_about(driver: AgentDriver, sent: Any) -> list[tuple[str, str, tuple[str, ...]]]:
     """The agent's envelopes about another: kind, status word, addressees."""
-    return [(e.kind, str(e.body.get("status")), e.addressees) for e in stage.recorder.sent_by("coder", about=sent)]
+    return [(e.kind, str(e.body.get("status")), e.addressees) for e in driver.recorder.sent_by("coder", about=sent)]
 
 
-async def test_compact_is_answered_between_two_statuses(stage: Staged, text: Callable[[int], str]) -> None:
-    async with stage() as s:
+async def test_compact_is_answered_between_two_statuses(start_agent: StartAgent, text: Callable[[int], str]) -> None:
+    async with start_agent() as s:
         for _ in range(4):
             await s.ask(text(150))
         sent = await s.control("compact", {"reason": "long review ahead"})
@@ -43,9 +44,9 @@ async def test_compact_is_answered_between_two_statuses(stage: Staged, text: Cal
 
 @pytest.mark.parametrize(("payload", "reason"), [({}, "no_history"), ({"target_tokens": 8000}, "already_below_target")])
 async def test_a_skipped_compaction_is_answered_in_the_same_order(
-    stage: Staged, payload: dict[str, Any], reason: str
+    start_agent: StartAgent, payload: dict[str, Any], reason: str
 ) -> None:
-    async with stage() as s:
+    async with start_agent() as s:
         await s.ask("One.")
         sent = await s.control("compact", payload)
         await s.recorder.first("coder", "participant/status", about=sent, status="compacted")
@@ -55,9 +56,9 @@ async def test_a_skipped_compaction_is_answered_in_the_same_order(
 
 @pytest.mark.parametrize("behaviour", ["fail", "empty"])
 async def test_a_failed_compaction_is_answered_and_announced(
-    stage: Staged, text: Callable[[int], str], behaviour: str
+    start_agent: StartAgent, text: Callable[[int], str], behaviour: str
 ) -> None:
-    async with stage(summary_behaviour=behaviour) as s:
+    async with start_agent(summary_behaviour=behaviour) as s:
         for _ in range(4):
             await s.ask(text(150))
         before = await s.status()
@@ -71,8 +72,10 @@ async def test_a_failed_compaction_is_answered_and_announced(
         assert await s.ask("Still there?")
 
 
-async def test_a_second_compact_while_one_runs_is_answered_at_once(stage: Staged, text: Callable[[int], str]) -> None:
-    async with stage(chunk_delay_seconds=0.01) as s:
+async def test_a_second_compact_while_one_runs_is_answered_at_once(
+    start_agent: StartAgent, text: Callable[[int], str]
+) -> None:
+    async with start_agent(chunk_delay_seconds=0.01) as s:
         for _ in range(4):
             await s.ask(text(150))
         first, second = await s.control("compact"), await s.control("compact")
@@ -83,8 +86,8 @@ async def test_a_second_compact_while_one_runs_is_answered_at_once(stage: Staged
         assert "compacted" not in s.recorder.words("coder", about=second), "it is not over for the first"
 
 
-async def test_forget_is_announced_before_and_after(stage: Staged) -> None:
-    async with stage() as s:
+async def test_forget_is_announced_before_and_after(start_agent: StartAgent) -> None:
+    async with start_agent() as s:
         for question in ("One.", "Two."):
             await s.ask(question)
         sent = await s.control("forget", {"direction": "oldest", "entries": 2})
@@ -98,8 +101,8 @@ async def test_forget_is_announced_before_and_after(stage: Staged) -> None:
 
 
 @pytest.mark.parametrize(("payload", "word"), [({}, "cleared"), ({"reason": "new topic"}, "cleared:new topic")])
-async def test_a_clear_leaves_no_figure(stage: Staged, payload: dict[str, Any], word: str) -> None:
-    async with stage() as s:
+async def test_a_clear_leaves_no_figure(start_agent: StartAgent, payload: dict[str, Any], word: str) -> None:
+    async with start_agent() as s:
         await s.ask("One.")
         sent = await s.control("clear", payload)
         status = (await s.recorder.first("coder", "participant/status", about=sent)).body
@@ -110,8 +113,8 @@ async def test_a_clear_leaves_no_figure(stage: Staged, payload: dict[str, Any], 
         assert status["context"]["last_reported"]["tokens"] == s.reported[-1]["tokens"]
 
 
-async def test_a_restart_clears_and_announces_it(stage: Staged) -> None:
-    async with stage() as s:
+async def test_a_restart_clears_and_announces_it(start_agent: StartAgent) -> None:
+    async with start_agent() as s:
         await s.ask("One.")
         sent = await s.control("restart", {"mode": "soft", "reason": "x"})
         status = (await s.recorder.first("coder", "participant/status", about=sent)).body
@@ -120,9 +123,9 @@ async def test_a_restart_clears_and_announces_it(stage: Staged) -> None:
         assert await s.ask("Two.")
 
 
-async def test_a_restart_closes_the_agents_own_streams(stage: Staged) -> None:
-    async with stage(chunk_delay_seconds=0.02) as s:
-        await s.say("Think slowly about water.")
+async def test_a_restart_closes_the_agents_own_streams(start_agent: StartAgent) -> None:
+    async with start_agent(chunk_delay_seconds=0.02) as s:
+        await s.send_chat("Think slowly about water.")
         opening = await s.recorder.first("gateway", "stream/open")
         await s.server.wait_until(lambda: bool(s.server.requests) and s.server.requests[0].chunks_sent > 2)
         sent = await s.control("restart")
@@ -137,8 +140,10 @@ async def test_a_restart_closes_the_agents_own_streams(stage: Staged) -> None:
 
 
 @pytest.mark.parametrize(("payload", "word"), [({}, "shutting_down"), ({"reason": "night"}, "shutting_down:night")])
-async def test_a_shutdown_is_announced_before_leaving(stage: Staged, payload: dict[str, Any], word: str) -> None:
-    async with stage() as s:
+async def test_a_shutdown_is_announced_before_leaving(
+    start_agent: StartAgent, payload: dict[str, Any], word: str
+) -> None:
+    async with start_agent() as s:
         sent = await s.control("shutdown", payload)
         leave = await s.recorder.first("system:gateway", "system/presence", event="leave")
         assert leave.body["participant"]["id"] == "coder"
@@ -147,9 +152,9 @@ async def test_a_shutdown_is_announced_before_leaving(stage: Staged, payload: di
             await s.ended.wait()
 
 
-async def test_a_shutdown_cancels_the_running_call(stage: Staged) -> None:
-    async with stage(chunk_delay_seconds=5.0) as s:
-        await s.say("Think slowly.")
+async def test_a_shutdown_cancels_the_running_call(start_agent: StartAgent) -> None:
+    async with start_agent(chunk_delay_seconds=5.0) as s:
+        await s.send_chat("Think slowly.")
         await s.server.wait_until(lambda: bool(s.server.requests) and s.server.requests[0].chunks_sent > 0)
         await s.control("shutdown")
         with anyio.fail_after(PATIENCE_SECONDS):
@@ -160,11 +165,11 @@ async def test_a_shutdown_cancels_the_running_call(stage: Staged) -> None:
 # -- pausing -----------------------------------------------------------------------------------------------
 
 
-async def test_a_pause_holds_answers_until_the_resume(stage: Staged) -> None:
-    async with stage() as s:
+async def test_a_pause_holds_answers_until_the_resume(start_agent: StartAgent) -> None:
+    async with start_agent() as s:
         pause = await s.control("pause")
         await s.recorder.first("coder", "participant/status", about=pause, status="paused")
-        await s.say("Anybody there?")
+        await s.send_chat("Anybody there?")
         assert (await s.status())["status"] == "paused"
         assert not s.recorder.sent_by("coder", "chat")
         assert not s.server.requests
@@ -173,9 +178,9 @@ async def test_a_pause_holds_answers_until_the_resume(stage: Staged) -> None:
         await s.recorder.first("coder", "chat")
 
 
-async def test_a_pause_during_a_call_holds_its_answer(stage: Staged) -> None:
-    async with stage(chunk_delay_seconds=0.005) as s:
-        question = await s.say("Think a little.")
+async def test_a_pause_during_a_call_holds_its_answer(start_agent: StartAgent) -> None:
+    async with start_agent(chunk_delay_seconds=0.005) as s:
+        question = await s.send_chat("Think a little.")
         await s.server.wait_until(lambda: bool(s.server.requests) and s.server.requests[0].chunks_sent > 1)
         await s.control("pause")
         await s.server.wait_until(lambda: s.server.requests[0].is_complete)
@@ -187,8 +192,8 @@ async def test_a_pause_during_a_call_holds_its_answer(stage: Staged) -> None:
         await s.recorder.first("coder", "chat", about=question)
 
 
-async def test_a_pause_with_a_timeout_ends_by_itself(stage: Staged) -> None:
-    async with stage() as s:
+async def test_a_pause_with_a_timeout_ends_by_itself(start_agent: StartAgent) -> None:
+    async with start_agent() as s:
         pause = await s.control("pause", {"timeout_seconds": 0.05})
         await s.recorder.first("coder", "participant/resume", about=pause)
         said = [
@@ -203,8 +208,8 @@ async def test_a_pause_with_a_timeout_ends_by_itself(stage: Staged) -> None:
         assert await s.ask("Back?")
 
 
-async def test_a_newer_pause_replaces_the_older_ones_timeout(stage: Staged) -> None:
-    async with stage() as s:
+async def test_a_newer_pause_replaces_the_older_ones_timeout(start_agent: StartAgent) -> None:
+    async with start_agent() as s:
         first = await s.control("pause", {"timeout_seconds": 0.05})
         second = await s.control("pause", {"timeout_seconds": 0.15})
         await s.recorder.first("coder", "participant/resume", about=second)
@@ -216,14 +221,14 @@ async def test_a_newer_pause_replaces_the_older_ones_timeout(stage: Staged) -> N
         assert await s.ask("Back?")
 
 
-async def test_a_resume_without_a_pause_is_answered(stage: Staged) -> None:
-    async with stage() as s:
+async def test_a_resume_without_a_pause_is_answered(start_agent: StartAgent) -> None:
+    async with start_agent() as s:
         resume = await s.control("resume")
         await s.recorder.first("coder", "participant/status", about=resume, status="active")
 
 
-async def test_a_compaction_is_answered_while_paused(stage: Staged, text: Callable[[int], str]) -> None:
-    async with stage() as s:
+async def test_a_compaction_is_answered_while_paused(start_agent: StartAgent, text: Callable[[int], str]) -> None:
+    async with start_agent() as s:
         for _ in range(4):
             await s.ask(text(150))
         await s.control("pause")
@@ -234,8 +239,8 @@ async def test_a_compaction_is_answered_while_paused(stage: Staged, text: Callab
 # -- asking for a status -----------------------------------------------------------------------------------
 
 
-async def test_a_requested_status_goes_only_to_its_sender(stage: Staged) -> None:
-    async with stage() as s:
+async def test_a_requested_status_goes_only_to_its_sender(start_agent: StartAgent) -> None:
+    async with start_agent() as s:
         await s.ask("One.")
         answer = await s.ada.ask("participant/request-status", {}, to="coder", answer="participant/status")
         assert answer.to == ("ada",)
@@ -243,8 +248,8 @@ async def test_a_requested_status_goes_only_to_its_sender(stage: Staged) -> None
         assert answer.body["latency_ms"] >= 0
 
 
-async def test_requested_fields_keep_their_qualifiers(stage: Staged) -> None:
-    async with stage() as s:
+async def test_requested_fields_keep_their_qualifiers(start_agent: StartAgent) -> None:
+    async with start_agent() as s:
         await s.ask("One.")
 
         async def ask(*fields: str) -> dict[str, Any]:
@@ -280,9 +285,9 @@ def test_an_unknown_figure_keeps_its_reason_when_narrowed() -> None:
 @pytest.mark.parametrize("kind", ["compact", "forget", "clear", "restart", "shutdown"])
 @pytest.mark.parametrize("to", [(), ("bob",)])
 async def test_controls_that_change_a_conversation_must_name_their_target(
-    stage: Staged, kind: str, to: tuple[str, ...]
+    start_agent: StartAgent, kind: str, to: tuple[str, ...]
 ) -> None:
-    async with stage() as s:
+    async with start_agent() as s:
         await s.ask("One.")
         sent = await s.ada.send(f"participant/{kind}", {"direction": "oldest"}, to=to)
         status = await s.status()
@@ -291,8 +296,8 @@ async def test_controls_that_change_a_conversation_must_name_their_target(
 
 
 @pytest.mark.parametrize(("kind", "word"), [("pause", "paused"), ("resume", "active"), ("request-status", "active")])
-async def test_pause_resume_and_request_status_may_be_broadcast(stage: Staged, kind: str, word: str) -> None:
-    async with stage() as s:
+async def test_pause_resume_and_request_status_may_be_broadcast(start_agent: StartAgent, kind: str, word: str) -> None:
+    async with start_agent() as s:
         sent = await s.ada.send(f"participant/{kind}", {})
         await s.recorder.first("coder", "participant/status", about=sent, status=word)
         elsewhere = await s.ada.send(f"participant/{kind}", {}, to="bob")
@@ -316,9 +321,9 @@ async def test_pause_resume_and_request_status_may_be_broadcast(stage: Staged, k
     ],
 )
 async def test_an_unreadable_control_is_refused_to_its_sender(
-    stage: Staged, kind: str, payload: dict[str, Any]
+    start_agent: StartAgent, kind: str, payload: dict[str, Any]
 ) -> None:
-    async with stage() as s:
+    async with start_agent() as s:
         sent = await s.control(kind, payload)
         refusal = await s.recorder.first("coder", "participant/status", about=sent)
         assert refusal.to == ("ada",)
@@ -326,16 +331,16 @@ async def test_an_unreadable_control_is_refused_to_its_sender(
         assert await s.ask("Still there?")
 
 
-async def test_an_unreadable_compact_is_answered(stage: Staged) -> None:
-    async with stage() as s:
+async def test_an_unreadable_compact_is_answered(start_agent: StartAgent) -> None:
+    async with start_agent() as s:
         sent = await s.control("compact", {"target_tokens": "small"})
         answer = await s.recorder.first("coder", "participant/compact-done", about=sent)
         assert answer.body["skipped"] is True
         assert "target_tokens" in answer.body["reason"]
 
 
-async def test_controls_work_without_the_capability_to_answer(stage: Staged) -> None:
-    async with stage(name="mute") as s:
+async def test_controls_work_without_the_capability_to_answer(start_agent: StartAgent) -> None:
+    async with start_agent(name="mute") as s:
         answer = await s.ada.ask("chat", {"text": "One?"}, to="mute", answer="chat", timeout_seconds=10)
         assert answer.body["text"]
         for kind in ("pause", "resume", "request-status", "compact", "clear"):
@@ -348,12 +353,12 @@ async def test_controls_work_without_the_capability_to_answer(stage: Staged) -> 
 # -- controls during a call --------------------------------------------------------------------------------
 
 
-async def test_a_compact_during_a_call_runs_after_the_call(stage: Staged, text: Callable[[int], str]) -> None:
-    async with stage() as s:
+async def test_a_compact_during_a_call_runs_after_the_call(start_agent: StartAgent, text: Callable[[int], str]) -> None:
+    async with start_agent() as s:
         for _ in range(4):
             await s.ask(text(150))
         s.server.change(chunk_delay_seconds=0.005)
-        question = await s.say(text(150))
+        question = await s.send_chat(text(150))
         await s.server.wait_until(lambda: s.main_requests[-1].number == 5 and s.main_requests[-1].chunks_sent > 1)
         sent = await s.control("compact")
         await s.recorder.first("coder", "participant/status", about=sent, status="compacting")
@@ -364,12 +369,12 @@ async def test_a_compact_during_a_call_runs_after_the_call(stage: Staged, text: 
         assert len(s.main_requests) == 5
 
 
-async def test_a_call_interrupted_by_a_control_is_repeated(stage: Staged, text: Callable[[int], str]) -> None:
-    async with stage(call_bound_seconds=0.05) as s:
+async def test_a_call_interrupted_by_a_control_is_repeated(start_agent: StartAgent, text: Callable[[int], str]) -> None:
+    async with start_agent(call_bound_seconds=0.05) as s:
         for _ in range(4):
             await s.ask(text(150))
         s.server.change(chunk_delay_seconds=5.0)
-        question = await s.say("What now?")
+        question = await s.send_chat("What now?")
         await s.server.wait_until(lambda: s.main_requests[-1].number == 5 and s.main_requests[-1].chunks_sent > 0)
         s.server.change(chunk_delay_seconds=0.0)
         sent = await s.control("compact")
@@ -380,11 +385,11 @@ async def test_a_call_interrupted_by_a_control_is_repeated(stage: Staged, text: 
         assert "What now?" in str(s.main_requests[-1].body["messages"])
 
 
-async def test_a_clear_during_a_turn_keeps_the_question(stage: Staged) -> None:
-    async with stage(call_bound_seconds=0.05) as s:
+async def test_a_clear_during_a_turn_keeps_the_question(start_agent: StartAgent) -> None:
+    async with start_agent(call_bound_seconds=0.05) as s:
         await s.ask("Something old.")
         s.server.change(chunk_delay_seconds=5.0)
-        question = await s.say("Something new?")
+        question = await s.send_chat("Something new?")
         await s.server.wait_until(lambda: len(s.main_requests) == 2 and s.main_requests[-1].chunks_sent > 0)
         s.server.change(chunk_delay_seconds=0.0)
         sent = await s.control("clear")
@@ -397,9 +402,9 @@ async def test_a_clear_during_a_turn_keeps_the_question(stage: Staged) -> None:
         assert len(s.recorder.sent_by("coder", "reasoning/conclusion", about=question)) == 1
 
 
-async def test_a_question_interrupted_too_often_is_answered_with_the_reason(stage: Staged) -> None:
-    async with stage(call_bound_seconds=0.01, chunk_delay_seconds=5.0) as s:
-        question = await s.say("Will I ever know?")
+async def test_a_question_interrupted_too_often_is_answered_with_the_reason(start_agent: StartAgent) -> None:
+    async with start_agent(call_bound_seconds=0.01, chunk_delay_seconds=5.0) as s:
+        question = await s.send_chat("Will I ever know?")
         for number in range(1, 5):
             await s.server.wait_until(
                 lambda number=number: len(s.main_requests) == number and s.main_requests[-1].chunks_sent > 0

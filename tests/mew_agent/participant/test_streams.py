@@ -121,15 +121,15 @@ async def test_frames_without_a_connection_are_dropped_at_once(joined: Joined) -
 
 
 @pytest.mark.parametrize("thinking", ["", "First I look around."])
-async def test_peers_receive_the_models_text_piece_by_piece(stage: Any, thinking: str) -> None:
-    async with stage(visible_reasoning=thinking) as s:
+async def test_peers_receive_the_models_text_piece_by_piece(start_agent: Any, thinking: str) -> None:
+    async with start_agent(visible_reasoning=thinking) as s:
         frames: list[dict[str, Any]] = []
 
         async def keep(frame: StreamFrame) -> None:
             frames.append(json.loads(frame.data))
 
         s.ada.receive_frame = keep
-        question = await s.say("What is known about water?")
+        question = await s.send_chat("What is known about water?")
         await s.recorder.first("coder", "stream/close")
         start = s.recorder.sent_by("coder", "reasoning/start", about=question)[0]
         answer = s.recorder.sent_by("coder", "chat", about=question)[0]

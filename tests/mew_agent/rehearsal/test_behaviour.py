@@ -89,10 +89,10 @@ def test_tool_results_without_sentences_are_quoted(content: str, answer: str) ->
 
 
 def test_a_summary_stays_within_the_requested_limit() -> None:
-    talk = [user(f"The gateway number {n} routes envelopes to agent {n}.") for n in range(100)]
+    earlier = [user(f"The gateway number {n} routes envelopes to agent {n}.") for n in range(100)]
     request = user("Summarise the above.")
-    assert 20 < count(reply_text(*talk, request, max_tokens=60)) <= 60
-    assert count(reply_text(*talk, request)) > 60
+    assert 20 < count(reply_text(*earlier, request, max_tokens=60)) <= 60
+    assert count(reply_text(*earlier, request)) > 60
 
 
 def test_a_useless_summary_can_be_configured() -> None:

@@ -45,13 +45,13 @@ def driver(config: SpaceConfig) -> SpaceDriver:
 def grant(driver: SpaceDriver, *capabilities: Any, by: int = 1, to: str = "coder", **more: Any) -> Any:
     name = {1: "ada", 2: "bob", 3: "coder"}[by]
     payload = {"recipient": to, "capabilities": list(capabilities), **more}
-    return driver.say(by, name, "capability/grant", payload, id="the-grant", to=[to])
+    return driver.send_envelope(by, name, "capability/grant", payload, id="the-grant", to=[to])
 
 
 def test_a_grant_takes_effect_before_others_learn_of_it(
     driver: SpaceDriver,
 ) -> None:
-    assert driver.say(3, "coder", "mcp/request", {"method": "tools/call"}).refused is not None
+    assert driver.send_envelope(3, "coder", "mcp/request", {"method": "tools/call"}).refused is not None
     driver.take(3)
     assert grant(driver, CALL, {"kind": "chat/acknowledge"}).accepted is not None
     welcome, reported = driver.inbox[3]  # type: ignore[index]
@@ -63,7 +63,7 @@ def test_a_grant_takes_effect_before_others_learn_of_it(
     assert "active_streams" in welcome.body  # type: ignore[union-attr]
     assert reported.kind == "capability/grant"  # type: ignore[union-attr]
     assert driver.take(1) == driver.take(2) == ["capability/grant"]
-    said = driver.say(3, "coder", "mcp/request", {"method": "tools/call"})
+    said = driver.send_envelope(3, "coder", "mcp/request", {"method": "tools/call"})
     assert said.decision is not None
     assert said.decision.source == "dynamic"
 
@@ -72,7 +72,7 @@ def test_grants_accumulate_up_to_the_limit(driver: SpaceDriver) -> None:
     grant(driver, CALL)
     grant(driver, {"kind": "chat/*"}, {"kind": "reasoning/*"})
     for kind in ("chat/cancel", "reasoning/start", "mcp/request"):
-        assert driver.say(3, "coder", kind, {"method": "tools/call"}).accepted is not None
+        assert driver.send_envelope(3, "coder", kind, {"method": "tools/call"}).accepted is not None
     refused = grant(driver, {"kind": "stream/*"}).refused
     assert refused is not None
     assert refused.error == errors.LIMIT_EXCEEDED
@@ -94,7 +94,7 @@ def test_grants_and_invitations_refuse_too_many_or_too_long_patterns(
 ) -> None:
     granted = grant(driver, *patterns)
     invite = {"participant_id": "eve", "initial_capabilities": patterns}
-    invited = driver.say(1, "ada", "space/invite", invite)
+    invited = driver.send_envelope(1, "ada", "space/invite", invite)
     for kind, field, receipt in (
         ("capability/grant", "capabilities", granted),
         ("space/invite", "initial_capabilities", invited),
@@ -144,7 +144,7 @@ def test_no_grant_or_revocation_takes_long() -> None:
     driver.join(1, "ada")
     for number in range(0, 250, 25):
         few = {"recipient": "bob", "capabilities": hostile[number : number + 25]}
-        driver.say(None, "ada", "capability/grant", few)
+        driver.send_envelope(None, "ada", "capability/grant", few)
     others = [{"kind": f"a*b{number}*", "payload": {"x": f"*q*{number}"}} for number in range(250)]
     for kind, payload in (
         ("capability/grant", {"recipient": "bob", "capabilities": others}),
@@ -153,7 +153,7 @@ def test_no_grant_or_revocation_takes_long() -> None:
         ("capability/revoke", {"recipient": "bob", "capabilities": others}),
     ):
         begun = time.process_time()
-        refused = driver.say(1, "ada", kind, payload).refused
+        refused = driver.send_envelope(1, "ada", kind, payload).refused
         assert time.process_time() - begun < 0.1  # some 4 milliseconds on an idle machine
         assert refused is not None
 
@@ -209,7 +209,7 @@ def test_check_grants_false_allows_any_grant(config: SpaceConfig) -> None:
 def test_an_invalid_request_is_refused_to_its_sender_alone(
     driver: SpaceDriver, kind: str, payload: Any, error: str, words: str
 ) -> None:
-    refused = driver.say(1, "ada", kind, payload).refused
+    refused = driver.send_envelope(1, "ada", kind, payload).refused
     assert refused is not None
     assert refused.error == error
     assert words in (refused.message or "")
@@ -225,15 +225,15 @@ def test_an_invalid_request_is_refused_to_its_sender_alone(
 def test_a_revocation_takes_effect_at_once(driver: SpaceDriver, what: Any) -> None:
     grant(driver, CALL, grant_id="mine")
     driver.take(3)
-    assert driver.say(1, "ada", "capability/revoke", {"recipient": "coder", **what}).accepted is not None
+    assert driver.send_envelope(1, "ada", "capability/revoke", {"recipient": "coder", **what}).accepted is not None
     assert driver.take(3) == ["system/welcome", "capability/revoke"]
-    assert driver.say(3, "coder", "mcp/request", {"method": "tools/call"}).refused is not None
+    assert driver.send_envelope(3, "coder", "mcp/request", {"method": "tools/call"}).refused is not None
 
 
 def test_configured_capabilities_cannot_be_revoked(driver: SpaceDriver) -> None:
-    driver.say(1, "ada", "capability/revoke", {"recipient": "coder", "capabilities": [{"kind": "chat"}]})
+    driver.send_envelope(1, "ada", "capability/revoke", {"recipient": "coder", "capabilities": [{"kind": "chat"}]})
     assert driver.take(3) == ["capability/revoke"]
-    assert driver.say(3, "coder", "chat", {"text": "still"}).accepted is not None
+    assert driver.send_envelope(3, "coder", "chat", {"text": "still"}).accepted is not None
 
 
 def test_grants_outlast_a_short_absence_only(driver: SpaceDriver) -> None:
@@ -251,15 +251,15 @@ def test_grants_outlast_a_short_absence_only(driver: SpaceDriver) -> None:
 def test_a_recipient_may_be_absent_and_named_by_display_name(driver: SpaceDriver) -> None:
     driver.leave(3, "coder")
     assert grant(driver, CALL, to="The Coder").accepted is not None
-    assert driver.say(None, "coder", "mcp/request", {"method": "tools/call"}).accepted is not None
+    assert driver.send_envelope(None, "coder", "mcp/request", {"method": "tools/call"}).accepted is not None
 
 
 def test_every_change_of_permissions_is_audited(driver: SpaceDriver) -> None:
     grant(driver, CALL, reason="trust")
-    driver.say(1, "ada", "capability/revoke", {"recipient": "coder", "grant_id": "the-grant"})
-    driver.say(1, "ada", "capability/revoke", {"recipient": "coder", "grant_id": "the-grant"})
-    driver.say(1, "ada", "space/invite", {"participant_id": "eve", "initial_capabilities": [CALL]})
-    driver.say(1, "ada", "space/kick", {"participant_id": "eve", "reason": "enough"})
+    driver.send_envelope(1, "ada", "capability/revoke", {"recipient": "coder", "grant_id": "the-grant"})
+    driver.send_envelope(1, "ada", "capability/revoke", {"recipient": "coder", "grant_id": "the-grant"})
+    driver.send_envelope(1, "ada", "space/invite", {"participant_id": "eve", "initial_capabilities": [CALL]})
+    driver.send_envelope(1, "ada", "space/kick", {"participant_id": "eve", "reason": "enough"})
     assert [(one.event, one.participant, one.by, one.capabilities, one.reason) for one in driver.notes] == [
         ("capability_grant", "coder", "ada", (CALL,), "trust"),
         ("capability_revoke", "coder", "ada", (CALL,), None),
@@ -271,7 +271,7 @@ def test_every_change_of_permissions_is_audited(driver: SpaceDriver) -> None:
 def test_only_the_inviter_gets_the_token(driver: SpaceDriver) -> None:
     driver.space.connection_url = "ws://here/"
     payload = {"participant_id": "eve", "initial_capabilities": [CALL], "reason": "help"}
-    receipt = driver.say(2, "bob", "space/invite", payload, id="mine")
+    receipt = driver.send_envelope(2, "bob", "space/invite", payload, id="mine")
     token = driver.tokens["eve"]
     answer = {"status": "created", "participant_id": "eve", "token": token, "connection_url": "ws://here/"}
     assert receipt.answer == answer
@@ -296,7 +296,7 @@ def test_only_the_inviter_gets_the_token(driver: SpaceDriver) -> None:
 
 
 def test_an_invited_participant_keeps_its_capabilities(driver: SpaceDriver) -> None:
-    driver.say(1, "ada", "space/invite", {"participant_id": "eve", "initial_capabilities": [CALL]})
+    driver.send_envelope(1, "ada", "space/invite", {"participant_id": "eve", "initial_capabilities": [CALL]})
     for number in (7, 8):
         driver.join(number, "eve")
         assert driver.last(number).body["you"]["capabilities"] == [CALL, BASELINE]
@@ -306,10 +306,10 @@ def test_an_invited_participant_keeps_its_capabilities(driver: SpaceDriver) -> N
 
 @pytest.mark.parametrize("name", ["coder", "eve", "The Coder"])
 def test_a_participant_cannot_be_invited_twice(driver: SpaceDriver, name: str) -> None:
-    driver.say(1, "ada", "space/invite", {"participant_id": "eve"})
+    driver.send_envelope(1, "ada", "space/invite", {"participant_id": "eve"})
     tokens = dict(driver.tokens)
     driver.take(1)
-    receipt = driver.say(1, "ada", "space/invite", {"participant_id": name})
+    receipt = driver.send_envelope(1, "ada", "space/invite", {"participant_id": name})
     assert receipt.refused is not None
     assert receipt.refused.error == errors.ALREADY_EXISTS
     assert receipt.answer == {"status": "already_exists", "participant_id": name}
@@ -321,13 +321,13 @@ def test_an_inviter_gives_only_what_it_holds_unless_the_space_allows_more(
     driver: SpaceDriver, config: SpaceConfig
 ) -> None:
     payload = {"participant_id": "eve", "initial_capabilities": [{"kind": "stream/*"}]}
-    refused = driver.say(2, "bob", "space/invite", payload).refused
+    refused = driver.send_envelope(2, "bob", "space/invite", payload).refused
     assert refused is not None
     assert refused.error == errors.GRANT_EXCEEDS_OWN
     options = config.capabilities.model_copy(update={"check_invites": False})
     lax = SpaceDriver(config.model_copy(update={"capabilities": options}))
     lax.join(2, "bob")
-    assert lax.say(2, "bob", "space/invite", payload).accepted is not None
+    assert lax.send_envelope(2, "bob", "space/invite", payload).accepted is not None
 
 
 INVITER = """
@@ -360,25 +360,25 @@ def test_a_right_to_kick_never_comes_from_one_who_lacks_it(above: dict[str, Any]
     driver.join(1, "ada")
     driver.join(2, "bob")
     accomplice = {"participant_id": "eve", "initial_capabilities": [{"kind": "chat"}, {"kind": "space/invite"}]}
-    assert driver.say(1, "ada", "space/invite", accomplice).accepted is not None
+    assert driver.send_envelope(1, "ada", "space/invite", accomplice).accepted is not None
     driver.join(3, "eve")
     for number, name in ((1, "ada"), (3, "eve")):
         invited = {"participant_id": "mallory", "initial_capabilities": [above]}
-        driver.say(number, name, "space/invite", invited)
+        driver.send_envelope(number, name, "space/invite", invited)
         for recipient in ("ada", "eve"):
-            driver.say(number, name, "capability/grant", {"recipient": recipient, "capabilities": [above]})
+            driver.send_envelope(number, name, "capability/grant", {"recipient": recipient, "capabilities": [above]})
     for name in ("ada", "eve", "mallory"):
-        assert driver.say(None, name, "space/kick", {"participant_id": "bob"}, to=["bob"]).accepted is None
+        assert driver.send_envelope(None, name, "space/kick", {"participant_id": "bob"}, to=["bob"]).accepted is None
     assert driver.space.resolve("mallory") is None
     assert driver.space.resolve("bob") == "bob"
 
 
 def test_a_kick_removes_a_participant_with_its_streams(driver: SpaceDriver) -> None:
     grant(driver, {"kind": "stream/*"})
-    driver.say(3, "coder", "stream/request", {})
+    driver.send_envelope(3, "coder", "stream/request", {})
     driver.take(1)
     driver.take(3)
-    driver.say(1, "ada", "space/kick", {"participant_id": "coder", "reason": "loud"})
+    driver.send_envelope(1, "ada", "space/kick", {"participant_id": "coder", "reason": "loud"})
     assert driver.take(3) == ["space/kick"]
     assert driver.closed == {3: errors.CLOSE_REMOVED}
     assert driver.take(1) == ["space/kick", "system/presence leave", "stream/close stream-1"]
@@ -392,24 +392,24 @@ def test_a_kick_removes_a_participant_with_its_streams(driver: SpaceDriver) -> N
 def test_a_kicked_participant_can_be_invited_back(driver: SpaceDriver) -> None:
     driver.leave(3, "coder")
     driver.take(1)
-    driver.say(1, "ada", "space/kick", {"participant_id": "coder"})
+    driver.send_envelope(1, "ada", "space/kick", {"participant_id": "coder"})
     assert driver.take(1) == ["space/kick"]
-    driver.say(1, "ada", "space/invite", {"participant_id": "coder", "initial_capabilities": [CALL]})
+    driver.send_envelope(1, "ada", "space/invite", {"participant_id": "coder", "initial_capabilities": [CALL]})
     driver.join(9, "coder")
     assert driver.last(9).body["you"]["capabilities"] == [CALL, BASELINE]
 
 
 def test_a_revocation_needs_the_capability(driver: SpaceDriver) -> None:
     grant(driver, CALL)
-    driver.say(3, "coder", "capability/revoke", {"recipient": "coder", "grant_id": "the-grant"})
-    assert driver.say(3, "coder", "mcp/request", {"method": "tools/call"}).accepted is not None
+    driver.send_envelope(3, "coder", "capability/revoke", {"recipient": "coder", "grant_id": "the-grant"})
+    assert driver.send_envelope(3, "coder", "mcp/request", {"method": "tools/call"}).accepted is not None
 
 
 def test_membership_survives_a_restart(driver: SpaceDriver, config: SpaceConfig) -> None:
     grant(driver, CALL)
-    driver.say(1, "ada", "space/invite", {"participant_id": "eve", "initial_capabilities": [CALL]})
-    driver.say(1, "ada", "space/kick", {"participant_id": "bob"})
-    driver.say(1, "ada", "participant/pause", to=["coder"])
+    driver.send_envelope(1, "ada", "space/invite", {"participant_id": "eve", "initial_capabilities": [CALL]})
+    driver.send_envelope(1, "ada", "space/kick", {"participant_id": "bob"})
+    driver.send_envelope(1, "ada", "participant/pause", to=["coder"])
     restarted = SpaceDriver(config, driver.stored)
     restarted.join(3, "coder")
     assert CALL in restarted.inbox[3][0].body["you"]["capabilities"]  # type: ignore[index,union-attr]
@@ -419,7 +419,7 @@ def test_membership_survives_a_restart(driver: SpaceDriver, config: SpaceConfig)
 
 def paused(driver: SpaceDriver, *names: str) -> list[str]:
     """Return which of these participants may not send a chat."""
-    return [name for name in names if driver.say(None, name, "chat", {"text": "x"}).refused is not None]
+    return [name for name in names if driver.send_envelope(None, name, "chat", {"text": "x"}).refused is not None]
 
 
 @pytest.mark.parametrize(
@@ -431,24 +431,24 @@ def paused(driver: SpaceDriver, *names: str) -> list[str]:
     ],
 )
 def test_an_invalid_control_silences_nobody(driver: SpaceDriver, kind: str, payload: dict[str, Any]) -> None:
-    assert driver.say(1, "ada", kind, payload, to=["coder"]).accepted is not None
+    assert driver.send_envelope(1, "ada", kind, payload, to=["coder"]).accepted is not None
     assert paused(driver, "coder") == []
 
 
 def test_a_pause_affects_only_other_participants_that_it_names(driver: SpaceDriver) -> None:
-    driver.say(1, "ada", "participant/pause")
-    driver.say(1, "ada", "participant/pause", to=["ada", "ghost"])
+    driver.send_envelope(1, "ada", "participant/pause")
+    driver.send_envelope(1, "ada", "participant/pause", to=["ada", "ghost"])
     assert paused(driver, "ada", "bob", "coder") == []
     assert driver.changes == []
 
 
 def test_a_participant_cannot_resume_itself(driver: SpaceDriver) -> None:
     grant(driver, {"kind": "participant/*"})
-    driver.say(1, "ada", "participant/pause", to=["coder", "bob"])
-    driver.say(3, "coder", "participant/resume", to=["coder"])
-    driver.say(3, "coder", "participant/resume")
+    driver.send_envelope(1, "ada", "participant/pause", to=["coder", "bob"])
+    driver.send_envelope(3, "coder", "participant/resume", to=["coder"])
+    driver.send_envelope(3, "coder", "participant/resume")
     assert paused(driver, "bob", "coder") == ["coder"]
-    driver.say(1, "ada", "participant/resume")
+    driver.send_envelope(1, "ada", "participant/resume")
     assert paused(driver, "bob", "coder") == []
 
 
@@ -457,7 +457,7 @@ def test_a_space_may_leave_controls_to_its_participants(config: SpaceConfig) -> 
     driver = SpaceDriver(config.model_copy(update={"control": options}))
     driver.join(1, "ada")
     for kind in ("participant/pause", "participant/shutdown", "participant/clear"):
-        driver.say(1, "ada", kind, to=["coder"])
+        driver.send_envelope(1, "ada", kind, to=["coder"])
     assert paused(driver, "coder") == []
 
 
@@ -476,10 +476,13 @@ def test_only_proposed_peers_are_asked_and_answer(
     driver: SpaceDriver, kind: str, to: list[str], payload: Any, verdict: bool
 ) -> None:
     call = {"method": "tools/call", "params": {"name": "add"}}
-    driver.say(1, "ada", "mcp/proposal", call, id="p", to=["coder"])
-    receipt = driver.say(2, "bob", kind, payload, to=to, correlation_id=["p"])
+    driver.send_envelope(1, "ada", "mcp/proposal", call, id="p", to=["coder"])
+    receipt = driver.send_envelope(2, "bob", kind, payload, to=to, correlation_id=["p"])
     assert (receipt.accepted is not None) is verdict
     if not verdict:
         assert receipt.refused is not None
         assert receipt.refused.error == errors.UNAUTHORIZED
-    assert driver.say(3, "coder", "mcp/response", {"result": 5}, to=["ada"], correlation_id=["p"]).accepted is not None
+    assert (
+        driver.send_envelope(3, "coder", "mcp/response", {"result": 5}, to=["ada"], correlation_id=["p"]).accepted
+        is not None
+    )

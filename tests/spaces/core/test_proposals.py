@@ -30,7 +30,7 @@ def driver() -> SpaceDriver:
 
 
 def propose(driver: SpaceDriver, name: str = "p", payload: dict[str, Any] = CALL) -> None:
-    assert driver.say(2, "coder", "mcp/proposal", payload, id=name, to=["files"]).accepted is not None
+    assert driver.send_envelope(2, "coder", "mcp/proposal", payload, id=name, to=["files"]).accepted is not None
 
 
 def listed(driver: SpaceDriver) -> list[str]:
@@ -73,7 +73,7 @@ def test_a_decision_ends_a_proposal(
 ) -> None:
     propose(driver)
     propose(driver, "other")
-    assert driver.say(number, name, kind, payload, to=to, correlation_id=["p"]).accepted is not None
+    assert driver.send_envelope(number, name, kind, payload, to=to, correlation_id=["p"]).accepted is not None
     assert listed(driver) == ["other"]
     assert driver.stored == driver.space.state
 
@@ -92,7 +92,7 @@ def test_other_envelopes_leave_a_proposal_open(
     driver: SpaceDriver, number: int, name: str, kind: str, payload: dict[str, Any], to: list[str]
 ) -> None:
     propose(driver)
-    driver.say(number, name, kind, payload, to=to, correlation_id=["p"])
+    driver.send_envelope(number, name, kind, payload, to=to, correlation_id=["p"])
     assert listed(driver) == ["p"]
 
 
@@ -105,14 +105,14 @@ def test_a_proposal_ends_when_its_proposer_does_not_come_back(driver: SpaceDrive
     assert listed(driver) == []
     driver.join(2, "coder")
     propose(driver, "q")
-    driver.say(1, "ada", "space/kick", {"participant_id": "coder"})
+    driver.send_envelope(1, "ada", "space/kick", {"participant_id": "coder"})
     assert listed(driver) == []
 
 
 def test_open_proposals_survive_a_restart_of_the_gateway(driver: SpaceDriver) -> None:
     propose(driver)
     propose(driver, "q")
-    driver.say(4, "helper", "mcp/reject", {"reason": "no"}, correlation_id=["p"])
+    driver.send_envelope(4, "helper", "mcp/reject", {"reason": "no"}, correlation_id=["p"])
     again = SpaceDriver(parse_space(SPACE), driver.stored)
     again.wait(1)
     assert listed(again) == ["q"]

@@ -56,7 +56,7 @@ def test_every_member_receives_every_envelope_whatever_to_says(driver: SpaceDriv
         driver.take(number)
     driver.inbox.clear()
     driver.inbox.update({ConnectionId(number): [] for number in (1, 2, 3)})
-    assert driver.say(2, "bob", "chat", {"text": "hi"}, to=["ada"]).accepted is not None
+    assert driver.send_envelope(2, "bob", "chat", {"text": "hi"}, to=["ada"]).accepted is not None
     assert [driver.take(number) for number in (1, 2, 3)] == [["chat hi"]] * 3
 
 
@@ -76,7 +76,7 @@ def test_a_person_is_present_from_the_first_connection_to_the_last(driver: Space
     driver.join(3, "ada")
     assert driver.take(1) == ["system/welcome", "system/presence join"]
     assert (driver.take(2), driver.take(3)) == (["system/welcome"], ["system/welcome"])
-    driver.say(1, "bob", "chat", {"text": "both"})
+    driver.send_envelope(1, "bob", "chat", {"text": "both"})
     assert (driver.take(2), driver.take(3)) == (["chat both"], ["chat both"])
     driver.leave(2, "ada")
     assert driver.take(1) == ["chat both"]
@@ -91,13 +91,13 @@ def test_the_newest_connection_of_an_agent_supersedes_the_older_one(driver: Spac
     assert driver.take(2) == ["system/welcome", "system/error superseded"]
     assert driver.take(3) == ["system/welcome"]
     assert driver.take(1) == ["system/welcome", "system/presence join", "system/presence join"]
-    refused = driver.say(2, "coder", "chat", {"text": "still here"}).refused
+    refused = driver.send_envelope(2, "coder", "chat", {"text": "still here"}).refused
     assert refused is not None
     assert refused.error == errors.SUPERSEDED
     driver.write(2, "coder", "stream-1")
     assert driver.take(2) == ["system/error superseded", "system/error superseded"]
     driver.leave(2, "coder")
-    driver.say(3, "coder", "chat", {"text": "me"})
+    driver.send_envelope(3, "coder", "chat", {"text": "me"})
     assert (driver.take(1), driver.take(3)) == (["chat me"], ["chat me"])
     assert driver.closed == {}
 
@@ -132,7 +132,7 @@ def test_a_refusal_goes_to_the_sender_alone(
     driver.join(1, "ada")
     driver.join(2, "bob")
     driver.take(1)
-    receipt = driver.say(2, "bob", message.pop("kind"), message.pop("payload", None), id="mine", **message)
+    receipt = driver.send_envelope(2, "bob", message.pop("kind"), message.pop("payload", None), id="mine", **message)
     assert receipt.accepted is None
     refusal = driver.last(2)
     assert (refusal.kind, refusal.sender) == ("system/error", "system:gateway")
@@ -144,7 +144,7 @@ def test_a_refusal_goes_to_the_sender_alone(
 
 def test_a_capability_violation_lists_the_senders_capabilities(driver: SpaceDriver) -> None:
     driver.join(2, "bob")
-    driver.say(2, "bob", "mcp/proposal", {"method": "x"})
+    driver.send_envelope(2, "bob", "mcp/proposal", {"method": "x"})
     body = driver.last(2).body
     assert body["attempted_kind"] == "mcp/proposal"
     assert body["your_capabilities"] == [{"kind": "chat"}, BASELINE]
@@ -154,24 +154,24 @@ def test_a_capability_violation_lists_the_senders_capabilities(driver: SpaceDriv
 def test_to_in_a_capability_is_enforced_unless_the_space_ignores_it(driver: SpaceDriver, config: SpaceConfig) -> None:
     driver.join(3, "coder")
     request = {"method": "tools/list"}
-    assert driver.say(3, "coder", "mcp/request", request, to=["files"]).accepted is not None
-    assert driver.say(3, "coder", "mcp/request", request).accepted is None
-    assert driver.say(3, "coder", "mcp/request", request, to=["files", "ada"]).accepted is None
+    assert driver.send_envelope(3, "coder", "mcp/request", request, to=["files"]).accepted is not None
+    assert driver.send_envelope(3, "coder", "mcp/request", request).accepted is None
+    assert driver.send_envelope(3, "coder", "mcp/request", request, to=["files", "ada"]).accepted is None
     lenient = config.model_copy(update={"capabilities": config.capabilities.model_copy(update={"ignore_to": True})})
     other = SpaceDriver(lenient)
     other.join(3, "coder")
-    assert other.say(3, "coder", "mcp/request", request).accepted is not None
+    assert other.send_envelope(3, "coder", "mcp/request", request).accepted is not None
 
 
 def test_any_participant_may_answer_requests(driver: SpaceDriver) -> None:
     driver.join(2, "bob")
-    assert driver.say(2, "bob", "mcp/response", {"result": {}}, correlation_id=["x"]).accepted is not None
+    assert driver.send_envelope(2, "bob", "mcp/response", {"result": {}}, correlation_id=["x"]).accepted is not None
 
 
 def test_a_heartbeat_is_accepted_and_not_delivered(driver: SpaceDriver) -> None:
     driver.join(2, "bob")
     driver.take(2)
-    receipt = driver.say(2, "bob", "system/heartbeat")
+    receipt = driver.send_envelope(2, "bob", "system/heartbeat")
     assert receipt.accepted is not None
     assert receipt.effects == ()
 
@@ -179,21 +179,21 @@ def test_a_heartbeat_is_accepted_and_not_delivered(driver: SpaceDriver) -> None:
 def test_an_http_sender_need_not_be_connected(driver: SpaceDriver) -> None:
     driver.join(1, "ada")
     driver.take(1)
-    assert driver.say(None, "bob", "chat", {"text": "from afar"}).accepted is not None
+    assert driver.send_envelope(None, "bob", "chat", {"text": "from afar"}).accepted is not None
     assert driver.take(1) == ["chat from afar"]
-    refused = driver.say(None, "bob", "participant/clear")
+    refused = driver.send_envelope(None, "bob", "participant/clear")
     assert refused.refused is not None
     assert refused.effects == ()
     driver.join(2, "bob")
     driver.take(2)
-    driver.say(None, "bob", "participant/clear")
+    driver.send_envelope(None, "bob", "participant/clear")
     assert driver.take(2) == ["system/error capability_violation"]
 
 
 def test_a_status_stays_on_the_board_when_its_sender_leaves(driver: SpaceDriver) -> None:
     driver.join(1, "ada")
     driver.join(3, "coder")
-    driver.say(3, "coder", "participant/status", STATUS)
+    driver.send_envelope(3, "coder", "participant/status", STATUS)
     driver.leave(3, "coder")
     driver.wait(2.5)
     entry = next(one for one in driver.space.snapshot(now=driver.now).board if one.id == "coder")
@@ -230,7 +230,7 @@ def test_a_full_space_rejects_further_connections() -> None:
 def test_an_owner_that_stays_away_loses_its_streams(driver: SpaceDriver) -> None:
     driver.join(1, "ada")
     driver.join(3, "coder")
-    driver.say(3, "coder", "stream/request", {"direction": "upload"})
+    driver.send_envelope(3, "coder", "stream/request", {"direction": "upload"})
     driver.leave(3, "coder")
     driver.wait(3)
     driver.join(4, "coder")
@@ -249,8 +249,8 @@ def test_an_owner_that_stays_away_loses_its_streams(driver: SpaceDriver) -> None
 
 def test_a_stream_opened_over_http_closes_if_its_owner_never_joins(driver: SpaceDriver) -> None:
     driver.join(1, "ada")
-    driver.say(None, "coder", "stream/request")
-    driver.say(None, "files", "stream/request")
+    driver.send_envelope(None, "coder", "stream/request")
+    driver.send_envelope(None, "files", "stream/request")
     driver.wait(1)
     driver.join(2, "coder")
     driver.take(1)
@@ -262,8 +262,8 @@ def test_a_stream_opened_over_http_closes_if_its_owner_never_joins(driver: Space
 def test_frames_from_writers_reach_every_target(driver: SpaceDriver) -> None:
     driver.join(1, "ada")
     driver.join(3, "coder")
-    driver.say(3, "coder", "stream/request", {})
-    driver.say(3, "coder", "stream/request", {"target": ["ada"]})
+    driver.send_envelope(3, "coder", "stream/request", {})
+    driver.send_envelope(3, "coder", "stream/request", {"target": ["ada"]})
     driver.take(1)
     driver.take(3)
     driver.write(3, "coder", "stream-1", "all")
@@ -285,21 +285,21 @@ def test_frames_from_writers_reach_every_target(driver: SpaceDriver) -> None:
 def test_a_paused_participant_may_send_again_when_resumed(driver: SpaceDriver) -> None:
     driver.join(1, "ada")
     driver.join(3, "coder")
-    driver.say(1, "ada", "participant/pause", {"timeout_seconds": 60}, to=["coder"])
+    driver.send_envelope(1, "ada", "participant/pause", {"timeout_seconds": 60}, to=["coder"])
     driver.take(3)
-    refused = driver.say(3, "coder", "chat", {"text": "but"}).refused
+    refused = driver.send_envelope(3, "coder", "chat", {"text": "but"}).refused
     assert refused is not None
     assert (refused.error, refused.attempted_kind) == (errors.PAUSED, "chat")
     assert driver.take(3) == ["system/error paused"]
-    assert driver.say(3, "coder", "participant/status", STATUS).accepted is not None
-    driver.say(1, "ada", "participant/resume", to=["coder"])
-    assert driver.say(3, "coder", "chat", {"text": "again"}).accepted is not None
+    assert driver.send_envelope(3, "coder", "participant/status", STATUS).accepted is not None
+    driver.send_envelope(1, "ada", "participant/resume", to=["coder"])
+    assert driver.send_envelope(3, "coder", "chat", {"text": "again"}).accepted is not None
 
 
 def test_a_participant_that_joins_while_paused_gets_the_pause(driver: SpaceDriver) -> None:
     driver.join(1, "ada")
     driver.join(2, "coder")
-    driver.say(1, "ada", "participant/pause", {"reason": "later", "timeout_seconds": 60}, to=["coder"])
+    driver.send_envelope(1, "ada", "participant/pause", {"reason": "later", "timeout_seconds": 60}, to=["coder"])
     driver.leave(2, "coder")
     driver.wait(20)
     driver.take(1)
@@ -318,13 +318,13 @@ def test_a_participant_that_joins_while_paused_gets_the_pause(driver: SpaceDrive
 def test_a_participant_that_was_shut_down_may_send_after_joining(driver: SpaceDriver) -> None:
     driver.join(1, "ada")
     driver.join(3, "coder")
-    driver.say(1, "ada", "participant/shutdown", to=["coder"])
-    assert driver.say(3, "coder", "participant/status", STATUS).accepted is not None
-    assert driver.say(3, "coder", "chat", {"text": "but"}).accepted is None
-    assert driver.say(None, "coder", "chat", {"text": "by http"}).accepted is None
+    driver.send_envelope(1, "ada", "participant/shutdown", to=["coder"])
+    assert driver.send_envelope(3, "coder", "participant/status", STATUS).accepted is not None
+    assert driver.send_envelope(3, "coder", "chat", {"text": "but"}).accepted is None
+    assert driver.send_envelope(None, "coder", "chat", {"text": "by http"}).accepted is None
     driver.leave(3, "coder")
     driver.join(4, "coder")
-    assert driver.say(4, "coder", "chat", {"text": "again"}).accepted is not None
+    assert driver.send_envelope(4, "coder", "chat", {"text": "again"}).accepted is not None
 
 
 def test_only_the_proposer_withdraws_a_proposal() -> None:
@@ -332,16 +332,16 @@ def test_only_the_proposer_withdraws_a_proposal() -> None:
     driver = SpaceDriver(parse_space(f"space: {{id: a}}\nparticipants:{people}"))
     driver.join(1, "x")
     driver.join(2, "y")
-    driver.say(1, "x", "mcp/proposal", {"method": "tools/call"}, id="p")
-    foreign = driver.say(2, "y", "mcp/withdraw", {"reason": "no"}, correlation_id=["p"]).refused
+    driver.send_envelope(1, "x", "mcp/proposal", {"method": "tools/call"}, id="p")
+    foreign = driver.send_envelope(2, "y", "mcp/withdraw", {"reason": "no"}, correlation_id=["p"]).refused
     assert foreign is not None
     assert foreign.error == errors.UNAUTHORIZED
     for kind in ("mcp/withdraw", "mcp/reject"):
-        bare = driver.say(1, "x", kind, {"reason": "no"}).refused
+        bare = driver.send_envelope(1, "x", kind, {"reason": "no"}).refused
         assert bare is not None
         assert bare.error == errors.INVALID_ENVELOPE
-    assert driver.say(2, "y", "mcp/reject", {"reason": "busy"}, correlation_id=["p"]).accepted is not None
-    assert driver.say(1, "x", "mcp/withdraw", {"reason": "timeout"}, correlation_id="p").accepted is not None
+    assert driver.send_envelope(2, "y", "mcp/reject", {"reason": "busy"}, correlation_id=["p"]).accepted is not None
+    assert driver.send_envelope(1, "x", "mcp/withdraw", {"reason": "timeout"}, correlation_id="p").accepted is not None
 
 
 def test_the_rate_limit_applies_to_one_sender_only() -> None:
@@ -351,13 +351,13 @@ def test_the_rate_limit_applies_to_one_sender_only() -> None:
     driver.join(2, "y")
     driver.take(1)
     for _ in range(3):
-        driver.say(1, "x", "chat", {"text": "more"})
+        driver.send_envelope(1, "x", "chat", {"text": "more"})
     driver.write(1, "x", "stream-1")
-    driver.say(1, "x", "chat", {"text": "more"})
+    driver.send_envelope(1, "x", "chat", {"text": "more"})
     assert driver.take(1) == ["chat more"] * 3 + ["system/error rate_limited"] * 2
-    assert driver.say(2, "y", "chat", {"text": "me"}).accepted is not None
+    assert driver.send_envelope(2, "y", "chat", {"text": "me"}).accepted is not None
     driver.wait(1)
-    assert driver.say(1, "x", "chat", {"text": "later"}).accepted is not None
+    assert driver.send_envelope(1, "x", "chat", {"text": "later"}).accepted is not None
 
 
 def test_a_log_file_and_a_socket_receive_as_one_participant(driver: SpaceDriver) -> None:
@@ -371,13 +371,13 @@ def test_a_log_file_and_a_socket_receive_as_one_participant(driver: SpaceDriver)
     assert [one["id"] for one in driver.last(2).body["participants"]] == ["ada", "coder"]
     driver.join(3, "coder")
     assert driver.take(1) == ["system/presence join", "system/presence join"]
-    driver.say(1, "ada", "chat", {"text": "both"})
+    driver.send_envelope(1, "ada", "chat", {"text": "both"})
     assert (driver.take(3), driver.take(7)[-1]) == (["system/welcome", "chat both"], "chat both")
     driver.leave(3, "coder")
     assert driver.take(1)[-1] == "system/presence leave"
     assert "coder" in driver.space.members
     assert list(driver.space.members) == ["ada", "coder", "bob"]
-    driver.say(None, "coder", "participant/clear")
+    driver.send_envelope(None, "coder", "participant/clear")
     assert driver.take(7)[-1] == "system/error capability_violation"
 
 
@@ -404,9 +404,9 @@ def test_any_payload_is_either_accepted_or_refused(
     everybody = {name: {"capabilities": [{"kind": "*"}]} for name in ("ada", "coder")}
     driver = SpaceDriver(SpaceConfig.model_validate({"space": {"id": "a"}, "participants": everybody}))
     driver.join(1, "ada")
-    driver.say(1, "ada", "stream/request", {}, id="request")
+    driver.send_envelope(1, "ada", "stream/request", {}, id="request")
     for kind, payload, about in said:
-        receipt = driver.say(None, "ada", kind, payload, to=about, correlation_id=about)
+        receipt = driver.send_envelope(None, "ada", kind, payload, to=about, correlation_id=about)
         assert (receipt.accepted is None) == (receipt.refused is not None)
     driver.wait(10)
     driver.join(2, "coder")
@@ -442,10 +442,10 @@ class SpaceMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.owner)
     @rule(data=st.data(), kind=st.sampled_from(["chat", "stream/request", "stream/close", "system/x", "space/kick"]))
-    def say(self, data: st.DataObject, kind: str) -> None:
+    def send_envelope(self, data: st.DataObject, kind: str) -> None:
         number = data.draw(st.sampled_from(sorted(self.owner)))
         before = {one: len(got) for one, got in self.driver.inbox.items()}
-        receipt = self.driver.say(number, self.owner[number], kind, {"text": "x", "stream_id": "stream-1"})
+        receipt = self.driver.send_envelope(number, self.owner[number], kind, {"text": "x", "stream_id": "stream-1"})
         received = {one for one, got in self.driver.inbox.items() if len(got) > before.get(one, 0)}
         if receipt.accepted is not None:
             assert received == set(self.driver.admitted)

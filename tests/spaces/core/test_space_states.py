@@ -36,7 +36,7 @@ class PermissionMachine(RuleBasedStateMachine):
             self.join(name)
 
     def send_as_boss(self, kind: str, payload: Any = None, **headers: Any) -> Any:
-        return self.driver.say(self.connection[BOSS], BOSS, kind, payload, **headers)
+        return self.driver.send_envelope(self.connection[BOSS], BOSS, kind, payload, **headers)
 
     @rule(name=NAMES)
     def join(self, name: str) -> None:
@@ -113,10 +113,10 @@ class PermissionMachine(RuleBasedStateMachine):
             self.granted.pop(name, None)
 
     @rule(name=OTHERS, kind=st.sampled_from(["x", "y/z", "chat", "space/kick", "chat/acknowledge"]))
-    def say(self, name: str, kind: str) -> None:
+    def send_envelope(self, name: str, kind: str) -> None:
         if name not in self.connection:
             return
-        receipt = self.driver.say(self.connection[name], name, kind, {"text": "x"})
+        receipt = self.driver.send_envelope(self.connection[name], name, kind, {"text": "x"})
         held = [*self.base[name], *self.granted.get(name, {}).values()]
         may = {"kind": kind} in held or (kind == "y/z" and {"kind": "y/*"} in held)
         quiet = name in self.paused | self.shut_down and kind != "chat/acknowledge"

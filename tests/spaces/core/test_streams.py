@@ -15,12 +15,12 @@ def driver(config: SpaceConfig) -> SpaceDriver:
     driver = SpaceDriver(config)
     for number, name in enumerate(("ada", "coder", "files"), start=1):
         driver.join(number, name)
-    driver.say(2, "coder", "stream/request", {"direction": "upload", "description": "d"}, id="request")
+    driver.send_envelope(2, "coder", "stream/request", {"direction": "upload", "description": "d"}, id="request")
     return driver
 
 
 def refused(driver: SpaceDriver, number: int, name: str, kind: str, payload: dict[str, Any]) -> str:
-    receipt = driver.say(number, name, kind, payload)
+    receipt = driver.send_envelope(number, name, kind, payload)
     assert receipt.accepted is None
     assert receipt.refused is not None
     return receipt.refused.error
@@ -39,16 +39,16 @@ def test_a_stream_opens_before_its_request_is_echoed(driver: SpaceDriver) -> Non
 
 
 def test_targets_must_be_members(driver: SpaceDriver) -> None:
-    driver.say(2, "coder", "stream/request", {"target": "ada"})
+    driver.send_envelope(2, "coder", "stream/request", {"target": "ada"})
     assert driver.history[-2].body["target"] == ["ada"]
-    receipt = driver.say(2, "coder", "stream/request", {"target": ["ada", "bob"]})
+    receipt = driver.send_envelope(2, "coder", "stream/request", {"target": ["ada", "bob"]})
     assert receipt.refused is not None
     assert (receipt.refused.error, receipt.refused.targets) == (errors.TARGET_NOT_FOUND, ("bob",))
     assert list(driver.space.state.streams) == ["stream-1", "stream-2"]
 
 
 def test_a_target_named_twice_receives_a_frame_once(driver: SpaceDriver) -> None:
-    driver.say(2, "coder", "stream/request", {"target": ["ada", "files", "ada"]})
+    driver.send_envelope(2, "coder", "stream/request", {"target": ["ada", "files", "ada"]})
     assert driver.history[-2].body["target"] == ["ada", "files"]
     driver.take(1)
     driver.write(2, "coder", "stream-2", "x")
@@ -57,14 +57,17 @@ def test_a_target_named_twice_receives_a_frame_once(driver: SpaceDriver) -> None
 
 @pytest.mark.parametrize("odd", [[], {}, 5, None, ["stream-1"]])
 def test_a_close_without_a_known_stream_is_passed_on(driver: SpaceDriver, odd: object) -> None:
-    assert driver.say(2, "coder", "stream/close", {"stream_id": odd}).accepted is not None
+    assert driver.send_envelope(2, "coder", "stream/close", {"stream_id": odd}).accepted is not None
     assert list(driver.space.state.streams) == ["stream-1"]
-    driver.say(2, "coder", "stream/close", {"stream_id": odd}, correlation_id=["request"])
+    driver.send_envelope(2, "coder", "stream/close", {"stream_id": odd}, correlation_id=["request"])
     assert driver.space.state.streams == {}
 
 
 def test_only_a_valid_request_opens_a_stream(driver: SpaceDriver) -> None:
-    assert driver.say(2, "coder", "stream/request").answer == {"status": "stream_opened", "stream_id": "stream-2"}
+    assert driver.send_envelope(2, "coder", "stream/request").answer == {
+        "status": "stream_opened",
+        "stream_id": "stream-2",
+    }
     assert refused(driver, 2, "coder", "stream/request", {"direction": 5}) == errors.INVALID_PAYLOAD
     driver.join(4, "bob")
     assert [stream["stream_id"] for stream in driver.last(4).body["active_streams"]] == ["stream-1", "stream-2"]
@@ -74,7 +77,7 @@ def test_a_participant_owns_at_most_its_limit_of_streams(config: SpaceConfig) ->
     few = config.model_copy(update={"limits": config.limits.model_copy(update={"streams_per_member": 1})})
     driver = SpaceDriver(few)
     driver.join(2, "coder")
-    driver.say(2, "coder", "stream/request")
+    driver.send_envelope(2, "coder", "stream/request")
     assert refused(driver, 2, "coder", "stream/request", {}) == errors.LIMIT_EXCEEDED
 
 
@@ -87,25 +90,25 @@ def test_a_participant_owns_at_most_its_limit_of_streams(config: SpaceConfig) ->
     ],
 )
 def test_an_owner_closes_a_stream_by_any_of_its_ids(driver: SpaceDriver, headers: dict[str, Any]) -> None:
-    driver.say(2, "coder", "stream/close", headers.pop("payload", None), **headers)
+    driver.send_envelope(2, "coder", "stream/close", headers.pop("payload", None), **headers)
     assert driver.space.state.streams == {}
     assert driver.history[-1].kind == "stream/close"
 
 
 def test_the_id_of_its_opening_closes_a_stream(driver: SpaceDriver) -> None:
-    driver.say(2, "coder", "stream/close", None, correlation_id=[driver.history[-2].id])
+    driver.send_envelope(2, "coder", "stream/close", None, correlation_id=[driver.history[-2].id])
     assert driver.space.state.streams == {}
 
 
 def test_only_owner_and_writers_close_a_stream(driver: SpaceDriver) -> None:
-    assert driver.say(3, "files", "stream/close", {"reason": "x"}).accepted is not None
+    assert driver.send_envelope(3, "files", "stream/close", {"reason": "x"}).accepted is not None
     assert refused(driver, 3, "files", "stream/close", {"stream_id": "stream-1"}) == errors.UNAUTHORIZED
     assert list(driver.space.state.streams) == ["stream-1"]
 
 
 def test_an_owner_grants_and_revokes_writing(driver: SpaceDriver) -> None:
     grant = {"stream_id": "stream-1", "participant_id": "files", "reason": "help"}
-    receipt = driver.say(2, "coder", "stream/grant-write", grant, id="g")
+    receipt = driver.send_envelope(2, "coder", "stream/grant-write", grant, id="g")
     assert receipt.answer == {"status": "granted", "stream_id": "stream-1", "authorized_writers": ["coder", "files"]}
     reported = driver.history[-1]
     assert (reported.kind, reported.sender, reported.to, reported.correlation_id) == (
@@ -118,14 +121,14 @@ def test_an_owner_grants_and_revokes_writing(driver: SpaceDriver) -> None:
     driver.take(1)
     driver.write(3, "files", "stream-1", "mine")
     assert driver.take(1) == ["#stream-1#mine"]
-    driver.say(2, "coder", "stream/revoke-write", {"stream_id": "stream-1", "participant_id": "files"})
+    driver.send_envelope(2, "coder", "stream/revoke-write", {"stream_id": "stream-1", "participant_id": "files"})
     assert driver.history[-1].body["authorized_writers"] == ["coder"]
     driver.write(3, "files", "stream-1", "again")
     assert driver.take(1) == ["stream/write-revoked stream-1"]
 
 
 def test_a_transferred_stream_has_a_new_owner_and_writer(driver: SpaceDriver) -> None:
-    driver.say(2, "coder", "stream/transfer-ownership", {"stream_id": "stream-1", "new_owner": "files"})
+    driver.send_envelope(2, "coder", "stream/transfer-ownership", {"stream_id": "stream-1", "new_owner": "files"})
     assert driver.history[-1].kind == "stream/ownership-transferred"
     assert driver.history[-1].body == {
         "stream_id": "stream-1",
@@ -156,20 +159,20 @@ def test_rights_go_to_members_only_and_the_owner_keeps_its_own(driver: SpaceDriv
 
 
 def test_a_writer_that_stays_away_loses_the_right_to_write(driver: SpaceDriver) -> None:
-    driver.say(2, "coder", "stream/grant-write", {"stream_id": "stream-1", "participant_id": "files"})
+    driver.send_envelope(2, "coder", "stream/grant-write", {"stream_id": "stream-1", "participant_id": "files"})
     driver.leave(3, "files")
     driver.wait(6)
     assert [stream.writers for stream in driver.space.state.streams.values()] == [("coder",)]
 
 
 def test_other_stream_kinds_are_passed_on(driver: SpaceDriver) -> None:
-    assert driver.say(2, "coder", "stream/other", {"stream_id": "stream-9"}).accepted is not None
+    assert driver.send_envelope(2, "coder", "stream/other", {"stream_id": "stream-9"}).accepted is not None
     assert list(driver.space.state.streams) == ["stream-1"]
 
 
 def test_a_request_cannot_forge_the_gateways_description(driver: SpaceDriver) -> None:
     forged = {"owner": "eve", "stream_id": "x", "authorized_writers": ["eve"], "created": 1, "sample_rate": 8000}
-    driver.say(2, "coder", "stream/request", forged)
+    driver.send_envelope(2, "coder", "stream/request", forged)
     driver.join(4, "bob")
     assert driver.last(4).body["active_streams"][1] == {
         "stream_id": "stream-2",
@@ -181,13 +184,13 @@ def test_a_request_cannot_forge_the_gateways_description(driver: SpaceDriver) ->
 
 
 def test_a_closed_streams_id_is_not_used_again(driver: SpaceDriver) -> None:
-    driver.say(2, "coder", "stream/close", {"stream_id": "stream-1"})
-    assert driver.say(2, "coder", "stream/request", {}).answer["stream_id"] == "stream-2"
+    driver.send_envelope(2, "coder", "stream/close", {"stream_id": "stream-1"})
+    assert driver.send_envelope(2, "coder", "stream/request", {}).answer["stream_id"] == "stream-2"
 
 
 def test_streams_keep_their_owner_over_a_restart(driver: SpaceDriver, config: SpaceConfig) -> None:
     restarted = SpaceDriver(config, driver.stored)
     restarted.join(1, "coder")
     assert [one["stream_id"] for one in restarted.last(1).body["active_streams"]] == ["stream-1"]
-    assert restarted.say(1, "coder", "stream/request", {}).answer["stream_id"] == "stream-2"
-    assert restarted.say(1, "coder", "stream/close", {"stream_id": "stream-1"}).accepted is not None
+    assert restarted.send_envelope(1, "coder", "stream/request", {}).answer["stream_id"] == "stream-2"
+    assert restarted.send_envelope(1, "coder", "stream/close", {"stream_id": "stream-1"}).accepted is not None

@@ -33,7 +33,9 @@ class Logged:
             self.service.attach(connection, RecordingChannel())
             self.service.join(connection, name)
 
-    def say(self, name: ParticipantId, kind: str, payload: Any = None, *, http: bool = False, **headers: Any) -> Any:
+    def send_envelope(
+        self, name: ParticipantId, kind: str, payload: Any = None, *, http: bool = False, **headers: Any
+    ) -> Any:
         written = {"from" if key == "sender" else key: value for key, value in headers.items()}
         draft = read_draft({"kind": kind, "payload": payload, **written})
         if http:
@@ -56,7 +58,7 @@ def logged(config: SpaceConfig, tmp_path: Path) -> Logged:
 
 
 def test_an_envelope_has_one_receipt_and_a_delivery_for_each_member(logged: Logged) -> None:
-    logged.say(BOB, "chat", {"text": "ü"}, id="mine", ts="2026-01-01T00:00:00Z")
+    logged.send_envelope(BOB, "chat", {"text": "ü"}, id="mine", ts="2026-01-01T00:00:00Z")
     texts = [line for line in logged.lines() if '"id":"mine"' in line]
     envelope = (
         '{"protocol":"mew/v0.4","id":"mine","ts":"2026-01-01T00:00:00Z","from":"bob","kind":"chat",'
@@ -79,7 +81,7 @@ def test_an_envelope_has_one_receipt_and_a_delivery_for_each_member(logged: Logg
 
 
 def test_a_decision_records_the_required_and_the_matched_capability(logged: Logged) -> None:
-    logged.say(BOB, "chat", {"text": "x"}, id="a", correlation_id=["q"])
+    logged.send_envelope(BOB, "chat", {"text": "x"}, id="a", correlation_id=["q"])
     (line,) = [line for line in logged.lines(CAPABILITY_DECISIONS) if '"envelope_id":"a"' in line]
     stamp = line.split('"')[3]
     baseline = '{"id":"mcp-response","kind":"mcp/response"}'
@@ -92,7 +94,7 @@ def test_a_decision_records_the_required_and_the_matched_capability(logged: Logg
 
 
 def test_a_refused_envelope_is_logged_with_its_error(logged: Logged) -> None:
-    logged.say(BOB, "participant/clear", id="no", http=True)
+    logged.send_envelope(BOB, "participant/clear", id="no", http=True)
     assert [(one["event"], one["transport"]) for one in logged.about("no")] == [
         ("received", "http"),
         ("rejected", "http"),
@@ -109,15 +111,15 @@ def test_a_refused_envelope_is_logged_with_its_error(logged: Logged) -> None:
 
 
 def test_envelopes_without_a_capability_check_have_no_decision(logged: Logged) -> None:
-    logged.say(BOB, "chat", {"text": "x"}, id="foreign", sender="ada")
+    logged.send_envelope(BOB, "chat", {"text": "x"}, id="foreign", sender="ada")
     assert [one["event"] for one in logged.about("foreign")] == ["received", "rejected"]
     assert logged.about("foreign", CAPABILITY_DECISIONS) == []
 
 
 def test_grants_and_heartbeats_have_their_own_sources(logged: Logged) -> None:
-    logged.say(ADA, "capability/grant", {"recipient": "bob", "capabilities": [{"kind": "x/*"}]}, id="grant")
-    logged.say(BOB, "x/y", id="dynamic")
-    logged.say(BOB, "system/heartbeat", id="implicit")
+    logged.send_envelope(ADA, "capability/grant", {"recipient": "bob", "capabilities": [{"kind": "x/*"}]}, id="grant")
+    logged.send_envelope(BOB, "x/y", id="dynamic")
+    logged.send_envelope(BOB, "system/heartbeat", id="implicit")
     for name in ("dynamic", "implicit"):
         (one,) = logged.about(name, CAPABILITY_DECISIONS)
         assert one["matched_source"] == name
@@ -138,7 +140,7 @@ def test_a_join_is_delivered_to_others_and_the_welcome_to_the_joiner(logged: Log
 
 
 def test_the_token_of_an_invitation_is_not_logged(logged: Logged) -> None:
-    token = logged.say(ADA, "space/invite", {"participant_id": "eve"}).answer["token"]
+    token = logged.send_envelope(ADA, "space/invite", {"participant_id": "eve"}).answer["token"]
     assert token not in "\n".join(logged.lines())
     assert token not in "\n".join(logged.lines(CAPABILITY_DECISIONS))
 
@@ -156,9 +158,9 @@ def test_deliveries_to_many_members_are_one_line_with_a_number(
     config: SpaceConfig, tmp_path: Path, options: dict[str, Any], recipients: list[str | None]
 ) -> None:
     logged = Logged(config, tmp_path, **options)
-    logged.say(BOB, "chat", {"text": "x"}, id="a")
-    logged.say(BOB, "stream/request", id="refused")
-    logged.say(ADA, "stream/request", id="b")
+    logged.send_envelope(BOB, "chat", {"text": "x"}, id="a")
+    logged.send_envelope(BOB, "stream/request", id="refused")
+    logged.send_envelope(ADA, "stream/request", id="b")
     for name in ("a", "b"):
         delivered = [one for one in logged.about(name) if one["event"] == "delivered"]
         assert [one.get("participant") for one in delivered] == recipients
@@ -169,7 +171,7 @@ def test_deliveries_to_many_members_are_one_line_with_a_number(
 
 def test_a_very_long_envelope_is_logged_as_its_size(config: SpaceConfig, tmp_path: Path) -> None:
     logged = Logged(config, tmp_path, max_envelope_bytes=300)
-    logged.say(BOB, "chat", {"text": "x" * 500}, id="long")
+    logged.send_envelope(BOB, "chat", {"text": "x" * 500}, id="long")
     sizes = {one["envelope"]["omitted_bytes"] for one in logged.about("long")}
     assert len(sizes) == 1
     assert sizes.pop() > 500
@@ -178,7 +180,7 @@ def test_a_very_long_envelope_is_logged_as_its_size(config: SpaceConfig, tmp_pat
 def test_a_disabled_log_creates_no_file(config: SpaceConfig, tmp_path: Path) -> None:
     off = {"enabled": False}
     logged = Logged(config, tmp_path / "a", envelope_history=off)
-    logged.say(BOB, "chat", {"text": "x"})
+    logged.send_envelope(BOB, "chat", {"text": "x"})
     assert logged.lines() == []
     assert logged.lines(CAPABILITY_DECISIONS)
     writer = LogWriter()

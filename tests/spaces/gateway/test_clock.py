@@ -42,13 +42,13 @@ def test_setting_the_clock_neither_ends_nor_prolongs_a_pause(jump_seconds: int) 
         clock.follow()
         driver.now = clock()
         driver.perform(driver.space.expire(now=driver.now))
-        return driver.say(None, "coder", "chat", {"text": "x"}).refused is not None
+        return driver.send_envelope(None, "coder", "chat", {"text": "x"}).refused is not None
 
     driver.join(1, "ada")
     driver.join(2, "coder")
     granted = {"recipient": "coder", "capabilities": [{"kind": "stream/*"}]}
-    driver.say(1, "ada", "capability/grant", granted)
-    driver.say(1, "ada", "participant/pause", {"timeout_seconds": 60}, to=["coder"])
+    driver.send_envelope(1, "ada", "capability/grant", granted)
+    driver.send_envelope(1, "ada", "participant/pause", {"timeout_seconds": 60}, to=["coder"])
     driver.leave(2, "coder")
     offset[0] = jump_seconds
     elapsed[0] = 4.0

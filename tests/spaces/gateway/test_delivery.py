@@ -175,7 +175,7 @@ async def test_an_http_message_sent_twice_is_delivered_once(gateway: RunningGate
 
 async def test_an_accepted_envelope_without_an_echo_gets_a_receipt(gateway: RunningGateway) -> None:
     async with session(gateway, "ada") as (ada, _):
-        await ada.say("capability/grant", {"recipient": "bob", "capabilities": [{"kind": "x"}]}, id="g1")
+        await ada.send_envelope("capability/grant", {"recipient": "bob", "capabilities": [{"kind": "x"}]}, id="g1")
         echoed = receipted = 0
         while not echoed + receipted:
             message = await ada.next()
@@ -186,7 +186,7 @@ async def test_an_accepted_envelope_without_an_echo_gets_a_receipt(gateway: Runn
 
 async def test_a_refused_envelope_gets_an_error_that_names_it(gateway: RunningGateway) -> None:
     async with session(gateway, "coder") as (coder, _):
-        await coder.say("participant/clear", {}, id="no", to=["ada"])
+        await coder.send_envelope("participant/clear", {}, id="no", to=["ada"])
         error = await coder.until("system/error")
         assert error["correlation_id"] == ["no"]
 
@@ -217,11 +217,11 @@ async def test_a_restart_keeps_grants_pauses_streams_proposals_and_the_board(tmp
     config = parse_space(SPACE.replace("DURABILITY", durability))
     status = {"tokens": 5, "max_tokens": 10, "messages_in_context": 1, "status": "active"}
     async with serve_gateway(config, state=tmp_path) as gateway, joined(gateway, "ada") as ada:
-        await ada.say("capability/grant", {"recipient": "bob", "capabilities": [{"kind": "reasoning/*"}]})
-        await ada.say("participant/pause", {"reason": "wait"}, to=["coder"])
-        await ada.say("participant/status", status)
-        await ada.say("mcp/proposal", {"method": "tools/list"}, id="p1", to=["coder"])
-        await ada.say("stream/request", {"direction": "upload"})
+        await ada.send_envelope("capability/grant", {"recipient": "bob", "capabilities": [{"kind": "reasoning/*"}]})
+        await ada.send_envelope("participant/pause", {"reason": "wait"}, to=["coder"])
+        await ada.send_envelope("participant/status", status)
+        await ada.send_envelope("mcp/proposal", {"method": "tools/list"}, id="p1", to=["coder"])
+        await ada.send_envelope("stream/request", {"direction": "upload"})
         opened = (await ada.until("stream/open"))["payload"]["stream_id"]
         await ada.seen_so_far()
     async with serve_gateway(config, state=tmp_path) as again:
@@ -233,9 +233,9 @@ async def test_a_restart_keeps_grants_pauses_streams_proposals_and_the_board(tmp
             assert [(one["id"], one["status"]["tokens"]) for one in welcome["board"]] == [("ada", 5)]
             await bob.chat("withdraws", id="w")
         async with joined(again, "ada") as ada:
-            await ada.say("stream/request", {"direction": "upload"})
+            await ada.send_envelope("stream/request", {"direction": "upload"})
             assert (await ada.until("stream/open"))["payload"]["stream_id"] != opened
-            await ada.say("mcp/withdraw", {"reason": "no"}, correlation_id=["p1"], id="w1")
+            await ada.send_envelope("mcp/withdraw", {"reason": "no"}, correlation_id=["p1"], id="w1")
             assert (await ada.until("mcp/withdraw"))["id"] == "w1"
 
 

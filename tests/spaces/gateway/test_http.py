@@ -154,7 +154,7 @@ async def test_the_board_equals_the_reported_statuses(gateway: RunningGateway, h
         "context": {"basis": "reported", "level": "healthy", "severity": 0},
     }
     async with joined(gateway, "coder") as coder:
-        await coder.say("participant/status", status)
+        await coder.send_envelope("participant/status", status)
         await coder.next()
     board = (await http.get("/spaces/demo/context", headers=bearer(gateway, "bob"))).json()
     lines = {line["id"]: line for line in board["participants"]}

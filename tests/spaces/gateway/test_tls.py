@@ -55,7 +55,7 @@ async def test_members_talk_over_wss_and_read_over_https(direct: bool, tls: Cert
             assert gateway.ws_url.startswith("wss://")
             await ada.chat(text)
             assert (await bob.until("chat"))["payload"]["text"] == text
-            await ada.say("space/invite", {"participant_id": "guest", "initial_capabilities": []})
+            await ada.send_envelope("space/invite", {"participant_id": "guest", "initial_capabilities": []})
             invited = (await ada.until("space/invite-ack"))["payload"]
             assert invited["connection_url"] == f"wss://localhost:{gateway.port}/"
         async with httpx2.AsyncClient(base_url=gateway.url, verify=context, trust_env=False) as http:
@@ -66,7 +66,7 @@ async def test_public_url_is_what_invited_participants_get(config: SpaceConfig) 
     options = GatewayOptions(public_url="https://mew.example.org/")
     async with serve_gateway(config.model_copy(update={"gateway": options})) as gateway:
         async with joined(gateway, "ada") as ada:
-            await ada.say("space/invite", {"participant_id": "guest", "initial_capabilities": []})
+            await ada.send_envelope("space/invite", {"participant_id": "guest", "initial_capabilities": []})
             invited = (await ada.until("space/invite-ack"))["payload"]
             assert invited["connection_url"] == "wss://mew.example.org/"
         async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as http:

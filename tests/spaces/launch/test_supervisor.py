@@ -19,7 +19,7 @@ from mew_spaces.launch.program_logs import log_path
 from mew_spaces.launch.run_file import Pids, RunFile, read_run_file, write_run_file
 from mew_spaces.launch.supervisor import ProgramFailed, Supervisor, stop_space
 
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups are a POSIX matter")
 
@@ -72,9 +72,7 @@ class House:
         return found
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        with anyio.fail_after(PATIENCE_SECONDS):
-            while not condition():
-                await anyio.sleep(0.005)
+        await until(lambda: condition())
 
     @asynccontextmanager
     async def serving(self, services: list[Program], participants: list[Program]) -> AsyncIterator[None]:

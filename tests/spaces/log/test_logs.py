@@ -34,7 +34,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     return build
 
 
-def say(log: SpaceLog, *texts: str, at: float = 0.0, sender: str = "ada") -> list[int]:
+def append_chats(log: SpaceLog, *texts: str, at: float = 0.0, sender: str = "ada") -> list[int]:
     numbers = [log.stage(text.encode(), sender=sender, id=f"{sender}-{text}", at=at) for text in texts]
     log.commit()
     return numbers
@@ -48,7 +48,7 @@ def texts(entries: object) -> list[str]:
 def test_numbers_grow_and_entries_follow_a_position(make: Make) -> None:
     log = make(ROOMY)
     assert log.position == log.start == Position("e", 0)
-    assert say(log, "a", "b", "c") == [1, 2, 3]
+    assert append_chats(log, "a", "b", "c") == [1, 2, 3]
     assert texts(log.since(Position("e", 1))) == ["b", "c"]
     assert texts(log.since(Position("e", 1), limit=1)) == ["b"]
     assert log.since(log.position) == ()
@@ -70,14 +70,14 @@ def test_readers_see_nothing_before_the_batch_is_published(make: Make) -> None:
 @pytest.mark.parametrize("place", [Position("other", 0), Position("e", 4), Position("e", 99)])
 def test_unknown_positions_are_recognised(make: Make, place: Position) -> None:
     log = make(ROOMY)
-    say(log, "a", "b", "c")
+    append_chats(log, "a", "b", "c")
     assert log.since(place) is None
     log.close()
 
 
 def test_a_position_before_the_oldest_entry_is_gone(make: Make) -> None:
     log = make(Bounds(entries=2, bytes=1_000))
-    say(log, "a", "b", "c", "d")
+    append_chats(log, "a", "b", "c", "d")
     assert log.start == Position("e", 2)
     assert log.since(Position("e", 1)) is None
     assert texts(log.since(Position("e", 2))) == ["c", "d"]
@@ -86,10 +86,10 @@ def test_a_position_before_the_oldest_entry_is_gone(make: Make) -> None:
 
 def test_bytes_and_age_bound_a_log(make: Make) -> None:
     log = make(Bounds(entries=100, bytes=10, age_seconds=60.0))
-    say(log, "aaaa", "bbbb", at=0.0)
-    say(log, "cccc", at=1.0)
+    append_chats(log, "aaaa", "bbbb", at=0.0)
+    append_chats(log, "cccc", at=1.0)
     assert texts(log.last(10)) == ["bbbb", "cccc"]
-    say(log, "d", at=60.5)
+    append_chats(log, "d", at=60.5)
     assert texts(log.last(10)) == ["cccc", "d"]
     log.close()
 
@@ -117,11 +117,11 @@ def test_one_envelope_can_be_appended_in_one_step(make: Make) -> None:
 
 def test_a_discarded_batch_leaves_a_gap_that_readers_pass(make: Make) -> None:
     log = make(ROOMY)
-    say(log, "a")
+    append_chats(log, "a")
     log.stage(b"lost", sender="ada", id="lost", at=0.0)
     log.discard(log.seal())
     assert log.sequence_of("ada", "lost") is None
-    assert say(log, "c", "d") == [3, 4]
+    assert append_chats(log, "c", "d") == [3, 4]
     assert texts(log.since(Position("e", 1))) == ["c", "d"]
     assert texts(log.since(Position("e", 2))) == ["c", "d"]
     assert texts(log.since(Position("e", 3))) == ["d"]
@@ -147,7 +147,7 @@ async def test_a_waiting_reader_wakes_for_an_entry_and_for_the_end(make: Make) -
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(log.wait_beyond, log.position)
             await anyio.wait_all_tasks_blocked()
-            say(log, "a")
+            append_chats(log, "a")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(log.wait_beyond, log.position)
             await anyio.wait_all_tasks_blocked()
@@ -189,7 +189,7 @@ def test_since_returns_exactly_the_kept_entries_behind_a_position(
 
 def test_a_restart_keeps_epoch_numbers_entries_ids_and_state(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log", bounds=ROOMY)
-    say(log, "a", "b")
+    append_chats(log, "a", "b")
     log.put("board", b"[1]")
     log.commit()
     log.close()
@@ -198,17 +198,17 @@ def test_a_restart_keeps_epoch_numbers_entries_ids_and_state(tmp_path: Path) -> 
     assert texts(again.since(Position(log.epoch, 0))) == ["a", "b"]
     assert again.sequence_of("ada", "ada-b") == 2
     assert again.state()["board"] == b"[1]"
-    assert say(again, "c") == [3]
+    assert append_chats(again, "c") == [3]
     again.close()
 
 
 def test_a_log_that_emptied_gives_no_number_twice(tmp_path: Path) -> None:
     bounds = Bounds(entries=0, bytes=0)
     log = SqliteLog(tmp_path / "log", bounds=bounds)
-    assert say(log, "a", "b") == [1, 2]
+    assert append_chats(log, "a", "b") == [1, 2]
     log.close()
     again = SqliteLog(tmp_path / "log", bounds=bounds)
-    assert say(again, "c") == [3]
+    assert append_chats(again, "c") == [3]
     again.close()
 
 
@@ -221,7 +221,7 @@ def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
 def test_a_damaged_file_is_set_aside(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "log").write_bytes(content)
     log = SqliteLog(tmp_path / "log", bounds=ROOMY, clock=lambda: 7.0)
-    assert say(log, "a") == [1]
+    assert append_chats(log, "a") == [1]
     log.close()
     assert (tmp_path / "log.damaged-7").read_bytes() == content
     assert "log.damaged-7" in caplog.text
@@ -238,11 +238,11 @@ def test_files_damaged_in_the_same_second_are_all_kept(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_refuses_the_batch_and_the_log_goes_on_later(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log", bounds=ROOMY)
-    say(log, "a")
+    append_chats(log, "a")
     with full_disk(log), pytest.raises(NotStored, match="No space"):
-        say(log, "x")
+        append_chats(log, "x")
     assert texts(log.since(Position(log.epoch, 0))) == ["a"]
-    assert say(log, "b") == [3]
+    assert append_chats(log, "b") == [3]
     log.close()
     again = SqliteLog(tmp_path / "log", bounds=ROOMY)
     assert texts(again.last(9)) == ["a", "b"]
@@ -251,31 +251,31 @@ def test_a_full_disk_refuses_the_batch_and_the_log_goes_on_later(tmp_path: Path)
 
 def test_a_full_disk_refuses_a_synced_batch(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log", bounds=ROOMY, durability="synced")
-    say(log, "a")
+    append_chats(log, "a")
     pages = log._database.execute("PRAGMA page_count").fetchone()[0]
     log._database.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(NotStored, match="full"):
-        say(log, "x" * 100_000)
+        append_chats(log, "x" * 100_000)
     assert texts(log.since(Position(log.epoch, 0))) == ["a"]
     log._database.execute("PRAGMA max_page_count = 100000")
-    assert say(log, "b") == [3]
+    assert append_chats(log, "b") == [3]
     log.close()
 
 
 def test_a_database_that_takes_nothing_loses_no_flushed_batch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = SqliteLog(tmp_path / "log", bounds=ROOMY)
     log._database.execute("PRAGMA query_only = ON")
-    assert say(log, "a") == [1]
+    assert append_chats(log, "a") == [1]
     log.upkeep()
     assert "upkeep failed" in caplog.text
     log.put("board", b"[]")
-    assert say(log, "b") == [2]
+    assert append_chats(log, "b") == [2]
     log.close()
     again = SqliteLog(tmp_path / "log", bounds=ROOMY)
     assert texts(again.last(9)) == ["a", "b"]
     assert again.state() == {"board": b"[]"}
     assert again.sequence_of("ada", "ada-a") == 1
-    assert say(again, "c") == [3]
+    assert append_chats(again, "c") == [3]
     again.close()
     assert not list(tmp_path.glob("*-tail-*"))
 
@@ -296,8 +296,8 @@ def test_a_tail_that_was_moved_but_not_removed_changes_nothing(tmp_path: Path) -
 @pytest.mark.parametrize("damage", [b"", b"\x05", b"\xff" * 40, bytes(40)])
 def test_a_tail_is_read_up_to_its_first_damaged_record(tmp_path: Path, damage: bytes) -> None:
     log = SqliteLog(tmp_path / "log", bounds=ROOMY)
-    say(log, "a", "b")
-    say(log, "c")
+    append_chats(log, "a", "b")
+    append_chats(log, "c")
     tail = next(tmp_path.glob("*-tail-*"))
     content = tail.read_bytes()
     log.close()
@@ -314,19 +314,19 @@ def test_a_history_without_our_tables_is_set_aside(tmp_path: Path) -> None:
     database.execute("PRAGMA journal_mode = WAL")
     database.close()
     log = SqliteLog(tmp_path / "log", bounds=ROOMY, clock=lambda: 7.0)
-    assert say(log, "a") == [1]
+    assert append_chats(log, "a") == [1]
     log.close()
     assert (tmp_path / "log.damaged-7").exists()
 
 
 def test_a_history_whose_pages_are_damaged_is_set_aside(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log", bounds=ROOMY)
-    say(log, *("x" * 3_000 for _ in range(20)))
+    append_chats(log, *("x" * 3_000 for _ in range(20)))
     log.close()
     content = (tmp_path / "log").read_bytes()
     (tmp_path / "log").write_bytes(content[:16_384] + b"\xaa" * 16_384 + content[32_768:])
     log = SqliteLog(tmp_path / "log", bounds=ROOMY, clock=lambda: 7.0)
-    assert say(log, "a") == [1]
+    assert append_chats(log, "a") == [1]
     log.close()
 
 
@@ -337,7 +337,7 @@ def test_opening_on_a_full_disk_fails_and_loses_nothing(tmp_path: Path, is_new: 
     if not is_new:
         log = SqliteLog(path, bounds=ROOMY)
         epoch = log.epoch
-        say(log, "a")
+        append_chats(log, "a")
         log.close()
     script = (
         "import resource, sys; from pathlib import Path; from mew_spaces.log.interface import Bounds, NotStored\n"
@@ -373,7 +373,7 @@ def test_upkeep_moves_the_written_batches_into_the_database(tmp_path: Path) -> N
     assert not list(tmp_path.glob("*-tail-*"))
     assert log._database.execute("SELECT count(*) FROM envelopes").fetchone() == (UPKEEP_EVERY_BATCHES,)
     size = (tmp_path / "log-wal").stat().st_size
-    say(log, "after")
+    append_chats(log, "after")
     log.upkeep()
     assert (tmp_path / "log-wal").stat().st_size == size  # written from its beginning again
     log.close()

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 PROGRAM = """
 import os, signal, anyio
 from mew_agent.cli.app.signals import run_until_terminated
@@ -24,9 +26,13 @@ print("after")
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process at once there")
 @pytest.mark.parametrize("asked", [True, False])
-def test_program_ends_in_order_with_and_without_a_signal(asked: bool) -> None:
+def test_a_program_cleans_up_with_and_without_a_signal(asked: bool) -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(asked=asked)], capture_output=True, text=True, timeout=25, check=True
+        [sys.executable, "-c", PROGRAM.format(asked=asked)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=True,
     )
     assert ended.stdout == "goodbye\nafter\n"
 
@@ -56,7 +62,9 @@ assert signal.getsignal(signal.SIGHUP) is {hangup}
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals there")
 @pytest.mark.parametrize("ctrl_c", ["signal.default_int_handler", "signal.SIG_IGN"])
 @pytest.mark.parametrize("hangup", ["signal.SIG_DFL", "signal.SIG_IGN"])
-def test_terminated_command_runs_its_cleanup(ctrl_c: str, hangup: str) -> None:
+def test_a_terminated_command_runs_its_cleanup(ctrl_c: str, hangup: str) -> None:
     program = COMMAND.format(ctrl_c=ctrl_c, hangup=hangup)
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=25, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
+    )
     assert ended.stdout == "undone\ninterrupted\n"

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from mew_protocol.payloads.participant import BoardEntry, Status
 
-from mew_agent.cli.board import words as say
+from mew_agent.cli.board import words
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -15,25 +15,25 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
     [(-5, "0 s ago"), (0, "0 s ago"), (59, "59 s ago"), (60, "1 min ago"), (7_200, "2 h ago"), (90_000, "1 d ago")],
 )
 def test_age_is_shown_in_its_largest_whole_unit(seconds: int, said: str) -> None:
-    assert say.ago((NOW - timedelta(seconds=seconds)).isoformat(), NOW) == said
+    assert words.ago((NOW - timedelta(seconds=seconds)).isoformat(), NOW) == said
 
 
 @pytest.mark.parametrize("at", [None, "", "yesterday"])
 def test_invalid_time_has_no_age(at: str | None) -> None:
-    assert say.ago(at, NOW) is None
+    assert words.ago(at, NOW) is None
 
 
 def test_time_without_a_zone_is_utc() -> None:
-    assert say.ago("2026-01-01T11:59:00", NOW) == "1 min ago"
+    assert words.ago("2026-01-01T11:59:00", NOW) == "1 min ago"
 
 
 @pytest.mark.parametrize(("tokens", "share"), [(0, 0), (4, 0), (5, 1), (899, 90), (1_000, 100), (1_500, 150)])
 def test_share_rounds_half_up_and_may_exceed_the_window(tokens: int, share: int) -> None:
-    assert say.percent(Status(messages_in_context=1, tokens=tokens, max_tokens=1_000)) == share
+    assert words.percent(Status(messages_in_context=1, tokens=tokens, max_tokens=1_000)) == share
 
 
 def test_share_without_a_window_is_unknown() -> None:
-    assert say.percent(Status(messages_in_context=1, tokens=5)) is None
+    assert words.percent(Status(messages_in_context=1, tokens=5)) is None
 
 
 @pytest.mark.parametrize(
@@ -47,37 +47,37 @@ def test_share_without_a_window_is_unknown() -> None:
     ],
 )
 def test_names_after_the_colon_of_a_status_are_kept(status: str, said: str) -> None:
-    assert say.state(status) == said
+    assert words.state(status) == said
 
 
 def test_participant_without_a_context_has_no_figures() -> None:
     entry = BoardEntry(id="files", connected=False, status=Status(messages_in_context=0, status="active"))
-    assert say.sentence(entry, now=NOW) == "files  reports no context  (not connected)"
+    assert words.sentence(entry, now=NOW) == "files  reports no context  (not connected)"
 
 
 def test_largest_suggested_saving_is_shown() -> None:
     saved = [{"text": "a", "tokens_saved": 12, "impact": "low"}, {"text": "b", "tokens_saved": 1_200, "impact": "high"}]
     report = {"basis": "reported", "level": "warning", "severity": 1, "suggestions": saved}
     status = Status.model_validate({"messages_in_context": 1, "tokens": 5, "max_tokens": 10, "context": report})
-    assert say.remarks(BoardEntry(id="x", connected=True, status=status), now=NOW) == ["warning", "could save ~1,200"]
+    assert words.remarks(BoardEntry(id="x", connected=True, status=status), now=NOW) == ["warning", "could save ~1,200"]
 
 
 def test_clipped_text_ends_with_a_mark() -> None:
-    assert say.clip("participant", 6) == "parti…"
-    assert say.clip("猫猫猫", 5) == "猫猫…"
-    assert say.clip("short", 5) == "short"
-    assert say.clip("long", 0) == ""
+    assert words.clip("participant", 6) == "parti…"
+    assert words.clip("猫猫猫", 5) == "猫猫…"
+    assert words.clip("short", 5) == "short"
+    assert words.clip("long", 0) == ""
 
 
 def test_wire_names_are_shown_as_words() -> None:
-    assert say.words("model_unreachable") == "model unreachable"
+    assert words.words("model_unreachable") == "model unreachable"
 
 
 def test_missing_figure_is_unknown_and_never_zero() -> None:
-    assert say.tokens(None) == say.window(None) == "?"
-    assert say.basis(None) == say.basis(Status(messages_in_context=0)) == "unknown"
-    assert say.next_call(None) == "-"
-    assert say.severity(None) is None
+    assert words.tokens(None) == words.window(None) == "?"
+    assert words.basis(None) == words.basis(Status(messages_in_context=0)) == "unknown"
+    assert words.next_call(None) == "-"
+    assert words.severity(None) is None
 
 
 def test_spend_is_shown_with_its_budget_and_never_as_a_share() -> None:
@@ -86,5 +86,5 @@ def test_spend_is_shown_with_its_budget_and_never_as_a_share() -> None:
         {"messages_in_context": 9, "tokens": 41_000, "max_tokens": 200_000, "context": report}
     )
     entry = BoardEntry(id="ralph", connected=True, status=status)
-    assert say.remarks(entry, now=NOW) == ["spent 155,000 of 150,000"]
-    assert say.percent(status) == 21
+    assert words.remarks(entry, now=NOW) == ["spent 155,000 of 150,000"]
+    assert words.percent(status) == 21

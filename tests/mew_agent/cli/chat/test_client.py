@@ -18,7 +18,7 @@ from mew_agent.errors import GatewayError, Unauthorized
 from mew_agent.participant.client import Client, Credentials
 from tests.support.cli import mew, seat
 from tests.support.gateway_client import joined
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 
 class Kept:
@@ -132,7 +132,5 @@ async def test_superseding_connection_ends_the_client(gateway: RunningGateway) -
         tasks.start_soon(listen)
         await output.until(lambda line: line["kind"] == "system/welcome")
         async with joined(gateway, "coder"):
-            with anyio.fail_after(PATIENCE_SECONDS):
-                while not failures:
-                    await anyio.sleep(0.005)
+            await until(lambda: failures)
     assert "another connection joined as 'coder'" in str(failures[0])

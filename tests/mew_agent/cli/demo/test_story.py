@@ -38,7 +38,7 @@ TEXT = "\n\n".join(
 
 
 @asynccontextmanager
-async def stage(options: RehearsalOptions) -> AsyncIterator[tuple[DemoStory, list[dict[str, Any]]]]:
+async def demo_story(options: RehearsalOptions) -> AsyncIterator[tuple[DemoStory, list[dict[str, Any]]]]:
     """Gateway, model and two agents; the story about to be played, and the events it will have told."""
     events: list[dict[str, Any]] = []
     async with (
@@ -71,7 +71,7 @@ def all_texts() -> dict[str, Any]:
 
 async def test_one_agent_compacts_by_itself_the_other_on_request() -> None:
     with anyio.fail_after(PATIENCE_SECONDS):
-        async with stage(RehearsalOptions(window_tokens=WINDOW_TOKENS)) as (story, events):
+        async with demo_story(RehearsalOptions(window_tokens=WINDOW_TOKENS)) as (story, events):
             checks = await story.play(all_texts())
     assert {check.participant: check.trigger for check in checks} == {"reader": "threshold", "editor": "requested"}
     for check in checks:
@@ -90,13 +90,13 @@ async def test_demo_fails_without_reported_usage(
 ) -> None:
     monkeypatch.setattr("mew_agent.cli.demo.story.MAX_PARTS", 3)
     with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(ExceptionGroup) as caught:
-        async with stage(RehearsalOptions(window_tokens=WINDOW_TOKENS, usage_on="none")) as (story, _):
+        async with demo_story(RehearsalOptions(window_tokens=WINDOW_TOKENS, usage_on="none")) as (story, _):
             await story.play(all_texts())
     assert caught.group_contains(DemoFailed)
 
 
 async def test_failing_model_ends_the_demo_with_its_error() -> None:
     with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(ExceptionGroup) as caught:
-        async with stage(RehearsalOptions(window_tokens=WINDOW_TOKENS, status=401)) as (story, _):
+        async with demo_story(RehearsalOptions(window_tokens=WINDOW_TOKENS, status=401)) as (story, _):
             await story.play(all_texts())
     assert caught.group_contains(DemoFailed, match="My model refused my key")

@@ -12,7 +12,7 @@ import pytest
 from mew_agent.cli.programs.simple_agent import ask_at_terminal, fulfiller_policy
 from mew_agent.errors import ConfigError
 from tests.support.peers import read_proposal, space_of_peers, with_tools
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import until
 
 SPACE = """
 space: {id: demo}
@@ -117,6 +117,4 @@ async def test_fulfiller_with_a_policy_runs_as_a_process(tmp_path: Path) -> None
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(PATIENCE_SECONDS):
-        while not condition():
-            await anyio.sleep(0.005)
+    await until(lambda: condition())

@@ -36,7 +36,9 @@ async def obliging(client: Client, request: Message) -> None:
     else:
         await status(client, "compacting", to=request)
         body = {"status": "compacted", "freed_tokens": 700, "tokens_after": 300, "basis": "projected"}
-        await client.say("participant/compact-done", {**body, "reason": request["payload"]["reason"]}, **about)
+        await client.send_envelope(
+            "participant/compact-done", {**body, "reason": request["payload"]["reason"]}, **about
+        )
 
 
 async def silent(_client: Client, _request: Message) -> None:
@@ -110,7 +112,7 @@ async def test_compaction_fails_without_capability_or_answer(gateway: RunningGat
 async def test_invalid_answer_raises_bad_answer(gateway: RunningGateway) -> None:
     async def mumbles(client: Client, request: Message) -> None:
         about = {"correlation_id": [request["id"]], "to": ["ada"]}
-        await client.say("participant/compact-done", {"status": "compacted", "freed_tokens": "many"}, **about)
+        await client.send_envelope("participant/compact-done", {"status": "compacted", "freed_tokens": "many"}, **about)
 
     async with answering(gateway, "coder", mumbles):
         with pytest.raises(BadAnswer, match="coder"):

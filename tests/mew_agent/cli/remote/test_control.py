@@ -14,7 +14,9 @@ AFTER: Message = {"tokens": 27_046, "max_tokens": 128_000, "context": {**REPORT,
 
 
 async def done(client: Client, request: Message, **payload: object) -> None:
-    await client.say("participant/compact-done", payload, to=[request["from"]], correlation_id=[request["id"]])
+    await client.send_envelope(
+        "participant/compact-done", payload, to=[request["from"]], correlation_id=[request["id"]]
+    )
 
 
 async def compacts(client: Client, request: Message) -> None:
@@ -195,7 +197,7 @@ async def test_forget_prints_the_number_of_dropped_messages(gateway: RunningGate
 
 async def test_invalid_answer_fails_in_one_line(gateway: RunningGateway) -> None:
     async def garbles(client: Client, request: Message) -> None:
-        await client.say("participant/compact-done", {"freed_tokens": "many"}, correlation_id=[request["id"]])
+        await client.send_envelope("participant/compact-done", {"freed_tokens": "many"}, correlation_id=[request["id"]])
 
     async with answering(gateway, "coder", garbles):
         outcome = await mew("compact", "coder", *seat(gateway))

@@ -12,7 +12,7 @@ from tests.mew_agent.cli.conftest import SPACE
 from tests.mew_agent.cli.remote.test_session import running_space
 from tests.support.cli import REPORT, Outcome, Output, board_shows, mew, seat, status
 from tests.support.gateway_client import Message, joined
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import until
 
 FULL: Message = {"tokens": 98_412, "max_tokens": 128_000, "context": REPORT}
 
@@ -61,9 +61,7 @@ async def test_killed_supervisor_gives_a_warning(gateway: RunningGateway, tmp_pa
 
 async def printed(output: Output, *wanted: str) -> None:
     """Wait until a running command has printed one of these."""
-    with anyio.fail_after(PATIENCE_SECONDS):
-        while not any(text in output.text(output.out) for text in wanted):
-            await anyio.sleep(0.005)
+    await until(lambda: any(text in output.text(output.out) for text in wanted))
 
 
 async def watched(*flags: str) -> Outcome:

@@ -10,14 +10,14 @@ from mew_agent.errors import NoAnswer, NotPermitted, PeerAbsent
 from mew_agent.participant.answers.builder import Answered, AnswerEvent, ToolCalled, Writing
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.participant import Participant
-from tests.mew_agent.conftest import EnvelopeRecorder, Staged
+from tests.mew_agent.conftest import EnvelopeRecorder, StartAgent
 from tests.support.waiting import PATIENCE_SECONDS
 
 Joined = Callable[..., Participant]
 
 
-async def test_answer_streams_as_events_and_ends_with_text_and_context(stage: Staged) -> None:
-    async with stage() as played:
+async def test_answer_streams_as_events_and_ends_with_text_and_context(start_agent: StartAgent) -> None:
+    async with start_agent() as played:
         pieces: list[AnswerEvent] = [piece async for piece in played.ada.ask_agent("coder", "What is the tide?")]
         *before, last = pieces
         assert isinstance(last, Answered)
@@ -29,19 +29,19 @@ async def test_answer_streams_as_events_and_ends_with_text_and_context(stage: St
         assert last.context.tokens == played.reported[-1]["tokens"]
 
 
-async def test_awaiting_the_stream_gives_the_answer(stage: Staged) -> None:
-    async with stage() as played:
+async def test_awaiting_the_stream_gives_the_answer(start_agent: StartAgent) -> None:
+    async with start_agent() as played:
         answer = await played.ada.ask_agent("coder", "What is the tide?")
         assert "What is the tide?" in answer.text
         assert len(played.main_requests) == 1
 
 
-async def test_tool_call_is_an_event_and_text_before_it_is_no_answer(stage: Staged) -> None:
+async def test_tool_call_is_an_event_and_text_before_it_is_no_answer(start_agent: StartAgent) -> None:
     def tide(place: str) -> str:
         """How high the tide is."""
         return f"high in {place}"
 
-    async with stage(tools=[tide]) as played:
+    async with start_agent(tools=[tide]) as played:
         question = 'Please call tide with {"place": "Brest"}.'
         pieces = [piece async for piece in played.ada.ask_agent("coder", question)]
     (called,) = [piece for piece in pieces if isinstance(piece, ToolCalled)]

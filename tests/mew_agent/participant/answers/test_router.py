@@ -26,12 +26,12 @@ class Routed:
         self.peers = Peers("bob")
         self.router = AnswerRouter("bob", self.peers)
         self.tools = tools
-        self.say("system:gateway", "system/welcome", you={"id": "bob", "capabilities": []}, participants=[])
+        self.send_envelope("system:gateway", "system/welcome", you={"id": "bob", "capabilities": []}, participants=[])
         for name in ("coder", "writer"):
             member: dict[str, Any] = {"id": name, "capabilities": []}
-            self.say("system:gateway", "system/presence", event="join", participant=member)
+            self.send_envelope("system:gateway", "system/presence", event="join", participant=member)
 
-    def say(
+    def send_envelope(
         self, sender: str, kind: str, *, about: str = "", context: str | None = None, to: str = "", **payload: Any
     ) -> bool:
         envelope = Envelope.write(
@@ -74,7 +74,7 @@ class Routed:
             correlation_id=(about,) if about else (),
         )
         unwanted = self.router.receive(start)
-        self.say("gateway", "stream/open", stream_id="s-1", owner="coder")
+        self.send_envelope("gateway", "stream/open", stream_id="s-1", owner="coder")
         return unwanted
 
 
@@ -100,7 +100,7 @@ async def test_frames_of_the_reasoning_become_the_answer() -> None:
     routed.frame({"type": "thinking", "value": "hm"})
     routed.frame({"type": "token", "value": "It is "})
     routed.frame({"type": "token", "value": "high."})
-    routed.say("coder", "chat", about="q-1", to="bob", text="It is high.")
+    routed.send_envelope("coder", "chat", about="q-1", to="bob", text="It is high.")
     assert await read(exchange) == ("It is high.", "hm")
 
 
@@ -109,7 +109,7 @@ async def test_agent_that_does_not_correlate_is_followed() -> None:
     exchange = routed.ask()
     routed.start(about="", input=QUESTION)
     routed.frame({"type": "token", "value": "It is high.", "final": True})
-    routed.say("coder", "chat", to="bob", text="It is high.")
+    routed.send_envelope("coder", "chat", to="bob", text="It is high.")
     assert await read(exchange) == ("It is high.", "")
 
 
@@ -120,10 +120,10 @@ async def test_unrelated_reasonings_and_chats_are_ignored() -> None:
     routed.frame({"type": "token", "value": "No."})
     routed.start(about="somebody-elses", reasoning="r-2")
     routed.frame({"type": "token", "value": "Neither."}, context="r-2")
-    routed.say("coder", "chat", about="somebody-elses", to="ada", text="For ada.")
-    routed.say("coder", "chat", text="To everybody.")
-    routed.say("writer", "chat", about="q-1", to="bob", text="Not asked.")
-    routed.say("coder", "chat", about="q-1", to="bob", text="Yes.")
+    routed.send_envelope("coder", "chat", about="somebody-elses", to="ada", text="For ada.")
+    routed.send_envelope("coder", "chat", text="To everybody.")
+    routed.send_envelope("writer", "chat", about="q-1", to="bob", text="Not asked.")
+    routed.send_envelope("coder", "chat", about="q-1", to="bob", text="Yes.")
     assert await read(exchange) == ("Yes.", "")
 
 
@@ -131,11 +131,11 @@ async def test_only_frames_from_the_streams_owner_count() -> None:
     routed = Routed()
     exchange = routed.ask()
     routed.start()
-    routed.say("gateway", "stream/open", stream_id="s-2", owner="writer")
-    routed.say("writer", "stream/open", stream_id="s-3", owner="coder")
+    routed.send_envelope("gateway", "stream/open", stream_id="s-2", owner="writer")
+    routed.send_envelope("writer", "stream/open", stream_id="s-3", owner="coder")
     for stream in ("s-2", "s-3", "s-unknown"):
         routed.frame({"type": "token", "value": "forged"}, stream=stream)
-    routed.say("coder", "chat", about="q-1", to="bob", text="Real.")
+    routed.send_envelope("coder", "chat", about="q-1", to="bob", text="Real.")
     assert await read(exchange) == ("Real.", "")
 
 
@@ -154,9 +154,9 @@ async def test_stream_opened_before_we_joined_is_known() -> None:
     exchange = routed.ask()
     routed.start()
     routed.frame({"type": "token", "value": "Early."}, stream="s-9")
-    routed.say("coder", "stream/close", stream_id="s-9")
+    routed.send_envelope("coder", "stream/close", stream_id="s-9")
     routed.frame({"type": "token", "value": "Late."}, stream="s-9")
-    routed.say("coder", "chat", about="q-1", to="bob", text="Early.")
+    routed.send_envelope("coder", "chat", about="q-1", to="bob", text="Early.")
     assert await read(exchange) == ("Early.", "")
 
 
@@ -166,7 +166,7 @@ async def test_unreadable_frames_are_ignored(data: Any) -> None:
     exchange = routed.ask()
     routed.start()
     routed.frame(data)
-    routed.say("coder", "chat", about="q-1", to="bob", text="Fine.")
+    routed.send_envelope("coder", "chat", about="q-1", to="bob", text="Fine.")
     assert await read(exchange) == ("Fine.", "")
 
 
@@ -178,7 +178,7 @@ async def test_tool_call_in_a_thought_ends_the_text_before_it() -> None:
     call = {"tool": "files/read", "arguments": {"path": "a"}, "toolCallId": "c-1"}
     routed.frame({"type": "thought", "value": {"action": "tool", "reasoning": "I look.", "actionInput": call}})
     routed.frame({"type": "thought", "value": {"action": "respond", "reasoning": "I answer."}})
-    routed.say("coder", "chat", about="q-1", to="bob", text="Found.")
+    routed.send_envelope("coder", "chat", about="q-1", to="bob", text="Found.")
     assert await read(exchange) == ("Found.", 'I look.\n→ files/read {"path": "a"}\n')
     assert routed.router.tool_users == {"coder"}
 
@@ -190,7 +190,7 @@ async def test_restarted_call_is_announced() -> None:
     routed.frame({"type": "token", "value": "The ti"})
     routed.frame({"type": "notice", "event": "call_again"})
     routed.frame({"type": "token", "value": "Low."})
-    routed.say("coder", "chat", about="q-1", to="bob", text="Low.")
+    routed.send_envelope("coder", "chat", about="q-1", to="bob", text="Low.")
     reported = "The ti\n\n> stopped there by a control; the answer begins again\n\nLow."
     assert await read(exchange) == (reported, "")
 
@@ -198,8 +198,8 @@ async def test_restarted_call_is_announced() -> None:
 async def test_refusal_of_the_gateway_ends_the_question() -> None:
     routed = Routed()
     exchange = routed.ask()
-    routed.say("writer", "system/error", about="q-1", error="forged")
-    routed.say("system:gateway", "system/error", about="q-1", error="capability_violation")
+    routed.send_envelope("writer", "system/error", about="q-1", error="forged")
+    routed.send_envelope("system:gateway", "system/error", about="q-1", error="capability_violation")
     problem = await problem_of(exchange)
     assert problem.code == "refused"
     assert "capability_violation" in problem.problem
@@ -208,7 +208,7 @@ async def test_refusal_of_the_gateway_ends_the_question() -> None:
 async def test_refusal_of_a_busy_agent_ends_the_question() -> None:
     routed = Routed()
     exchange = routed.ask()
-    routed.say("coder", "chat/acknowledge", about="q-1", status="refused: 100 chats are waiting already")
+    routed.send_envelope("coder", "chat/acknowledge", about="q-1", status="refused: 100 chats are waiting already")
     problem = await problem_of(exchange)
     assert problem.code == "agent_busy"
     assert "100 chats are waiting already" in problem.problem
@@ -218,8 +218,8 @@ async def test_cancelled_reasoning_ends_the_question_with_the_reason() -> None:
     routed = Routed()
     exchange = routed.ask()
     routed.start()
-    routed.say("coder", "reasoning/conclusion", context="r-2", cancelled=True, reason="another")
-    routed.say("coder", "reasoning/conclusion", context="r-1", cancelled=True, reason="cancelled by ada")
+    routed.send_envelope("coder", "reasoning/conclusion", context="r-2", cancelled=True, reason="another")
+    routed.send_envelope("coder", "reasoning/conclusion", context="r-1", cancelled=True, reason="cancelled by ada")
     problem = await problem_of(exchange)
     assert problem.code == "cancelled"
     assert "cancelled by ada" in problem.problem
@@ -228,10 +228,10 @@ async def test_cancelled_reasoning_ends_the_question_with_the_reason() -> None:
 async def test_an_agent_that_does_not_return_ends_only_its_own_questions() -> None:
     routed = Routed()
     coder, writer = routed.ask(inactivity_seconds=0.05), routed.ask("q-2", "writer")
-    routed.say("system:gateway", "system/presence", event="leave", participant={"id": "coder"})
+    routed.send_envelope("system:gateway", "system/presence", event="leave", participant={"id": "coder"})
     assert (await problem_of(coder)).code == "agent_left"
     assert coder.needs_cancel
-    routed.say("writer", "chat", about="q-2", to="bob", text="Here.")
+    routed.send_envelope("writer", "chat", about="q-2", to="bob", text="Here.")
     assert await read(writer) == ("Here.", "")
 
 
@@ -241,16 +241,16 @@ async def test_an_agent_that_returns_answers_and_its_text_begins_again() -> None
     routed.start()
     routed.frame({"type": "token", "value": "It is "})
     member = {"id": "coder", "capabilities": []}
-    routed.say("system:gateway", "system/presence", event="leave", participant=member)
+    routed.send_envelope("system:gateway", "system/presence", event="leave", participant=member)
     assert exchange.deadline <= anyio.current_time() + RETURN_SECONDS
-    routed.say("system:gateway", "system/presence", event="join", participant=member)
+    routed.send_envelope("system:gateway", "system/presence", event="join", participant=member)
     assert not exchange.is_agent_absent
-    routed.say("coder", "participant/status", about="q-other", status="restarted", messages_in_context=1)
+    routed.send_envelope("coder", "participant/status", about="q-other", status="restarted", messages_in_context=1)
     assert exchange.reasoning_id == "r-1"
-    routed.say("coder", "participant/status", about="q-1", status="restarted", messages_in_context=1)
+    routed.send_envelope("coder", "participant/status", about="q-1", status="restarted", messages_in_context=1)
     routed.start(reasoning="r-2")
     routed.frame({"type": "token", "value": "The tide is high."}, context="r-2")
-    routed.say("coder", "chat", about="q-1", to="bob", text="The tide is high.")
+    routed.send_envelope("coder", "chat", about="q-1", to="bob", text="The tide is high.")
     left, restarted = "> 'coder' left the space; waiting for its return", f"> {AGENT_RESTARTED}"
     assert await read(exchange) == (f"It is {left}\n\n{restarted}\n\nThe tide is high.".replace("is >", "is \n\n>"), "")
 
@@ -264,7 +264,7 @@ async def test_text_after_a_gap_is_not_joined_to_text_before_it() -> None:
     routed.router.receive_gap(StreamGap("s-1", 1))
     routed.router.receive_gap(StreamGap("s-1", 2))
     routed.frame({"type": "token", "value": "high."})
-    routed.say("coder", "chat", about="q-1", to="bob", text="It is high.")
+    routed.send_envelope("coder", "chat", about="q-1", to="bob", text="It is high.")
     assert await read(exchange) == (f"It \n\n> {PIECE_MISSING}\n\nis high.", "")
     assert not other.answer.notices
 
@@ -272,25 +272,25 @@ async def test_text_after_a_gap_is_not_joined_to_text_before_it() -> None:
 async def test_partial_status_for_another_participant_is_ignored() -> None:
     routed = Routed()
     exchange = routed.ask()
-    routed.say("coder", "participant/status", to="ada", status="compacting", messages_in_context=1)
-    routed.say("coder", "chat", about="q-1", to="bob", text="Fine.")
+    routed.send_envelope("coder", "participant/status", to="ada", status="compacting", messages_in_context=1)
+    routed.send_envelope("coder", "chat", about="q-1", to="bob", text="Fine.")
     assert await read(exchange) == ("Fine.", "")
 
 
 async def test_running_compaction_is_announced_at_once() -> None:
     routed = Routed()
-    routed.say("coder", "participant/status", status="compacting", messages_in_context=9)
+    routed.send_envelope("coder", "participant/status", status="compacting", messages_in_context=9)
     exchange = routed.ask()
-    routed.say("coder", "participant/status", status="compacted", messages_in_context=3)
-    routed.say("coder", "chat", about="q-1", to="bob", text="Now.")
+    routed.send_envelope("coder", "participant/status", status="compacted", messages_in_context=3)
+    routed.send_envelope("coder", "chat", about="q-1", to="bob", text="Now.")
     assert await read(exchange) == ("> compacting ...\n\n> compacted\n\nNow.", "")
 
 
 async def test_pause_of_the_agent_is_announced() -> None:
     routed = Routed()
-    routed.say("coder", "participant/status", status="paused", messages_in_context=1)
+    routed.send_envelope("coder", "participant/status", status="paused", messages_in_context=1)
     exchange = routed.ask()
-    routed.say("coder", "chat", about="q-1", to="bob", text="Back.")
+    routed.send_envelope("coder", "chat", about="q-1", to="bob", text="Back.")
     content, _ = await read(exchange)
     assert content.startswith("> paused; the answer comes after the agent is resumed\n\n")
 
@@ -317,20 +317,20 @@ async def test_oldest_abandoned_questions_are_forgotten() -> None:
 async def test_activity_of_the_agent_extends_the_deadline_of_a_queued_question() -> None:
     routed = Routed()
     exchange = routed.ask()
-    routed.say("coder", "chat/acknowledge", about="q-1", status="queued")
+    routed.send_envelope("coder", "chat/acknowledge", about="q-1", status="queued")
     before = exchange.deadline
-    routed.say("coder", "reasoning/thought", context="of-somebody-else")
+    routed.send_envelope("coder", "reasoning/thought", context="of-somebody-else")
     assert exchange.deadline > before
-    routed.say("coder", "chat/acknowledge", about="q-1", status="processing")
+    routed.send_envelope("coder", "chat/acknowledge", about="q-1", status="processing")
     began = exchange.deadline
-    routed.say("coder", "reasoning/thought", context="of-somebody-else")
+    routed.send_envelope("coder", "reasoning/thought", context="of-somebody-else")
     assert exchange.deadline == began
 
 
 async def test_own_echoes_are_ignored() -> None:
     routed = Routed()
     exchange = routed.ask()
-    routed.say("bob", "chat", about="q-1", to="bob", text="Echo.")
+    routed.send_envelope("bob", "chat", about="q-1", to="bob", text="Echo.")
     assert not exchange.is_over
 
 

@@ -32,7 +32,7 @@ async def ignore(_event: ModelEvent) -> None:
 
 
 @dataclass
-class Talk:
+class ConversationDriver:
     """One conversation with one rehearsal model; every announced status is kept."""
 
     server: RehearsalServer
@@ -73,7 +73,7 @@ class Talk:
             await self.conversation.apply_pending()
 
 
-class Talking(Protocol):
+class StartConversation(Protocol):
     def __call__(
         self,
         *,
@@ -86,10 +86,10 @@ class Talking(Protocol):
         system_prompt: str = "You keep records.",
         counter: TextCounter | None = None,
         **options: Any,
-    ) -> AbstractAsyncContextManager[Talk]: ...
+    ) -> AbstractAsyncContextManager[ConversationDriver]: ...
 
 
-def made_talks() -> Talking:
+def conversation_starter() -> StartConversation:
     """What builds one."""
 
     @asynccontextmanager
@@ -104,7 +104,7 @@ def made_talks() -> Talking:
         system_prompt: str = "You keep records.",
         counter: TextCounter | None = None,
         **options: Any,
-    ) -> AsyncIterator[Talk]:
+    ) -> AsyncIterator[ConversationDriver]:
         async with serve_rehearsal(RehearsalOptions(**options)) as server:
             model = OpenAIModel("rehearsal", server.base_url, "key", max_retries=0)
             tracker = Tracker(
@@ -113,20 +113,20 @@ def made_talks() -> Talking:
                 window=resolve_window(window or server.options.window_tokens),
                 model="rehearsal",
             )
-            talk: Talk
+            driver: ConversationDriver
             conversation_options = ConversationOptions(
                 system_prompt=system_prompt,
-                tools=lambda: talk.tools,
+                tools=lambda: driver.tools,
                 keep_newest_items=keep_newest_items,
                 call_bound_seconds=call_bound_seconds,
                 load_counter=lambda: counter,
             )
             conversation = Conversation(model, tracker, store or MemoryStore(), conversation_options)
-            talk = Talk(server, conversation, tools)
-            conversation.events.subscribe(talk.record_status)
+            driver = ConversationDriver(server, conversation, tools)
+            conversation.events.subscribe(driver.record_status)
             try:
                 with anyio.fail_after(PATIENCE_SECONDS):
-                    yield talk
+                    yield driver
             finally:
                 await model.aclose()
                 if store is not None:
@@ -135,10 +135,10 @@ def made_talks() -> Talking:
     return build
 
 
-async def filled(talk: Talk, text: Callable[[int], str], *, below: float, tokens: int = 150) -> None:
-    """Talk until the reported figure is at least this part of the window."""
-    while (talk.now.tokens or 0) < below * talk.conversation.tracker.window.max_tokens:
-        await talk.turn(text(tokens))
+async def fill(driver: ConversationDriver, text: Callable[[int], str], *, below: float, tokens: int = 150) -> None:
+    """ConversationDriver until the reported figure is at least this part of the window."""
+    while (driver.now.tokens or 0) < below * driver.conversation.tracker.window.max_tokens:
+        await driver.turn(text(tokens))
 
 
 def asked_tokens(question: str) -> int:
