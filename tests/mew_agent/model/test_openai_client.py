@@ -372,18 +372,18 @@ async def test_a_connection_closed_without_answer_is_unreachable(provider: RawPr
 
 async def test_a_stream_without_chunks_times_out(provider: RawProvider) -> None:
     provider.routes = {"/v1/chat/completions": provider.events(end="open", then="hang")}
-    error = await error_of(provider.base_url, first_chunk_timeout_seconds=0.5)
+    error = await error_of(provider.base_url, first_chunk_timeout_seconds=2.0)
     assert isinstance(error, ModelStreamCut)
-    assert error.detail == "no data for 0.5 s"
+    assert error.detail == "no data for 2 s"
     with anyio.fail_after(PATIENCE_SECONDS):
         await provider.client_left.wait()
 
 
 async def test_a_server_that_sends_nothing_is_unreachable(provider: RawProvider) -> None:
     provider.routes = {"/v1/chat/completions": provider.silence()}
-    error = await error_of(provider.base_url, first_chunk_timeout_seconds=0.5)
+    error = await error_of(provider.base_url, first_chunk_timeout_seconds=2.0)
     assert isinstance(error, ModelUnreachable)
-    assert error.detail == "no answer in 0.5 s"
+    assert error.detail == "no answer in 2 s"
     with anyio.fail_after(PATIENCE_SECONDS):
         await provider.client_left.wait()
 

@@ -65,7 +65,7 @@ async def test_injections_are_carried_as_data(gateway: RunningGateway) -> None:
         for text in INJECTIONS:
             await ada.chat(text)
             assert (await bob.until("chat"))["payload"]["text"] == text
-        await ada.say("space/invite", {"participant_id": "../../etc/cron.d/x", "initial_capabilities": []})
+        await ada.send_envelope("space/invite", {"participant_id": "../../etc/cron.d/x", "initial_capabilities": []})
         assert "invalid characters" in (await ada.error())["message"]
     async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as http:
         answer = await http.get(f"/spaces/{INJECTIONS[0]}/context", headers={"authorization": "Bearer x"})
