@@ -9,7 +9,9 @@ PATIENCE_SECONDS = 120.0
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait for a condition that no event announces, such as the state of another process."""
-    await until(lambda: condition())
+    with anyio.fail_after(PATIENCE_SECONDS):
+        while not condition():
+            await anyio.sleep(0.005)
 
 
 def until_in_thread(condition: Callable[[], object]) -> None:
