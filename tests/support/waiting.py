@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable
 
+import anyio
+
 PATIENCE_SECONDS = 120.0
 """A bound against hanging only: so generous that a busy machine never reaches it."""
 
