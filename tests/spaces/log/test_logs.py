@@ -282,14 +282,14 @@ def test_a_database_that_takes_nothing_loses_no_flushed_batch(tmp_path: Path, ca
 
 def test_a_tail_that_was_moved_but_not_removed_changes_nothing(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log", bounds=ROOMY)
-    say(log, "a", "b")
+    append_chats(log, "a", "b")
     tail = next(tmp_path.glob("*-tail-*"))
     content = tail.read_bytes()
     log.close()
     tail.write_bytes(content)
     again = SqliteLog(tmp_path / "log", bounds=ROOMY)
     assert texts(again.last(9)) == ["a", "b"]
-    assert say(again, "c") == [3]
+    assert append_chats(again, "c") == [3]
     again.close()
 
 
