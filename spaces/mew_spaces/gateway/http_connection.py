@@ -14,7 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mew_spaces.gateway.outbound import CLOSE_TIMEOUT_SECONDS
 from mew_spaces.gateway.proxies import Headers, TrustedProxies
-from mew_spaces.gateway.unjoined import JOIN_GATE, JoinGate, UnjoinedConnections, UnjoinedPeer
+from mew_spaces.gateway.unjoined import JOIN_GATE, TLS_BYTES, JoinGate, UnjoinedConnections, UnjoinedPeer
 
 REQUEST_SECONDS = 60.0
 """How long a request may take from its headers to the end of its response."""
@@ -78,6 +78,7 @@ class BoundedHttpProtocol(H11Protocol):
         self._address = self.client[0] if self.client else ""
         if self._limits.count(self, self._address):
             self._set_deadline(self._limits.header_timeout_seconds)
+            self._hold(0)
         else:
             self._end(_BUSY)
 
@@ -186,7 +187,7 @@ class BoundedHttpProtocol(H11Protocol):
         if self._websocket is None:  # it has joined
             websocket.data_received(rest)
             return
-        self._limits.unjoined.hold(self, self._address, self._unjoined_bytes + self.transport.get_write_buffer_size())
+        self._hold(self._unjoined_bytes)
         if rest:
             # Its join may be among the bytes before, still unread. Nothing more is read until that is known.
             self._waiting_bytes += rest
@@ -239,7 +240,12 @@ class BoundedHttpProtocol(H11Protocol):
             self._timed_cycle = cycle
             self._set_deadline(REQUEST_SECONDS if cycle is not None else self._limits.header_timeout_seconds)
         held = self._header_bytes + (len(cycle.body) if cycle is not None else 0)
-        self._limits.unjoined.hold(self, self._address, held + self.transport.get_write_buffer_size())
+        self._hold(held)
+
+    def _hold(self, size: int) -> None:
+        """Count what a connection that has not joined holds besides what waits to be written."""
+        tls = TLS_BYTES if self.scheme == "https" else 0
+        self._limits.unjoined.hold(self, self._address, size + self.transport.get_write_buffer_size() + tls)
 
     def _count_for(self, address: str) -> None:
         """Count the connection for the client whose request a proxy forwards; refuse it if that client has too many."""

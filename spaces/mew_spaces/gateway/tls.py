@@ -10,14 +10,12 @@ import logging
 from typing import Any, cast
 
 from mew_spaces.gateway.http_connection import BoundedHttpProtocol, GatewayConfig
+from mew_spaces.gateway.unjoined import TLS_BYTES
 
 log = logging.getLogger("spaces")
 
 CLOSE_SECONDS = 2.0
 """How long a client may take to answer the end of a TLS connection."""
-
-TLS_BYTES = 40 * 1024
-"""What TLS adds to the cost of a connection."""
 
 _HANDSHAKE_RECORD = 0x16
 _ADVICE = b'{"error":"invalid_request","message":"TLS is spoken here; use https:// or wss://"}'

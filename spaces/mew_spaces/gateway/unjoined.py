@@ -13,6 +13,9 @@ from typing import Protocol
 CONNECTION_BYTES = 24 * 1024
 """What a connection costs before it has sent anything; measured with `python -m benchmarks.idle`."""
 
+TLS_BYTES = 40 * 1024
+"""What TLS adds to that, from the start of the handshake on."""
+
 log = logging.getLogger("spaces")
 
 

@@ -109,6 +109,16 @@ async def test_a_handshake_that_does_not_end_is_ended(data: bytes, tls: Certifie
         assert await to_thread.run_sync(attack, gateway) < 5
 
 
+async def test_a_client_that_is_silent_after_the_handshake_is_refused(tls: Certified, config: SpaceConfig) -> None:
+    def attack(gateway: RunningGateway) -> bytes:
+        context = client_context(tls)
+        with raw_socket(gateway) as plain, context.wrap_socket(plain, server_hostname="localhost") as connection:
+            return connection.recv(12)
+
+    async with serve_gateway(config, tls=tls.files) as gateway:
+        assert await to_thread.run_sync(attack, gateway) == b"HTTP/1.1 408"
+
+
 async def test_unfinished_handshakes_count_as_unjoined(tls: Certified, config: SpaceConfig) -> None:
     def attack(gateway: RunningGateway) -> bytes:
         with sent(gateway, HELLO, 20), raw_socket(gateway) as one_more:
