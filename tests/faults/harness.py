@@ -9,7 +9,7 @@ import json
 import urllib.request
 from collections import Counter
 from collections.abc import Awaitable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -18,15 +18,16 @@ from typing import Any
 import anyio
 import anyio.to_thread
 from mew_protocol import kinds
+from mew_protocol.codec import StreamFrame, encode_frame
 from mew_protocol.envelope import Envelope
 
-from mew_agent.errors import GatewayError, NotAccepted, NotConfirmed, NotConnected
-from mew_agent.participant.gaps import HistoryGap
+from mew_agent.errors import GatewayError, MewAgentError, NotAccepted, NotConfirmed, NotConnected
+from mew_agent.participant.gaps import HistoryGap, StreamGap
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from tests.faults.load import AgentProcess, HttpSender, JoinedProcess, MemberProcess
 from tests.faults.processes import GatewayProcess
-from tests.faults.witness import ChatKey, DeliveryWitness, QuestionWitness, SendOutcome
+from tests.faults.witness import ChatKey, DeliveryWitness, FrameWitness, QuestionWitness, SendOutcome
 from tests.support.faulty_link import FaultyLink, faulty_link
 
 SPACE_ID = "faults"
@@ -123,6 +124,8 @@ class FaultReport:
     outcomes: Counter[str]
     deliveries: int
     answers: int
+    frames: int
+    missed_frames: int
     gaps: int
     settle_seconds: float
     gateway_rss_bytes: int
@@ -132,7 +135,7 @@ class FaultReport:
         sends = ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items()))
         return (
             f"seed {self.seed}: {self.seconds:.0f} s; faults: {parts}; sends: {sends}; {self.deliveries} deliveries; "
-            f"{self.answers} questions answered; {self.gaps} gaps; "
+            f"{self.answers} questions answered; {self.frames} frames, {self.missed_frames} missed; {self.gaps} gaps; "
             f"settled in {self.settle_seconds:.1f} s; gateway {self.gateway_rss_bytes >> 20} MiB"
         )
 
@@ -147,6 +150,7 @@ class FaultMember(Participant):
         self._arrived = run.witness.arrivals[name]
         self.last_status = 0
         self.on(HistoryGap)(self._note_gap)
+        self.on(StreamGap)(self._note_stream_gap)
 
     async def receive(self, envelope: Envelope) -> None:
         """Record a chat, an answer of an agent, and the starts and ends of its reasonings."""
@@ -167,6 +171,33 @@ class FaultMember(Participant):
     async def _note_gap(self, gap: HistoryGap) -> None:
         self._run.witness.gaps[self.id] += 1
         self._run.note(f"{self.id} was told of a gap: {gap.reason} {gap.after} {gap.before}")
+
+    async def _note_stream_gap(self, gap: StreamGap) -> None:
+        self._run.frames.receive_gap(self.id, gap.stream_id, gap.missed)
+
+    async def receive_frame(self, frame: StreamFrame) -> None:
+        """Record a frame of another member; those of agents are no numbers."""
+        if frame.stream_id in self._run.frames.sent:
+            self._run.frames.receive(self.id, frame.stream_id, int(frame.data))
+
+    async def keep_streaming(self, random: Random) -> None:
+        """Write numbered frames to one stream after the other, each over one connection, until the run stops."""
+        run, client = self._run, self.session.client
+        while not run.is_stopping:
+            await anyio.sleep(random.uniform(0, 1.0))
+            with suppress(MewAgentError):
+                connection = self.session.connections
+                opening = await self.ask(
+                    kinds.STREAM_REQUEST, {}, to="gateway", answer=kinds.STREAM_OPEN, timeout_seconds=10
+                )
+                stream = str(opening.body["stream_id"])
+                with suppress(MewAgentError):
+                    for number in range(random.randrange(100)):
+                        run.frames.sent[stream] += 1
+                        frame = encode_frame(stream, str(number))
+                        await client.send_unconfirmed(frame, wait_seconds=2, only_on=connection)
+                        await anyio.sleep(random.uniform(0, 0.1))
+                await self.send(kinds.STREAM_CLOSE, {"stream_id": stream})
 
     async def keep_sending(self, random: Random) -> None:
         """Send one chat after the other, and now and then a status, until the run stops."""
@@ -227,6 +258,7 @@ class FaultRun:
         self.gateway = GatewayProcess(folder, plan.space_yaml())
         self.witness = DeliveryWitness(plan.names())
         self.questions = QuestionWitness(plan.names())
+        self.frames = FrameWitness(plan.names())
         self.members: list[FaultMember] = []
         self.agents: dict[str, AgentProcess] = {}
         self.processes: dict[str, MemberProcess] = {}
@@ -252,7 +284,7 @@ class FaultRun:
             raise self._broken([f"{type(error).__name__}: {error}"]) from error
         finally:
             self.gateway.close()
-        problems = self.witness.violations() + self.questions.violations()
+        problems = self.witness.violations() + self.questions.violations() + self.frames.violations()
         if self.witness.gaps:  # the history holds everything that a run sends
             problems.append(f"gaps: {dict(self.witness.gaps)}")
         problems += [f"leaked {n} tasks" for n in [len(asyncio.all_tasks()) - tasks_before] if n > 0]
@@ -278,6 +310,7 @@ class FaultRun:
                     tasks.start_soon(self._watch, member)
                 for member in self.members[:3]:
                     tasks.start_soon(member.keep_asking, Random(f"{self.plan.seed} {member.id} asks"))
+                    tasks.start_soon(member.keep_streaming, Random(f"{self.plan.seed} {member.id} streams"))
                 for sender in senders:
                     tasks.start_soon(sender.run, lambda: self.is_stopping, 1.0 / self.plan.sends_per_second)
                 await self._break_things(model)
@@ -525,6 +558,8 @@ class FaultRun:
             outcomes=Counter(outcome.value for outcome in witness.outcomes.values()),
             deliveries=sum(len(arrived) for arrived in witness.arrivals.values()),
             answers=len(next(iter(self.questions.answers.values()))),
+            frames=sum(len(one) for streams in self.frames.received.values() for one in streams.values()),
+            missed_frames=sum(missed.total() for missed in self.frames.missed.values()),
             gaps=witness.gaps.total(),
             settle_seconds=settled,
             gateway_rss_bytes=self.gateway.rss_bytes,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.faults.witness import ChatKey, DeliveryWitness, QuestionWitness, SendOutcome
+from tests.faults.witness import ChatKey, DeliveryWitness, FrameWitness, QuestionWitness, SendOutcome
 
 FIRST, SECOND, THIRD = (ChatKey("bob", number) for number in (1, 2, 3))
 
@@ -74,3 +74,25 @@ def test_questions_are_answered_once_and_reasonings_end(
     assert witness.violations() == ([] if violation is None else [violation])
     assert bool(witness.open()) is (outcome is SendOutcome.CONFIRMED and not answers)
     assert witness.is_concluded() is (starts == conclusions)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "gaps", "violation"),
+    [
+        ([0, 1, 2], [], None),
+        ([0, 3], [2], None),
+        ([0, 3], [None], None),
+        ([0, 1], [2], None),
+        ([0, 3], [1], "m0 missed 2 frames of s and was told of 1"),
+        ([0, 1, 1], [], "m0 got frames of s twice or out of order"),
+        ([0, 1, 2, 3], [1], "m0 got 4 frames of s and was told of 1 missed ones"),
+    ],
+)
+def test_frames_arrive_or_are_told_as_missed(numbers: list[int], gaps: list[int | None], violation: str | None) -> None:
+    witness = FrameWitness(["m0"])
+    witness.sent["s"] = 4
+    for number in numbers:
+        witness.receive("m0", "s", number)
+    for gap in gaps:
+        witness.receive_gap("m0", "s", gap)
+    assert (violation is None and not witness.violations()) or violation in witness.violations()

@@ -123,6 +123,44 @@ class QuestionWitness:
         return found
 
 
+class FrameWitness:
+    """Collects the numbered frames of streams, and the gaps that members were told of."""
+
+    def __init__(self, members: Iterable[str]) -> None:
+        self.sent: Counter[str] = Counter()
+        self.received: dict[str, dict[str, list[int]]] = {member: {} for member in members}
+        self.missed: dict[str, Counter[str]] = {member: Counter() for member in members}
+        self.excused: set[tuple[str, str]] = set()
+        """Members and streams with a gap of unknown size."""
+
+    def receive(self, member: str, stream: str, number: int) -> None:
+        """Record a frame."""
+        self.received[member].setdefault(stream, []).append(number)
+
+    def receive_gap(self, member: str, stream: str, missed: int | None) -> None:
+        """Record a gap."""
+        if missed is None:
+            self.excused.add((member, stream))
+        else:
+            self.missed[member][stream] += missed
+
+    def violations(self) -> list[str]:
+        """Frames that came twice or out of order, were missed without a word, or reported although they came."""
+        found = []
+        for member, streams in self.received.items():
+            for stream, numbers in streams.items():
+                told, holes = self.missed[member][stream], numbers[-1] + 1 - len(numbers)
+                if numbers != sorted(set(numbers)):
+                    found.append(f"{member} got frames of {stream} twice or out of order")
+                if (member, stream) in self.excused:
+                    continue
+                if told < holes:
+                    found.append(f"{member} missed {holes} frames of {stream} and was told of {told}")
+                if len(numbers) + told > self.sent[stream]:
+                    found.append(f"{member} got {len(numbers)} frames of {stream} and was told of {told} missed ones")
+        return found
+
+
 _ALLOWED_ANSWERS = {
     SendOutcome.CONFIRMED: (1, 1),
     SendOutcome.UNKNOWN: (0, 1),
