@@ -52,7 +52,7 @@ def sentences(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=8192)
 def content_words(sentence: str) -> frozenset[str]:
     """The words of a sentence without stop words, in lower case. CJK runs are split into pairs of characters."""
     words: set[str] = set()
