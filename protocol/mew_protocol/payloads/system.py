@@ -30,15 +30,24 @@ class ActiveStream(Payload):
     created: str | None = None
 
 
+class FrameTotals(Payload):
+    """How many frames each stream has had since the gateway started; `run` names that start."""
+
+    run: str
+    counts: dict[str, int]
+
+
 class DeliveryReceipt(Payload):
     """A receipt for a session, that is a connection that asked for `delivery` when it joined.
 
     `accepted` and `duplicate` are about envelopes without an echo; `correlation_id` names them. `live`: the session has
-    caught up. `gap`: envelopes that it missed are gone. `position` is `<epoch>-<sequence>`.
+    caught up, and `frames` counts what was sent meanwhile. `gap`: envelopes that it missed are gone. `position` is
+    `<epoch>-<sequence>`.
     """
 
     status: Literal["accepted", "duplicate", "live", "gap"]
     position: str | None = None
+    frames: FrameTotals | None = None
 
 
 class Gap(Payload):
@@ -56,6 +65,7 @@ class DeliveryStart(Payload):
     recovered: bool
     live: bool
     gap: Gap | None = None
+    frames: FrameTotals | None = None
 
 
 class Welcome(Payload):
