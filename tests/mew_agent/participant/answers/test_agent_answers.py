@@ -5,12 +5,14 @@ from collections.abc import Callable
 import anyio
 import pytest
 from mew_protocol.envelope import Envelope
+from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.errors import NoAnswer, NotPermitted, PeerAbsent
 from mew_agent.participant.answers.builder import Answered, AnswerEvent, ToolCalled, Writing
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.participant import Participant
 from tests.mew_agent.conftest import EnvelopeRecorder, StartAgent
+from tests.support.faulty_link import faulty_link
 from tests.support.waiting import PATIENCE_SECONDS
 
 Joined = Callable[..., Participant]
@@ -107,3 +109,19 @@ async def test_participant_without_the_chat_capability_cannot_ask(joined: Joined
         with pytest.raises(NotPermitted):
             await mute.ask_agent("ada", "Hello?")
         assert ada.is_joined
+
+
+async def test_an_answer_survives_a_lost_connection_of_the_asker(gateway: RunningGateway, joined: Joined) -> None:
+    async with faulty_link(gateway.port) as link, joined("bob") as bob:
+
+        @bob.on_chat
+        async def answer(chat: ChatReceived) -> None:
+            link.stall()
+            await link.cut("reset")
+            await chat.reply("Here I am.")
+            link.release()
+
+        async with Participant(link.url, space="demo", id="ada", token=gateway.token_of("ada")) as ada:
+            with anyio.fail_after(PATIENCE_SECONDS):
+                answered = await ada.ask_agent("bob", "Hello?")
+        assert (answered.text, ada.session.connections) == ("Here I am.", 2)
