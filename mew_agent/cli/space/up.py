@@ -111,11 +111,13 @@ def start_here(plan: LaunchPlan, *, is_background: bool = False) -> int:
         supervisor.on_output = _Printer([SELF, *(program.name for program in plan.launch.participants())])
         supervisor.on_ready = lambda: _print_started(plan)
     with interrupt_on_termination():
-        claim_run_file(plan.run_path, run)
         try:
+            claim_run_file(plan.run_path, run)
             code = anyio.run(_supervise, supervisor, plan)
         except KeyboardInterrupt:  # before anything was started, or after everything has ended
-            remove_run_file(plan.run_path)
+            claimed = read_run_file(plan.run_path)
+            if claimed is not None and claimed.run_id == run.run_id:  # else it is another start's
+                remove_run_file(plan.run_path)
             raise
     if not is_background:
         terminal.print_line(f"{plan.space}: stopped")
