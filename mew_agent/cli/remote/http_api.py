@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote, urlsplit
 
 from mew_protocol.errors import CAPABILITY_VIOLATION, UNAUTHORIZED
@@ -46,6 +46,13 @@ class ServerSentEvent:
     name: str
     body: Any
     id: str | None = None
+
+
+class SpaceEvents(Protocol):
+    """The events of a space, however they come."""
+
+    def next(self, *, deadline: float | None = None) -> ServerSentEvent:
+        """Wait for the next event; see `EventStream.next`."""
 
 
 class EventStream:
@@ -150,6 +157,13 @@ class GatewayApi:
     def can_restart(self) -> bool:
         """Whether it can be known that the gateway is being restarted: its supervisor runs on this machine."""
         return self._is_restarting is not None
+
+    def is_complete(self) -> bool:
+        """Return whether the gateway serves what commands need over HTTP: board, events and history.
+
+        A health answer without a protocol is that of the TypeScript gateway, which takes messages only.
+        """
+        return "protocol" in self._object("GET", "/health")
 
     def board(self) -> dict[str, Any]:
         """The board as JSON, in the shape of `mew_protocol.payloads.participant.Board`."""

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from mew_agent.cli.app.options import ConnectionOptions
 from mew_agent.cli.board import words
 from mew_agent.cli.board.live_board import apply_event, entry_of
-from mew_agent.cli.remote.http_api import EventStream
+from mew_agent.cli.remote.http_api import SpaceEvents
 from mew_agent.cli.remote.session import ApiSession, open_session
 from mew_agent.errors import ConfigError, NotConnected, PeerTimeout
 
@@ -45,7 +45,7 @@ class SentRequest:
     sent: Envelope
     participant: str
     board: Board
-    events: EventStream
+    events: SpaceEvents
     gateway: str
     timeout_seconds: float
     deadline: float

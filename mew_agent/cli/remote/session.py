@@ -4,9 +4,11 @@ Owns the order in which they are looked up. Reads the run file and a token file;
 """
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.errors import SpacesError
@@ -19,6 +21,13 @@ from mew_agent.cli.app.options import ConnectionOptions
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.errors import ConfigError, NotConnected
 from mew_agent.gateway_address import websocket_url
+
+if TYPE_CHECKING:
+    from mew_agent.cli.remote.socket_api import SocketApi
+
+
+_CLOSING_SECONDS = 1.0
+"""How long a gateway may take to notice that a connection was closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +48,12 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class ApiSession:
-    """A participant's access to the gateway over HTTP. `run_path` as in `Identity`."""
+    """A participant's access to the gateway: over HTTP, or where that lacks the board as a member of the space.
 
-    api: GatewayApi
+    `run_path` as in `Identity`.
+    """
+
+    api: "GatewayApi | SocketApi"
     run_path: Path | None
 
     def run(self) -> RunFile | None:
@@ -60,7 +72,28 @@ def open_session(connection: ConnectionOptions, environ: Mapping[str, str] | Non
 
     check = None if path is None else is_restarting
     api = GatewayApi(who.gateway, space=who.space, participant=who.participant, token=who.token, is_restarting=check)
-    return ApiSession(api, path)
+    if path is not None or api.is_complete():
+        return ApiSession(api, path)
+    from mew_agent.cli.remote.socket_api import SocketApi
+
+    _refuse_connected(api)
+    return ApiSession(SocketApi(who.gateway, space=who.space, participant=who.participant, token=who.token), None)
+
+
+def _refuse_connected(api: GatewayApi) -> None:
+    """Refuse to act as a participant that is connected: that gateway would cut its connection off.
+
+    The one of our last command may still be closing. Raises `ConfigError`.
+    """
+    until = time.monotonic() + _CLOSING_SECONDS
+    while any(one.get("id") == api.participant for one in api.participants()):
+        if time.monotonic() >= until:
+            raise ConfigError(
+                "--participant",
+                f"'{api.participant}' is connected, and this gateway has no board over HTTP: joining as it would cut "
+                "that connection off. Give a person that is not connected",
+            )
+        time.sleep(0.05)
 
 
 def find_identity(

@@ -14,7 +14,7 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
 from mew_agent.cli.board.live_board import apply_event
 from mew_agent.cli.board.table import board_line, board_lines
-from mew_agent.cli.remote.http_api import EventStream
+from mew_agent.cli.remote.http_api import SpaceEvents
 from mew_agent.cli.remote.session import ApiSession, configuration_at, open_session
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _redraw(session: ApiSession) -> None:
             live.refresh()
 
 
-def _boards(events: EventStream) -> Iterator[tuple[Board, str | None]]:
+def _boards(events: SpaceEvents) -> Iterator[tuple[Board, str | None]]:
     """The board after each change, with the participant that changed; None for all of them. Never ends."""
     board: Board | None = None
     while True:

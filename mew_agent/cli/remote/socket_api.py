@@ -1,0 +1,157 @@
+"""A one-shot command's access to a gateway without board, events and history over HTTP, such as the TypeScript one.
+
+Owns how the board is built there: from the welcome, presences, and the statuses that participants send when asked. It
+joins as the participant for as long as a command needs. Blocking; the connection runs in a thread.
+"""
+
+import queue
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any, Final, NoReturn
+from uuid import uuid4
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from mew_protocol import kinds
+from mew_protocol.envelope import Envelope, wire_timestamp
+from mew_protocol.payloads.participant import Board
+
+from mew_agent.cli.board.live_board import apply_event
+from mew_agent.cli.remote.http_api import SILENCE_SECONDS, ServerSentEvent
+from mew_agent.errors import GatewayError, NotConnected, NotPermitted
+from mew_agent.gateway_address import http_url, websocket_url
+from mew_agent.participant.participant import Participant
+
+STATUS_SECONDS: Final = 2.0
+"""How long to wait for the statuses of a board."""
+
+
+class SocketEvents:
+    """The events of a space over one connection: the board first, then every envelope."""
+
+    def __init__(self, portal: BlockingPortal, me: Participant, gateway: str) -> None:
+        """`me` has joined, and puts every envelope into `arrived`."""
+        self.arrived: queue.SimpleQueue[Envelope | None] = queue.SimpleQueue()
+        self._portal = portal
+        self._me = me
+        self._gateway = gateway
+        self._question = str(uuid4())
+        self._board: ServerSentEvent | None = None
+
+    def begin(self) -> None:
+        """Note who is here, and ask everybody for a status."""
+        now = wire_timestamp(datetime.now(UTC))
+        present = [{"id": name, "connected": True} for name in (self._me.id, *self._me.peers)]
+        self._board = ServerSentEvent("board", {"space": self._me.space, "at": now, "participants": present})
+        if self._me.peers:
+            with suppress(NotPermitted):
+                to = list(self._me.peers)
+                self.send({"kind": kinds.PARTICIPANT_REQUEST_STATUS, "id": self._question, "to": to})
+
+    def send(self, envelope: Mapping[str, Any]) -> str:
+        """Send an envelope, and return its id. Raises `NotPermitted` and `NotConnected`."""
+        draft = self._me.messenger.draft(
+            str(envelope["kind"]),
+            envelope.get("payload"),
+            to=tuple(envelope.get("to") or ()),
+            correlation_id=tuple(envelope.get("correlation_id") or ()),
+            id=envelope.get("id"),
+        )
+        self._portal.call(self._me.messenger.send_envelope, draft)
+        return draft.id
+
+    def next(self, *, deadline: float | None = None) -> ServerSentEvent:
+        """Wait for the next event. Raises `TimeoutError` past `deadline`, a time of `time.monotonic()`."""
+        if (board := self._board) is not None:
+            self._board = None
+            return board
+        left = SILENCE_SECONDS if deadline is None else deadline - time.monotonic()
+        try:
+            envelope = self.arrived.get(timeout=max(0.0, left))
+        except queue.Empty:
+            if deadline is None:  # a quiet space; nothing is wrong
+                return self.next()
+            raise TimeoutError from None
+        if envelope is None:
+            raise NotConnected(self._gateway, "the gateway closed the connection")
+        body = envelope.as_dict()
+        if envelope.kind == kinds.PARTICIPANT_STATUS and envelope.refers_to(self._question):
+            del body["to"]  # asked without a filter, so it is as whole as one to everybody
+        return ServerSentEvent("envelope", body)
+
+
+class SocketApi:
+    """A participant's access to one space. The methods are those of `GatewayApi`; some the gateway cannot serve."""
+
+    def __init__(self, gateway: str, *, space: str, participant: str, token: str) -> None:
+        self.gateway = http_url(gateway)
+        self.space = space
+        self.participant = participant
+        self._token = token
+        self._open: SocketEvents | None = None
+
+    @contextmanager
+    def events(self) -> Iterator[SocketEvents]:
+        """Join, and yield the space's events from now on, starting with the board."""
+        with start_blocking_portal() as portal:
+            me = Participant(websocket_url(self.gateway), space=self.space, id=self.participant, token=self._token)
+            events = SocketEvents(portal, me, self.gateway)
+
+            @me.on()
+            async def pass_on(envelope: Envelope) -> None:
+                events.arrived.put(envelope)
+
+            async def watch() -> None:
+                await me.until_ended()
+                events.arrived.put(None)
+
+            with portal.wrap_async_context_manager(me):
+                watching = portal.start_task_soon(watch)
+                events.begin()
+                self._open = events
+                try:
+                    yield events
+                finally:
+                    self._open = None
+                    watching.cancel()
+
+    def board(self) -> dict[str, Any]:
+        """The board as JSON. Waits a moment for the statuses of those who are here."""
+        with self.events() as events:
+            board, deadline = Board.model_validate(events.next().body), time.monotonic() + STATUS_SECONDS
+            silent = {entry.id for entry in board.participants} - {self.participant}
+            while silent:
+                try:
+                    event = events.next(deadline=deadline)
+                except TimeoutError:
+                    break
+                changed, who = apply_event(board, event.name, event.body)
+                board = changed or board
+                silent.discard(str(who))
+        return board.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    def send(self, envelope: Mapping[str, Any]) -> str:
+        """Send an envelope as the participant, over the connection of `events` if that is open. Returns its id."""
+        if self._open is not None:
+            return self._open.send(envelope)
+        with self.events() as events:
+            return events.send(envelope)
+
+    def participants(self) -> list[dict[str, Any]]:
+        """The participants who are here. Their capabilities are those that the gateway announced."""
+        with start_blocking_portal() as portal:
+            me = Participant(websocket_url(self.gateway), space=self.space, id=self.participant, token=self._token)
+            with portal.wrap_async_context_manager(me):
+                known = {one.id: one.capabilities for one in me.peers.snapshot().values()}
+                known[me.id] = tuple(dict(one) for one in me.messenger.capabilities.patterns)
+        return [{"id": name, "connected": True, "capabilities": list(held)} for name, held in known.items()]
+
+    def messages(self, since: str | None = None) -> NoReturn:
+        """Raise `GatewayError`: the gateway keeps no messages."""
+        del since
+        raise GatewayError(f"{self.gateway} keeps no messages: it is not a gateway of mew-agent")
+
+    def proposals(self) -> NoReturn:
+        """Raise `GatewayError`: the gateway keeps no proposals."""
+        raise GatewayError(f"{self.gateway} keeps no proposals: it is not a gateway of mew-agent; join it to see them")
