@@ -161,9 +161,13 @@ class GatewayApi:
     def is_complete(self) -> bool:
         """Return whether the gateway serves what commands need over HTTP: board, events and history.
 
-        A health answer without a protocol is that of the TypeScript gateway, which takes messages only.
+        A health answer without a protocol is that of the TypeScript gateway, which takes messages only. A gateway that
+        does not answer counts as complete: the next request says what is wrong.
         """
-        return "protocol" in self._object("GET", "/health")
+        try:
+            return "protocol" in self._object("GET", "/health")
+        except GatewayError:
+            return True
 
     def board(self) -> dict[str, Any]:
         """The board as JSON, in the shape of `mew_protocol.payloads.participant.Board`."""

@@ -64,7 +64,7 @@ async def reports(client: Member, request: Message) -> None:
     if request["kind"] == "chat":
         await client.chat(f"you said: {request['payload']['text']}", **about)
     elif request["kind"] == "participant/compact":
-        await client.say("participant/compact-done", {"status": "compacted", "freed_tokens": 40}, **about)
+        await client.send_envelope("participant/compact-done", {"status": "compacted", "freed_tokens": 40}, **about)
     elif request["kind"].startswith("participant/"):
         status = {
             "messages_in_context": 3,
@@ -72,7 +72,7 @@ async def reports(client: Member, request: Message) -> None:
             "max_tokens": 100,
             "status": words.get(request["kind"], "active"),
         }
-        await client.say("participant/status", status, **about)
+        await client.send_envelope("participant/status", status, **about)
 
 
 async def test_commands_join_for_as_long_as_they_need(gateway: RunningGateway, flags: tuple[str, ...]) -> None:
