@@ -265,6 +265,8 @@ class BoundedHttpProtocol(H11Protocol):
             self._end(_TOO_SLOW)
         elif not self._is_streaming:
             self.transport.abort()
+        else:  # its token was accepted and bounds its streams: no flood of strangers may evict it
+            self._limits.unjoined.leave(self, self._address)
 
     def _end(self, answer: bytes) -> None:
         """Close the connection after a last answer; a client that does not read it cannot keep it open."""

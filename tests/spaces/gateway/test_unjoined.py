@@ -21,6 +21,7 @@ import psutil
 import pytest
 from anyio import to_thread
 from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway import http_connection
 from mew_spaces.gateway.connection import MAX_UNJOINED_ERRORS, Connection
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_spaces.gateway.unjoined import CONNECTION_BYTES, UnjoinedConnections
@@ -400,6 +401,20 @@ async def test_a_request_body_that_never_comes_is_refused() -> None:
 
     async with serve_gateway(parse_space(IMPATIENT)) as gateway:
         assert (await to_thread.run_sync(attack, gateway)).startswith(b"HTTP/1.1 408")
+
+
+async def test_an_event_stream_does_not_count_as_unjoined_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_connection, "REQUEST_SECONDS", 0.2)
+    config = parse_space(IMPATIENT.replace("per_address: 40", "per_address: 1"))
+    async with (
+        serve_gateway(config) as gateway,
+        httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as http,
+        http.stream("GET", "/spaces/demo/events", headers={"authorization": f"Bearer {gateway.token_of('ada')}"}),
+    ):
+        assert (await http.get("/health")).status_code == 503
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while (await http.get("/health")).status_code != 200:
+                await anyio.sleep(0.05)
 
 
 async def test_pipelined_requests_are_answered(gateway: RunningGateway) -> None:
