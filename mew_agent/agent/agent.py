@@ -23,27 +23,24 @@ from mew_agent.agent.inbox import Inbox, is_about
 from mew_agent.agent.loop_guard import LoopGuard, Verdict
 from mew_agent.agent.maintenance import run_maintenance
 from mew_agent.agent.peer_tools import RESOURCE_TOOLS, PeerTools, ResourceTools
-from mew_agent.agent.recall import RECALL_RESULT, RecallTools
-from mew_agent.agent.resources import AgentResources, check_provider, open_resources
+from mew_agent.agent.recall import RECALL_RESULT
+from mew_agent.agent.resources import CLOSE_SECONDS, AgentResources, check_provider, open_resources
+from mew_agent.agent.sessions import AgentSessions, ModelParts
 from mew_agent.agent.turn import Turn
-from mew_agent.config.agent_config import AgentConfig, check_model_source, chosen_policy, load_agent_config
-from mew_agent.context.history import History
-from mew_agent.context.store import InboxChange, MemoryStore, Store, StoredChat
-from mew_agent.context.tracker import Tracker
-from mew_agent.context.window import resolve_window
+from mew_agent.config.agent_config import AgentConfig, check_model_source, load_agent_config
+from mew_agent.context.store import InboxChange, MemoryStore, Store, StoredChat, StoreUnusable
 from mew_agent.conversation.context_view import ContextView
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ContextEvent, ConversationEvent, StatusChanged
-from mew_agent.conversation.model_calls import CALL_BOUND_SECONDS, ConversationOptions
-from mew_agent.conversation.texts import DEFAULT_SYSTEM_PROMPT, TOO_OLD
+from mew_agent.conversation.model_calls import CALL_BOUND_SECONDS
+from mew_agent.conversation.texts import TOO_OLD
 from mew_agent.errors import GatewayError, MewAgentError, NotConfirmed, NotConnected, NotPermitted
 from mew_agent.model.interface import Model
 from mew_agent.participant.listeners import call_handler
 from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.participant.participant import Participant
-from mew_agent.tokens.tokenizers import TextCounter, chosen_counter
-from mew_agent.tools.bounds import ResultBound
-from mew_agent.tools.sources import AgentTools, OwnTools
+from mew_agent.tokens.tokenizers import TextCounter
+from mew_agent.tools.sources import OwnTools
 
 logger = logging.getLogger("mew_agent.agent.agent")
 
@@ -88,21 +85,11 @@ class Agent(Participant):
         `summariser` writes the summaries; None: the model itself. `counter` counts the model's tokens; None: the
         configured tokenizer. Raises `ConfigError` if the policy is invalid.
         """
-        chosen = chosen_policy(config)
-        window = resolve_window(chosen.limit_tokens)
-        tracker = Tracker(history=History(), policy=chosen.policy, window=window, model=config.model)
-        name = config.name or config.id
-        options = ConversationOptions(
-            system_prompt=config.system_prompt or DEFAULT_SYSTEM_PROMPT.format(name=name),
-            tools=lambda: self.tools.specs(),
-            keep_newest_items=config.conversation_history_length,
-            call_bound_seconds=call_bound_seconds,
-            result_bound=ResultBound(config.max_result_tokens, config.long_results),
-            summariser=summariser,
-            load_counter=lambda: counter or chosen_counter(config.tokenizer, config.tokenizer_settings),
-            windows=config.windows,
-        )
-        self.conversation = Conversation(model, tracker, store or MemoryStore(), options)
+        parts = ModelParts(model, summariser, counter, call_bound_seconds)
+        self._sessions = AgentSessions(config, parts, self._announce_sessions)
+        self._main = self._sessions.open_main(store or MemoryStore())
+        self.conversation = self._main.conversation
+        self.tools = self._main.tools
         super().__init__(
             config.gateway,
             space=config.space,
@@ -115,14 +102,13 @@ class Agent(Participant):
         )
         self.config = config
         self._model = model
-        self._window_is_configured = chosen.limit_tokens is not None
-        self.tools = AgentTools(OwnTools(self.toolbox, config.tool_timeout_seconds))
+        self._window_is_configured = self.conversation.tracker.window.basis == "configured"
         self.conversation.events.subscribe(self._on_conversation_event)
         self.context_view = ContextView(self.conversation)
         """How full the agent's own context is, and was."""
         self._context_handlers: list[ContextEventHandler] = []
         address_filter = AddressFilter(
-            (name, config.id),
+            (config.name or config.id, config.id),
             config.answer_broadcasts,
             self.conversation.calls,
             self.tools.specs,
@@ -132,14 +118,12 @@ class Agent(Participant):
         self.mcp.on_waits_changed = self._waits_changed
         self._inbox = Inbox(config.id, address_filter, self.conversation.state.store, answers=config.auto_respond)
         self._resources: AgentResources | None = None
-        needs_reminders = self.conversation.needs_reminder_tools
-        if needs_reminders if config.reminders is None else config.reminders:
-            self.tools.add(self.conversation.context_tools)
-        if config.board_tools:
-            self.tools.add(BoardTools(self))
-        self.tools.add(RecallTools(self.conversation.state))
-        self.tools.add(ResourceTools(self))
-        self.tools.add(PeerTools(self, self._reserved_tool_names))
+        self._sessions.share_tools(
+            OwnTools(self.toolbox, config.tool_timeout_seconds),
+            *([BoardTools(self)] if config.board_tools else []),
+            ResourceTools(self),
+            PeerTools(self, self._reserved_tool_names),
+        )
         self._turn: Turn | None = None
         self._window_retries = 0
         self._was_joined = False
@@ -180,6 +164,7 @@ class Agent(Participant):
             await check_provider(self.config, self._model)
             if self._resources is not None:
                 await self.conversation.load()
+            await self._sessions.load()
             position = await self._inbox.load()
             self._loops.restore(self._inbox.held)
             self.conversation.state.set_waiting(self._loops.waits)
@@ -192,8 +177,7 @@ class Agent(Participant):
             self.start_soon(self._work)
             return self
         except BaseException:
-            if self._resources is not None:
-                await self._resources.aclose()
+            await self._close_stores()
             raise
 
     async def __aexit__(
@@ -202,8 +186,13 @@ class Agent(Participant):
         try:
             return await super().__aexit__(kind, error, trace)
         finally:
-            if self._resources is not None:
-                await self._resources.aclose()
+            await self._close_stores()
+
+    async def _close_stores(self) -> None:
+        with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
+            await self._sessions.aclose()
+        if self._resources is not None:
+            await self._resources.aclose()
 
     async def take_part(self) -> None:
         """Join, answer chats until the connection ends for good, and leave. A program: `run(me.take_part)`.
@@ -368,6 +357,10 @@ class Agent(Participant):
             for handler in self._context_handlers:
                 self.start_soon(call_handler, handler, event)
 
+    async def _announce_sessions(self) -> None:
+        """Send the agent's status, because that of a session changed; its figures are in the report's `sessions`."""
+        await self.control.broadcast(self.conversation.status())
+
     # -- work --------------------------------------------------------------------------------------------
 
     async def _answer_chats(self) -> None:
@@ -375,12 +368,12 @@ class Agent(Participant):
         await self.session.client.until_caught_up()
         while True:
             chat = await self._inbox.next(self.messenger.until_active)
-            self._turn = self._turn_for(chat)
+            self._turn = turn = await self._turn_for(chat)
             try:
-                await self._answer(self._turn)
+                await self._answer(turn)
             except (NotConnected, NotConfirmed) as error:
                 logger.warning("answer to '%s' not sent yet: %s", chat.envelope.sender, error)
-                self._inbox.put_back(self._turn.question)
+                self._inbox.put_back(turn.question)
                 await anyio.sleep(RETRY_SECONDS)
                 continue
             except (GatewayError, NotPermitted) as error:
@@ -391,27 +384,32 @@ class Agent(Participant):
                 self._turn = None
             await self._inbox.finish(chat)
 
-    def _turn_for(self, chat: StoredChat) -> Turn:
+    async def _turn_for(self, chat: StoredChat) -> Turn:
+        try:
+            session = await self._sessions.session_for(chat.envelope.sender, chat.envelope.body.get("session"))
+        except StoreUnusable as error:
+            logger.warning("answering '%s' outside its session: %s", chat.envelope.sender, error)
+            session = self._main
+        status = self.control.status() if session is self._main else session.conversation.status()
         return Turn(
             self,
-            self.conversation,
-            self.tools,
+            session,
             self._inbox,
             chat,
             max_iterations=self.config.max_iterations,
             show_reasoning=self.config.reasoning_enabled,
             max_seconds=self.config.max_turn_seconds,
-            prefix=f"{context_line(self.control.status())}\n\n" if self.config.context_line else "",
+            prefix=f"{context_line(status)}\n\n" if self.config.context_line else "",
         )
 
     async def _answer(self, turn: Turn) -> None:
         """Add what was said before a chat, answer the chat, and then carry out what the policy decided."""
-        state = self.conversation.state
-        question = turn.question
+        conversation, question = turn.conversation, turn.question
+        state = conversation.state
         if self._inbox.is_outdated(question, self.config.max_question_age_seconds):
             await self._answer_outdated(turn)
             return
-        if question.state == "queued":
+        if question.state == "queued" and conversation is self.conversation:
             for remark in self._inbox.take_overheard():
                 said, removed = remark.envelope, InboxChange(removed=(remark.number,))
                 text = str(said.body["text"])
@@ -419,13 +417,13 @@ class Agent(Participant):
         await self.discovery.wait_for_first_answers(DISCOVERY_SECONDS)
         if state.window_unknown:
             await self._discover_window()
-        had_failed = self.conversation.calls.last_error_status is not None
+        had_failed = conversation.calls.last_error_status is not None
         await turn.run()
-        if self._should_ask_window_again(had_failed=had_failed):
+        if self._should_ask_window_again(conversation, had_failed=had_failed):
             await self._discover_window()
-        await self.conversation.apply_pending()
+        await conversation.apply_pending()
         if self.config.upkeep and not self._inbox and not self.control.is_paused:
-            await run_maintenance(self.conversation, max_iterations=self.config.max_iterations)
+            await run_maintenance(conversation, max_iterations=self.config.max_iterations)
 
     async def _answer_outdated(self, turn: Turn) -> None:
         """Decline a question that waited too long for this process; one that names no one is only kept in mind."""
@@ -444,9 +442,8 @@ class Agent(Participant):
         if self.may_send(kinds.CHAT_ACKNOWLEDGE):
             await self.send(kinds.CHAT_ACKNOWLEDGE, {"status": status}, to=(chat.sender,), correlation_id=(chat.id,))
 
-    def _should_ask_window_again(self, *, had_failed: bool) -> bool:
+    def _should_ask_window_again(self, conversation: Conversation, *, had_failed: bool) -> bool:
         """Whether the server may know its window by now: it was down before, or loads a model with the first call."""
-        conversation = self.conversation
         if conversation.calls.last_error_status or conversation.tracker.window.basis in ("configured", "loaded"):
             return False
         if had_failed:
@@ -464,7 +461,7 @@ class Agent(Participant):
             logger.info("the model's server did not report its window: %s", error)
             window = None
         if window is not None:
-            await self.conversation.change_window(window)
+            await self._sessions.change_window(window)
         elif self.conversation.state.window_unknown:
             await self.control.announce(f"policy_stopped:{NO_WINDOW.format(model=self.config.model)}")
 

@@ -7,6 +7,7 @@ process began. Does not know what is in context or whether it fits; the conversa
 
 import logging
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,9 +15,12 @@ from typing import Any
 import anyio
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.chat import TokenUsage, TurnReport
+from mew_protocol.payloads.participant import Status
 
 from mew_agent.agent.inbox import Inbox
-from mew_agent.context.store import StoredChat
+from mew_agent.agent.sessions import AgentSession
+from mew_agent.context.store import CallRecord, StoredChat
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ConversationEvent, ReplyNotice
 from mew_agent.conversation.model_calls import CallInterrupted
@@ -32,12 +36,14 @@ from mew_agent.conversation.texts import (
     does_not_fit_text,
     failed_call_text,
 )
-from mew_agent.errors import ContextOverflow, GatewayError, ModelError, NotPermitted, PolicyStopped
+from mew_agent.errors import ContextOverflow, GatewayError, MewAgentError, ModelError, NotPermitted, PolicyStopped
 from mew_agent.model.interface import ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall
+from mew_agent.model.usage import Usage
+from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.streams import ReasoningStream
 from mew_agent.tools.results import ToolResult, prompt_texts
-from mew_agent.tools.sources import AgentTools, CallContext
+from mew_agent.tools.sources import CallContext
 
 logger = logging.getLogger("mew_agent.agent.turn")
 
@@ -51,6 +57,9 @@ ANSWER_SECONDS = 300.0
 OPTIONAL_SECONDS = 5.0
 """The same for acknowledgements and reasoning envelopes."""
 
+MAX_REPORTED_CALLS = 500
+"""How many of the newest model calls are searched for those of a turn."""
+
 MAX_REASON_CHARS = 120
 INTERRUPTED = "I was restarted while I worked on this; I continue."
 NO_ROOM = "I could not make room either ({problem}), so I left your message out; please send it again later."
@@ -62,8 +71,7 @@ class Turn:
     """Answers one chat. `run` returns when the answer is confirmed or the turn is cancelled."""
 
     participant: Participant
-    conversation: Conversation
-    tools: AgentTools
+    session: AgentSession
     inbox: Inbox
     question: StoredChat
     max_iterations: int
@@ -77,6 +85,13 @@ class Turn:
     _stream: ReasoningStream | None = None
     _turn: int = -1
     _question_seq: int = -1
+    _began_at: str | None = None
+    _problem: str | None = None
+
+    @property
+    def conversation(self) -> Conversation:
+        """The conversation in which the chat is answered."""
+        return self.session.conversation
 
     @property
     def chat(self) -> Envelope:
@@ -127,6 +142,9 @@ class Turn:
     async def _begin(self, *, was_begun: bool) -> None:
         """Begin the turn, or continue the one that a killed process began."""
         question, history = self.question, self.conversation.history
+        self._began_at = None if was_begun else timestamp()
+        form = self.chat.body.get("response_format")
+        self.conversation.calls.response_format = form if isinstance(form, dict) else None
         self._turn = await self.conversation.begin_turn(resumed=question.turn if was_begun else None)
         first_seq = question.first_seq if self._turn == question.turn else history.next_seq
         asked = ("user", self.chat.id, self.chat.sender)
@@ -138,12 +156,26 @@ class Turn:
         if self.question.answer is not None:
             answer = self.participant.messenger.draft(
                 kinds.CHAT,
-                {"text": self.question.answer},
+                {"text": self.question.answer, **await self._turn_report()},
                 to=(self.chat.sender,),
                 correlation_id=(self.chat.id,),
                 id=self.inbox.answer_id(self.question),
             )
             await self.participant.messenger.send_envelope(answer, wait_seconds=ANSWER_SECONDS)
+
+    async def _turn_report(self) -> dict[str, Any]:
+        """The `turn` of an answer, for a chat that named a session."""
+        if not isinstance(self.chat.body.get("session"), str):
+            return {}
+        history, status = self.conversation.history, self.conversation.status()
+        since = self._began_at
+        if since is None:  # an earlier process began the turn
+            since = next((item.at for item in history.items if item.seq >= self.question.first_seq), timestamp())
+        calls = await self.conversation.state.store.calls(MAX_REPORTED_CALLS)
+        report = turn_report([call for call in calls if call.at >= since], self.session.key[1], status)
+        report = report.model_copy(update={"is_new": self.session.is_new, "problem": self._problem})
+        self.session.is_new = False
+        return {"turn": report.model_dump(mode="json", exclude_none=True)}
 
     # -- model calls and tools ---------------------------------------------------------------------------
 
@@ -166,6 +198,7 @@ class Turn:
         finally:
             with anyio.CancelScope(shield=True):
                 await self.conversation.state.close_open_calls(CANCELLED_RESULT)
+            self.conversation.calls.response_format = None
             self.conversation.end_turn()
         return answer
 
@@ -227,7 +260,7 @@ class Turn:
         context = CallContext(self.chat.id, self.reasoning_id)
 
         async def run(call: ToolCall) -> None:
-            results[call.id] = await self.tools.run(call, context)
+            results[call.id] = await self.session.tools.run(call, context)
 
         try:
             async with anyio.create_task_group() as tasks:
@@ -251,6 +284,7 @@ class Turn:
     async def _failed(self, error: Exception) -> str:
         """Announce a failure in the status. Returns what the sender of the chat reads."""
         conversation = self.conversation
+        self._problem = str(error) if isinstance(error, MewAgentError) else type(error).__name__
         match error:
             case ModelError():
                 logger.warning("%s [request %s]", error, error.request_id or "id unknown")
@@ -300,7 +334,7 @@ class Turn:
             return
         self._stream = ReasoningStream(self.participant.messenger, start.id)
         self._stream.start()
-        await self._stream.write("status", event="start", input=text, tools=len(self.tools.specs()))
+        await self._stream.write("status", event="start", input=text, tools=len(self.session.tools.specs()))
 
     async def _mirror(self, event: ModelEvent) -> None:
         if self._stream is None:
@@ -373,3 +407,32 @@ class Turn:
         )
         with suppress(NotPermitted, GatewayError):
             await messenger.send_envelope(envelope, wait_seconds=OPTIONAL_SECONDS)
+
+
+def turn_report(calls: Sequence[CallRecord], session: str, status: Status) -> TurnReport:
+    """What the calls of a turn cost. Failed calls are not counted: they have no usage, and most cost nothing."""
+    calls = [call for call in calls if call.failed is None and call.role in ("main", "summary")]
+    usages = [call.usage for call in calls if call.usage is not None]
+    last = next((call.usage for call in reversed(calls) if call.role == "main"), None)
+    return TurnReport(
+        session=session,
+        calls=len(calls),
+        calls_without_usage=len(calls) - len(usages),
+        usage=_sum_of(usages) if usages and len(usages) == len(calls) else None,
+        last_call=_sum_of([last]) if last is not None else None,
+        status=status,
+    )
+
+
+def _sum_of(usages: Sequence[Usage]) -> TokenUsage:
+    def optional(name: str) -> int | None:
+        values = [getattr(one, name) for one in usages]
+        return None if None in values else sum(values)
+
+    return TokenUsage(
+        prompt_tokens=sum(one.prompt_tokens for one in usages),
+        completion_tokens=sum(one.completion_tokens for one in usages),
+        total_tokens=sum(one.total_tokens for one in usages),
+        reasoning_tokens=optional("reasoning_tokens"),
+        cached_tokens=optional("cached_tokens"),
+    )

@@ -35,6 +35,7 @@ def report_of(tracker: "Tracker") -> ContextReport:
         "last_compaction": tracker.last_compaction,
         "injection": tracker.injection,
         "waiting": tracker.waiting or None,
+        "sessions": tracker.sessions or None,
         "model": tracker.model,
     }
     if basis == "reported" and (usage := measurement.usage) is not None:

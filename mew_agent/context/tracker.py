@@ -13,6 +13,7 @@ from mew_protocol.context_report import (
     Injection,
     LastCompaction,
     PartBasis,
+    SessionContext,
     UnknownReason,
     Waiting,
 )
@@ -69,6 +70,8 @@ class Tracker:
     """Ways to save tokens, for policies that count messages; emptied when messages are removed."""
     waiting: tuple[Waiting, ...] = ()
     """What the agent waits for; no part of the accounts, but of every report."""
+    sessions: tuple[SessionContext, ...] = ()
+    """The contexts of the agent's sessions, likewise."""
     drift: Drift | None = None
     compactions: int = 0
     last_compaction: LastCompaction | None = None

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
-from mew_protocol.context_report import Waiting
+from mew_protocol.context_report import SessionContext, Waiting
 
 from mew_agent.compaction.compactor import CompactionResult, apply_plan
 from mew_agent.compaction.planner import CompactionPlan, NothingToDo, plan_compaction, plan_forget
@@ -356,6 +356,10 @@ class ContextState:
     def set_waiting(self, waiting: tuple[Waiting, ...]) -> None:
         """Set what the agent waits for, as its reports show it."""
         self.tracker.waiting = waiting
+
+    def set_sessions(self, sessions: tuple[SessionContext, ...]) -> None:
+        """Set the contexts of the agent's sessions, as its reports show them."""
+        self.tracker.sessions = sessions
 
     # -- policy ------------------------------------------------------------------------------------------
 

@@ -5,10 +5,11 @@ Does not know when to call, nor what a reply means.
 """
 
 import hashlib
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from typing import Any, assert_never
 from uuid import uuid4
 
 import anyio
@@ -66,6 +67,7 @@ class ModelCalls:
         self.last_error_status: str | None = None
         """The status word of the newest main call if it failed; None if it did not."""
         self.latency_ms: int | None = None
+        self.response_format: Mapping[str, Any] | None = None  # of the main calls of the present turn
         self.supports_tools = True  # false once the server has refused a request because it offered tools
         self._model = model
         self._summariser = options.summariser or model
@@ -191,14 +193,16 @@ class ModelCalls:
         """The next main request, and the fingerprint of what it sends besides the items."""
         history, system_prompt = self._state.history, self._options.system_prompt
         tools, tools_text, reminders = self._prefix()
-        request = ModelRequest(history.request_messages(system_prompt, reminders), tools)
-        return request, _fingerprint(system_prompt, tools_text, history.pins, reminders)
+        form = self.response_format
+        request = ModelRequest(history.request_messages(system_prompt, reminders), tools, response_format=form)
+        return request, _fingerprint(system_prompt, tools_text, history.pins, reminders, form)
 
     def _prefix(self) -> tuple[tuple[ToolSpec, ...], str, str]:
         """The tools, their text and the reminders of the next request; updates their size."""
         reminders, tools = self._state.reminder_text, self._options.tools() if self.supports_tools else ()
         tools_text = "".join(f"{tool.name}{tool.description}{tool.parameters}" for tool in tools)
-        self._state.describe_prefix(self._options.system_prompt, tools_text + reminders)
+        form = "" if self.response_format is None else json.dumps(self.response_format)
+        self._state.describe_prefix(self._options.system_prompt, tools_text + reminders + form)
         return tools, tools_text, reminders
 
     # -- fallback models ---------------------------------------------------------------------------------
@@ -261,10 +265,18 @@ def _milliseconds_since(started: float) -> int:
     return round((anyio.current_time() - started) * 1000)
 
 
-def _fingerprint(system_prompt: str, tools_text: str, pins: Sequence[Pin], reminders: str) -> str:
+def _fingerprint(
+    system_prompt: str,
+    tools_text: str,
+    pins: Sequence[Pin],
+    reminders: str,
+    response_format: Mapping[str, Any] | None,
+) -> str:
     """Identifies everything sent besides the items; prompts with different fingerprints are not comparable."""
     digest = hashlib.blake2b(digest_size=16)
-    for text in (system_prompt, tools_text, *(pin.text for pin in pins), *([reminders] if reminders else [])):
+    form = [] if response_format is None else [json.dumps(response_format)]
+    texts = (system_prompt, tools_text, *(pin.text for pin in pins), *([reminders] if reminders else []), *form)
+    for text in texts:
         digest.update(len(text).to_bytes(8, "big"))
         digest.update(text.encode(errors="surrogatepass"))
     return digest.hexdigest()

@@ -12,6 +12,7 @@ from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.context_report import Basis, ContextReport
 from mew_protocol.envelope import Draft, Envelope
+from mew_protocol.payloads.chat import MAIN_SESSION
 from mew_protocol.payloads.participant import Status, is_whole_status
 from mew_protocol.payloads.system import Presence, Welcome
 from pydantic import ValidationError
@@ -66,6 +67,21 @@ class PeerContext:
         """Whether the peer is paused: it answers after it is resumed. Not if it only stopped a loop of agents."""
         is_loop = self.report is not None and any(one.kind == "loop" for one in self.report.waiting or ())
         return self.status.partition(":")[0] == "paused" and not (is_loop and self.status != "paused")
+
+    def in_session(self, participant: str, session: str | None) -> "PeerContext":
+        """The context of a session of `participant`; this one for None. Holds no figures if the session is unknown."""
+        if session in (None, MAIN_SESSION):
+            return self
+        sessions = (self.report.sessions if self.report is not None else None) or ()
+        found = next((one for one in sessions if (one.participant, one.session) == (participant, session)), None)
+        # What holds for the agent as a whole holds in its sessions.
+        is_shared = self.status.partition(":")[0] in ("paused", "waiting_for_approval", "restarted")
+        if found is None:
+            return PeerContext(max_tokens=self.max_tokens, status=self.status if is_shared else "", at=self.at)
+        waiting = self.report.waiting if self.report is not None else None
+        report = found.context.model_copy(update={"waiting": waiting})
+        status = self.status if is_shared else found.status or ""
+        return PeerContext(found.tokens, found.max_tokens, found.messages_in_context, status, report, self.at)
 
     def __str__(self) -> str:
         """For people: `98,412 of 128,000 tokens (reported)`; unknown figures are `?`."""

@@ -172,6 +172,12 @@ class AgentSettings(_Settings):
         default=3600.0,
         description="Age above which a question from before a restart is declined in one sentence.",
     )
+    max_sessions: int = Field(
+        default=16,
+        ge=1,
+        le=64,
+        description="Sessions kept apart for clients of `mew serve`; the one not used for longest is deleted first.",
+    )
     store_max_days: Positive | None = Field(
         default=None,
         description="Age in days above which what has left the context is removed from the session file"

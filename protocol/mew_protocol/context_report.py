@@ -101,6 +101,21 @@ class Waiting(_Part):
     arguments: dict[str, Any] | None = None
 
 
+class SessionContext(_Part):
+    """The context of one session: a conversation that an agent keeps apart for `participant`.
+
+    The keys are those of a status. Its `context` holds only what tells a reader how full the session is.
+    """
+
+    session: str
+    participant: str
+    messages_in_context: int = Field(ge=0)
+    tokens: int | None = Field(default=None, ge=0)
+    max_tokens: int | None = Field(default=None, gt=0)
+    status: str | None = None
+    context: "ContextReport"
+
+
 class ContextReport(_Part):
     """How full a context window is, as the agent knows it at one moment.
 
@@ -138,6 +153,7 @@ class ContextReport(_Part):
     injection: Injection | None = None
     suggestions: tuple[SavingSuggestion, ...] | None = None
     waiting: tuple[Waiting, ...] | None = None
+    sessions: tuple[SessionContext, ...] | None = None
     model: str | None = None
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ Owns the questions of one participant to agents. How an answer is built is the c
 envelope belongs to which question is decided in `router`.
 """
 
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -46,17 +46,29 @@ class AgentAnswers(Subscriber):
 
     @asynccontextmanager
     async def open(
-        self, agent: str, text: str, answer: AnswerBuilder, *, inactivity_seconds: float = INACTIVITY_SECONDS
+        self,
+        agent: str,
+        text: str,
+        answer: AnswerBuilder,
+        *,
+        inactivity_seconds: float = INACTIVITY_SECONDS,
+        session: str | None = None,
+        response_format: Mapping[str, Any] | None = None,
     ) -> AsyncIterator[Exchange]:
-        """Chat to an agent and yield its answer; leaving early cancels its work. Raises if the chat is not sent."""
+        """Chat to an agent and yield its answer; leaving early cancels its work. Raises if the chat is not sent.
+
+        `session` and `response_format` are those of the payload (see `mew_protocol.payloads.chat.Chat`).
+        """
         messenger = self._messenger
         if agent not in messenger.peers:
             raise PeerAbsent(agent)
-        chat = messenger.draft(kinds.CHAT, {"text": text}, to=(agent,))
+        payload: dict[str, Any] = {"text": text, "session": session, "response_format": response_format}
+        payload = {name: value for name, value in payload.items() if value is not None}
+        chat = messenger.draft(kinds.CHAT, payload, to=(agent,))
         if not messenger.capabilities.allows(chat):
             raise NotPermitted(messenger.id, kinds.CHAT)
-        context = messenger.peers[agent].context
-        exchange = Exchange(agent, chat.id, text, answer, CallUsage(context), inactivity_seconds, context)
+        context = messenger.peers[agent].context.in_session(messenger.id, session)
+        exchange = Exchange(agent, chat.id, text, answer, CallUsage(context), inactivity_seconds, context, session)
         self._router.add(exchange)
         try:
             await messenger.send_envelope(chat, wait_seconds=SEND_SECONDS)

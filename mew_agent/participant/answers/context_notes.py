@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from mew_protocol.payloads.chat import TokenUsage
+
 from mew_agent.participant.peers import PeerContext
 
 PAUSED_TEXT: Final = "paused; the answer comes after the agent is resumed"
 
+Json = dict[str, Any]
 Stage = Literal["begun", "ended", "paused"]
 
 _COPIED_KEYS = (
@@ -82,7 +85,7 @@ def approval_text(context: PeerContext) -> str:
 
 
 class CallUsage:
-    """The usage of the newest main call since an agent began to work on an answer."""
+    """The usage of the main calls since an agent began to work on an answer, for agents that do not add it up."""
 
     def __init__(self, before: PeerContext) -> None:
         self.begin(before)
@@ -90,35 +93,65 @@ class CallUsage:
     def begin(self, context: PeerContext) -> None:
         """Begin now; the call in `context` was made for something else."""
         self._call_before = context.report.call_id if context.report else None
-        self.usage: dict[str, Any] | None = None
-        """OpenAI's `usage`; None if the provider did not report it."""
+        self._calls: dict[str, Json] | None = {}
 
     def update(self, context: PeerContext) -> None:
         """Read a status of the agent."""
         report = context.report
         if report is None or report.reason == "usage_unavailable":
-            self.usage = None
+            self._calls = None
         elif report.call_id is not None and report.call_id != self._call_before and report.basis == "reported":
-            self.usage = openai_usage(context)
+            usage = openai_usage(context)
+            if usage is not None and self._calls is not None:
+                self._calls[report.call_id] = usage
+
+    @property
+    def usage(self) -> Json | None:
+        """OpenAI's `usage` of all calls; None if the provider did not report one of them."""
+        usages = list((self._calls or {}).values())
+        if len(usages) < 2:
+            return usages[0] if usages else None
+        return {key: sum(one[key] for one in usages) for key in ("prompt_tokens", "completion_tokens", "total_tokens")}
+
+    @property
+    def last_call(self) -> Json | None:
+        """OpenAI's `usage` of the newest call."""
+        return next(reversed((self._calls or {}).values()), None)
 
 
-def openai_usage(context: PeerContext) -> dict[str, Any] | None:
+def usage_of(tokens: TokenUsage | None) -> Json | None:
+    """Reported tokens as OpenAI's `usage`."""
+    if tokens is None:
+        return None
+    usage: Json = {
+        "prompt_tokens": tokens.prompt_tokens,
+        "completion_tokens": tokens.completion_tokens,
+        "total_tokens": tokens.total_tokens,
+    }
+    if tokens.cached_tokens is not None:
+        usage["prompt_tokens_details"] = {"cached_tokens": tokens.cached_tokens}
+    if tokens.reasoning_tokens is not None:
+        usage["completion_tokens_details"] = {"reasoning_tokens": tokens.reasoning_tokens}
+    return usage
+
+
+def openai_usage(context: PeerContext) -> Json | None:
     """The figures of the report's call as OpenAI's `usage`. None unless prompt and completion are both reported."""
     report = context.report
     if report is None or report.prompt_tokens is None or report.completion_tokens is None:
         return None
     # `tokens` is the provider's own total if the policy measures totals; it may exceed the sum.
     is_total = report.measure == "total" and report.basis == "reported" and context.tokens is not None
-    usage: dict[str, Any] = {
-        "prompt_tokens": report.prompt_tokens,
-        "completion_tokens": report.completion_tokens,
-        "total_tokens": context.tokens if is_total else report.prompt_tokens + report.completion_tokens,
-    }
-    if report.cached_tokens is not None:
-        usage["prompt_tokens_details"] = {"cached_tokens": report.cached_tokens}
-    if report.reasoning_tokens is not None:
-        usage["completion_tokens_details"] = {"reasoning_tokens": report.reasoning_tokens}
-    return usage
+    both = report.prompt_tokens + report.completion_tokens
+    return usage_of(
+        TokenUsage(
+            prompt_tokens=report.prompt_tokens,
+            completion_tokens=report.completion_tokens,
+            total_tokens=context.tokens if is_total and context.tokens is not None else both,
+            cached_tokens=report.cached_tokens,
+            reasoning_tokens=report.reasoning_tokens,
+        )
+    )
 
 
 def context_key(

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import anyio
+from mew_protocol.payloads.chat import MAIN_SESSION, TurnReport
 
 from mew_agent.errors import NoAnswer
 from mew_agent.participant.answers.builder import AnswerBuilder, AnswerEvent
-from mew_agent.participant.answers.context_notes import CallUsage, approval_text
+from mew_agent.participant.answers.context_notes import CallUsage, ContextNotes, approval_text
 from mew_agent.participant.peers import PeerContext
 
 RETURN_SECONDS = 60.0
@@ -30,7 +31,10 @@ class Exchange:
     usage: CallUsage
     inactivity_seconds: float
     context: PeerContext
-    """The agent's last status; once the answer is there, its status at that time."""
+    """The last status of the agent, or of its session; once the answer is there, the status at that time."""
+    session: str | None = None
+    turn: TurnReport | None = None
+    """What the agent says of its answer; None from an agent without sessions."""
     reasoning_id: str | None = None
     answer_id: str | None = None
     """The id of the chat that answered."""
@@ -42,10 +46,12 @@ class Exchange:
     failure: NoAnswer | None = None
     deadline: float = 0.0
     """When the inactivity timeout ends, by the event loop's clock."""
+    _notes: ContextNotes = field(init=False)
     _ready: deque[AnswerEvent] = field(default_factory=deque)
     _changed: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
+        self._notes = ContextNotes(self.context)
         self.extend_deadline()
 
     async def next_event(self) -> AnswerEvent | None:
@@ -70,6 +76,11 @@ class Exchange:
                 await changed.wait()
         return self._ready.popleft()
 
+    @property
+    def has_own_session(self) -> bool:
+        """Whether the question is asked in a session, and not in the agent's own conversation."""
+        return self.session not in (None, MAIN_SESSION)
+
     def is_about(self, context: object) -> bool:
         """Whether an envelope's `context` names the reasoning about this question."""
         return self.reasoning_id is not None and context == self.reasoning_id
@@ -79,6 +90,13 @@ class Exchange:
         self._ready += events
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
+
+    def update_session(self, context: PeerContext) -> None:
+        """Read the status of the session, and add what it announces."""
+        self.context = context
+        if (note := self._notes.update(context)) is not None:
+            self.extend_deadline()
+            self.add(self.answer.add_notice(note.text))
 
     def begin(self, reasoning_id: str | None) -> None:
         """The agent has begun to work on it."""
@@ -100,10 +118,12 @@ class Exchange:
         self.extend_deadline()
         self.add(self.answer.restart_agent())
 
-    def finish(self, text: str, answer_id: str | None = None) -> None:
-        """The agent has answered."""
+    def finish(self, text: str, answer_id: str | None = None, turn: TurnReport | None = None, at: str = "") -> None:
+        """The agent has answered, at this time of the wire."""
         if not self.is_over:
-            self.answer_id = answer_id
+            self.answer_id, self.turn = answer_id, turn
+            if turn is not None and turn.status is not None:
+                self.context = PeerContext.from_status(turn.status, at)
             self.is_over, self.needs_cancel = True, False
             self.add(self.answer.finish(text))
 

@@ -10,7 +10,9 @@ from typing import Any, Final
 from mew_protocol import kinds
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.chat import TurnReport
 from mew_protocol.payloads.participant import is_whole_status
+from pydantic import ValidationError
 
 from mew_agent.errors import NoAnswer
 from mew_agent.participant.answers.builder import AnswerBuilder, AnswerEvent
@@ -47,6 +49,10 @@ class AnswerRouter:
         """Open an exchange. It begins with notices about what the agent is doing, or did since the last question."""
         agent = exchange.agent
         self.exchanges[exchange.chat_id] = exchange
+        if exchange.has_own_session:
+            if exchange.context.is_paused:
+                exchange.add(exchange.answer.add_notice(PAUSED_TEXT))
+            return
         self._asked.add(agent)
         notes = self._notes.setdefault(agent, ContextNotes(exchange.context))
         missed = self._missed_notes.pop(agent, None)
@@ -114,7 +120,12 @@ class AnswerRouter:
     def _receive_status(self, status: Envelope, context: PeerContext) -> None:
         agent = status.sender
         note = self._notes.setdefault(agent, ContextNotes()).update(context)
-        exchanges = self._open_with(agent)
+        exchanges = [one for one in self._open_with(agent) if not one.has_own_session]
+        for exchange in self._open_with(agent):
+            if context.status == "restarted" and status.refers_to(exchange.chat_id):
+                exchange.agent_restarted()
+            if exchange.has_own_session:
+                exchange.update_session(context.in_session(self._me, exchange.session))
         for exchange in exchanges:
             exchange.context = context
             exchange.usage.update(context)
@@ -122,8 +133,6 @@ class AnswerRouter:
                 exchange.extend_deadline()
             if note is not None:
                 exchange.add(exchange.answer.add_notice(note.text))
-            if context.status == "restarted" and status.refers_to(exchange.chat_id):
-                exchange.agent_restarted()
         if note is not None and not exchanges and agent in self._asked:
             self._missed_notes[agent] = note
 
@@ -184,7 +193,7 @@ class AnswerRouter:
             return
         for exchange in self._open_with(chat.sender):
             if chat.refers_to(exchange.chat_id) or not chat.correlation_ids:
-                exchange.finish(text, chat.id)
+                exchange.finish(text, chat.id, _turn_in(chat), chat.ts)
                 return
 
     # -- frames ------------------------------------------------------------------------------------------
@@ -239,6 +248,14 @@ def _tool_call(answer: AnswerBuilder, thought: Mapping[str, Any]) -> Sequence[An
         call_id=str(call.get("toolCallId") or ""),
         remark=str(thought.get("reasoning") or thought.get("message") or ""),
     )
+
+
+def _turn_in(chat: Envelope) -> TurnReport | None:
+    """The `turn` of an answer; None if it has none that can be read."""
+    try:
+        return TurnReport.model_validate(chat.body["turn"]) if "turn" in chat.body else None
+    except ValidationError:
+        return None
 
 
 def _json_object(data: bytes | str) -> dict[str, Any]:

@@ -1,20 +1,59 @@
 """[pure] `chat`: messages, acknowledgements and cancellations."""
 
+from typing import Any
+
 from pydantic import Field
 
 from mew_protocol import kinds
 from mew_protocol.payloads.base import Payload
+from mew_protocol.payloads.participant import Status
+
+MAIN_SESSION = "main"
+"""The agent's own conversation, where every chat without `session` is answered."""
+
+
+class TokenUsage(Payload):
+    """Tokens as the provider reported them, of one model call or added up. An unknown figure is absent."""
+
+    prompt_tokens: int = Field(ge=0)
+    completion_tokens: int = Field(ge=0)
+    total_tokens: int = Field(ge=0)
+    reasoning_tokens: int | None = Field(default=None, ge=0)
+    cached_tokens: int | None = Field(default=None, ge=0)
+
+
+class TurnReport(Payload):
+    """What an answer cost, and the context it leaves.
+
+    `usage` adds up all `calls` of the turn, summaries included; it is absent unless the provider reported each of them.
+    `last_call` is the usage of the newest main call. `is_new` says that the session began with this turn. `problem` is
+    why the answer reports a failure. `status` is the session's.
+    """
+
+    session: str = MAIN_SESSION
+    is_new: bool = False
+    calls: int = Field(default=0, ge=0)
+    calls_without_usage: int = Field(default=0, ge=0)
+    usage: TokenUsage | None = None
+    last_call: TokenUsage | None = None
+    problem: str | None = None
+    status: Status | None = None
 
 
 class Chat(Payload):
-    """A message. `format` is `plain` or `markdown`.
+    """A message. `format` is `plain` or `markdown`. The other keys are extensions.
 
-    `needs_reply` says whether its sender expects an answer; an agent that reads none decides by the text. An extension.
+    `needs_reply` says whether its sender expects an answer; an agent that reads none decides by the text. `session`
+    names the conversation in which an agent answers, one of the sender's own; the answer then carries `turn`.
+    `response_format` has the shape of OpenAI's parameter and applies to that answer.
     """
 
     text: str = Field(min_length=1)
     format: str | None = None
     needs_reply: bool | None = None
+    session: str | None = Field(default=None, min_length=1, max_length=48, pattern=r"^[A-Za-z0-9._:%@~-]+$")
+    response_format: dict[str, Any] | None = None
+    turn: TurnReport | None = None
 
 
 class Acknowledge(Payload):

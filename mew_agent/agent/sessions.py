@@ -1,0 +1,237 @@
+"""The conversations of one agent: its own, and sessions that it keeps apart for those who ask for one.
+
+Owns what conversations share (model, policy, most tools), what each has alone (history, accounts, store, the tools over
+them), and the bound: beyond it, the session that was not used for longest is deleted. Answers nothing itself.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mew_protocol.context_report import ContextReport, SessionContext
+from mew_protocol.payloads.chat import MAIN_SESSION
+from mew_protocol.payloads.participant import Status
+
+from mew_agent.agent.recall import RecallTools
+from mew_agent.config.agent_config import AgentConfig, chosen_policy
+from mew_agent.context.history import History
+from mew_agent.context.sqlite_schema import StoreLimits
+from mew_agent.context.sqlite_store import SqliteStore
+from mew_agent.context.store import MemoryStore, Store, StoreUnusable
+from mew_agent.context.tracker import Tracker
+from mew_agent.context.window import resolve_window
+from mew_agent.conversation.conversation import Conversation
+from mew_agent.conversation.events import ConversationEvent, StatusChanged
+from mew_agent.conversation.model_calls import CALL_BOUND_SECONDS, ConversationOptions
+from mew_agent.conversation.texts import DEFAULT_SYSTEM_PROMPT
+from mew_agent.model.interface import Model, Window
+from mew_agent.tokens.tokenizers import TextCounter, chosen_counter
+from mew_agent.tools.bounds import ResultBound
+from mew_agent.tools.sources import AgentTools, ToolSource
+
+logger = logging.getLogger("mew_agent.agent.sessions")
+
+_SHOWN = (
+    *("basis", "reason", "measure", "max_tokens_basis", "level", "severity", "measured_at", "call_id"),
+    *("compactions", "last_compaction"),
+)
+"""What of a session's report is part of the agent's own; the asker gets the whole one with each answer."""
+
+SessionKey = tuple[str, str]
+"""The participant whose session it is, and the name that it gave."""
+
+MAIN: SessionKey = ("", MAIN_SESSION)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelParts:
+    """What the model calls of all conversations of an agent use. `summariser` None: the model writes summaries."""
+
+    model: Model
+    summariser: Model | None = None
+    counter: TextCounter | None = None
+    call_bound_seconds: float = CALL_BOUND_SECONDS
+
+
+@dataclass(eq=False)
+class AgentSession:
+    """One conversation with its tools. `is_new` until its first answer."""
+
+    key: SessionKey
+    conversation: Conversation
+    tools: AgentTools
+    is_new: bool = True
+    shown: SessionContext | None = None
+    """What the agent's report says of it."""
+
+
+@dataclass(eq=False)
+class AgentSessions:
+    """All conversations of one agent. `on_status` is called when the status of a session changed."""
+
+    config: AgentConfig
+    parts: ModelParts
+    on_status: Callable[[], Awaitable[None]]
+    main: AgentSession = field(init=False)
+    _shared: Sequence[ToolSource] = ()
+    _sessions: dict[SessionKey, AgentSession] = field(default_factory=dict)
+    """The least recently used first."""
+
+    def open_main(self, store: Store) -> AgentSession:
+        """Open the agent's own conversation; the tools follow with `share_tools`."""
+        self.main = self._new(MAIN, store)
+        return self.main
+
+    def share_tools(self, own: ToolSource, *others: ToolSource) -> None:
+        """Offer these in every conversation: `own` before the tools over its context, `others` after them."""
+        self._shared = (own, *others)
+        self._add_tools(self.main)
+
+    async def load(self) -> None:
+        """Load the stored sessions."""
+        for participant, name in self._stored_keys():
+            try:
+                await self._open((participant, name))
+            except StoreUnusable as error:
+                logger.warning("session '%s' of '%s' not loaded: %s", name, participant, error)
+        self._show()
+
+    async def session_for(self, participant: str, name: object) -> AgentSession:
+        """The conversation in which to answer a chat with this `session`; opened if it is new."""
+        if not isinstance(name, str) or name == MAIN_SESSION:
+            return self.main
+        key = (participant, name)
+        session = self._sessions.pop(key, None)
+        if session is None:
+            while len(self._sessions) >= self.config.max_sessions:
+                await self._delete_oldest()
+            session = await self._open(key)
+        self._sessions[key] = session
+        self._write_keys()
+        return session
+
+    async def change_window(self, window: Window) -> None:
+        """Set the window that the server reported, in every conversation."""
+        for session in (self.main, *self._sessions.values()):
+            await session.conversation.change_window(window)
+
+    async def aclose(self) -> None:
+        """Close the stores of all sessions; the caller closes its own."""
+        for session in self._sessions.values():
+            await session.conversation.state.store.aclose()
+
+    # -- internal ----------------------------------------------------------------------------------------
+
+    def _new(self, key: SessionKey, store: Store) -> AgentSession:
+        config, parts = self.config, self.parts
+        chosen = chosen_policy(config)
+        window = resolve_window(chosen.limit_tokens) if key == MAIN else self.main.conversation.tracker.window
+        tracker = Tracker(history=History(), policy=chosen.policy, window=window, model=config.model)
+        tools = AgentTools()
+        options = ConversationOptions(
+            system_prompt=config.system_prompt or DEFAULT_SYSTEM_PROMPT.format(name=config.name or config.id),
+            tools=tools.specs,
+            keep_newest_items=config.conversation_history_length,
+            call_bound_seconds=parts.call_bound_seconds,
+            result_bound=ResultBound(config.max_result_tokens, config.long_results),
+            summariser=parts.summariser,
+            load_counter=lambda: parts.counter or chosen_counter(config.tokenizer, config.tokenizer_settings),
+            windows=config.windows,
+        )
+        return AgentSession(key, Conversation(parts.model, tracker, store, options), tools)
+
+    def _add_tools(self, session: AgentSession) -> None:
+        conversation, (own, *others) = session.conversation, self._shared
+        session.tools.add(own)
+        needs_reminders = conversation.needs_reminder_tools
+        if needs_reminders if self.config.reminders is None else self.config.reminders:
+            session.tools.add(conversation.context_tools)
+        for source in (RecallTools(conversation.state), *others):
+            session.tools.add(source)
+
+    async def _open(self, key: SessionKey) -> AgentSession:
+        session = self._new(key, self._store_of(key))
+        self._add_tools(session)
+        await session.conversation.load()
+        session.is_new = not session.conversation.history.next_seq
+
+        async def follow(event: ConversationEvent) -> None:
+            if isinstance(event, StatusChanged):
+                session.shown = _shown(key, event.status)
+                self._show()
+                await self.on_status()
+
+        session.conversation.events.subscribe(follow)
+        session.shown = _shown(key, session.conversation.status())
+        self._sessions[key] = session
+        return session
+
+    async def _delete_oldest(self) -> None:
+        key = next(iter(self._sessions))
+        session = self._sessions.pop(key)
+        logger.warning("deleted session '%s' of '%s': more than %d sessions", key[1], key[0], self.config.max_sessions)
+        await session.conversation.state.store.aclose()
+        if (path := self._path_of(key)) is not None:
+            for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+                path.with_name(name).unlink(missing_ok=True)
+
+    def _show(self) -> None:
+        shown = (session.shown for session in reversed(self._sessions.values()))
+        self.main.conversation.state.set_sessions(tuple(one for one in shown if one is not None))
+
+    # -- files -------------------------------------------------------------------------------------------
+
+    @property
+    def _folder(self) -> Path | None:
+        store = self.config.store
+        return None if store is None else store.with_name(f"{store.name}.sessions")
+
+    def _path_of(self, key: SessionKey) -> Path | None:
+        # The names may be longer than a file name and contain anything.
+        digest = hashlib.blake2b(json.dumps(key).encode(), digest_size=16).hexdigest()
+        return None if self._folder is None else self._folder / f"{digest}.db"
+
+    def _store_of(self, key: SessionKey) -> Store:
+        path, config = self._path_of(key), self.config
+        limits = StoreLimits(config.store_max_days, config.store_max_megabytes * 1024 * 1024)
+        return MemoryStore() if path is None else SqliteStore(path, limits)
+
+    def _stored_keys(self) -> list[SessionKey]:
+        if self._folder is None:
+            return []
+        try:
+            keys = json.loads((self._folder / "sessions.json").read_text(encoding="utf-8"))
+            return [(str(participant), str(name)) for participant, name in keys][-self.config.max_sessions :]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, TypeError) as error:
+            logger.warning("stored sessions not loaded: %s", error)
+            return []
+
+    def _write_keys(self) -> None:
+        if self._folder is None:
+            return
+        written = self._folder / "sessions.json.new"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            written.write_text(json.dumps(list(self._sessions)), encoding="utf-8")
+            written.replace(self._folder / "sessions.json")
+        except OSError as error:
+            logger.warning("list of sessions not stored: %s", error)
+
+
+def _shown(key: SessionKey, status: Status) -> SessionContext:
+    report = status.context
+    known = {} if report is None else {name: getattr(report, name) for name in _SHOWN}
+    return SessionContext(
+        session=key[1],
+        participant=key[0],
+        messages_in_context=status.messages_in_context,
+        tokens=status.tokens,
+        max_tokens=status.max_tokens,
+        status=status.status,
+        context=ContextReport.model_validate(known),
+    )

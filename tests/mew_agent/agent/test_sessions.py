@@ -1,0 +1,147 @@
+"""Sessions of an agent: what they share, what each has alone, the bound, restarts, and what an answer reports."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mew_agent.rehearsal import ScriptedReply, ScriptedToolCall
+from tests.mew_agent.conftest import AgentDriver, StartAgent
+from tests.support.waiting import PATIENCE_SECONDS, until
+
+ASK = "What do the harbour records say about the tide gauge?"
+
+
+async def ask(s: AgentDriver, text: str, session: str | None = None, **more: Any) -> dict[str, Any]:
+    """The payload of the answer to a chat of ada in a session."""
+    payload = {"text": text, **more, **({} if session is None else {"session": session})}
+    answer = await s.ada.ask("chat", payload, to="coder", answer="chat", timeout_seconds=PATIENCE_SECONDS)
+    return dict(answer.body)
+
+
+def sent(s: AgentDriver, nth: int = -1) -> str:
+    """The messages of a model request as text."""
+    return json.dumps(s.main_requests[nth].body["messages"])
+
+
+async def test_a_session_knows_only_what_was_said_in_it(start_agent: StartAgent) -> None:
+    async with start_agent() as s:
+        await ask(s, "The pump is red.")
+        await ask(s, "The valve is blue.", "one")
+        await ask(s, "What is red and what is blue?", "two")
+        other = sent(s)
+        await ask(s, "And now?", "one")
+        again = sent(s)
+        await ask(s, "And here?")
+        own = sent(s)
+    assert "pump" not in other
+    assert "valve" not in other
+    assert "valve" in again
+    assert "pump" not in again
+    assert "pump" in own
+    assert "valve" not in own
+
+
+async def test_two_participants_with_one_session_name_are_apart(start_agent: StartAgent, joined: Any) -> None:
+    async with start_agent() as s, joined("bob") as bob:
+        await ask(s, "The valve is blue.", "one")
+        await bob.ask("chat", {"text": "Which valve?", "session": "one"}, to="coder", answer="chat")
+        assert "blue" not in sent(s)
+
+
+async def test_each_session_has_its_own_figures(start_agent: StartAgent) -> None:
+    async with start_agent() as s:
+        await ask(s, ASK)
+        own = (await s.status())["tokens"]
+        long = await ask(s, f"{ASK} " * 20, "one")
+        short = await ask(s, "Hm?", "two")
+        await until(lambda: len(s.ada.peers["coder"].context.report.sessions or ()) == 2)  # type: ignore[union-attr]
+        report = s.ada.peers["coder"].context.report
+        assert report is not None
+        figures = {one.session: one.tokens for one in report.sessions or ()}
+        assert (await s.status())["tokens"] == own
+    assert figures == {"one": long["turn"]["status"]["tokens"], "two": short["turn"]["status"]["tokens"]}
+    assert figures["one"] > figures["two"]
+    assert [one.participant for one in report.sessions or ()] == ["ada", "ada"]
+
+
+async def test_the_session_not_used_for_longest_is_deleted(
+    start_agent: StartAgent, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with start_agent(agent={"max_sessions": 2}) as s:
+        for name in ("one", "two", "one", "three"):
+            await ask(s, f"This is {name}.", name)
+        kept = await ask(s, "Still here?", "one")
+        renewed = await ask(s, "Still here?", "two")
+        report = s.ada.peers["coder"].context.report
+    assert not kept["turn"]["is_new"]
+    assert renewed["turn"]["is_new"]
+    assert report is not None
+    assert len(report.sessions or ()) == 2
+    assert "deleted session 'two' of 'ada': more than 2 sessions" in caplog.text
+
+
+async def test_sessions_survive_a_restart(start_agent: StartAgent, tmp_path: Path) -> None:
+    agent = {"store": tmp_path / "coder.db", "max_sessions": 2}
+    async with start_agent(agent=agent) as s:
+        for name in ("one", "two", "three"):
+            await ask(s, f"The word of {name} is tide-{name}.", name)
+    assert len(list((tmp_path / "coder.db.sessions").glob("*.db"))) == 2
+    async with start_agent(agent=agent) as s:
+        report = (await s.status())["context"]
+        answer = await ask(s, "Which word?", "three")
+        assert "tide-three" in sent(s)
+        assert "tide-two" not in sent(s)
+    assert [one["session"] for one in report["sessions"]] == ["three", "two"]
+    assert not answer["turn"]["is_new"]
+
+
+async def test_a_turn_reports_the_usage_of_all_its_calls(start_agent: StartAgent) -> None:
+    def word_count(text: str) -> int:
+        """Count the words of a text."""
+        return len(text.split())
+
+    call = ScriptedToolCall(name="word_count", arguments='{"text": "a b"}')
+    script = (ScriptedReply(tool_calls=(call,)), ScriptedReply(text="Two."))
+    async with start_agent(tools=[word_count], script=script) as s:
+        turn = (await ask(s, "Count a b", "main"))["turn"]
+        prompts = [request.prompt_tokens for request in s.main_requests]
+    assert turn["calls"] == len(prompts) == 2
+    assert turn["session"] == "main"
+    assert turn["usage"]["prompt_tokens"] == sum(prompts)
+    assert turn["last_call"]["prompt_tokens"] == prompts[-1]
+    assert turn["status"]["tokens"] == turn["last_call"]["total_tokens"]
+
+
+async def test_unreported_usage_of_one_call_leaves_the_sum_out(start_agent: StartAgent) -> None:
+    def now() -> str:
+        """The time."""
+        return "noon"
+
+    script = (ScriptedReply(tool_calls=(ScriptedToolCall(name="now"),)), ScriptedReply(text="Noon."))
+    async with start_agent(tools=[now], script=script, fixed_usage=((50, 5, 55), None)) as s:
+        turn = (await ask(s, "What time is it?", "one"))["turn"]
+    assert (turn["calls"], turn["calls_without_usage"]) == (2, 1)
+    assert "usage" not in turn
+
+
+async def test_an_answer_without_a_session_has_no_report(start_agent: StartAgent) -> None:
+    async with start_agent() as s:
+        assert set(await ask(s, ASK)) == {"text"}
+
+
+async def test_a_response_format_reaches_the_model_for_one_answer(start_agent: StartAgent) -> None:
+    form = {"type": "json_object"}
+    async with start_agent() as s:
+        await ask(s, ASK, "one", response_format=form)
+        await ask(s, ASK, "one")
+        formats = [request.body.get("response_format") for request in s.main_requests]
+    assert formats == [form, None]
+
+
+async def test_a_failed_turn_says_why(start_agent: StartAgent) -> None:
+    async with start_agent(script=(ScriptedReply(status=400),)) as s:
+        turn = (await ask(s, ASK, "one"))["turn"]
+    assert "HTTP 400" in turn["problem"]
+    assert turn["calls"] == 0
