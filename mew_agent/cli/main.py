@@ -4,16 +4,13 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
 from mew_agent.cli.app.commands import COMMANDS
+from mew_agent.cli.app.exit_codes import ExitCode, exit_code_rows
 from mew_agent.cli.app.groups import make_group
-
-EXIT_CODES: Final = (
-    "Exit codes: 0 done, 1 failed, 2 bad input, 3 skipped by the participant, 4 no answer, 130 interrupted."
-)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -27,25 +24,26 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         if sys.stderr.isatty():
             sys.stderr.write("\n")  # the next prompt starts on its own line, not behind ^C
-        return 130
+        return ExitCode.INTERRUPTED
     except BaseException as error:
         is_closed_pipe = isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
         if not is_closed_pipe and (isinstance(error, SystemExit | GeneratorExit) or os.environ.get("MEW_DEBUG")):
             raise
         from mew_agent.cli.app.failures import report_error
-        from mew_agent.cli.app.terminal import PIPE_CLOSED
 
-        code = PIPE_CLOSED if is_closed_pipe else report_error(error)
-        if code == PIPE_CLOSED:
+        code = ExitCode.PIPE_CLOSED if is_closed_pipe else report_error(error)
+        if code == ExitCode.PIPE_CLOSED:
             # The interpreter flushes standard output once more at exit, and would complain about the closed pipe.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
-    return outcome if isinstance(outcome, int) else 0
+    return outcome if isinstance(outcome, int) else ExitCode.DONE
 
 
 def command_line() -> Any:
     """The whole command line as a group of commands; none of them is imported yet."""
-    return make_group("mew", COMMANDS, _start, epilog=EXIT_CODES)
+    group = make_group("mew", COMMANDS, _start, add_completion=True)
+    group.tables = {"Exit codes": exit_code_rows()}
+    return group
 
 
 def _start(

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from mew_agent.cli.app.commands import COMMANDS
+from mew_agent.cli.app.exit_codes import exit_code_rows
 from mew_agent.cli.app.groups import GroupEntry, parameter_rows
-from mew_agent.cli.main import EXIT_CODES, command_line
+from mew_agent.cli.app.options import SHORT_OPTIONS
+from mew_agent.cli.main import command_line
 
 
 def reference() -> str:
@@ -23,7 +25,19 @@ def _page() -> Iterator[str]:
     yield ""
     yield "This page is generated from the commands. `mew COMMAND --help` shows the same text."
     yield ""
-    yield f"{EXIT_CODES}"
+    yield "## Exit codes"
+    yield ""
+    yield "| Code | Meaning |"
+    yield "|---|---|"
+    yield from (f"| {code} | {meaning} |" for code, meaning in exit_code_rows())
+    yield ""
+    yield "## Short options"
+    yield ""
+    yield "A short option means the same in every command that has it."
+    yield ""
+    yield "| Short | Long |"
+    yield "|---|---|"
+    yield from (f"| `{short}` | `{long}` |" for short, long in SHORT_OPTIONS.items())
     yield ""
     root = command_line()
     for title, entries in COMMANDS.items():

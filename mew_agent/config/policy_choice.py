@@ -161,7 +161,12 @@ def _expected(detail: ErrorDetails) -> str:
             return f"needs the key {detail['ctx']['discriminator'].replace(chr(39), '`')}"
         case "union_tag_invalid":
             found = detail["ctx"]
-            return f"unknown {found['discriminator'].strip(chr(39))} '{found['tag']}'; use {found['expected_tags']}"
+            hint = _similar(str(found["tag"]), found["expected_tags"])
+            key = found["discriminator"].strip(chr(39))
+            return f"unknown {key} '{found['tag']}'{hint}; use {found['expected_tags']}"
+        case "literal_error":
+            expected = detail["ctx"]["expected"]
+            return f"must be {expected}{_similar(str(detail['input']), expected)}"
         case "tuple_type":
             return "must be a list"
         case "too_short":
@@ -171,6 +176,11 @@ def _expected(detail: ErrorDetails) -> str:
         case _:
             message = detail["msg"].removeprefix("Value error, ").replace("Input should", "must")
             return message.replace("must be a valid", "must be a")
+
+
+def _similar(name: str, quoted: str) -> str:
+    """The suggestion for a wrong word among those that pydantic quotes."""
+    return did_you_mean(name, quoted.split("'")[1::2])
 
 
 def _key_path(loc: Sequence[int | str]) -> str:

@@ -5,6 +5,7 @@ from typing import Final
 from mew_spaces.errors import PortInUse, SpaceConfigError, SpacesError, TokenError
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.errors import ConfigError, MewAgentError, NotConnected, NotPermitted, PeerTimeout, Unauthorized
 
 _BAD_INPUT: Final = (ConfigError, Unauthorized, NotPermitted, SpaceConfigError, TokenError, PortInUse)
@@ -16,20 +17,20 @@ def report_error(error: BaseException) -> int:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, KeyboardInterrupt):
-        return terminal.INTERRUPTED
+        return ExitCode.INTERRUPTED
     if isinstance(error, BrokenPipeError):
-        return terminal.PIPE_CLOSED
+        return ExitCode.PIPE_CLOSED
     usage = getattr(error, "format_message", None)
     if usage is not None:
         # A usage error of the command-line library, whose class is private to it.
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "mew"
         terminal.warn(f"{_one_line(str(usage())).rstrip('.')} (see `{path} --help`)")
-        return terminal.BAD_INPUT
+        return ExitCode.BAD_INPUT
     terminal.warn(_one_line(_message(error)))
     if isinstance(error, _BAD_INPUT):
-        return terminal.BAD_INPUT
-    return terminal.NO_ANSWER if isinstance(error, _NO_ANSWER) else terminal.FAILED
+        return ExitCode.BAD_INPUT
+    return ExitCode.NO_ANSWER if isinstance(error, _NO_ANSWER) else ExitCode.FAILED
 
 
 def _message(error: BaseException) -> str:

@@ -13,6 +13,8 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from mew_agent.cli.app.options import SHORT_OPTIONS
+
 CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 
 
@@ -50,14 +52,16 @@ Sections = Mapping[str, Mapping[str, CommandEntry | GroupEntry]]
 """Commands by name, under the headings that help shows."""
 
 
-def make_group(name: str, sections: Sections, callback: Callable[..., None], **settings: Any) -> Any:
+def make_group(
+    name: str, sections: Sections, callback: Callable[..., None], *, add_completion: bool = False, **settings: Any
+) -> Any:
     """Make a group of commands that are loaded when used. `callback` also runs when no command is given."""
     app = typer.Typer(
         name=name,
         cls=LazyGroup,
         callback=callback,
+        add_completion=add_completion,
         invoke_without_command=True,
-        add_completion=False,
         rich_markup_mode=None,
         suggest_commands=False,  # typer would look at loaded commands only; see `resolve_command`
         context_settings=CONTEXT_SETTINGS,
@@ -101,6 +105,8 @@ class LazyGroup(_Page, TyperGroup):
     """A group whose commands are imported when they are used."""
 
     sections: Sections
+    tables: Mapping[str, list[tuple[str, str]]] = {}
+    """Further tables below the commands, by title."""
 
     @property
     def entries(self) -> dict[str, CommandEntry | GroupEntry]:
@@ -137,6 +143,9 @@ class LazyGroup(_Page, TyperGroup):
         for title, entries in self.sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), entry.summary) for name, entry in entries.items()])
+        for title, rows in self.tables.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
 
 def parameter_rows(parameters: list[Any]) -> dict[str, list[tuple[str, str]]]:
@@ -155,8 +164,9 @@ def _argument_name(argument: Any) -> str:
 
 
 def _option_name(option: Any) -> str:
-    flags = sorted(option.opts, key=lambda text: text.startswith("--"))
-    names = " / ".join([", ".join(flags), *option.secondary_opts])
+    long = next(name for name in option.opts if name.startswith("--"))
+    short = [name for name in option.opts if SHORT_OPTIONS.get(name) == long]
+    names = " / ".join([", ".join([*short, long]), *option.secondary_opts])
     return names if option.is_flag else f"{names} {option.metavar}"
 
 

@@ -5,7 +5,7 @@ the group as one parameter.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
@@ -26,14 +26,59 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+SHORT_OPTIONS: Final[Mapping[str, str]] = {
+    "-c": "--config",
+    "-d": "--space-dir",
+    "-g": "--gateway",
+    "-h": "--help",
+    "-i": "--interactive",
+    "-l": "--log-level",
+    "-m": "--model",
+    "-n": "--last",
+    "-o": "--output",
+    "-p": "--port",
+    "-s": "--space",
+    "-t": "--token",
+    "-w": "--watch",
+}
+"""What each short option means, in every command. Help shows no other; a test holds that options agree with it."""
+
+
 def option(usage: str, text: str = "", **settings: Any) -> Any:
     """An option from its usage, for example `--gateway, -g URL`: a word without a dash names the value.
 
-    Help pages show that name, because they have no column for types. A switch has none.
+    Help pages show that name, because they have no column for types. A switch has none. The first long name is shown;
+    other long names, and short ones that `SHORT_OPTIONS` gives another meaning, are hidden aliases for old scripts and
+    those of the TypeScript CLI.
     """
     words = usage.replace(",", " ").split()
     name = words.pop() if not words[-1].startswith("-") else None
     return typer.Option(*words, metavar=name, help=text, **settings)
+
+
+def complete_participants(context: typer.Context, incomplete: str) -> list[str]:
+    """The participants of the space.yaml of a command that is being typed, for shell completion."""
+    from mew_spaces.config.loading import load_space
+    from mew_spaces.errors import SpacesError
+
+    from mew_agent.cli.app.locate import find_run, space_config_path
+    from mew_agent.errors import MewAgentError
+
+    given = context.params
+    folder = given.get("folder") or given.get("space_dir")
+    try:
+        found = find_run(folder) if given.get("config") is None else None
+        path = Path(found[1].config) if found is not None else space_config_path(given.get("config"), folder)
+        names = load_space(path).participants
+    except (MewAgentError, SpacesError, OSError):
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def participant_option(text: str) -> Any:
+    """The option of a command that joins as one participant."""
+    usage = "--participant, --participant-id, --id, -p, -i ID"
+    return option(usage, text, autocompletion=complete_participants)
 
 
 FolderOption = Annotated[
@@ -53,6 +98,9 @@ OwnTokenOption = Annotated[
 ]
 
 JsonOption = Annotated[bool, option("--json", "Print JSON.")]
+TargetArgument = Annotated[
+    str, typer.Argument(metavar="PARTICIPANT", help="Id of the participant.", autocompletion=complete_participants)
+]
 TimeoutOption = Annotated[float, option("--timeout SECONDS", "Time to wait for the answer.", min=0.1)]
 LogLevelOption = Annotated[LogLevel, option("--log-level, -l LEVEL", "Log at debug, info, warning or error.")]
 HostOption = Annotated[str, option("--host ADDRESS", "Address to listen on.")]
@@ -68,9 +116,14 @@ class ConnectionOptions:
     """The participant to act as, and its space, as given on the command line. None means: look elsewhere."""
 
     participant: Annotated[
-        str | None, option("--participant ID", "Participant to act as (default: the space's person).")
+        str | None,
+        option(
+            "--participant, --participant-id ID",
+            "Participant to act as (default: the space's person).",
+            autocompletion=complete_participants,
+        ),
     ] = None
-    token: Annotated[str | None, option("--token TOKEN", "Its token (default: from .mew/tokens).")] = None
+    token: Annotated[str | None, option("--token, -t TOKEN", "Its token (default: from .mew/tokens).")] = None
     gateway: Annotated[str | None, option("--gateway, -g URL", "Gateway (default: the running space's).")] = None
     space: Annotated[str | None, option("--space, -s ID", "Space id (default: the running space's).")] = None
     folder: FolderOption = None

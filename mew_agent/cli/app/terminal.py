@@ -1,4 +1,4 @@
-"""Printing, exit codes, logging, and what a terminal can show.
+"""Printing, logging, and what a terminal can show.
 
 Owns standard output and standard error, so that all commands print in the same way. Knows no space and no gateway.
 """
@@ -13,14 +13,6 @@ from typing import Any, Final, TextIO
 
 from mew_agent.cli.board.table import TerminalStyle
 from mew_agent.cli.board.words import clean
-
-DONE: Final = 0
-FAILED: Final = 1
-BAD_INPUT: Final = 2
-SKIPPED: Final = 3
-NO_ANSWER: Final = 4
-INTERRUPTED: Final = 130
-PIPE_CLOSED: Final = 141
 
 _DEFAULT_WIDTH: Final = 200
 """Width of a pipe or a file, which have room for long lines."""
@@ -45,7 +37,20 @@ def print_lines(lines: Iterable[str]) -> None:
 
 def print_json(value: Any) -> None:
     """Print a value as one line of JSON. It is ASCII, so it needs no cleaning and suits every terminal."""
-    print_lines([json.dumps(value, separators=(",", ":"))])
+    print_lines([json_line(value)])
+
+
+def json_line(value: Any) -> str:
+    """A value as one line of JSON, the only form in which commands print it."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def print_outcome(text: str, value: Any, *, as_json: bool) -> None:
+    """Print the outcome of a command: as a line of text, or the same as JSON for `--json`."""
+    if as_json:
+        print_json(value)
+    else:
+        print_line(text)
 
 
 def warn(text: str) -> None:

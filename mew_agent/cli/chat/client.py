@@ -15,7 +15,14 @@ from mew_protocol.envelope import Envelope
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.line_io import WriteLine, fifo_writer, file_writer, lines_of_fifo, lines_of_stdin, read_lines
-from mew_agent.cli.app.options import ConnectionOptions, OwnGatewayOption, OwnSpaceOption, OwnTokenOption, option
+from mew_agent.cli.app.options import (
+    ConnectionOptions,
+    OwnGatewayOption,
+    OwnSpaceOption,
+    OwnTokenOption,
+    option,
+    participant_option,
+)
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import find_identity
 from mew_agent.errors import GatewayError
@@ -31,7 +38,7 @@ def connect(
     space: OwnSpaceOption = None,
     token: OwnTokenOption = None,
     participant: Annotated[
-        str | None, option("--participant-id, -p ID", "Participant to act as (default: the space's person).")
+        str | None, participant_option("Participant to act as (default: the space's person).")
     ] = None,
     fifo_in: Annotated[Path | None, option("--fifo-in FILE", "FIFO to read from (default: standard input).")] = None,
     fifo_out: Annotated[Path | None, option("--fifo-out FILE", "FIFO to write lines to.")] = None,
@@ -97,6 +104,6 @@ def _line_of(message: Message) -> str:
     if isinstance(message, Envelope):
         return message.encode().decode()
     if isinstance(message, StreamGap):
-        return json.dumps({"type": "stream_gap", "stream_id": message.stream_id, "missed": message.missed})
+        return terminal.json_line({"type": "stream_gap", "stream_id": message.stream_id, "missed": message.missed})
     data = message.data if isinstance(message.data, str) else message.data.decode(errors="replace")
-    return json.dumps({"type": "frame", "stream_id": message.stream_id, "data": data}, ensure_ascii=False)
+    return terminal.json_line({"type": "frame", "stream_id": message.stream_id, "data": data})

@@ -17,6 +17,7 @@ from mew_protocol.kinds import CHAT, SYSTEM_WELCOME
 from mew_spaces.config.loading import SpaceConfig
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.line_io import lines_of_stdin, read_lines
 from mew_agent.cli.app.locate import space_config_path, space_folder
 from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
@@ -57,7 +58,7 @@ def join_space(connection: ConnectionOptions, config: SpaceConfig | None = None)
     who = find_identity(connection)
     targets = default_targets(config or configuration_at(who.run_path), who.participant)
     run_until_terminated(lambda: chat_by_lines(who, targets, read_lines(lines_of_stdin())))
-    return terminal.DONE
+    return ExitCode.DONE
 
 
 async def chat_by_lines(who: Identity, targets: tuple[str, ...], lines: TypedLines) -> None:

@@ -25,6 +25,7 @@ from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 from pydantic_core import to_json
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import option
 from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.cli.demo.story import CompactionCheck, DemoFailed, DemoStory
@@ -84,7 +85,7 @@ def demo(
             terminal.print_lines(summary_lines(checks, seconds, width=terminal.style_of(sys.stdout).width))
         if keep:
             print_kept(run, folder, as_json=as_json)
-    return terminal.DONE
+    return ExitCode.DONE
 
 
 async def play(

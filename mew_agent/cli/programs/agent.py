@@ -10,7 +10,14 @@ from mew_spaces.gateway.auth import read_token
 from mew_agent.agent.agent import run_agent
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import find_run, is_same_gateway
-from mew_agent.cli.app.options import LogLevel, OwnGatewayOption, OwnSpaceOption, OwnTokenOption, option
+from mew_agent.cli.app.options import (
+    LogLevel,
+    OwnGatewayOption,
+    OwnSpaceOption,
+    OwnTokenOption,
+    option,
+    participant_option,
+)
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.config.agent_config import Source, check_model_source, load_agent_config
 from mew_agent.errors import ConfigError
@@ -19,7 +26,7 @@ from mew_agent.errors import ConfigError
 def run(
     gateway: OwnGatewayOption = None,
     space: OwnSpaceOption = None,
-    agent_id: Annotated[str | None, option("--id, -i ID", "Participant id (default: MEW_PARTICIPANT_ID).")] = None,
+    agent_id: Annotated[str | None, participant_option("Participant id (default: MEW_PARTICIPANT_ID).")] = None,
     token: OwnTokenOption = None,
     config: Annotated[Path | None, option("--config, -c FILE", "YAML or JSON file of settings.")] = None,
     model: Annotated[str | None, option("--model, -m NAME", "Model (default: OPENAI_MODEL).")] = None,

@@ -18,6 +18,7 @@ from mew_agent.cli.app.options import (
     OwnSpaceOption,
     OwnTokenOption,
     option,
+    participant_option,
 )
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import find_identity
@@ -29,9 +30,7 @@ _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 def start(
     gateway: OwnGatewayOption = None,
     space: OwnSpaceOption = None,
-    participant: Annotated[
-        str | None, option("--participant-id, -p ID", "Participant id of the MCP server in the space.")
-    ] = None,
+    participant: Annotated[str | None, participant_option("Participant id of the MCP server in the space.")] = None,
     token: OwnTokenOption = None,
     mcp_command: Annotated[str | None, option("--mcp-command, -m PROGRAM", "Start this MCP server.")] = None,
     mcp_args: Annotated[str | None, option("--mcp-args LIST", "Its arguments: A,B or a JSON list.")] = None,

@@ -28,7 +28,8 @@ def start(
     *,
     port: PortOption = DEFAULT_PORT,
     space_config: Annotated[
-        list[Path] | None, option("--space-config, -s FILE", "Path of space.yaml (default: this folder's); repeatable.")
+        list[Path] | None,
+        option("--config, -c, --space-config, -s FILE", "Path of space.yaml (default: this folder's); repeatable."),
     ] = None,
     host: HostOption = DEFAULT_HOST,
     tls_cert: Annotated[

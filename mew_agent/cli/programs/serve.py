@@ -8,6 +8,7 @@ from mew_protocol.kinds import CHAT
 from mew_spaces.config.loading import SpaceConfig
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import (
     DEFAULT_HOST,
     ConnectionOptions,
@@ -90,7 +91,7 @@ def serve(
         await serve_until_ended(participant, app, host, port, generated_key=None if given else key)
 
     run_until_terminated(run)
-    return terminal.DONE
+    return ExitCode.DONE
 
 
 async def serve_until_ended(

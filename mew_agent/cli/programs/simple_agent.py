@@ -19,6 +19,7 @@ from mew_agent.cli.app.options import (
     OwnGatewayOption,
     OwnSpaceOption,
     option,
+    participant_option,
 )
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import find_identity
@@ -43,7 +44,7 @@ def start(
     simple_type: Annotated[SimpleAgentType, option("--type, -t TYPE", "Run an echo, a calculator or a fulfiller.")],
     gateway: OwnGatewayOption = None,
     space: OwnSpaceOption = None,
-    agent_id: Annotated[str | None, option("--id, -i ID", "Participant id (default: TYPE-agent).")] = None,
+    agent_id: Annotated[str | None, participant_option("Participant id (default: TYPE-agent).")] = None,
     token: Annotated[str | None, option("--token TOKEN", "Token; MEW_TOKEN keeps it out of the process list.")] = None,
     log_level: LogLevelOption = LogLevel.INFO,
     config: Annotated[

@@ -15,7 +15,15 @@ from mew_protocol.payloads.participant import Clear, Compact, CompactDone, Forge
 from pydantic import BaseModel, ValidationError
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.options import ConnectionOptions, TimeoutOption, option, with_option_groups
+from mew_agent.cli.app.exit_codes import ExitCode
+from mew_agent.cli.app.options import (
+    ConnectionOptions,
+    JsonOption,
+    TargetArgument,
+    TimeoutOption,
+    option,
+    with_option_groups,
+)
 from mew_agent.cli.board import words
 from mew_agent.cli.remote.proposals import how_to_decide
 from mew_agent.cli.remote.request import SentRequest, send_request
@@ -29,7 +37,6 @@ _LAST_STATUS_SECONDS: Final = 3.0
 
 P = TypeVar("P", bound=BaseModel)
 
-TargetArgument = Annotated[str, typer.Argument(metavar="PARTICIPANT", help="Id of the participant.")]
 ReasonOption = Annotated[str | None, option("--reason TEXT", "Reason to send to the participant.")]
 
 
@@ -39,6 +46,7 @@ def chat(
     words_typed: Annotated[list[str], typer.Argument(metavar="TEXT", help="Message; `-` reads standard input.")],
     timeout: TimeoutOption = ANSWER_SECONDS,
     *,
+    as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> int:
     """Send a message and print the answer."""
@@ -61,8 +69,8 @@ def chat(
         announce_approvals()
         request.on_status = announce_approvals
         _, body = next(request.answers(kinds.CHAT, accept_uncorrelated=True))
-        terminal.print_line(str(body.get("text") or ""))
-    return terminal.DONE
+        terminal.print_outcome(str(body.get("text") or ""), {"participant": target, **body}, as_json=as_json)
+    return ExitCode.DONE
 
 
 @with_option_groups
@@ -75,6 +83,7 @@ def compact(
     reason: ReasonOption = None,
     timeout: TimeoutOption = ANSWER_SECONDS,
     *,
+    as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> int:
     """Compact a participant's context and report the tokens freed.
@@ -86,20 +95,20 @@ def compact(
         announced = False
         for kind, body in request.answers(kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE):
             if kind == kinds.PARTICIPANT_COMPACT_DONE:
-                return _print_compaction(request, _parse(CompactDone, body), target_tokens)
+                return _print_compaction(request, _parse(CompactDone, body), target_tokens, as_json=as_json)
             status = _parse(Status, body)
-            if status.status == "compacting" and not announced:
+            if status.status == "compacting" and not announced and not as_json:
                 announced = True
                 size = f" {words.tokens(status)} tokens" if status.tokens is not None else ""
                 terminal.print_line(f"{target}: compacting{size} ...")
             elif status.status == "compacted" and not words.has_context(status) and not status.messages_in_context:
-                terminal.print_line(f"{target}: skipped, it {words.NO_CONTEXT}")
-                return terminal.SKIPPED
+                outcome = {"participant": target, "skipped": True, "reason": "no_context"}
+                terminal.print_outcome(f"{target}: skipped, it {words.NO_CONTEXT}", outcome, as_json=as_json)
+                return ExitCode.SKIPPED
             elif status.status == "compacted":
-                terminal.print_line(
-                    f"{target}: compacted; tokens freed unknown (it lacks the capability participant/compact-done)"
-                )
-                return terminal.FAILED
+                text = f"{target}: compacted; tokens freed unknown (it lacks the capability participant/compact-done)"
+                terminal.print_outcome(text, {"participant": target, "status": _json_of(status)}, as_json=as_json)
+                return ExitCode.FAILED
     raise AssertionError("`answers` ends by raising only")
 
 
@@ -112,6 +121,7 @@ def forget(
         int | None, option("--entries, -n N", "Number of messages to drop (default: half of them).", min=1)
     ] = None,
     timeout: TimeoutOption = STATUS_SECONDS,
+    as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> int:
     """Drop messages from one end of a participant's history."""
@@ -124,7 +134,7 @@ def forget(
             # Agents report `compacted` for any history that got smaller; the number of messages says more here.
             dropped = max(0, before - status.messages_in_context)
             word = f"forgot {dropped:,} message{_s(dropped)}" if dropped else "had nothing to forget"
-        return _print_status(target, word, status)
+        return _print_status(target, word, status, as_json=as_json)
 
 
 @with_option_groups
@@ -133,10 +143,11 @@ def clear(
     reason: ReasonOption = None,
     timeout: TimeoutOption = STATUS_SECONDS,
     *,
+    as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> int:
     """Clear a participant's history."""
-    return _control(connection, target, kinds.PARTICIPANT_CLEAR, Clear(reason=reason), timeout)
+    return _control(connection, target, kinds.PARTICIPANT_CLEAR, Clear(reason=reason), timeout, as_json=as_json)
 
 
 @with_option_groups
@@ -148,11 +159,12 @@ def pause(
     reason: ReasonOption = None,
     timeout: TimeoutOption = STATUS_SECONDS,
     *,
+    as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> int:
     """Pause a participant."""
     payload = Pause(timeout_seconds=seconds, reason=reason)
-    return _control(connection, target, kinds.PARTICIPANT_PAUSE, payload, timeout)
+    return _control(connection, target, kinds.PARTICIPANT_PAUSE, payload, timeout, as_json=as_json)
 
 
 @with_option_groups
@@ -161,19 +173,26 @@ def resume(
     reason: ReasonOption = None,
     timeout: TimeoutOption = STATUS_SECONDS,
     *,
+    as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> int:
     """Resume a paused participant."""
-    return _control(connection, target, kinds.PARTICIPANT_RESUME, Resume(reason=reason), timeout)
+    return _control(connection, target, kinds.PARTICIPANT_RESUME, Resume(reason=reason), timeout, as_json=as_json)
 
 
 def _control(
-    connection: ConnectionOptions, participant: str, kind: str, payload: BaseModel, timeout_seconds: float
+    connection: ConnectionOptions,
+    participant: str,
+    kind: str,
+    payload: BaseModel,
+    timeout_seconds: float,
+    *,
+    as_json: bool,
 ) -> int:
     """Send a control, wait for the status that answers it, and print it."""
     with send_request(connection, participant, kind, payload, timeout_seconds) as request:
         status = _next_status(request)
-        return _print_status(participant, status.status or "answered", status)
+        return _print_status(request.participant, status.status or "answered", status, as_json=as_json)
 
 
 def _next_status(request: SentRequest, *, passing: tuple[str, ...] = ()) -> Status:
@@ -182,23 +201,28 @@ def _next_status(request: SentRequest, *, passing: tuple[str, ...] = ()) -> Stat
     return next(status for status in statuses if status.status not in passing)
 
 
-def _print_status(participant: str, word: str, status: Status) -> int:
+def _print_status(participant: str, word: str, status: Status, *, as_json: bool) -> int:
     figures = f"; {_figures(status)}" if words.has_context(status) else ""
-    terminal.print_line(f"{participant}: {words.state(word)}{figures}")
-    return terminal.SKIPPED if (status.status or "").startswith("refused") else terminal.DONE
+    outcome = {"participant": participant, **_json_of(status)}
+    terminal.print_outcome(f"{participant}: {words.state(word)}{figures}", outcome, as_json=as_json)
+    return ExitCode.SKIPPED if (status.status or "").startswith("refused") else ExitCode.DONE
 
 
-def _print_compaction(request: SentRequest, done: CompactDone, target_tokens: int | None) -> int:
+def _print_compaction(request: SentRequest, done: CompactDone, target_tokens: int | None, *, as_json: bool) -> int:
     name = request.participant
+    outcome = {"participant": name, **_json_of(done)}
     if done.skipped:
-        terminal.print_line(f"{name}: skipped, {_why_skipped(request, done, target_tokens)}")
-        return terminal.SKIPPED
+        text = f"{name}: skipped, {_why_skipped(request, done, target_tokens)}"
+        terminal.print_outcome(text, outcome, as_json=as_json)
+        return ExitCode.SKIPPED
     freed = "an unknown number of" if done.freed_tokens is None else f"{done.freed_tokens:,}"
     messages = "" if done.freed_messages is None else f", {done.freed_messages} message{_s(done.freed_messages)}"
     status = _following_status(request)
     now = f"; now {_figures(status)}" if status is not None else ""
-    terminal.print_line(f"{name}: freed {freed} tokens{messages}{now}")
-    return terminal.DONE
+    if status is not None:
+        outcome["status"] = _json_of(status)
+    terminal.print_outcome(f"{name}: freed {freed} tokens{messages}{now}", outcome, as_json=as_json)
+    return ExitCode.DONE
 
 
 def _why_skipped(request: SentRequest, done: CompactDone, target_tokens: int | None) -> str:
@@ -224,6 +248,10 @@ def _figures(status: Status) -> str:
     basis = words.basis(status)
     later = "; exact after its next call" if basis == "projected" else ""
     return f"{status.tokens:,} of {words.window(status)} ({basis}{later})"
+
+
+def _json_of(answer: BaseModel) -> dict[str, Any]:
+    return answer.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 def _parse(model: type[P], body: Mapping[str, Any]) -> P:

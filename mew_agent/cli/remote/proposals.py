@@ -13,7 +13,7 @@ from mew_protocol.context_report import Waiting
 from mew_protocol.payloads.mcp import CallSubject, Reject, UndecidedProposal, UndecidedProposals
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
+from mew_agent.cli.app.options import ConnectionOptions, JsonOption, option, with_option_groups
 from mew_agent.cli.board import words
 from mew_agent.cli.remote.request import new_envelope
 from mew_agent.cli.remote.session import ApiSession, open_session
@@ -44,7 +44,7 @@ def show_proposals(
 
 
 @with_option_groups
-def approve(proposal: ProposalArgument, *, connection: ConnectionOptions) -> None:
+def approve(proposal: ProposalArgument, *, as_json: JsonOption = False, connection: ConnectionOptions) -> None:
     """Approve a proposal: make its request.
 
     Your participant needs the capability for the request.
@@ -58,8 +58,8 @@ def approve(proposal: ProposalArgument, *, connection: ConnectionOptions) -> Non
     if one.may_fulfil is not None and me not in one.may_fulfil:
         raise ConfigError("--participant", f"'{me}' may not call {_call(one)}; {_deciders(one)}")
     request = new_envelope(session, kinds.MCP_REQUEST, one.body, *one.addressees, correlation_id=(one.id,))
-    session.api.send(request.as_dict())
-    terminal.print_line(f"approved: {one.sender} gets the answer of {_call(one)}")
+    outcome = {"id": one.id, "decision": "approved", "request": session.api.send(request.as_dict())}
+    terminal.print_outcome(f"approved: {one.sender} gets the answer of {_call(one)}", outcome, as_json=as_json)
 
 
 @with_option_groups
@@ -67,6 +67,7 @@ def reject(
     proposal: ProposalArgument,
     reason: Annotated[str, option("--reason TEXT", "Reason to send to the proposer.")] = "disagree",
     *,
+    as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> None:
     """Reject a proposal."""
@@ -74,7 +75,8 @@ def reject(
     one = _find(session, proposal)
     payload = Reject(reason=reason)
     session.api.send(new_envelope(session, kinds.MCP_REJECT, payload, one.sender, correlation_id=(one.id,)).as_dict())
-    terminal.print_line(f"rejected: {one.sender} may not call {_call(one)}")
+    outcome = {"id": one.id, "decision": "rejected"}
+    terminal.print_outcome(f"rejected: {one.sender} may not call {_call(one)}", outcome, as_json=as_json)
 
 
 def short_id(name: str) -> str:

@@ -21,6 +21,7 @@ from mew_spaces.config.loading import parse_space, with_participant
 from mew_spaces.launch.run_file import RunFile, read_run_file
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import find_run, space_config_path, space_folder
 from mew_agent.cli.app.options import ConnectionOptions, SpaceFileOptions, option, with_option_groups
 from mew_agent.cli.remote.session import open_session
@@ -98,10 +99,10 @@ def add(newcomer: NewParticipant, place: SpaceFileOptions) -> int:
     _replace_text(path, changed)
     if run is None or run_path is None:
         terminal.print_line(f"{newcomer.name}: added to {path}; `mew up` starts the space")
-        return terminal.DONE
+        return ExitCode.DONE
     if not starts:
         terminal.print_line(f"{newcomer.name}: added; its token is in {run_path.parent / 'tokens'}")
-        return terminal.DONE
+        return ExitCode.DONE
     return _start(newcomer.name, run_path, run)
 
 
@@ -150,8 +151,10 @@ def _start(name: str, run_path: Path, run: RunFile) -> int:
     """Have the process of `mew up` start the program, and wait until it has joined."""
     supervisor = run.pids.supervisor
     if supervisor is None or not run.is_running(supervisor):
-        terminal.print_line(f"{name}: added, but `mew up` has ended; start it with `mew agent run --id {name}`")
-        return terminal.DONE
+        terminal.print_line(
+            f"{name}: added, but `mew up` has ended; start it with `mew agent run --participant {name}`"
+        )
+        return ExitCode.DONE
     os.kill(supervisor, RELOAD_SIGNAL)
     api = open_session(ConnectionOptions(folder=run_path.parent.parent)).api
     until = time.monotonic() + JOIN_SECONDS
@@ -160,13 +163,13 @@ def _start(name: str, run_path: Path, run: RunFile) -> int:
         fault = newest.faults().get(name) if newest is not None else "the space has ended"
         if fault is not None:
             terminal.print_line(f"{name}: added, but {fault} (see logs/{name}.log)")
-            return terminal.FAILED
+            return ExitCode.FAILED
         if any(entry["id"] == name and entry["connected"] for entry in api.board()["participants"]):
             terminal.print_line(f"{name}: added and joined")
-            return terminal.DONE
+            return ExitCode.DONE
         time.sleep(_POLL_SECONDS)
     terminal.print_line(f"{name}: added, but has not joined; see logs/{name}.log and logs/mew.log")
-    return terminal.FAILED
+    return ExitCode.FAILED
 
 
 def _running_space(path: Path) -> tuple[Path | None, RunFile | None]:

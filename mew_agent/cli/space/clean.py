@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from mew_spaces.gateway.auth import state_dir
@@ -16,8 +16,9 @@ from mew_spaces.gateway.membership_store import ROSTER_FILE_NAME
 from mew_spaces.launch.run_file import PIDS_FILE_NAME, RUN_FILE_NAME
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import find_run, relative_to, space_config_path, space_folder
-from mew_agent.cli.app.options import FolderOption, option, with_option_groups
+from mew_agent.cli.app.options import FolderOption, JsonOption, option, with_option_groups
 from mew_agent.errors import ConfigError
 
 _KEPT = ".gitignore"
@@ -42,6 +43,7 @@ def clean(
     *,
     force: Annotated[bool, option("--force", "Do not ask; empty the logs of a running space.")] = False,
     dry_run: Annotated[bool, option("--dry-run", "List the files without removing them.")] = False,
+    as_json: JsonOption = False,
     space_dir: FolderOption = None,
 ) -> int:
     """Remove the logs and FIFOs of past runs.
@@ -54,19 +56,24 @@ def clean(
     is_running = found is not None and found[1].is_alive
     files = list(_files(folder, state, selection))
     if dry_run:
-        for path in files:
-            terminal.print_line(f"would {'empty' if is_running else 'remove'} {relative_to(folder, path)}")
-        terminal.print_line(_count(files, "to clean"))
-        return terminal.DONE
+        verb = "empty" if is_running else "remove"
+        listed = [f"would {verb} {relative_to(folder, path)}\n" for path in files]
+        text = f"{''.join(listed)}{_count(files, 'to clean')}"
+        terminal.print_outcome(text, _outcome(files, folder, dry_run=True), as_json=as_json)
+        return ExitCode.DONE
     if is_running and selection.everything:
         raise ConfigError(str(folder), "the space is running; stop it with `mew down` before --all")
     if is_running and not force:
         raise ConfigError(str(folder), "the space is running; --force empties its logs and keeps its FIFOs")
     if files and selection.everything and not force and not _is_confirmed(files):
-        return terminal.DONE
+        return ExitCode.DONE
     cleaned = [path for path in files if _remove(path, is_running=is_running)]
-    terminal.print_line(_count(cleaned, "cleaned"))
-    return terminal.DONE
+    terminal.print_outcome(_count(cleaned, "cleaned"), _outcome(cleaned, folder, dry_run=False), as_json=as_json)
+    return ExitCode.DONE
+
+
+def _outcome(files: list[Path], folder: Path, *, dry_run: bool) -> dict[str, Any]:
+    return {"files": [relative_to(folder, path) for path in files], "dry_run": dry_run}
 
 
 def _files(folder: Path, state: Path, selection: CleanSelection) -> Iterator[Path]:

@@ -16,6 +16,7 @@ from mew_protocol.agent_settings import REHEARSAL
 from mew_spaces.config.loading import parse_space
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import SPACE_FILE, find_run
 from mew_agent.cli.app.options import option
 from mew_agent.cli.space.templates import (
@@ -28,7 +29,7 @@ from mew_agent.cli.space.templates import (
     find_templates,
     render,
 )
-from mew_agent.errors import ConfigError
+from mew_agent.errors import ConfigError, did_you_mean
 
 IGNORED: Final = (
     ".mew/fifos/",
@@ -54,6 +55,7 @@ def init(
     force: Annotated[bool, option("--force", "Overwrite the space of this folder.")] = False,
     list_templates: Annotated[bool, option("--list-templates", "List the templates.")] = False,
     template_info: Annotated[str | None, option("--template-info TEMPLATE", "Describe a template.")] = None,
+    as_json: Annotated[bool, option("--json", "With the list or the description: print JSON.")] = False,
     port: Annotated[int | None, option("--port PORT", hidden=True)] = None,
 ) -> int:
     """Create a space in this folder from a template.
@@ -64,12 +66,18 @@ def init(
     """
     folder = Path.cwd()
     templates = find_templates(folder, Path.home())
-    if list_templates:
+    if as_json and not list_templates and template_info is None:
+        raise ConfigError("--json", "requires --list-templates or --template-info")
+    if list_templates and as_json:
+        rows = [{"name": one.name, "origin": one.origin, "description": _headline(one)} for one in templates.values()]
+        terminal.print_json(rows)
+    elif list_templates:
         width = max(len(one) for one in templates)
         terminal.print_lines(f"{one.name:<{width}}  {one.origin:<8}  {_headline(one)}" for one in templates.values())
-        return terminal.DONE
-    if template_info is not None:
-        return _describe(_chosen(template_info, templates))
+    elif template_info is not None:
+        _describe(_chosen(template_info, templates), as_json=as_json)
+    if list_templates or template_info is not None:
+        return ExitCode.DONE
     _refuse_to_overwrite(folder, force=force)
     if port is not None:
         terminal.warn("--port has no effect here; give it to `mew up`")
@@ -101,7 +109,7 @@ def _create(template: Template, folder: Path, given: dict[str, str], *, asks: bo
     if any(one.agent is not None and one.agent.base_url != REHEARSAL for one in space.participants.values()):
         _print_secrets(variables)
     terminal.print_line("next: mew up -i (start and join it), or mew up")
-    return terminal.DONE
+    return ExitCode.DONE
 
 
 def _print_secrets(variables: tuple[TemplateVariable, ...]) -> None:
@@ -124,7 +132,7 @@ def _refuse_to_overwrite(folder: Path, *, force: bool) -> None:
 
 def _chosen(name: str, templates: dict[str, Template]) -> Template:
     if name not in templates:
-        raise ConfigError("TEMPLATE", f"no template '{name}'", ", ".join(templates))
+        raise ConfigError("TEMPLATE", f"no template '{name}'{did_you_mean(name, templates)}", ", ".join(templates))
     return templates[name]
 
 
@@ -142,8 +150,12 @@ def _ask(variable: TemplateVariable, default: str) -> str:
     return str(typer.prompt(variable.description or variable.name, default=default, show_default=bool(default)))
 
 
-def _describe(template: Template) -> int:
-    about = template.description()
+def _describe(template: Template, *, as_json: bool) -> None:
+    about, readme = template.description(), template.readme()
+    if as_json:
+        head = {"name": template.name, "origin": template.origin}
+        terminal.print_json({**head, **about.model_dump(mode="json"), "readme": readme})
+        return
     terminal.print_line(f"{template.name} ({template.origin}): {about.description or 'no description'}")
     for label, value in (("version", about.version), ("author", about.author), ("tags", ", ".join(about.tags))):
         if value:
@@ -152,10 +164,8 @@ def _describe(template: Template) -> int:
         source = f"; from {', '.join(variable.env_sources)}" if variable.env_sources else ""
         secret = "; never stored" if variable.is_secret else ""
         terminal.print_line(f"  {variable.name}: {variable.description}{source}{secret}")
-    readme = template.readme()
     if readme is not None:
         terminal.print_line(f"\n{readme.rstrip()}")
-    return terminal.DONE
 
 
 def _headline(template: Template) -> str:

@@ -47,6 +47,7 @@ from mew_agent.cli.app.options import (
     HostOption,
     LogLevel,
     LogLevelOption,
+    complete_participants,
     option,
 )
 from mew_agent.cli.space.agent_sections import check_rehearsal, process_settings, read_section, window_arguments
@@ -65,7 +66,12 @@ class StartOptions:
 
     joins: Annotated[bool, option("--interactive, -i", "Run in the background and join from this terminal.")] = False
     participant: Annotated[
-        str | None, option("--participant ID", "With -i: participant to act as (default: the space's person).")
+        str | None,
+        option(
+            "--participant ID",
+            "With -i: participant to act as (default: the space's person).",
+            autocompletion=complete_participants,
+        ),
     ] = None
     port: Annotated[
         int | None,
@@ -77,7 +83,7 @@ class StartOptions:
         ),
     ] = None
     config: Annotated[
-        Path | None, option("--config, -c FILE", "Path of space.yaml (default: found in the folder).")
+        Path | None, option("--config, -c, --space-config FILE", "Path of space.yaml (default: found in the folder).")
     ] = None
     folder: Annotated[Path | None, option("--space-dir, -d FOLDER", "Folder of the space (default: this one).")] = None
     host: HostOption = DEFAULT_HOST

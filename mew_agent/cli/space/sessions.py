@@ -3,7 +3,7 @@
 Owns how they are listed, printed and exported. What a session file holds is decided in `mew_agent.context`.
 """
 
-import json
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +15,7 @@ from mew_spaces.gateway.auth import state_dir
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import relative_to, space_config_path, space_folder
-from mew_agent.cli.app.options import FolderOption, JsonOption, option
+from mew_agent.cli.app.options import FolderOption, JsonOption, complete_participants, option
 from mew_agent.context.sqlite_schema import StoreLimits
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.errors import ConfigError, did_you_mean
@@ -23,7 +23,9 @@ from mew_agent.errors import ConfigError, did_you_mean
 T = TypeVar("T")
 
 _COLUMNS = "{:<16}  {:>10}  {:>10}  {:>7}  {:>7}  {:>9}  {}"
-AgentArgument = Annotated[str, typer.Argument(metavar="AGENT", help="Id of the agent.")]
+AgentArgument = Annotated[
+    str, typer.Argument(metavar="AGENT", help="Id of the agent.", autocompletion=complete_participants)
+]
 
 
 def list_sessions(*, as_json: JsonOption = False, space_dir: FolderOption = None) -> None:
@@ -46,6 +48,7 @@ def show(
     agent: AgentArgument,
     *,
     last: Annotated[int, option("--last, -n N", "Number of newest items to print.", min=1)] = 20,
+    as_json: Annotated[bool, option("--json", "Print JSON Lines, one object per item.")] = False,
     space_dir: FolderOption = None,
 ) -> None:
     """Print the newest items of a conversation.
@@ -53,6 +56,9 @@ def show(
     Includes what a compaction removed from the context.
     """
     for item in _ask(_file(agent, space_dir), lambda store: store.items(last)):
+        if as_json:
+            terminal.print_json(asdict(item))
+            continue
         who = f"{item.role} ({item.name})" if item.name else item.role
         calls = "".join(f" [calls {call.name} {call.arguments}]" for call in item.tool_calls)
         terminal.print_line(f"{item.at}  {who}: {item.content}{calls}")
@@ -68,23 +74,28 @@ def export(
 
     Writes one item a line, oldest first, including what a compaction removed from the context.
     """
-    lines = [json.dumps(asdict(item)) for item in _ask(_file(agent, space_dir), lambda store: store.items(None))]
+    items = _ask(_file(agent, space_dir), lambda store: store.items(None))
+    text = "".join(f"{terminal.json_line(asdict(item))}\n" for item in items)
     if output is None:
-        terminal.print_lines(lines)
+        sys.stdout.write(text)
         return
     try:
-        output.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        output.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError("--output", f"{output} cannot be written: {error.strerror or error}") from None
 
 
 def prune(
-    agent: Annotated[str | None, typer.Argument(metavar="AGENT", help="Id of the agent (default: all).")] = None,
+    agent: Annotated[
+        str | None,
+        typer.Argument(metavar="AGENT", help="Id of the agent (default: all).", autocompletion=complete_participants),
+    ] = None,
     *,
     days: Annotated[float | None, option("--days N", "Remove what is older than N days.", min=0.0)] = None,
     megabytes: Annotated[
         int | None, option("--megabytes N", "Remove the oldest until the file has at most N megabytes.", min=1)
     ] = None,
+    as_json: Annotated[bool, option("--json", "Print JSON Lines, one object per agent.")] = False,
     space_dir: FolderOption = None,
 ) -> None:
     """Remove old parts of stored conversations.
@@ -98,7 +109,8 @@ def prune(
     for path in _files(space_dir) if agent is None else [_file(agent, space_dir)]:
         done = _ask(path, lambda store: store.prune(limits))
         freed = (done.bytes_before - done.bytes_after) // 1024
-        terminal.print_line(f"{path.stem}: removed {done.items:,} items and {done.calls:,} calls, {freed:,} kilobytes")
+        text = f"{path.stem}: removed {done.items:,} items and {done.calls:,} calls, {freed:,} kilobytes"
+        terminal.print_outcome(text, {"agent": path.stem, **asdict(done)}, as_json=as_json)
 
 
 def _files(space_dir: Path | None) -> list[Path]:

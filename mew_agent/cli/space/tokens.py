@@ -7,7 +7,7 @@ A running gateway follows the token files, so every command takes effect without
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -29,7 +29,7 @@ from mew_spaces.gateway.auth import (
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import space_config_path
-from mew_agent.cli.app.options import SpaceFileOptions, option, with_option_groups
+from mew_agent.cli.app.options import JsonOption, SpaceFileOptions, option, participant_option, with_option_groups
 from mew_agent.cli.space.add import admit_to_running_space, parse_capabilities
 from mew_agent.errors import ConfigError, did_you_mean
 
@@ -49,7 +49,7 @@ class TokenFormat(StrEnum):
 class TokenHolder:
     """The participant or the observer that a token belongs to, as given on the command line."""
 
-    participant: Annotated[str | None, option("--participant, -p ID", "Id of a participant in space.yaml.")] = None
+    participant: Annotated[str | None, participant_option("Id of a participant in space.yaml.")] = None
     observer: Annotated[
         str | None, option("--observer NAME", "Name of an observer: it reads board and history, sends nothing.")
     ] = None
@@ -71,7 +71,7 @@ class TokenHolder:
         return file
 
 
-OutputOption = Annotated[TokenFormat, option("--output, -o FORMAT", "Print text, json, or env for a shell.")]
+FormatOption = Annotated[TokenFormat, option("--format, --output, -o FORMAT", "Print text, json, or env for a shell.")]
 ExpiresOption = Annotated[str | None, option("--expires TIME", "Create a token for this time, such as 30m, 8h or 7d.")]
 
 
@@ -79,9 +79,10 @@ ExpiresOption = Annotated[str | None, option("--expires TIME", "Create a token f
 def create(
     holder: TokenHolder,
     place: SpaceFileOptions,
-    output: OutputOption = TokenFormat.TEXT,
+    output: FormatOption = TokenFormat.TEXT,
     expires: ExpiresOption = None,
-    participant_id: Annotated[str | None, option("--participant-id ID", hidden=True)] = None,
+    *,
+    as_json: JsonOption = False,
     capabilities: Annotated[
         str | None, option("--capabilities, -c JSON", "Invite a new participant with this list of capabilities.")
     ] = None,
@@ -92,7 +93,6 @@ def create(
     --expires a new token replaces the old one. With --capabilities the participant need not be in space.yaml: it is
     invited into the running space.
     """
-    holder = holder if participant_id is None else replace(holder, participant=participant_id)
     path = space_config_path(place.config, place.folder)
     space, state, expires_at = load_space(path), state_dir(path), _read_expiry(expires)
     file, participant = holder.file(state, must_exist=False), holder.participant
@@ -107,15 +107,17 @@ def create(
     else:
         stored = read_token_file(file)
         token = _write(file) if stored is None or stored.has_expired(datetime.now(UTC)) else stored.token
-    _print_token(holder.id, space, token, output)
+    _print_token(holder.id, space, token, TokenFormat.JSON if as_json else output)
 
 
 @with_option_groups
 def rotate(
     holder: TokenHolder,
     place: SpaceFileOptions,
-    output: OutputOption = TokenFormat.TEXT,
+    output: FormatOption = TokenFormat.TEXT,
     expires: ExpiresOption = None,
+    *,
+    as_json: JsonOption = False,
 ) -> None:
     """Replace a token by a new one and print it.
 
@@ -124,11 +126,12 @@ def rotate(
     """
     path = space_config_path(place.config, place.folder)
     space, file = load_space(path), holder.file(state_dir(path))
-    _print_token(holder.id, space, _write(file, _read_expiry(expires)), output)
+    token = _write(file, _read_expiry(expires))
+    _print_token(holder.id, space, token, TokenFormat.JSON if as_json else output)
 
 
 @with_option_groups
-def revoke(holder: TokenHolder, place: SpaceFileOptions) -> None:
+def revoke(holder: TokenHolder, place: SpaceFileOptions, *, as_json: JsonOption = False) -> None:
     """Delete a token.
 
     It stops working at once, and a running space closes the connections of its holder. A participant of space.yaml
@@ -140,15 +143,17 @@ def revoke(holder: TokenHolder, place: SpaceFileOptions) -> None:
         remove_token_file(file)
     except OSError as error:
         raise TokenError(f"{file}: cannot be removed: {error}") from None
-    terminal.print_line(f"{holder.id}: token revoked")
+    terminal.print_outcome(f"{holder.id}: token revoked", {"id": holder.id, "revoked": True}, as_json=as_json)
     if participant is not None and (others := load_space(path).participants.get(participant)) and others.tokens:
-        terminal.print_line(f"{participant}: its tokens in {path} stay valid; remove them there")
+        terminal.warn(f"the tokens of {participant} in {path} stay valid; remove them there")
 
 
 @with_option_groups
 def list_tokens(
     place: SpaceFileOptions,
-    output: Annotated[TokenFormat, option("--output, -o FORMAT", "Print text or json.")] = TokenFormat.TEXT,
+    output: Annotated[TokenFormat, option("--output, -o FORMAT", hidden=True)] = TokenFormat.TEXT,
+    *,
+    as_json: JsonOption = False,
 ) -> None:
     """List the token files of a space, without the tokens."""
     path = space_config_path(place.config, place.folder)
@@ -161,7 +166,7 @@ def list_tokens(
         expires = None if stored.expires_at is None else stored.expires_at.isoformat(timespec="seconds")
         role = "participant" if file.suffix == ".token" else "observer"
         rows.append({"id": file.stem, "role": role, "expires_at": expires, "expired": stored.has_expired(now)})
-    if output is TokenFormat.JSON:
+    if as_json or output is TokenFormat.JSON:
         terminal.print_json(rows)
         return
     for row in rows:

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, Annotated, Any, Final, cast
 
@@ -23,8 +22,9 @@ from mew_spaces.launch.run_file import RunFile, claim_run_file, read_run_file, r
 from mew_spaces.launch.supervisor import SELF, ProgramFailed, Supervisor, stop_space
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import find_run, relative_to
-from mew_agent.cli.app.options import ConnectionOptions, FolderOption, option, with_option_groups
+from mew_agent.cli.app.options import ConnectionOptions, FolderOption, JsonOption, option, with_option_groups
 from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.cli.board.words import clean
 from mew_agent.cli.remote.http_api import GatewayApi
@@ -52,7 +52,7 @@ def up(
     start: StartOptions,
     *,
     detach: Annotated[bool, option("--detach", "Run in the background.")] = False,
-    space_config: Annotated[Path | None, option("--space-config FILE", hidden=True)] = None,
+    as_json: Annotated[bool, option("--json", "With --detach: print JSON.")] = False,
     plain: Annotated[bool, option("--debug, --simple, --no-ui", hidden=True)] = False,  # scripts of the TypeScript CLI
     plan_from_stdin: Annotated[bool, option("--plan-from-stdin", hidden=True)] = False,
 ) -> int:
@@ -65,16 +65,16 @@ def up(
         raise ConfigError("mew up", "needs a POSIX system; run `mew gateway start` and `mew agent run` by hand")
     if plan_from_stdin:
         return start_here(LaunchPlan.from_json(sys.stdin.buffer.read()), is_background=True)
+    if as_json and not detach:
+        raise ConfigError("--json", "requires --detach")
     if start.participant is not None and not start.joins:
         raise ConfigError("--participant", "requires --interactive")
     del plain  # the terminal of `--interactive` always is
-    if start.config is None and space_config is not None:
-        start = replace(start, config=space_config)
     plan = make_launch_plan(start)
     for notice in plan.notices:
         terminal.warn(notice)
     if not start.joins:
-        return start_detached(plan) if detach else start_here(plan)
+        return start_detached(plan, as_json=as_json) if detach else start_here(plan)
     from mew_agent.cli.chat.connect import join_space
 
     start_detached(plan)
@@ -85,7 +85,12 @@ def up(
         terminal.print_line("the space keeps running; `mew down` stops it")
 
 
-def down(space_dir: FolderOption = None, *, force: Annotated[bool, option("--force", hidden=True)] = False) -> int:
+def down(
+    space_dir: FolderOption = None,
+    *,
+    as_json: JsonOption = False,
+    force: Annotated[bool, option("--force", hidden=True)] = False,
+) -> int:
     """Stop the running space of this folder.
 
     Stops everything that `mew up` started.
@@ -93,12 +98,13 @@ def down(space_dir: FolderOption = None, *, force: Annotated[bool, option("--for
     del force  # what does not stop in time is killed in any case
     found = find_run(space_dir)
     if found is None:
-        terminal.print_line("no space is running here")
-        return terminal.DONE
+        terminal.print_outcome("no space is running here", {"space": None, "stopped": False}, as_json=as_json)
+        return ExitCode.DONE
     path, run = found
     stopped = stop_space(path, run)
-    terminal.print_line(f"{run.space}: stopped" if stopped else f"{run.space}: had already ended; cleaned up")
-    return terminal.DONE
+    text = f"{run.space}: stopped" if stopped else f"{run.space}: had already ended; cleaned up"
+    terminal.print_outcome(text, {"space": run.space, "stopped": stopped}, as_json=as_json)
+    return ExitCode.DONE
 
 
 def start_here(plan: LaunchPlan, *, is_background: bool = False) -> int:
@@ -124,7 +130,7 @@ def start_here(plan: LaunchPlan, *, is_background: bool = False) -> int:
     return code
 
 
-def start_detached(plan: LaunchPlan) -> int:
+def start_detached(plan: LaunchPlan, *, as_json: bool = False) -> int:
     """Start a space in a process of its own, wait until all have joined, and print where it is."""
     prepare_log_folder(plan.logs, [SELF])
     own_log = log_path(plan.logs, SELF)
@@ -148,9 +154,12 @@ def start_detached(plan: LaunchPlan) -> int:
         except KeyboardInterrupt:
             _stop_again(child, plan)
             raise
-    _print_summary(plan, joined, faults)
+    if as_json:
+        terminal.print_json(_summary(plan, joined, faults))
+    else:
+        _print_summary(plan, joined, faults)
     child.returncode = 0  # it outlives this process, so there is nothing to wait for
-    return terminal.FAILED if faults else terminal.DONE
+    return ExitCode.FAILED if faults else ExitCode.DONE
 
 
 def _close_standard_input() -> None:
@@ -189,7 +198,7 @@ async def _supervise(supervisor: Supervisor, plan: LaunchPlan) -> int:
             tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure
-    return terminal.INTERRUPTED if signal.SIGINT in received else terminal.DONE
+    return ExitCode.INTERRUPTED if signal.SIGINT in received else ExitCode.DONE
 
 
 async def _start_new_participants(supervisor: Supervisor, plan: LaunchPlan) -> LaunchPlan:
@@ -265,6 +274,13 @@ def _recorded_faults(path: Path) -> dict[str, str]:
             return faults
         time.sleep(_POLL_SECONDS)
     return {}
+
+
+def _summary(plan: LaunchPlan, joined: set[str], faults: Mapping[str, str]) -> dict[str, Any]:
+    names = [program.name for program in plan.launch.participants()]
+    programs = {name: {"joined": name in joined, "fault": faults.get(name)} for name in names}
+    where = {"gateway": plan.launch.address.http, "dashboard": plan.dashboard(), "logs": str(plan.logs)}
+    return {"space": plan.space, **where, "programs": programs}
 
 
 def _print_summary(plan: LaunchPlan, joined: set[str], faults: Mapping[str, str]) -> None:

@@ -107,6 +107,27 @@ def test_help_imports_nothing_heavy() -> None:
     assert shown.stdout == "0 []\n"
 
 
+@pytest.mark.parametrize(
+    ("shell", "typed", "completed"),
+    [
+        ("bash", {"COMP_WORDS": "mew compact co", "COMP_CWORD": "2"}, "coder\n"),
+        ("bash", {"COMP_WORDS": "mew status --participant a", "COMP_CWORD": "3"}, "ada\n"),
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "mew compact co"}, """_arguments '*: :(("coder"))'\n"""),
+        ("fish", {"_TYPER_COMPLETE_ARGS": "mew sta", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}, "status"),
+    ],
+)
+def test_shell_completes_commands_and_participants(
+    tmp_path: Path, shell: str, typed: dict[str, str], completed: str
+) -> None:
+    (tmp_path / "space.yaml").write_text("space: {id: s}\nparticipants: {ada: {}, coder: {}}\n")
+    environment = {**os.environ, "_MEW_COMPLETE": f"complete_{shell}", **typed}
+    mew_program = (sys.executable, "-c", "from mew_agent.__main__ import main; main()")
+    shown = subprocess.run(
+        mew_program, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert shown.stdout.startswith(completed), shown
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes close differently there")
 @pytest.mark.parametrize(
     ("command", "code"),

@@ -58,6 +58,9 @@ def test_an_invalid_policy_is_reported_with_key_and_problem(values: dict[str, An
 def test_an_unknown_kind_of_rule_lists_the_known_kinds() -> None:
     _, said = reported(rules=[{"action": "nap"}])
     assert said.startswith("rules[0]: unknown action 'nap'; use 'near_limit', ")
+    _, said = reported(rules=[{"action": "nearlimit"}])
+    assert said.startswith("rules[0]: unknown action 'nearlimit' (did you mean 'near_limit'?); use ")
+    assert reported(measure="totl")[1].endswith(" (did you mean 'total'?)")
 
 
 def test_a_misspelt_key_is_reported_before_a_missing_one() -> None:

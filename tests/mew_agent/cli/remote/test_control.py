@@ -1,5 +1,6 @@
 """Controls: the request, the answer, and what a person and a script see of them."""
 
+import json
 from collections.abc import AsyncIterator
 
 import anyio
@@ -234,6 +235,24 @@ async def test_other_controls_print_the_answering_status(
     assert outcome.out.startswith(f"coder: {said}")
     assert outcome.out.endswith("; 98,412 of 128,000 (reported)\n")
     assert outcome.code == 0
+
+
+async def test_outcome_of_a_control_is_printed_as_json(gateway: RunningGateway) -> None:
+    async def obeys(client: Client, request: Message) -> None:
+        if request["kind"] == "chat":
+            await client.chat("done", to=["ada"], correlation_id=[request["id"]])
+        else:
+            await status(client, "active", to=request, **BEFORE)
+
+    async with answering(gateway, "coder", compacts):
+        compaction = await mew("compact", "coder", "--json", *seat(gateway))
+    async with answering(gateway, "coder", obeys):
+        resume = await mew("resume", "coder", "--json", *seat(gateway))
+        answer = await mew("chat", "coder", "go", "--json", *seat(gateway))
+    freed = json.loads(compaction.out)
+    assert (freed["participant"], freed["freed_tokens"], freed["status"]["tokens"]) == ("coder", 71_366, 27_046)
+    assert json.loads(resume.out) == {"participant": "coder", "messages_in_context": 3, "status": "active", **BEFORE}
+    assert answer.out == '{"participant":"coder","text":"done"}\n'
 
 
 async def test_refused_control_exits_with_3(gateway: RunningGateway) -> None:

@@ -72,7 +72,7 @@ async def test_add_without_a_supervisor_says_how_to_start_it(config: Path, tmp_p
     async with serve_gateway(load_space(config), state=tmp_path / ".mew") as gateway:
         as_running(gateway, tmp_path, config)
         outcome = await mew("agent", "add", "coder", "--model", "m", "--base-url", "http://127.0.0.1:1/v1")
-        assert "`mew agent run --id coder`" in outcome.out
+        assert "`mew agent run --participant coder`" in outcome.out
         assert outcome.code == 0
 
 

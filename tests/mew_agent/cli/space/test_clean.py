@@ -66,6 +66,8 @@ async def test_dry_run_lists_files_and_keeps_them(tmp_path: Path) -> None:
     before = left(tmp_path)
     outcome = await mew("space", "clean", "--fifos", "--dry-run", "--space-dir", str(tmp_path))
     assert outcome.out == "would remove fifos/ada-in\nwould remove fifos/ada-out\n2 files to clean\n"
+    listed = await mew("space", "clean", "--fifos", "--dry-run", "--json")
+    assert listed.out == '{"files":["fifos/ada-in","fifos/ada-out"],"dry_run":true}\n'
     assert left(tmp_path) == before
 
 

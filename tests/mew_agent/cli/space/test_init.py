@@ -1,5 +1,6 @@
 """`mew init`: what it creates, keeps and refuses."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,14 @@ async def test_templates_are_listed_and_described(home: Path) -> None:
     reported = (await mew("init", "--template-info", "coder-agent")).out
     assert "AGENT_API_KEY: API key of the provider; from OPENAI_API_KEY; never stored" in reported
     assert "# coder-agent" in reported
+
+
+async def test_templates_are_described_as_json() -> None:
+    listed = json.loads((await mew("init", "--list-templates", "--json")).out)
+    assert {"demo", "cat-maze"} <= {one["name"] for one in listed}
+    assert json.loads((await mew("init", "--template-info", "demo", "--json")).out)["name"] == "demo"
+    assert (await mew("init", "--json")).code == 2
+    assert "(did you mean 'cat-maze'?)" in (await mew("init", "cat-mase")).err
 
 
 async def test_unknown_template_lists_the_known_ones() -> None:

@@ -16,9 +16,9 @@ async def test_token_is_created_once_and_printed_in_three_formats(tmp_path: Path
     path = tmp_path / ".mew" / "tokens" / "code-reviewer.token"
     assert path.read_text().strip() == token
     assert path.stat().st_mode & 0o077 == 0
-    as_json = await mew("token", "create", "-p", "code-reviewer", "--output", "json")
+    as_json = await mew("token", "create", "--participant", "code-reviewer", "--json")
     assert json.loads(as_json.out) == {"participant": "code-reviewer", "space": "review", "token": token}
-    as_env = await mew("token", "create", "-p", "code-reviewer", "--output", "env")
+    as_env = await mew("token", "create", "-p", "code-reviewer", "--format", "env")
     assert as_env.out == f"export MEW_TOKEN_CODE_REVIEWER={token}\n"
 
 
