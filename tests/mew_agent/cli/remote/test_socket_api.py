@@ -4,6 +4,7 @@ The stand-in answers `/health` and `/spaces` as the TypeScript gateway (0.11) do
 """
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -51,10 +52,11 @@ async def stand_in(gateway: RunningGateway) -> AsyncIterator[str]:
 
 
 async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(65_536):
-        writer.write(data)
-        await writer.drain()
-    writer.write_eof()
+    with contextlib.suppress(OSError):  # either side may be gone
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+        writer.write_eof()
 
 
 async def reports(client: Member, request: Message) -> None:
