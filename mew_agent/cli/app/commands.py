@@ -28,6 +28,10 @@ COMMANDS: Final[Sections] = {
     "Watch": {
         "status": _STATUS,
         "proposals": _command("List the proposals that need a decision.", "remote.proposals:show_proposals"),
+        "history": _command(
+            "Print recent chats of a space, or envelopes of other kinds.", "remote.history:show_history"
+        ),
+        "tools": _command("List the tools that participants offer.", "remote.tools:show_tools"),
     },
     "Act on a participant": {
         "chat": _command("Send a message and print the answer.", "remote.control:chat"),
@@ -38,6 +42,7 @@ COMMANDS: Final[Sections] = {
         "clear": _command("Clear a participant's history.", "remote.control:clear"),
         "pause": _command("Pause a participant.", "remote.control:pause"),
         "resume": _command("Resume a paused participant.", "remote.control:resume"),
+        "shutdown": _command("Shut a participant down.", "remote.control:shutdown"),
     },
     "Join a space, or add to it": {
         "space": GroupEntry(

@@ -1,4 +1,4 @@
-"""`mew chat`, `compact`, `forget`, `clear`, `pause` and `resume`: one request to one participant, and its answer.
+"""`mew chat`, `compact`, `forget`, `clear`, `pause`, `resume`, `shutdown`: one request, and what answers it.
 
 Owns what counts as the answer to each, and how it is printed. What a control does is up to the participant.
 """
@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 from mew_protocol import kinds
 from mew_protocol.payloads.chat import Chat
-from mew_protocol.payloads.participant import Clear, Compact, CompactDone, Forget, Pause, Resume, Status
+from mew_protocol.payloads.participant import Clear, Compact, CompactDone, Forget, Pause, Resume, Shutdown, Status
 from pydantic import BaseModel, ValidationError
 
 from mew_agent.cli.app import terminal
@@ -26,7 +26,7 @@ from mew_agent.cli.app.options import (
 )
 from mew_agent.cli.board import words
 from mew_agent.cli.remote.proposals import how_to_decide
-from mew_agent.cli.remote.request import SentRequest, send_request
+from mew_agent.cli.remote.request import ParticipantOffline, SentRequest, send_request
 from mew_agent.errors import ConfigError, NotConnected, PeerError, PeerTimeout
 
 ANSWER_SECONDS: Final = 120.0
@@ -178,6 +178,33 @@ def resume(
 ) -> int:
     """Resume a paused participant."""
     return _control(connection, target, kinds.PARTICIPANT_RESUME, Resume(reason=reason), timeout, as_json=as_json)
+
+
+@with_option_groups
+def shutdown(
+    target: TargetArgument,
+    reason: ReasonOption = None,
+    timeout: TimeoutOption = STATUS_SECONDS,
+    *,
+    as_json: JsonOption = False,
+    connection: ConnectionOptions,
+) -> int:
+    """Shut a participant down.
+
+    It leaves the space, and its program ends. The gateway refuses what it sends until it joins again.
+    """
+    payload = Shutdown(reason=reason)
+    with send_request(connection, target, kinds.PARTICIPANT_SHUTDOWN, payload, timeout) as request:
+        try:
+            for _, body in request.answers(kinds.PARTICIPANT_STATUS):
+                status = _parse(Status, body)
+                if (status.status or "").startswith("refused"):
+                    return _print_status(target, str(status.status), status, as_json=as_json)
+        except ParticipantOffline:
+            outcome = {"participant": target, "shut_down": True}
+            terminal.print_outcome(f"{target}: shut down", outcome, as_json=as_json)
+            return ExitCode.DONE
+    raise AssertionError("`answers` ends by raising only")
 
 
 def _control(

@@ -30,6 +30,9 @@ ANSWER_SECONDS: Final = 10.0
 SILENCE_SECONDS: Final = 45.0
 """Timeout of an event stream without any data; the gateway sends at least a comment every 15 seconds."""
 
+PAGE_MESSAGES: Final = 1_000
+"""How many messages to read at once: as many as the gateway allows."""
+
 RESTART_SECONDS: Final = 20.0
 """How long to wait for a gateway that is being restarted."""
 
@@ -195,7 +198,7 @@ class GatewayApi:
     def messages(self, since: str | None = None) -> dict[str, Any]:
         """A page of messages after `since`, the last page's `next`: `messages`, `next`, `complete`, `more`."""
         place = f"&since={_quoted(since)}" if since is not None else ""
-        return self._object("GET", f"{self._messages}{place}")
+        return self._object("GET", f"{self._messages}&limit={PAGE_MESSAGES}{place}")
 
     def events(self) -> closing[EventStream]:
         """The space's events from now on, starting with the board."""

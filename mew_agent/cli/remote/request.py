@@ -114,7 +114,7 @@ def send_request(
         while (event := events.next()).name != "board":
             pass
         board = Board.model_validate(event.body)
-        _check_member(session, board, participant)
+        check_member(session, board, participant)
         sent = new_envelope(session, kind, payload, participant)
         deadline = time.monotonic() + timeout_seconds
         request = SentRequest(sent, participant, board, events, session.api.gateway, timeout_seconds, deadline)
@@ -141,7 +141,8 @@ def new_envelope(
     )
 
 
-def _check_member(session: ApiSession, board: Board, participant: str) -> None:
+def check_member(session: ApiSession, board: Board, participant: str) -> None:
+    """Raise `NoSuchParticipant` or `ParticipantOffline` unless the participant is connected."""
     space = session.api.space
     if entry_of(board, participant) is None:
         members = ", ".join(sorted(one.id for one in board.participants)) or "none"

@@ -7,6 +7,7 @@ import anyio
 import pytest
 from mew_spaces.gateway.gateway import RunningGateway
 
+from mew_agent.participant.participant import Participant
 from tests.support.cli import REPORT, answering, board_shows, mew, seat, status
 from tests.support.gateway_client import Client, Message, joined
 
@@ -253,6 +254,15 @@ async def test_outcome_of_a_control_is_printed_as_json(gateway: RunningGateway) 
     assert (freed["participant"], freed["freed_tokens"], freed["status"]["tokens"]) == ("coder", 71_366, 27_046)
     assert json.loads(resume.out) == {"participant": "coder", "messages_in_context": 3, "status": "active", **BEFORE}
     assert answer.out == '{"participant":"coder","text":"done"}\n'
+
+
+async def test_shutdown_waits_until_the_participant_has_left(gateway: RunningGateway) -> None:
+    agent = Participant(gateway.ws_url, space="review", id="coder", token=gateway.token_of("coder"))
+    async with agent:
+        outcome = await mew("shutdown", "coder", "--reason", "enough", *seat(gateway))
+    assert (outcome.code, outcome.out) == (0, "coder: shut down\n")
+    again = await mew("shutdown", "coder", "--json", *seat(gateway))
+    assert again.code == 4
 
 
 async def test_refused_control_exits_with_3(gateway: RunningGateway) -> None:

@@ -1,0 +1,88 @@
+"""`mew history`: recent envelopes of a space, from the gateway's history.
+
+Owns which envelopes are shown, and how. The gateway decides how long it keeps them.
+"""
+
+import json
+import sys
+from collections import deque
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from typing import Annotated, Any
+
+import typer
+from mew_protocol import kinds
+
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.exit_codes import ExitCode
+from mew_agent.cli.app.options import ConnectionOptions, complete_participants, option, with_option_groups
+from mew_agent.cli.board import words
+from mew_agent.cli.remote.session import ApiSession, open_session
+
+Message = dict[str, Any]
+"""An envelope as JSON."""
+
+
+@with_option_groups
+def show_history(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PARTICIPANT",
+            help="Show only what it sent, or what is addressed to it.",
+            autocompletion=complete_participants,
+        ),
+    ] = None,
+    *,
+    last: Annotated[int, option("--last, -n N", "Number of newest envelopes to print.", min=1)] = 20,
+    kind: Annotated[
+        list[str] | None, option("--kind KIND", "Show this kind, such as 'mcp/*'; repeatable (default: chat).")
+    ] = None,
+    everything: Annotated[bool, option("--all", "Show every kind.")] = False,
+    as_json: Annotated[bool, option("--json", "Print JSON Lines, one envelope a line.")] = False,
+    connection: ConnectionOptions,
+) -> int:
+    """Print recent chats of a space, or envelopes of other kinds.
+
+    Reads what the gateway still keeps, oldest first.
+    """
+    patterns = ["*"] if everything else kind or [kinds.CHAT]
+    newest: deque[Message] = deque(maxlen=last)
+    for message in _all_messages(open_session(connection)):
+        is_wanted = any(fnmatchcase(str(message.get("kind")), pattern) for pattern in patterns)
+        if is_wanted and (target is None or target in (message.get("from"), *(message.get("to") or ()))):
+            newest.append(message)
+    for message in newest:
+        if as_json:
+            terminal.print_json(message)
+        else:
+            terminal.print_line(_line(message, datetime.now(UTC).astimezone()))
+    if not newest and not as_json:
+        terminal.print_line("the gateway keeps no such envelope")
+    return ExitCode.DONE
+
+
+def _all_messages(session: ApiSession) -> Iterator[Message]:
+    """Every envelope that the gateway still keeps, oldest first."""
+    since: str | None = None
+    while True:
+        page = session.api.messages(since)
+        yield from page["messages"]
+        since = str(page["next"])
+        if not page.get("more"):
+            return
+
+
+def _line(message: Message, now: datetime) -> str:
+    """One envelope as text. Only chats are shown in full."""
+    at = words.parse_time(str(message.get("ts")))
+    at = at.astimezone(now.tzinfo) if at is not None else None
+    time = "?" if at is None else f"{at:%H:%M:%S}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M}"
+    to = ", ".join(message.get("to") or ())
+    who = f"{message.get('from')} to {to}" if to else str(message.get("from"))
+    payload = message.get("payload") or {}
+    if message.get("kind") == kinds.CHAT:
+        return f"{time}  {who}: {payload.get('text')}"
+    line = f"{time}  {who}  {message.get('kind')} {json.dumps(payload, ensure_ascii=False)}"
+    return words.clip(words.clean(line), terminal.style_of(sys.stdout).width)

@@ -1,0 +1,67 @@
+"""`mew history` and `mew tools`: what a space has said, and what it offers."""
+
+import json
+import re
+
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
+
+from mew_agent.participant.participant import Participant
+from tests.support.cli import mew, seat
+from tests.support.gateway_client import joined
+
+SPACE = """
+space: {id: review}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  files: {command: mew, capabilities: [{kind: mcp/response}]}
+  mute: {command: mew, capabilities: [{kind: mcp/response}]}
+  coder: {command: mew, capabilities: [{kind: chat}]}
+  guest: {capabilities: [{kind: chat}]}
+"""
+
+
+async def test_history_prints_the_newest_envelopes_that_match(gateway: RunningGateway) -> None:
+    async with joined(gateway, "coder") as coder:
+        for text in ("One.", "Two.\x1b[2J", "Three."):
+            await coder.chat(text, to=["ada"])
+            await coder.until("chat")
+        await coder.send_envelope("participant/status", {"messages_in_context": 3})
+        await coder.until("participant/status")
+        chats = await mew("history", "-n", "2", *seat(gateway))
+        statuses = await mew("history", "coder", "--kind", "participant/*", "--json", *seat(gateway))
+        of_nobody = await mew("history", "ghost", "--all", *seat(gateway))
+        everything = await mew("history", "--all", *seat(gateway))
+    first, second = chats.out.splitlines()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d  coder to ada: Two\.\[2J", first)
+    assert second.endswith("  coder to ada: Three.")
+    assert [json.loads(line)["payload"] for line in statuses.out.splitlines()] == [{"messages_in_context": 3}]
+    assert of_nobody.out == "the gateway keeps no such envelope\n"
+    assert len(everything.out.splitlines()) >= 4
+
+
+async def test_tools_are_listed_by_participant() -> None:
+    async with serve_gateway(parse_space(SPACE)) as gateway, joined(gateway, "mute"):
+        files = Participant(gateway.ws_url, space="review", id="files", token=gateway.token_of("files"))
+
+        @files.tool
+        def read_file(path: str) -> str:
+            """Read a file.
+
+            More.
+            """
+            return path
+
+        async with files:
+            listed = await mew("tools", "--timeout", "2", *seat(gateway))
+            of_files = await mew("tools", "files", "--json", *seat(gateway))
+            silent = await mew("tools", "mute", "--timeout", "0.2", *seat(gateway))
+            forbidden = await mew("tools", *seat(gateway, "guest"))
+    assert listed.out == "files\n  read_file  Read a file.\n"
+    assert listed.err == "mew: no answer in 2 s from mute\n"
+    (tool,) = map(json.loads, of_files.out.splitlines())
+    assert (tool["participant"], tool["name"], tool["inputSchema"]["required"]) == ("files", "read_file", ["path"])
+    assert silent.code == 4
+    assert "mute" in silent.err
+    assert forbidden.code == 2
+    assert "mcp/request" in forbidden.err
