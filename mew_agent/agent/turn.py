@@ -9,7 +9,7 @@ import logging
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
@@ -36,7 +36,16 @@ from mew_agent.conversation.texts import (
     does_not_fit_text,
     failed_call_text,
 )
-from mew_agent.errors import ContextOverflow, GatewayError, MewAgentError, ModelError, NotPermitted, PolicyStopped
+from mew_agent.errors import (
+    ContextOverflow,
+    GatewayError,
+    MewAgentError,
+    ModelError,
+    NotAccepted,
+    NotConfirmed,
+    NotPermitted,
+    PolicyStopped,
+)
 from mew_agent.model.interface import ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall
 from mew_agent.model.usage import Usage
 from mew_agent.participant.messenger import timestamp
@@ -125,6 +134,9 @@ class Turn:
             if answer is not None:
                 answer = answer or EMPTY_ANSWER
                 self.question = await self.inbox.keep_answer(self.question, answer)
+            else:
+                self.question = replace(self.question, state="cancelled")  # only the conclusion is tried again
+                await self.inbox.mark_cancelled()
             await self._conclude(answer)
         await self._send_answer()
 
@@ -327,11 +339,13 @@ class Turn:
             correlation_id=(self.chat.id,),
             id=self.inbox.reasoning_id(self.question),
         )
-        with suppress(GatewayError):
+        try:
             await self.participant.messenger.send_envelope(start, wait_seconds=OPTIONAL_SECONDS)
-            self.reasoning_id = start.id
-        if self.reasoning_id is None:
+        except NotConfirmed:
+            pass  # members may have it, so it must get its conclusion
+        except GatewayError:
             return
+        self.reasoning_id = start.id
         self._stream = ReasoningStream(self.participant.messenger, start.id)
         self._stream.start()
         await self._stream.write("status", event="start", input=text, tools=len(self.session.tools.specs()))
@@ -384,8 +398,16 @@ class Turn:
         return {"message": answer[:200]}
 
     async def _send_conclusion(self, payload: dict[str, Any]) -> None:
-        kind, name = kinds.REASONING_CONCLUSION, self.inbox.conclusion_id(self.question)
-        await self._send_optional(kind, payload, in_reasoning=True, id=name)
+        """Conclude the reasoning. Raises `NotConnected` and `NotConfirmed`: the turn is then tried again."""
+        conclusion = self.participant.messenger.draft(
+            kinds.REASONING_CONCLUSION,
+            payload,
+            correlation_id=(self.chat.id,),
+            context=self.reasoning_id,
+            id=self.inbox.conclusion_id(self.question),
+        )
+        with suppress(NotPermitted, NotAccepted):
+            await self.participant.messenger.send_envelope(conclusion, wait_seconds=ANSWER_SECONDS)
 
     async def _send_optional(
         self,
@@ -393,7 +415,6 @@ class Turn:
         payload: dict[str, Any],
         *,
         in_reasoning: bool = False,
-        id: str | None = None,  # noqa: A002 - the wire's word
     ) -> None:
         """Send an acknowledgement or a reasoning envelope. Without capability or gateway the answer still follows."""
         messenger = self.participant.messenger
@@ -403,7 +424,6 @@ class Turn:
             to=() if in_reasoning else (self.chat.sender,),
             correlation_id=(self.chat.id,),
             context=self.reasoning_id if in_reasoning else None,
-            id=id,
         )
         with suppress(NotPermitted, GatewayError):
             await messenger.send_envelope(envelope, wait_seconds=OPTIONAL_SECONDS)
