@@ -137,7 +137,7 @@ def load_agent_config(
         environment_source(environ),
         *([file_source(file)] if file is not None else []),
         *([json_source(environ["MEW_AGENT_CONFIG"])] if environ.get("MEW_AGENT_CONFIG") else []),
-        Source("command line", given, {key: f"--{key.replace('_', '-')}" for key in given}),
+        Source("command line", given, {key: _option_of(key) for key in given}),
     ]
     return build_agent_config(sources, environ=environ)
 
@@ -205,10 +205,17 @@ def _error_of(error: ValidationError, origins: _Origins) -> ConfigError:
     where = key if source is None else source.place(written, *inner)
     if detail["type"] == "missing":
         variables = [f" or {variable}" for variable, target in _ENVIRONMENT.items() if target == key]
-        return ConfigError("".join((f"--{key}", *variables)) if source is None else where, f"'{dotted}' is missing")
+        return ConfigError(
+            "".join((_option_of(key), *variables)) if source is None else where, f"'{dotted}' is missing"
+        )
     message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     found = f", not {detail['input']!r}" if not _SECRETS & {key, *inner} else ""
     return ConfigError(where, f"{dotted}: {message}{found}")
+
+
+def _option_of(key: str) -> str:
+    """The option of `mew agent run` for a setting."""
+    return "--participant" if key == "id" else f"--{key.replace('_', '-')}"
 
 
 def load_policy(name_or_file: str, *, where: str = "--policy") -> Policy:

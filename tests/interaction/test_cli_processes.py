@@ -157,6 +157,28 @@ async def test_background_space_is_started_used_and_stopped(folder: Folder) -> N
     assert "no space is running here" in await folder.mew("status", code=2)
 
 
+async def test_restart_replaces_a_program_or_the_whole_space(folder: Folder) -> None:
+    await folder.mew("up", "--detach", "--port", "0")
+    before = folder.run
+    assert await folder.mew("shutdown", "coder") == "coder: shut down\n"
+    assert await folder.mew("restart", "coder") == "coder: restarted\n"
+    one = folder.run
+    assert one.pids.gateway == before.pids.gateway
+    assert one.pids.participants["coder"] != before.pids.participants["coder"]
+    assert "did you mean 'coder'" in await folder.mew("restart", "codr", code=2)
+    assert "started no program for 'ada'" in await folder.mew("restart", "ada", code=2)
+
+    (folder.path / "space.yaml").write_text(SPACE.replace("auto_start", "autostart"))
+    assert "autostart" in await folder.mew("restart", code=2)
+    assert one.is_alive
+    (folder.path / "space.yaml").write_text(SPACE)
+    shown = json.loads(await folder.mew("restart", "--json"))
+    assert (shown["gateway"], shown["programs"]["coder"]["joined"]) == (before.gateway, True)
+    assert nothing_left(one)
+    await folder.mew("down")
+    assert "no space is running here" in await folder.mew("restart", code=2)
+
+
 async def test_tokens_and_run_file_are_private(folder: Folder) -> None:
     await folder.mew("up", "--detach", "--port", "0")
     state = folder.path / ".mew"
@@ -271,7 +293,7 @@ async def test_failed_participant_is_named_at_once(folder: Folder) -> None:
     (folder.path / "space.yaml").write_text(text)
     shown = await folder.mew("up", "--detach", "--port", "0", code=1)
     assert "  coder: joined" in shown
-    assert "  broken: exited with code 2: mew: --id" in shown
+    assert "  broken: exited with code 2: mew: --participant" in shown
     assert "see logs/broken.log" in shown
 
 

@@ -23,6 +23,7 @@ COMMANDS: Final[Sections] = {
         "init": _command("Create a space in this folder from a template.", "space.init:init"),
         "up": _UP,
         "down": _DOWN,
+        "restart": _command("Restart the running space, or one participant.", "space.restart:restart"),
         "demo": _command("Watch two agents fill up and compact; needs no key.", "demo.demo:demo"),
     },
     "Watch": {

@@ -135,6 +135,8 @@ class LaunchPlan:
             config=str(self.launch.config_path),
             person=self.person,
             ca_file=str(self.launch.ca_file) if self.launch.ca_file is not None else None,
+            host=self.launch.address.host,
+            log_level=self.launch.log_level,
             marks={str(me): started_mark(me) or ""},
         )
 
@@ -225,17 +227,18 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
 
 
 def add_new_participants(
-    plan: LaunchPlan, environ: Mapping[str, str] | None = None
+    plan: LaunchPlan, environ: Mapping[str, str] | None = None, *, again: Sequence[str] = ()
 ) -> tuple[LaunchPlan, list[Program]]:
     """The plan with the participants that were added to space.yaml since the start, and their programs.
 
-    The running gateway has already created their tokens. Raises as `make_launch_plan` does, and `ConfigError` for an
-    agent on the rehearsal model if the space was started without it.
+    The programs of the participants `again` are included, with the settings that space.yaml has now. The running
+    gateway has already created their tokens. Raises as `make_launch_plan` does, and `ConfigError` for an agent on the
+    rehearsal model if the space was started without it.
     """
     environ = os.environ if environ is None else environ
     path, known = plan.launch.config_path, plan.launch.config.participants
     config = load_space(path)
-    added = {name: one for name, one in config.participants.items() if name not in known}
+    added = {name: one for name, one in config.participants.items() if name not in known or name in again}
     tokens, settings = dict(plan.launch.tokens), dict(plan.launch.agent_settings)
     for name, participant in added.items():
         tokens[name] = ensure_token(plan.state, name, environ=environ)

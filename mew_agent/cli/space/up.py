@@ -18,7 +18,7 @@ import anyio
 from mew_spaces.errors import SpacesError
 from mew_spaces.launch.launch import GATEWAY, MODEL
 from mew_spaces.launch.program_logs import log_path, prepare_log_folder
-from mew_spaces.launch.run_file import RunFile, claim_run_file, read_run_file, remove_run_file
+from mew_spaces.launch.run_file import RunFile, claim_run_file, pop_restart_requests, read_run_file, remove_run_file
 from mew_spaces.launch.supervisor import SELF, ProgramFailed, Supervisor, stop_space
 
 from mew_agent.cli.app import terminal
@@ -202,9 +202,12 @@ async def _supervise(supervisor: Supervisor, plan: LaunchPlan) -> int:
 
 
 async def _start_new_participants(supervisor: Supervisor, plan: LaunchPlan) -> LaunchPlan:
-    """Start the participants that were added to space.yaml. An error there is printed and changes nothing."""
+    """Start the participants that were added to space.yaml, and restart those that `mew restart` asked for.
+
+    An error there is printed and changes nothing.
+    """
     try:
-        newest, programs = add_new_participants(plan)
+        newest, programs = add_new_participants(plan, again=pop_restart_requests(plan.run_path))
     except (MewAgentError, SpacesError) as error:
         terminal.warn(str(error))
         return plan

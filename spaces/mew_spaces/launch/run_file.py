@@ -20,6 +20,7 @@ from mew_spaces.private_files import create_private_file, replace_private_file
 
 RUN_FILE_NAME: Final = "run.json"
 PIDS_FILE_NAME: Final = "pids.json"
+RESTART_FILE_NAME: Final = "restart.txt"
 
 Role = Literal["gateway", "model", "participant"]
 """The role of a program in its space."""
@@ -82,6 +83,9 @@ class RunFile(_RunRecord):
     config: str = ""
     person: str | None = None
     ca_file: str | None = None
+    host: str = "127.0.0.1"
+    """The address that the gateway was told to listen on."""
+    log_level: str = "info"
     ready: bool = False
     marks: dict[str, str] = Field(default_factory=dict)
     exits: dict[str, Exit] = Field(default_factory=dict)
@@ -161,9 +165,28 @@ def write_run_file(path: Path, run: RunFile) -> None:
 
 
 def remove_run_file(path: Path) -> None:
-    """Remove the run file and the pids file."""
+    """Remove the run file and the files next to it."""
     path.unlink(missing_ok=True)
-    path.with_name(PIDS_FILE_NAME).unlink(missing_ok=True)
+    for name in (PIDS_FILE_NAME, RESTART_FILE_NAME):
+        path.with_name(name).unlink(missing_ok=True)
+
+
+def request_restart(path: Path, participant: str) -> None:
+    """Ask the supervisor of a run file to restart a participant's program; it reads this when it is signalled."""
+    with _errors_named(path), path.with_name(RESTART_FILE_NAME).open("a", encoding="utf-8") as file:
+        file.write(f"{participant}\n")
+
+
+def pop_restart_requests(path: Path) -> list[str]:
+    """Return the participants to restart, and forget the requests."""
+    file = path.with_name(RESTART_FILE_NAME)
+    try:
+        requests = file.rename(file.with_suffix(".read"))  # a request that arrives meanwhile starts a new file
+    except FileNotFoundError:
+        return []
+    names = requests.read_text(encoding="utf-8").split()
+    requests.unlink()
+    return list(dict.fromkeys(names))
 
 
 def _pids_of(run: RunFile, path: Path) -> dict[str, Any]:

@@ -82,6 +82,8 @@ class Supervisor:
     _stop: anyio.Event = field(default_factory=anyio.Event, init=False)
     _failure: ProgramFailed | None = field(default=None, init=False)
     _tasks: TaskGroup | None = field(default=None, init=False)
+    _kept: dict[str, tuple[anyio.CancelScope, anyio.Event]] = field(default_factory=dict, init=False)
+    """What ends the watch over each participant's program, and what is set when it has ended."""
 
     def stop(self) -> None:
         """Stop the space in order; `serve` returns when every program has ended."""
@@ -118,7 +120,11 @@ class Supervisor:
             raise self._failure
 
     async def add(self, participant: Program) -> None:
-        """Start and watch one more participant while `serve` runs."""
+        """Start and watch a participant while `serve` runs. If it has a program already, that one is ended first."""
+        if participant.name in self._kept:
+            scope, ended = self._kept[participant.name]
+            scope.cancel()
+            await ended.wait()
         if self._tasks is not None and not self._stop.is_set():
             prepare_log_folder(self.log_folder, [participant.name])
             await self._begin(self._tasks, self._keep, participant)
@@ -184,6 +190,15 @@ class Supervisor:
         return code
 
     async def _keep(self, program: Program, begun: anyio.Event) -> None:
+        """Run a participant's program until it ends for good, or `add` replaces it."""
+        ended = anyio.Event()
+        with anyio.CancelScope() as scope:
+            self._kept[program.name] = (scope, ended)
+            await self._keep_restarting(program, begun)
+        begun.set()
+        ended.set()
+
+    async def _keep_restarting(self, program: Program, begun: anyio.Event) -> None:
         """Run a participant's program, and restart it by its policy. Sets `begun` when the first start is decided."""
         pause_seconds = self.first_pause_seconds
         while not self._stop.is_set():

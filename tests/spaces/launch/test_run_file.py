@@ -13,8 +13,10 @@ from mew_spaces.launch.run_file import (
     RunFile,
     claim_run_file,
     find_run_file,
+    pop_restart_requests,
     read_run_file,
     remove_run_file,
+    request_restart,
     run_file_path,
     write_run_file,
 )
@@ -96,6 +98,14 @@ def test_faults_say_how_programs_ended() -> None:
         "b": "was ended by signal 9",
         "c": "its program is not running",
     }
+
+
+def test_requests_to_restart_are_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    for name in ("coder", "files", "coder"):
+        request_restart(path, name)
+    assert pop_restart_requests(path) == ["coder", "files"]
+    assert pop_restart_requests(path) == []
 
 
 def test_only_one_of_two_concurrent_starts_succeeds(tmp_path: Path) -> None:

@@ -347,7 +347,7 @@ def test_a_process_with_a_reused_recorded_id_is_not_signalled(tmp_path: Path) ->
         stranger.wait()
 
 
-async def test_an_added_participant_is_watched(tmp_path: Path) -> None:
+async def test_an_added_participant_is_watched_and_replaced_by_a_second(tmp_path: Path) -> None:
     house = House(tmp_path)
     async with house.serving([gateway(tmp_path)], [program("ada", SLEEP, folder=tmp_path)]):
         await house.supervisor.add(program("late", SLEEP, folder=tmp_path))
@@ -356,6 +356,12 @@ async def test_an_added_participant_is_watched(tmp_path: Path) -> None:
         await house.supervisor.add(program("short", "raise SystemExit(3)", folder=tmp_path))
         await house.until(lambda: "short" in house.run.exits)
         assert house.run.exits["short"].code == 3
+        first = house.run.pids.participants["late"]
+        for name in ("late", "short"):
+            await house.supervisor.add(program(name, SLEEP, folder=tmp_path))
+        assert not left_behind([first], RUN_ID)
+        assert house.run.pids.participants["late"] != first
+        assert not house.run.exits
     assert not left_behind([house.supervisor.run.pids.participants["late"]], RUN_ID)
 
 
