@@ -17,8 +17,9 @@ Start here:
 
 Events: `ChatReceived`, `PeerJoined`, `PeerLeft`, `ContextReported`, `PeerLevelChanged`, `ProposalMade`,
 `ProposalClosed`, and `HistoryGap` and `StreamGap` for what is missing. Answers of agents (`Participant.ask_agent`):
-`Writing`, `Thinking`, `ToolCalled`, `ContextNotice`, `AgentRestarted`, `Answered`. Every error is a `MewAgentError`;
-see `mew_agent.errors` for the tree.
+`Writing`, `Thinking`, `ToolCalled`, `ContextNotice`, `AgentRestarted`, `Answered`. A model of your own implements
+`Model`, with `ModelRequest`, `TextDelta`, `ModelReply`, `Usage` and `Window`. Every error is a `MewAgentError`; see
+`mew_agent.errors` for the tree. The module `mew_agent.testing` has pytest fixtures.
 
 Each name is loaded when it is first used, so a client imports no server, no command line and no model library.
 """
@@ -29,7 +30,19 @@ from typing import TYPE_CHECKING
 from mew_agent._version import __version__ as __version__
 
 if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
+    from mew_protocol.agent_settings import LoopLimits as LoopLimits
+    from mew_protocol.agent_settings import ModelFacts as ModelFacts
+    from mew_protocol.agent_settings import Summariser as Summariser
+    from mew_protocol.capability import CapabilitySet as CapabilitySet
+    from mew_protocol.codec import StreamFrame as StreamFrame
+    from mew_protocol.context_report import BreakdownPart as BreakdownPart
     from mew_protocol.context_report import ContextReport as ContextReport
+    from mew_protocol.context_report import Injection as Injection
+    from mew_protocol.context_report import LastCompaction as LastCompaction
+    from mew_protocol.context_report import LastReported as LastReported
+    from mew_protocol.context_report import SavingSuggestion as SavingSuggestion
+    from mew_protocol.context_report import SessionContext as SessionContext
+    from mew_protocol.context_report import Waiting as Waiting
     from mew_protocol.envelope import Envelope as Envelope
     from mew_protocol.payloads.participant import CompactDone as CompactDone
     from mew_protocol.payloads.participant import Status as Status
@@ -37,6 +50,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.agent.agent import Agent as Agent
     from mew_agent.agent.agent import run_agent as run_agent
     from mew_agent.config.agent_config import AgentConfig as AgentConfig
+    from mew_agent.context.policy.actions import Suggestion as Suggestion
     from mew_agent.context.sqlite_store import SqliteStore as SqliteStore
     from mew_agent.context.store import MemoryStore as MemoryStore
     from mew_agent.context.store import Store as Store
@@ -80,8 +94,19 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.errors import TooLarge as TooLarge
     from mew_agent.errors import ToolsUnsupported as ToolsUnsupported
     from mew_agent.errors import Unauthorized as Unauthorized
+    from mew_agent.model.interface import Message as Message
     from mew_agent.model.interface import Model as Model
+    from mew_agent.model.interface import ModelEvent as ModelEvent
+    from mew_agent.model.interface import ModelIdentity as ModelIdentity
+    from mew_agent.model.interface import ModelReply as ModelReply
+    from mew_agent.model.interface import ModelRequest as ModelRequest
+    from mew_agent.model.interface import ReasoningDelta as ReasoningDelta
+    from mew_agent.model.interface import TextDelta as TextDelta
+    from mew_agent.model.interface import ToolCall as ToolCall
+    from mew_agent.model.interface import ToolSpec as ToolSpec
+    from mew_agent.model.interface import Window as Window
     from mew_agent.model.openai_client import OpenAIModel as OpenAIModel
+    from mew_agent.model.usage import Usage as Usage
     from mew_agent.participant.answers.agent_answers import AnswerStream as AnswerStream
     from mew_agent.participant.answers.builder import AgentRestarted as AgentRestarted
     from mew_agent.participant.answers.builder import Answered as Answered
@@ -104,9 +129,11 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.participant.participant import Participant as Participant
     from mew_agent.participant.peers import Peer as Peer
     from mew_agent.participant.peers import PeerContext as PeerContext
+    from mew_agent.participant.peers import Peers as Peers
     from mew_agent.program import run as run
     from mew_agent.simple_agents.fulfiller import Fulfiller as Fulfiller
     from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy as FulfillerPolicy
+    from mew_agent.tokens.tokenizers import TextCounter as TextCounter
     from mew_agent.tools.functions import Tool as Tool
     from mew_agent.tools.peer_offers import PeerPrompt as PeerPrompt
     from mew_agent.tools.peer_offers import PeerResource as PeerResource
@@ -135,12 +162,16 @@ _NAMES_OF = {
     "mew_agent.participant.answers.builder": (
         "AgentRestarted AnswerEvent Answered ContextNotice Thinking ToolCalled Writing"
     ),
-    "mew_agent.model.interface": "Model",
+    "mew_agent.model.interface": (
+        "Message Model ModelEvent ModelIdentity ModelReply ModelRequest ReasoningDelta TextDelta ToolCall ToolSpec "
+        "Window"
+    ),
+    "mew_agent.model.usage": "Usage",
     "mew_agent.model.openai_client": "OpenAIModel",
     "mew_agent.tools.resources": "Resource",
     "mew_agent.tools.functions": "Tool",
     "mew_agent.participant.participant": "Participant",
-    "mew_agent.participant.peers": "Peer PeerContext",
+    "mew_agent.participant.peers": "Peer PeerContext Peers",
     "mew_agent.program": "run",
     "mew_agent.conversation.events": (
         "ContextCleared ContextCompacted ContextEvent LevelChanged RedlineApproached RedlineCrossed SavingSuggested"
@@ -150,7 +181,14 @@ _NAMES_OF = {
     "mew_agent.simple_agents.fulfiller_policy": "FulfillerPolicy",
     "mew_agent.context.sqlite_store": "SqliteStore",
     "mew_agent.context.store": "MemoryStore Store",
-    "mew_protocol.context_report": "ContextReport",
+    "mew_agent.context.policy.actions": "Suggestion",
+    "mew_agent.tokens.tokenizers": "TextCounter",
+    "mew_protocol.agent_settings": "LoopLimits ModelFacts Summariser",
+    "mew_protocol.capability": "CapabilitySet",
+    "mew_protocol.codec": "StreamFrame",
+    "mew_protocol.context_report": (
+        "BreakdownPart ContextReport Injection LastCompaction LastReported SavingSuggestion SessionContext Waiting"
+    ),
     "mew_protocol.envelope": "Envelope",
     "mew_protocol.payloads.participant": "CompactDone Status",
 }

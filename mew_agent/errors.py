@@ -35,7 +35,7 @@ is wrong, where, and what to do if that is known. Vendor errors become `ModelErr
 """
 
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -382,3 +382,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """` (did you mean 'x'?)` with the known name most similar to a wrong one; empty if none is similar."""
     found = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean '{found[0]}'?)" if found else ""
+
+
+def refuse_misspelled(environ: Mapping[str, str], known: Collection[str]) -> None:
+    """Raise `ConfigError` if a `MEW_` variable looks like one of the `known` variables that is not set.
+
+    Others are left alone: a program may have variables of its own with that prefix.
+    """
+    unset = [name for name in known if not environ.get(name)]
+    for name in sorted(environ.keys() - set(known)):
+        is_ours = name.startswith("MEW_") and not name.startswith("MEW_TOKEN_")  # MEW_TOKEN_ADA: the token of `ada`
+        if is_ours and difflib.get_close_matches(name, unset, n=1, cutoff=0.8):
+            raise ConfigError("environment", f"unknown variable '{name}'{did_you_mean(name, unset)}")

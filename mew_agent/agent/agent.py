@@ -27,7 +27,12 @@ from mew_agent.agent.recall import RECALL_RESULT
 from mew_agent.agent.resources import CLOSE_SECONDS, AgentResources, check_provider, open_resources
 from mew_agent.agent.sessions import AgentSessions, ModelParts
 from mew_agent.agent.turn import Turn
-from mew_agent.config.agent_config import AgentConfig, check_model_source, load_agent_config
+from mew_agent.config.agent_config import (
+    AgentConfig,
+    check_model_source,
+    load_agent_config,
+    refuse_misspelled_variables,
+)
 from mew_agent.context.store import InboxChange, MemoryStore, Store, StoredChat, StoreUnusable
 from mew_agent.conversation.context_view import ContextView
 from mew_agent.conversation.conversation import Conversation
@@ -129,31 +134,39 @@ class Agent(Participant):
         self._was_joined = False
 
     @classmethod
-    def from_config(cls, config: AgentConfig) -> Self:
-        """Create an agent with the model and the session store of its configuration; leaving it closes both.
+    def from_config(cls, config: AgentConfig, model: Model | None = None) -> Self:
+        """Create an agent with the session store of its configuration, and with its model unless `model` is given.
 
-        Entering it loads the session. Raises `ConfigError` if the policy is invalid.
+        Entering it loads the session; leaving it closes store and model. Raises `ConfigError` if the policy is invalid.
         """
-        if config.base_url == REHEARSAL:
+        if model is None and config.base_url == REHEARSAL:
             config = config.model_copy(update={"model": REHEARSAL})
-        resources = open_resources(config)
+        resources = open_resources(config, model)
         agent = cls(config, resources.model, resources.store, summariser=resources.summariser)
         agent._resources = resources
         return agent
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] | None = None, **settings: Any) -> Self:
+    def from_environment(
+        cls, environ: Mapping[str, str] | None = None, *, model: str | Model | None = None, **settings: Any
+    ) -> Self:
         """Create an agent from environment variables; `settings` (keys of `AgentConfig`) override them.
 
         Reads `MEW_GATEWAY`, `MEW_SPACE`, `MEW_PARTICIPANT_ID` and `MEW_TOKEN`, which `mew up` and `mew run` set,
-        `OPENAI_API_KEY`, `OPENAI_BASE_URL` and `OPENAI_MODEL`, and `MEW_AGENT_CONFIG` (JSON with any keys).
-        `base_url="rehearsal"` needs no provider. Raises `ConfigError` that names what is missing or wrong.
+        `OPENAI_API_KEY`, `OPENAI_BASE_URL` and `OPENAI_MODEL`, and `MEW_AGENT_CONFIG` (JSON with any keys). `model` is
+        a name, or a `Model` of your own, which leaving the agent closes. `base_url="rehearsal"` needs no provider.
+        Raises `ConfigError` that names what is missing, wrong or unknown.
         """
-        config, notices = load_agent_config(flags=settings, environ=os.environ if environ is None else environ)
+        own = None if isinstance(model, str) else model
+        settings["model"] = own.identity.model if own is not None else model
+        environ = os.environ if environ is None else environ
+        refuse_misspelled_variables(environ, settings)
+        config, notices = load_agent_config(flags=settings, environ=environ)
         for notice in notices:
             logger.warning("%s", notice)
-        check_model_source(config, where="environment")
-        return cls.from_config(config)
+        if own is None:
+            check_model_source(config, where="environment")
+        return cls.from_config(config, own)
 
     async def __aenter__(self) -> Self:
         """Join, and answer chats until the block ends.

@@ -36,8 +36,11 @@ class AgentResources:
             await self.store.aclose()
 
 
-def open_resources(config: AgentConfig) -> AgentResources:
-    """Open what a configuration names. `base_url: rehearsal` is a rehearsal model in this process."""
+def open_resources(config: AgentConfig, model: Model | None = None) -> AgentResources:
+    """Open what a configuration names; `model` replaces its model.
+
+    `base_url: rehearsal` is a rehearsal model in this process.
+    """
     key = config.api_key.get_secret_value() if config.api_key else None
     limits = StoreLimits(config.store_max_days, config.store_max_megabytes * 1024 * 1024)
     store: Store = SqliteStore(config.store, limits) if config.store else MemoryStore()
@@ -45,7 +48,8 @@ def open_resources(config: AgentConfig) -> AgentResources:
     if (named := config.summariser_model()) is not None:
         own_key = named.api_key.get_secret_value() if named.api_key else key
         summariser = _model(named.model, named.base_url or config.base_url, own_key, config.context_token_limit)
-    return AgentResources(_model(config.model, config.base_url, key, config.context_token_limit), store, summariser)
+    model = model or _model(config.model, config.base_url, key, config.context_token_limit)
+    return AgentResources(model, store, summariser)
 
 
 async def check_provider(config: AgentConfig, model: Model) -> None:

@@ -18,16 +18,17 @@ from mew_protocol.agent_settings import (
     IGNORED_KEYS,
     REHEARSAL,
     AgentSettings,
+    LoopLimits,
     ModelFacts,
     Summariser,
     WrittenAgentSettings,
 )
 from mew_protocol.ids import id_problem
-from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationError
 
 from mew_agent.config.policy_choice import ChosenPolicy, configure_policy, mapping_of, policy_from
 from mew_agent.context.policy import PRESETS, Policy
-from mew_agent.errors import ConfigError, did_you_mean
+from mew_agent.errors import ConfigError, did_you_mean, refuse_misspelled
 from mew_agent.gateway_address import websocket_url
 from mew_agent.tokens.tokenizers import TokenizerSettings, refuse_unavailable
 
@@ -48,6 +49,11 @@ _ENVIRONMENT: Final[Mapping[str, str]] = MappingProxyType(
 
 _REPLACES: Final[Mapping[str, str]] = MappingProxyType({"api_key": "api_key_env", "api_key_env": "api_key"})
 """Two keys for one value: the one from the stronger source counts, and the other is dropped."""
+
+_NESTED: Final[Mapping[str, type[BaseModel]]] = MappingProxyType(
+    {"loop_limits": LoopLimits, "models": ModelFacts, "summariser": Summariser}
+)
+"""Keys whose values have keys of their own. Those of `policy` and `policy_settings` depend on the policy."""
 
 _SECRETS: Final = frozenset({"token", "api_key"})
 
@@ -208,6 +214,12 @@ def _error_of(error: ValidationError, origins: _Origins) -> ConfigError:
         return ConfigError(
             "".join((_option_of(key), *variables)) if source is None else where, f"'{dotted}' is missing"
         )
+    if detail["type"] == "extra_forbidden" and key in _NESTED:
+        *outer, wrong = (key, *inner)
+        known = _NESTED[key].model_fields
+        hint = did_you_mean(wrong, known)
+        expected = None if hint else f"one of {', '.join(known)}"
+        return ConfigError(where, f"unknown key '{wrong}' in {'.'.join(outer)}{hint}", expected)
     message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     found = f", not {detail['input']!r}" if not _SECRETS & {key, *inner} else ""
     return ConfigError(where, f"{dotted}: {message}{found}")
@@ -262,6 +274,12 @@ def _check_tokenizer(config: AgentConfig, places: Mapping[str, str]) -> None:
     except ConfigError as error:
         place = places.get(error.where) or places.get("tokenizer", error.where)
         raise ConfigError(place, error.problem, error.expected) from None
+
+
+def refuse_misspelled_variables(environ: Mapping[str, str], settings: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for a `MEW_` variable that looks like one that is not set. `settings` replace variables."""
+    needed = (name for name, key in _ENVIRONMENT.items() if key not in settings)
+    refuse_misspelled(environ, (*needed, "MEW_AGENT_CONFIG", "MEW_CA_FILE"))
 
 
 def check_model_source(config: AgentConfig, *, where: str) -> None:

@@ -18,7 +18,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import Compact, CompactDone, Status
 from pydantic import BaseModel
 
-from mew_agent.errors import ConfigError
+from mew_agent.errors import ConfigError, refuse_misspelled
 from mew_agent.participant.answers.agent_answers import INACTIVITY_SECONDS, AgentAnswers, AnswerStream
 from mew_agent.participant.client import SEND_TIMEOUT_SECONDS, Client, Credentials
 from mew_agent.participant.controls import Control, Controllable
@@ -108,10 +108,11 @@ class Participant:
         """The participant that `MEW_GATEWAY`, `MEW_SPACE`, `MEW_PARTICIPANT_ID` and `MEW_TOKEN` describe.
 
         `mew up` sets them for each program that it starts, `mew run` for one that you start. `environ` defaults to the
-        process environment. Raises `ConfigError` naming the variables that are missing.
+        process environment. Raises `ConfigError` naming the variables that are missing or misspelled.
         """
         values = os.environ if environ is None else environ
         missing = [name for name in ENVIRONMENT if not values.get(name)]
+        refuse_misspelled(values, (*ENVIRONMENT, "MEW_CA_FILE"))
         if missing:
             expected = "`mew up` sets them for its programs, `mew run COMMAND` for yours"
             raise ConfigError("environment", f"{', '.join(missing)} not set", expected)

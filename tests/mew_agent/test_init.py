@@ -4,8 +4,10 @@ import ast
 import inspect
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import UnionType
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -14,6 +16,11 @@ import mew_agent
 ROOT = Path(mew_agent.__file__).parent
 SERVER_AND_MODEL = {"mew_spaces", "starlette", "uvicorn", "openai"}
 NAMES = sorted(set(dir(mew_agent)) - {"__version__"})
+STORES = {"MemoryStore", "SqliteStore", "Store"}
+"""Classes that programs pass on without calling them."""
+
+INTERNAL = {"AgentAnswers", "Draft", "Fraction", "PeerChanges", "TokenizerSettings"}
+"""Classes in members that only the package itself uses."""
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -56,6 +63,28 @@ def test_every_error_is_importable_from_the_root() -> None:
     assert ours <= set(NAMES)
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if inspect.isclass(getattr(mew_agent, name)) and name not in STORES]
+)
+def test_every_class_that_a_public_class_uses_is_public(name: str) -> None:
+    """Properties, methods and fields: what a program receives or passes can be written in its annotations."""
+    found = getattr(mew_agent, name)
+    methods = [value.fget if isinstance(value, property) else value for value in vars(found).values()]
+    hints = [get_type_hints(one) for one in methods if inspect.isfunction(one) and not one.__name__.startswith("_")]
+    fields = {key: value for key, value in get_type_hints(found).items() if not key.startswith("_")}
+    named = {one for hint in (fields, *hints) for value in hint.values() for one in classes_in(value)}
+    missing = {one.__name__ for one in named if one.__module__.startswith("mew_")} - set(NAMES)
+    assert not missing - INTERNAL
+
+
+def classes_in(hint: Any) -> Iterator[type]:
+    """The classes in an annotation, those in its arguments included."""
+    if inspect.isclass(hint):
+        yield hint
+    for argument in get_args(hint):
+        yield from classes_in(argument)
+
+
 def test_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'mew_agent' has no attribute 'Agnet'"):
         _ = mew_agent.Agnet
@@ -66,6 +95,10 @@ def test_unknown_name_raises_attribute_error() -> None:
     [
         ("import mew_agent", {"pydantic", "anyio", "openai", "websockets", "starlette", "yaml", "typer"}),
         ("from mew_agent import Participant", SERVER_AND_MODEL | {"typer", "rich", "yaml", "sqlite3", "mcp"}),
+        (
+            "from mew_agent import Message, Model, ModelReply, ModelRequest, TextDelta, Usage, Window",
+            SERVER_AND_MODEL | {"anyio", "websockets", "yaml", "typer", "rich", "pytest"},
+        ),
         ("from mew_agent import Agent", SERVER_AND_MODEL | {"typer", "rich", "mcp"}),
         (
             "from mew_agent.cli.main import run; run(['--help'])",

@@ -108,6 +108,12 @@ async def test_missing_settings_are_named(gateway: RunningGateway) -> None:
         Agent.from_environment({**environment(gateway), "MEW_PARTICIPANT_ID": ""}, base_url="rehearsal")
     with pytest.raises(ConfigError, match=r"'sistem_prompt'.*did you mean 'system_prompt'"):
         Agent.from_environment(environment(gateway), sistem_prompt="x")
+    with pytest.raises(ConfigError, match=r"unknown key 'hopps' in loop_limits \(did you mean 'hops'\?\)"):
+        Agent.from_environment(environment(gateway), loop_limits={"hopps": 3})
+    with pytest.raises(ConfigError, match=r"unknown variable 'MEW_AGENT_CONFG' \(did you mean 'MEW_AGENT_CONFIG'\?\)"):
+        Agent.from_environment(environment(gateway, MEW_AGENT_CONFG="{}"))
+    own = {**environment(gateway), "MEW_GATEWAY": "", "MEW_GATEWAY_URL": "x"}  # the setting replaces the variable
+    assert Agent.from_environment(own, gateway=gateway.ws_url, base_url="rehearsal").id == "coder"
 
 
 async def test_keys_without_effect_are_logged(gateway: RunningGateway, caplog: pytest.LogCaptureFixture) -> None:

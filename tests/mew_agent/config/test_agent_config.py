@@ -263,7 +263,7 @@ def test_a_contradicting_policy_file_is_refused_with_line_and_column(tmp_path: P
         ({"policy": "mew", "policy_settings": {"speed": 3}}, "unknown setting 'speed'"),
         ({"policy": "lmstudio", "provider": "openai"}, "is for lmstudio, not for openai"),
         ({"policy_scope": "some"}, "policy_scope: must be 'any'"),
-        ({"models": {"m": {"length": 3}}}, "models.m.length: Extra inputs are not permitted"),
+        ({"models": {"m": {"length": 3}}}, "unknown key 'length' in models.m (did you mean 'input_length'?)"),
         ({"summariser": {"base_url": "http://x/v1"}}, "space.yaml: 'summariser.model' is missing"),
     ],
 )

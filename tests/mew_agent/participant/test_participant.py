@@ -289,3 +289,7 @@ async def test_from_environment_reads_the_variables_or_names_the_missing() -> No
     assert (me.id, me.space) == ("bob", "demo")
     with pytest.raises(ConfigError, match="MEW_SPACE, MEW_TOKEN not set"):
         Participant.from_environment({**place, "MEW_SPACE": "", "MEW_TOKEN": ""})
+    with pytest.raises(ConfigError, match=r"unknown variable 'MEW_GATEWAY_URL' \(did you mean 'MEW_GATEWAY'\?\)"):
+        Participant.from_environment({**place, "MEW_GATEWAY": "", "MEW_GATEWAY_URL": "ws://127.0.0.1:1"})
+    mine = {"MEW_MODE": "fast", "MEW_SPACES": "two", "MEW_TOKEN_BOB": "t"}  # close, but what they resemble is set
+    assert Participant.from_environment({**place, **mine}).id == "bob"

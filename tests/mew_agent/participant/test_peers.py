@@ -48,6 +48,7 @@ def test_welcome_lists_everyone_else(peers: Peers) -> None:
     assert "ada" not in peers
     assert peers["coder"].capabilities == ({"kind": "chat"},)
     assert peers.get("ghost") is None
+    assert [(name, peer.id) for name, peer in peers.items()] == [("coder", "coder"), ("bob", "bob")]
 
 
 def test_peer_without_a_status_has_no_figures(peers: Peers) -> None:

@@ -1,0 +1,103 @@
+"""pytest fixtures for programs that take part in a space: a gateway, a rehearsal model, an environment, a participant.
+
+Owns the space of a test and who runs it. The gateway and the model run in a thread, so that tests may be plain
+functions, run under AnyIO or another plugin, or start programs. The only module that imports pytest; a project names it
+in its `conftest.py`:
+
+    pytest_plugins = ["mew_agent.testing"]
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from mew_spaces.config.loading import load_space, parse_space
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
+
+from mew_agent.participant.participant import Participant
+from mew_agent.rehearsal import RehearsalServer, serve_rehearsal
+
+SPACE = """
+space: {id: test, default_participant: ada}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  agent:
+    capabilities:
+      - {kind: chat}
+      - {kind: "chat/*"}
+      - {kind: "reasoning/*"}
+      - {kind: "stream/*"}
+      - {kind: participant/status}
+      - {kind: participant/compact-done}
+      - {kind: mcp/request}
+      - {kind: mcp/response}
+  tools: {capabilities: [{kind: chat}, {kind: mcp/response}, {kind: participant/status}]}
+"""
+"""`ada` may send everything; `agent` and `tools` may send what agents and programs with tools need."""
+
+
+@pytest.fixture(scope="session")
+def mew_thread() -> Iterator[BlockingPortal]:
+    """The event loop, in a thread, that gateways and models run in."""
+    with start_blocking_portal("asyncio") as portal:
+        yield portal
+
+
+@pytest.fixture
+def mew_space() -> str | Path:
+    """The space of a test: the text of a space.yaml, or its path. Override this fixture to test with your own."""
+    return SPACE
+
+
+@pytest.fixture
+def mew_gateway(mew_space: str | Path, mew_thread: BlockingPortal) -> Iterator[RunningGateway]:
+    """A gateway with the space of the test, on a free port of this machine. It writes no files and starts no program.
+
+    `ws_url` and `token_of(participant)` are what clients need; `board()` is what `mew status` shows.
+    """
+    config = load_space(mew_space) if isinstance(mew_space, Path) else parse_space(mew_space)
+    with mew_thread.wrap_async_context_manager(serve_gateway(config)) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def mew_model(mew_thread: BlockingPortal) -> Iterator[RehearsalServer]:
+    """The rehearsal model as an OpenAI-compatible server.
+
+    `requests` lists what it received, `change(...)` sets options of `RehearsalOptions` from the next request on.
+    """
+    with mew_thread.wrap_async_context_manager(serve_rehearsal()) as server:
+        yield server
+
+
+@pytest.fixture
+def mew_environment(mew_gateway: RunningGateway, mew_model: RehearsalServer) -> Callable[[str], dict[str, str]]:
+    """`mew_environment(participant)`: the environment variables of a program that joins as this participant.
+
+    They are what `mew up` sets, and the rehearsal model as the provider. `from_environment` takes them as an argument.
+    """
+
+    def variables(participant: str) -> dict[str, str]:
+        return {
+            "MEW_GATEWAY": mew_gateway.ws_url,
+            "MEW_SPACE": mew_gateway.config.space.id,
+            "MEW_PARTICIPANT_ID": participant,
+            "MEW_TOKEN": mew_gateway.token_of(participant),
+            "OPENAI_API_KEY": "rehearsal",
+            "OPENAI_BASE_URL": mew_model.base_url,
+            "OPENAI_MODEL": mew_model.options.model,
+        }
+
+    return variables
+
+
+@pytest.fixture
+async def mew_participant(
+    mew_gateway: RunningGateway, mew_environment: Callable[[str], dict[str, str]]
+) -> AsyncIterator[Participant]:
+    """The space's default participant, else its first one, joined: in tests that AnyIO's plugin runs."""
+    config = mew_gateway.config
+    name = config.space.default_participant or next(iter(config.participants))
+    async with Participant.from_environment(mew_environment(name)) as me:
+        yield me
