@@ -121,7 +121,7 @@ class Launch:
         """Return the gateway. Only it gets all tokens of the environment."""
         command = (
             *self.mew, "gateway", "start", "--host", self.address.host, "--port", str(self.address.port),
-            "--space-config", str(self.config_path), "--log-level", self.log_level, "--no-auto-start",
+            "--config", str(self.config_path), "--log-level", self.log_level, "--no-auto-start",
         )  # fmt: skip
         environment = {**self.environ, RUN_VARIABLE: self.run_id}
         return Program(GATEWAY, command, self.folder, environment, "gateway", opens=self.address)
@@ -185,17 +185,17 @@ class Launch:
             **{key: substitute(value, known) for key, value in participant.env.items()},
         }
         fifos: tuple[Path, ...] = ()
-        joins = ("--gateway", self.address.ws, "--space", self.config.space.id)
+        joins = ("--gateway", self.address.ws, "--space", self.config.space.id, "--participant", name)
         if participant.agent is not None:
-            command = (*self.mew, "agent", "run", *joins, "--id", name)
+            command = (*self.mew, "agent", "run", *joins)
         elif participant.mcp_server is not None and participant.command is None:
             environment[BRIDGE_CONFIG] = json.dumps(self._bridge_settings(participant, participant.mcp_server, known))
-            command = (*self.mew, "bridge", "start", *joins, "--participant-id", name)
+            command = (*self.mew, "bridge", "start", *joins)
         elif uses_fifos(participant):
             fifo_in, fifo_out = fifos = tuple(self.folder / FIFOS / f"{name}-{way}" for way in ("in", "out"))
             # With `output_log` the gateway writes what the participant receives.
             output = ("--output-file", os.devnull) if participant.output_log else ("--fifo-out", str(fifo_out))
-            client = (*self.mew, "client", "connect", *joins, "--participant-id", name)
+            client = (*self.mew, "client", "connect", *joins)
             command = (*client, "--fifo-in", str(fifo_in), *output)
         else:
             program = participant.command or ""

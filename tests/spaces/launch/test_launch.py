@@ -81,7 +81,7 @@ def test_a_bridge_gets_its_settings_in_the_environment_only() -> None:
     program = programs()["files"]
     assert program.command == (
         *("python", "-m", "mew_agent", "bridge", "start"),
-        *("--gateway", "ws://127.0.0.1:8080", "--space", "review", "--participant-id", "files"),
+        *("--gateway", "ws://127.0.0.1:8080", "--space", "review", "--participant", "files"),
     )
     assert json.loads(program.environment["MEW_BRIDGE_CONFIG"]) == {
         "server": {
@@ -126,7 +126,7 @@ def test_an_agent_gets_its_token_in_the_environment_only() -> None:
     program = launch(agent_settings=settings).participants()[0]
     assert program.command == (
         *("python", "-m", "mew_agent", "agent", "run"),
-        *("--gateway", "ws://127.0.0.1:8080", "--space", "review", "--id", "coder"),
+        *("--gateway", "ws://127.0.0.1:8080", "--space", "review", "--participant", "coder"),
     )
     assert program.environment["MEW_TOKEN"] == "token-of-coder"
     assert json.loads(program.environment["MEW_AGENT_CONFIG"]) == settings["coder"]
@@ -211,7 +211,7 @@ def test_the_gateway_keeps_the_tokens_of_the_environment() -> None:
     gateway = launch().gateway()
     assert gateway.environment["MEW_TOKEN_ADA"] == "token-of-ada"
     assert gateway.opens == ListenAddress("127.0.0.1", 8080)
-    assert gateway.command[9:11] == ("--space-config", "/spaces/review/space.yaml")
+    assert gateway.command[9:11] == ("--config", "/spaces/review/space.yaml")
 
 
 def test_the_rehearsal_model_gets_no_token() -> None:
@@ -248,7 +248,7 @@ participants:
     tokens = {name: f"token-of-{name}" for name in ("script", "logged", "later", "tool")}
     script, logged = launch(config=parse_space(text), tokens=tokens).participants()
     assert script.command[3:] == (
-        *("client", "connect", "--gateway", "ws://127.0.0.1:8080", "--space", "review", "--participant-id", "script"),
+        *("client", "connect", "--gateway", "ws://127.0.0.1:8080", "--space", "review", "--participant", "script"),
         *("--fifo-in", "/spaces/review/fifos/script-in", "--fifo-out", "/spaces/review/fifos/script-out"),
     )
     assert [str(path) for path in script.fifos] == ["/spaces/review/fifos/script-in", "/spaces/review/fifos/script-out"]
