@@ -4,7 +4,6 @@ Owns how a proposal is shown and found by its id. The gateway keeps the proposal
 """
 
 import json
-import sys
 from typing import Annotated, Final
 
 import typer
@@ -34,7 +33,7 @@ def show_proposals(
     proposals = _open(open_session(connection))
     for one in proposals:
         if as_json:
-            sys.stdout.write(one.encode().decode() + "\n")
+            terminal.print_json(one.as_dict())
             continue
         age = words.span(one.age_seconds or 0.0)
         terminal.print_line(f"{short_id(one.id)}  {one.sender} proposes {_call(one)}, {age} ago; {_deciders(one)}")

@@ -3,7 +3,6 @@
 Owns how they are listed, printed and exported. What a session file holds is decided in `mew_agent.context`.
 """
 
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -75,12 +74,12 @@ def export(
     Writes one item a line, oldest first, including what a compaction removed from the context.
     """
     items = _ask(_file(agent, space_dir), lambda store: store.items(None))
-    text = "".join(f"{terminal.json_line(asdict(item))}\n" for item in items)
+    lines = [terminal.json_line(asdict(item)) for item in items]
     if output is None:
-        sys.stdout.write(text)
+        terminal.print_lines(lines)
         return
     try:
-        output.write_text(text, encoding="utf-8")
+        output.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     except OSError as error:
         raise ConfigError("--output", f"{output} cannot be written: {error.strerror or error}") from None
 
