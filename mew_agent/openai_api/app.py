@@ -1,17 +1,18 @@
-"""The HTTP side of the API: `/v1/models` and `/v1/chat/completions`.
+"""The HTTP side of the API: `/v1/models`, `/v1/chat/completions` and `/v1/responses`.
 
 Owns the routes, the API key check, the streams of server-sent events, and the server. A client that disconnects cancels
-its request. Does not know how agents are found or asked; see `chat_participant`.
+its request. Does not know how agents are found or asked (see `chat_participant`) or sessions chosen (see `sessions`).
 """
 
 import hmac
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import uuid4
 
 import anyio
 from starlette.applications import Starlette
@@ -28,19 +29,21 @@ from mew_agent.http_server import serving
 from mew_agent.openai_api.chat_participant import ChatParticipant, OfferedAgent
 from mew_agent.openai_api.format import (
     BAD_REQUEST,
-    DONE,
     INTERNAL_ERROR,
     KEEP_ALIVE,
     TOO_LARGE,
     UNAUTHORIZED,
+    ApiAnswer,
     CompletionFormat,
     Json,
     OpenAIApiError,
-    event,
+    ReplyFormat,
     model_entry,
     model_list,
 )
-from mew_agent.openai_api.request import BackgroundAnswer, CompletionRequest, answer_in_background, read_request
+from mew_agent.openai_api.request import ApiRequest, answer_in_background, read_request
+from mew_agent.openai_api.responses import ResponseFormat, read_responses_request
+from mew_agent.openai_api.sessions import ApiClient, ClientSessions, SessionPolicy
 from mew_agent.participant.answers.builder import Thinking, Writing
 from mew_agent.participant.answers.context_notes import context_key
 from mew_agent.participant.answers.exchange import Exchange
@@ -51,6 +54,12 @@ MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 """Large, because clients send the whole conversation with its images each time."""
 
 KEEP_ALIVE_SECONDS: Final = 15.0
+
+CONVERSATION_HEADERS: Final = ("x-mew-session", "x-openwebui-chat-id")
+"""Headers that name a conversation; the second is Open WebUI's."""
+
+USER_HEADER: Final = "x-openwebui-user-id"
+_KEY_NAME: Final = "mew_agent.api_key_name"
 _STREAM_HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -61,15 +70,23 @@ _STREAM_HEADERS: Final = [
 def create_app(
     participant: ChatParticipant,
     *,
-    api_key: str,
+    api_key: str | Mapping[str, str],
+    sessions: SessionPolicy = "chat",
     answer_background: bool = True,
     allow_origins: Sequence[str] = (),
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
 ) -> Starlette:
-    """The ASGI application. Browsers may call it from pages of `allow_origins` (default: none)."""
-    models = _Models(participant)
-    completions = _Completions(participant, answer_background, keep_alive_seconds)
-    middleware = [Middleware(_KeyCheck, api_key=api_key)]
+    """The ASGI application. `api_key` may be several keys by name, whose clients never share a session.
+
+    Browsers may call it from pages of `allow_origins` (default: none).
+    """
+    models, known = _Models(participant), ClientSessions(sessions)
+    completions, responses = (
+        _Answers(api, participant, known, answer_background, keep_alive_seconds)
+        for api in (CHAT_COMPLETIONS, RESPONSES)
+    )
+    keys = {"": api_key} if isinstance(api_key, str) else api_key
+    middleware = [Middleware(_KeyCheck, api_keys=keys)]
     if allow_origins:
         methods, headers = ("GET", "POST"), ("*",)
         cors = Middleware(CORSMiddleware, allow_origins=allow_origins, allow_methods=methods, allow_headers=headers)
@@ -80,6 +97,7 @@ def create_app(
             Route("/v1/models", models.all),
             Route("/v1/models/{name}", models.one),
             Route("/v1/chat/completions", completions, methods=["POST"]),
+            Route("/v1/responses", responses, methods=["POST"]),
         ],
         middleware=middleware,
         exception_handlers=dict.fromkeys((OpenAIApiError, HTTPException, Exception), _response_to_failure),
@@ -96,21 +114,24 @@ async def serve_app(
 
 
 class _KeyCheck:
-    """Requires the API key for every path under /v1."""
+    """Requires an API key for every path under /v1, and notes its name in the scope."""
 
-    def __init__(self, app: ASGIApp, api_key: str) -> None:
+    def __init__(self, app: ASGIApp, api_keys: Mapping[str, str]) -> None:
         self._app = app
-        self._key = api_key.encode(errors="replace")
+        self._keys = {name: key.encode(errors="replace") for name, key in api_keys.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"].startswith("/v1"):
             scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
             given = key.strip().encode(errors="replace")
-            if scheme.lower() != "bearer" or not hmac.compare_digest(given, self._key):
+            # All of them are compared, so that the time says nothing about which one is close.
+            matching = [name for name, known in self._keys.items() if hmac.compare_digest(given, known)]
+            if scheme.lower() != "bearer" or not matching:
                 problem = "wrong API key" if given else "missing API key"
                 message = f"{problem}: send the key of `mew serve` as `Authorization: Bearer KEY`"
                 await _error_response(OpenAIApiError(UNAUTHORIZED, "invalid_api_key", message))(scope, receive, send)
                 return
+            scope[_KEY_NAME] = matching[0]
         await self._app(scope, receive, send)
 
 
@@ -144,87 +165,91 @@ class _Models:
 
 
 @dataclass(frozen=True)
-class _Completions:
-    """`POST /v1/chat/completions`. Plain ASGI, because an exchange must end in the task that opened it."""
+class Api:
+    """One of the APIs: how its requests are read, and its answers written (request, name, seconds since 1970)."""
 
+    read: Callable[[object], ApiRequest]
+    write: Callable[[ApiRequest, str, int], ReplyFormat]
+
+
+CHAT_COMPLETIONS: Final = Api(
+    read_request,
+    lambda request, name, at: CompletionFormat(f"chatcmpl-{name}", request.model, at, request.include_usage),
+)
+RESPONSES: Final = Api(read_responses_request, lambda request, name, at: ResponseFormat(f"resp_{name}", request, at))
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """`POST` of one API. Plain ASGI, because an exchange must end in the task that opened it."""
+
+    api: Api
     participant: ChatParticipant
+    sessions: ClientSessions
     answer_background: bool
     keep_alive_seconds: float
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = read_request(await _body(Request(scope, receive)))
+        asked = Request(scope, receive)
+        request = self.api.read(await _body(asked))
         self.participant.agent(request.model)
         background = answer_in_background(request.text, request.system) if self.answer_background else None
         if background is not None:
-            await self._answer_in_background(request, background, scope, receive, send)
+            written = self.api.write(request, f"background-{background.task}", int(time.time()))
+            mew = {"participant": request.model, "background": background.task}
+            await _Response(send, written).whole(request, ApiAnswer(background.text, mew=mew))
             return
+        client = _client_of(asked, request)
 
         async def answer() -> None:
-            response = _Response(send)
+            response = _Response(send, None)
             try:
-                await self._answer(request, response, scope, receive)
+                await self._answer(request, client, response)
             except OpenAIApiError as error:
                 logger.info("request failed: %s", error)
-                if response.has_started:
-                    await response.event(error.as_dict())
-                    await response.end_stream()
+                if response.written is not None and response.has_started:
+                    await response.end(response.written.fail(error))
                 else:
                     await _error_response(error)(scope, receive, send)
 
         await _while_connected(receive, answer)
 
-    async def _answer(self, request: CompletionRequest, response: "_Response", scope: Scope, receive: Receive) -> None:
-        async with self.participant.open_exchange(request.model, request.text) as exchange:
-            completion = _completion_format(request, exchange.chat_id)
+    async def _answer(self, request: ApiRequest, client: ApiClient, response: "_Response") -> None:
+        chosen = self.sessions.choose(request, client, uuid4().hex[:12])
+        question = self.participant.question_for(request, chosen)
+        async with self.participant.open_exchange(request.model, question) as exchange:
+            written = self.api.write(request, exchange.chat_id, int(time.time()))
+            response.written = written
+            shown = await self._follow(exchange, response if request.is_streamed else None)
+            answer = self.participant.answer_of(exchange, request, question, shown)
+            self.sessions.remember(chosen, request, shown.text or answer.text, written.id)
             if request.is_streamed:
-                await self._stream(request, completion, exchange, response)
+                await response.end(written.end(answer))
             else:
-                whole = await self._gather(request, completion, exchange)
-                await JSONResponse(whole)(scope, receive, response.send)
+                await response.json(written.as_json(answer))
 
-    async def _stream(
-        self, request: CompletionRequest, completion: CompletionFormat, exchange: Exchange, response: "_Response"
-    ) -> None:
-        await response.start_stream()
-        await response.event(completion.role())
+    async def _follow(self, exchange: Exchange, response: "_Response | None") -> ApiAnswer:
+        """Read the answer to its end, and stream it. Returns what the client was shown of it."""
+        text, reasoning = list[str](), list[str]()
+        if response is not None:
+            await response.start_stream()
         while True:
             piece, is_waiting = None, True
             with anyio.move_on_after(self.keep_alive_seconds):
                 piece, is_waiting = await exchange.next_event(), False
             if is_waiting:
-                await response.raw(KEEP_ALIVE)
+                if response is not None:
+                    await response.raw(KEEP_ALIVE)
                 continue
             if piece is None:
                 break
             if isinstance(piece, Thinking | Writing):
-                key = "reasoning_content" if isinstance(piece, Thinking) else "content"
-                await response.event(completion.delta(key, piece.text))
-        for chunk in completion.last(exchange.usage.usage, _mew(request, exchange)):
-            await response.event(chunk)
-        await response.end_stream()
-
-    async def _gather(self, request: CompletionRequest, completion: CompletionFormat, exchange: Exchange) -> Json:
-        """The whole answer: the content is the agent's answer only, notices are in the `mew` key."""
-        reasoning: list[str] = []
-        while (piece := await exchange.next_event()) is not None:
-            if isinstance(piece, Thinking):
-                reasoning.append(piece.text)
-        answer = exchange.answer.text
-        return completion.whole(answer, "".join(reasoning), exchange.usage.usage, _mew(request, exchange))
-
-    async def _answer_in_background(
-        self, request: CompletionRequest, answer: BackgroundAnswer, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        completion = _completion_format(request, f"background-{answer.task}")
-        mew = {"participant": request.model, "background": answer.task}
-        if not request.is_streamed:
-            await JSONResponse(completion.whole(answer.text, "", None, mew))(scope, receive, send)
-            return
-        response = _Response(send)
-        await response.start_stream()
-        for chunk in (completion.role(), completion.delta("content", answer.text), *completion.last(None, mew)):
-            await response.event(chunk)
-        await response.end_stream()
+                is_reasoning = isinstance(piece, Thinking)
+                (reasoning if is_reasoning else text).append(piece.text)
+                if response is not None:
+                    await response.piece(piece.text, is_reasoning=is_reasoning)
+        # A whole answer holds the agent's text alone; notices are in its `mew` key.
+        return ApiAnswer("" if response is None else "".join(text), "".join(reasoning))
 
 
 @dataclass
@@ -232,20 +257,42 @@ class _Response:
     """The response to one client."""
 
     send: Send
+    written: ReplyFormat | None
     has_started: bool = False
 
     async def start_stream(self) -> None:
         self.has_started = True
         await self.send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+        await self._events(self.written.begin() if self.written else [])
 
-    async def event(self, value: Json) -> None:
-        await self.raw(event(value))
+    async def piece(self, text: str, *, is_reasoning: bool) -> None:
+        await self._events(self.written.piece(text, is_reasoning=is_reasoning) if self.written else [])
 
     async def raw(self, data: bytes) -> None:
         await self.send({"type": "http.response.body", "body": data, "more_body": True})
 
-    async def end_stream(self) -> None:
-        await self.send({"type": "http.response.body", "body": DONE, "more_body": False})
+    async def end(self, events: Sequence[bytes]) -> None:
+        await self._events(events[:-1])
+        await self.send({"type": "http.response.body", "body": events[-1], "more_body": False})
+
+    async def json(self, value: Json) -> None:
+        body = JSONResponse(value)
+        await self.send({"type": "http.response.start", "status": 200, "headers": body.raw_headers})
+        await self.send({"type": "http.response.body", "body": body.body, "more_body": False})
+
+    async def whole(self, request: ApiRequest, answer: ApiAnswer) -> None:
+        """Send an answer that is complete already."""
+        assert self.written is not None
+        if not request.is_streamed:
+            await self.json(self.written.as_json(answer))
+            return
+        await self.start_stream()
+        await self.piece(answer.text, is_reasoning=False)
+        await self.end(self.written.end(answer))
+
+    async def _events(self, events: Sequence[bytes]) -> None:
+        for one in events:
+            await self.raw(one)
 
 
 async def _while_connected(receive: Receive, work: Callable[[], Awaitable[None]]) -> None:
@@ -276,12 +323,11 @@ async def _body(request: Request) -> Any:
         raise OpenAIApiError(BAD_REQUEST, "invalid_request", message) from None
 
 
-def _completion_format(request: CompletionRequest, name: str) -> CompletionFormat:
-    return CompletionFormat(f"chatcmpl-{name}", request.model, int(time.time()), request.include_usage)
-
-
-def _mew(request: CompletionRequest, exchange: Exchange) -> Json:
-    return context_key(exchange.agent, exchange.context, notices=exchange.answer.notices, ignored=request.ignored)
+def _client_of(asked: Request, request: ApiRequest) -> ApiClient:
+    headers = asked.headers
+    conversation = next((headers[name] for name in CONVERSATION_HEADERS if headers.get(name)), request.conversation)
+    user = request.user or headers.get(USER_HEADER, "")
+    return ApiClient(asked.scope.get(_KEY_NAME, ""), user, conversation)
 
 
 def _error_response(error: OpenAIApiError) -> Response:
@@ -296,7 +342,7 @@ async def _response_to_failure(request: Request, error: Exception) -> Response:
         case OpenAIApiError():
             return _error_response(error)
         case HTTPException():
-            routes = "routes: GET /v1/models, GET /v1/models/{agent}, POST /v1/chat/completions"
+            routes = "routes: GET /v1/models, GET /v1/models/{agent}, POST /v1/chat/completions, POST /v1/responses"
             message = f"{request.method} {request.url.path}: {error.detail.lower()}; {routes}"
             return _error_response(OpenAIApiError(error.status_code, "no_such_route", message))
         case _:

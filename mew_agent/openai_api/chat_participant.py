@@ -4,20 +4,35 @@ Owns which agents are offered, how many requests may be open, and which error a 
 or how an answer is assembled; see `mew_agent.participant.answers`.
 """
 
+import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import anyio
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.chat import MAIN_SESSION
 
 from mew_agent.errors import GatewayError, NoAnswer, NotConnected, NotPermitted
-from mew_agent.openai_api.format import BUSY, FORBIDDEN, UNAVAILABLE, OpenAIApiError, no_answer, unknown_model
+from mew_agent.openai_api.format import (
+    BAD_REQUEST,
+    BUSY,
+    FORBIDDEN,
+    UNAVAILABLE,
+    ApiAnswer,
+    Json,
+    OpenAIApiError,
+    no_answer,
+    unknown_model,
+)
+from mew_agent.openai_api.request import ApiRequest
+from mew_agent.openai_api.sessions import ChosenSession, unknown_response, with_transcript
 from mew_agent.participant.answers.agent_answers import INACTIVITY_SECONDS
 from mew_agent.participant.answers.builder import HOLD_CHARACTERS, AnswerBuilder, NoticePlacement
+from mew_agent.participant.answers.context_notes import context_key, usage_of
 from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerContext
@@ -52,6 +67,17 @@ class OfferedAgent:
     context: PeerContext
 
 
+@dataclass(frozen=True, slots=True)
+class AgentQuestion:
+    """What to send to an agent. `ignored` and `warnings` tell the client what of its request has no effect."""
+
+    text: str
+    session: str | None = None
+    response_format: Mapping[str, Any] | None = None
+    ignored: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
 class ChatParticipant(Participant):
     """A person of the space who acts for chat clients."""
 
@@ -61,6 +87,7 @@ class ChatParticipant(Participant):
         super().__init__(gateway, space=space, id=person, token=token)
         self.options = options or ChatOptions()
         self._since: dict[str, int] = {}
+        self._without_sessions: set[str] = set()
 
     # -- for clients -------------------------------------------------------------------------------------
 
@@ -81,17 +108,23 @@ class ChatParticipant(Participant):
         return found
 
     @asynccontextmanager
-    async def open_exchange(self, agent: str, text: str) -> AsyncIterator[Exchange]:
+    async def open_exchange(self, agent: str, question: "str | AgentQuestion") -> AsyncIterator[Exchange]:
         """Ask an agent; leaving the block early cancels the turn. Raises `OpenAIApiError` without an answer."""
+        question = AgentQuestion(question) if isinstance(question, str) else question
         self._check(agent)
         answer = AnswerBuilder(
-            notices=self.options.notices,
+            notices="off" if question.response_format else self.options.notices,
             hold_characters=self.options.hold_characters,
             may_use_tools=self.answers.may_use_tools(agent),
         )
         try:
             async with self.answers.open(
-                agent, text, answer, inactivity_seconds=self.options.inactivity_seconds
+                agent,
+                question.text,
+                answer,
+                inactivity_seconds=self.options.inactivity_seconds,
+                session=question.session,
+                response_format=question.response_format,
             ) as exchange:
                 yield exchange
         except NoAnswer as failure:
@@ -101,6 +134,54 @@ class ChatParticipant(Participant):
             raise OpenAIApiError(FORBIDDEN, "not_permitted", problem) from None
         except NotConnected as error:
             raise _no_gateway(str(error)) from None
+
+    def question_for(self, request: ApiRequest, chosen: ChosenSession) -> "AgentQuestion":
+        """What to send to the agent for a request. Raises `OpenAIApiError` if it cannot be answered as requested."""
+        agent = self.agent(request.model)
+        if request.response_format is not None and agent.is_present and not self._has_sessions(agent):
+            raise response_format_unsupported(f"'{agent.name}' takes no response_format")
+        question = AgentQuestion(request.text, chosen.name, request.response_format)
+        if chosen.name == MAIN_SESSION:
+            ignored = ("earlier messages",) if request.earlier else ()
+            return replace(question, ignored=ignored)
+        if not self._has_sessions(agent):
+            warning = f"'{agent.name}' keeps no sessions: all clients share one conversation with it"
+            ignored = ("earlier messages",) if request.earlier else ()
+            return replace(question, ignored=ignored, warnings=(warning,))
+        sessions = (agent.context.report.sessions if agent.context.report else None) or ()
+        if any((one.participant, one.session) == (self.id, chosen.name) for one in sessions):
+            return question
+        if request.previous_response is not None:
+            raise unknown_response(request.previous_response, "belongs to a session that the agent has deleted")
+        text, is_cut = with_transcript(request)
+        warnings = ["the agent no longer had this conversation; it read the earlier messages again"]
+        warnings = (warnings if chosen.is_known else []) + (["the oldest messages did not fit"] if is_cut else [])
+        return replace(question, text=text, warnings=tuple(warnings))
+
+    def answer_of(
+        self, exchange: Exchange, request: ApiRequest, question: "AgentQuestion", shown: ApiAnswer
+    ) -> ApiAnswer:
+        """The answer in an exchange that ended. Raises `OpenAIApiError` if it is not in the requested format."""
+        turn, text, warnings = exchange.turn, exchange.answer.text, list(question.warnings)
+        if turn is None:
+            self._without_sessions.add(exchange.agent)
+        if question.response_format is not None:
+            _check_format(exchange, text)
+        if "tools" in request.ignored or "functions" in request.ignored:
+            warnings.append("the client's tools were not offered; the agent calls the tools of its space")
+        usage = exchange.usage.usage if turn is None else usage_of(turn.usage)
+        last_call = exchange.usage.last_call if turn is None else usage_of(turn.last_call)
+        ignored = (*request.ignored, *question.ignored)
+        mew = context_key(exchange.agent, exchange.context, notices=exchange.answer.notices, ignored=ignored)
+        values: Json = {"session": turn.session if turn else None, "last_call": last_call, "warnings": warnings or None}
+        if turn is not None:
+            values |= {"calls": turn.calls, "calls_without_usage": turn.calls_without_usage, "problem": turn.problem}
+        mew |= {name: value for name, value in values.items() if value is not None}
+        return ApiAnswer(text, shown.reasoning, usage, mew)
+
+    def _has_sessions(self, agent: OfferedAgent) -> bool:
+        """Whether an agent answers in sessions, as far as is known; foreign agents send no context report."""
+        return agent.context.report is not None and agent.name not in self._without_sessions
 
     def close(self) -> None:
         """End all open requests, because the server stops."""
@@ -136,6 +217,25 @@ class ChatParticipant(Participant):
         if missing:
             with suppress(GatewayError, NotPermitted):
                 await self.send(kinds.PARTICIPANT_REQUEST_STATUS, {}, to=missing)
+
+
+def response_format_unsupported(problem: str) -> OpenAIApiError:
+    """The error for an agent or a model that does not answer in the requested format."""
+    return OpenAIApiError(BAD_REQUEST, "response_format_unsupported", problem, param="response_format")
+
+
+def _check_format(exchange: Exchange, text: str) -> None:
+    """Raise `OpenAIApiError` unless the answer is JSON, as every format other than text is."""
+    turn = exchange.turn
+    if turn is None:
+        raise response_format_unsupported(f"'{exchange.agent}' takes no response_format")
+    if turn.problem is not None:
+        raise response_format_unsupported(f"'{exchange.agent}' could not answer in this format: {turn.problem}")
+    try:
+        json.loads(text)
+    except ValueError:
+        problem = f"the model of '{exchange.agent}' did not keep to the format; it answered: {text[:200]}"
+        raise response_format_unsupported(problem) from None
 
 
 def _no_gateway(cause: str = "") -> OpenAIApiError:

@@ -6,8 +6,8 @@ know agents or HTTP.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
 from mew_agent.errors import MewAgentError, NoAnswer
 
@@ -17,19 +17,73 @@ DONE: Final = b"data: [DONE]\n\n"
 KEEP_ALIVE: Final = b": keep-alive\n\n"
 
 
-def event(value: Mapping[str, Any]) -> bytes:
-    """One server-sent event."""
-    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="replace") + b"\n\n"
+def event(value: Mapping[str, Any], name: str = "") -> bytes:
+    """One server-sent event, with a name if it is given."""
+    head = f"event: {name}\n".encode() if name else b""
+    return (
+        head
+        + b"data: "
+        + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+        + b"\n\n"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ApiAnswer:
+    """A whole answer. `usage` is OpenAI's for chat completions, None if not reported; `mew` is our extension."""
+
+    text: str
+    reasoning: str = ""
+    usage: Json | None = None
+    mew: Json = field(default_factory=dict)
+
+
+class ReplyFormat(Protocol):
+    """How one API writes an answer, whole or as server-sent events."""
+
+    @property
+    def id(self) -> str:
+        """The id of the answer."""
+
+    def begin(self) -> list[bytes]:
+        """The first events of a stream."""
+
+    def piece(self, text: str, *, is_reasoning: bool) -> list[bytes]:
+        """The events for a piece of the answer, or of what precedes it."""
+
+    def end(self, answer: ApiAnswer) -> list[bytes]:
+        """The last events of a stream."""
+
+    def fail(self, error: "OpenAIApiError") -> list[bytes]:
+        """The last events of a stream that ends with an error."""
+
+    def as_json(self, answer: ApiAnswer) -> Json:
+        """The answer as one body."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionFormat:
-    """The JSON of one completion. `created` is in seconds since 1970."""
+    """The JSON of one chat completion. `created` is in seconds since 1970."""
 
     id: str
     model: str
     created: int
     include_usage: bool = False
+
+    def begin(self) -> list[bytes]:
+        return [event(self.role())]
+
+    def piece(self, text: str, *, is_reasoning: bool) -> list[bytes]:
+        return [event(self.delta("reasoning_content" if is_reasoning else "content", text))]
+
+    def end(self, answer: ApiAnswer) -> list[bytes]:
+        return [*(event(chunk) for chunk in self.last(answer.usage, answer.mew)), DONE]
+
+    def fail(self, error: "OpenAIApiError") -> list[bytes]:
+        return [event(error.as_dict()), DONE]
+
+    def as_json(self, answer: ApiAnswer) -> Json:
+        return self.whole(answer.text, answer.reasoning, answer.usage, answer.mew)
 
     def role(self) -> Json:
         """The first chunk."""

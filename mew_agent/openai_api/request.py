@@ -1,9 +1,9 @@
 """[pure] Read chat completion requests, and answer the background prompts that clients send by themselves.
 
-Owns which parts of a request apply to an agent. An agent has its own history, system prompt, tools and sampling, so
-only the last user message counts; the other parts are listed in `ignored`. Parameters that change the shape of the
-answer are refused, because the client could not read ours. Background prompts (titles, tags, suggestions) never reach
-the agent: a stateless model forgets them, an agent would remember them as messages.
+Owns which parts of a request apply to an agent. An agent has its own system prompt, tools and sampling, so what a
+client sends of these is listed in `ignored`. Parameters that change the shape of the answer in a way that an agent
+cannot follow are refused, because the client could not read the answer. Background prompts (titles, tags, suggestions)
+never reach the agent: a stateless model forgets them, an agent would remember them as messages.
 """
 
 import json
@@ -15,13 +15,14 @@ from typing import Any, Final
 from mew_protocol.codec import DEFAULT_MAX_BYTES
 
 from mew_agent.openai_api.format import invalid_body
+from mew_agent.tools.results import well_formed
 
 MAX_TEXT_BYTES: Final = DEFAULT_MAX_BYTES // 4
 """Maximum message size: JSON escapes may multiply the bytes of a character in the envelope."""
 
 _SYSTEM_ROLES: Final = ("system", "developer")
 _ROLES: Final = (*_SYSTEM_ROLES, "user", "assistant", "tool", "function")
-_SUPPORTED: Final = frozenset({"model", "messages", "stream", "stream_options"})
+_SUPPORTED: Final = frozenset({"model", "messages", "stream", "stream_options", "response_format"})
 _WITHOUT_EFFECT: Final = frozenset({"user", "metadata", "store", "safety_identifier", "prompt_cache_key"})
 """Keys that change no answer of any model; they are not listed as ignored."""
 
@@ -34,54 +35,126 @@ _MAX_TITLE_CHARS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
-class CompletionRequest:
-    """A chat completion request. `include_usage` is `stream_options.include_usage`."""
+class ApiRequest:
+    """A request for an answer. `text` is the user's last message, `earlier` the (role, text) of those before it.
+
+    `include_usage` is `stream_options.include_usage`. `response_format` is in the form of chat completions, None for
+    text. `previous_response` is the id that a request of the Responses API continues from.
+    """
 
     model: str
     text: str
     system: str = ""
+    earlier: tuple[tuple[str, str], ...] = ()
     is_streamed: bool = False
     include_usage: bool = False
     ignored: tuple[str, ...] = ()
+    response_format: Mapping[str, Any] | None = None
+    user: str = ""
+    conversation: str = ""
+    previous_response: str | None = None
 
 
-def read_request(body: object) -> CompletionRequest:
+def read_request(body: object) -> ApiRequest:
     """Read the body of a chat completion request. Raises `OpenAIApiError` (400)."""
+    body, model = checked_body(body)
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise invalid_body("messages", "is empty or not a list", "a list of messages that ends with the user's")
+    check_messages(messages, "messages")
+    if body.get("n") not in (None, 1):
+        raise invalid_body("n", f"is {body['n']!r}", "1: an agent answers once")
+    if body.get("logprobs"):
+        raise invalid_body("logprobs", "is on", "off: agents do not report them")
+    if body.get("modalities") not in (None, ["text"]):
+        raise invalid_body("modalities", "is not supported", '["text"]')
+    refuse_required_tools(body)
+    options = body.get("stream_options")
+    if options is not None and not isinstance(options, Mapping):
+        raise invalid_body("stream_options", f"is {_kind(options)}", "an object")
+    text, system, earlier = split_messages(messages, "messages")
+    return ApiRequest(
+        model=model,
+        text=text,
+        system=system,
+        earlier=earlier,
+        is_streamed=flag(body.get("stream"), "stream"),
+        include_usage=flag((options or {}).get("include_usage"), "stream_options.include_usage"),
+        ignored=tuple(ignored_parts(body, _SUPPORTED, has_system=bool(system))),
+        response_format=checked_format(body.get("response_format"), "response_format"),
+        user=user_of(body),
+    )
+
+
+def checked_body(body: object) -> tuple[Mapping[str, Any], str]:
+    """The body and its model. Raises `OpenAIApiError`."""
     if not isinstance(body, Mapping):
         raise invalid_body("body", f"is {_kind(body)}", "a JSON object")
     model = body.get("model")
     if not isinstance(model, str) or not model:
         problem = "is missing" if model in (None, "") else f"is {_kind(model)}"
         raise invalid_body("model", problem, "the name of an agent")
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise invalid_body("messages", "is empty or not a list", "a list of messages that ends with the user's")
-    _check_messages(messages)
-    _refuse_unsupported(body)
-    options = body.get("stream_options")
-    if options is not None and not isinstance(options, Mapping):
-        raise invalid_body("stream_options", f"is {_kind(options)}", "an object")
-    last = len(messages) - 1
-    systems = [one.get("content") for one in messages if one["role"] in _SYSTEM_ROLES]
-    return CompletionRequest(
-        model=model,
-        text=_text_of(messages[last].get("content"), f"messages[{last}].content"),
-        system="\n".join(text for text in systems if isinstance(text, str)),
-        is_streamed=_flag(body.get("stream"), "stream"),
-        include_usage=_flag((options or {}).get("include_usage"), "stream_options.include_usage"),
-        ignored=tuple(_ignored(body, messages)),
-    )
+    return body, model
 
 
-def _check_messages(messages: list[Any]) -> None:
+def check_messages(messages: list[Any], where: str) -> None:
+    """Raise `OpenAIApiError` unless these are messages of known roles, the last one the user's."""
     for index, message in enumerate(messages):
         if not isinstance(message, Mapping):
-            raise invalid_body(f"messages[{index}]", f"is {_kind(message)}", "an object with `role` and `content`")
+            raise invalid_body(f"{where}[{index}]", f"is {_kind(message)}", "an object with `role` and `content`")
         if message.get("role") not in _ROLES:
-            raise invalid_body(f"messages[{index}].role", f"is {message.get('role')!r}", f"one of {', '.join(_ROLES)}")
+            raise invalid_body(f"{where}[{index}].role", f"is {message.get('role')!r}", f"one of {', '.join(_ROLES)}")
     if (role := messages[-1]["role"]) != "user":
-        where = f"messages[{len(messages) - 1}].role"
-        raise invalid_body(where, f"is '{role}'", "'user': the last message must be the user's")
+        place = f"{where}[{len(messages) - 1}].role"
+        raise invalid_body(place, f"is '{role}'", "'user': the last message must be the user's")
+
+
+def split_messages(messages: list[Any], where: str) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+    """The last message, the system messages, and the texts of users and assistant before the last one."""
+    last = len(messages) - 1
+    texts = [(one["role"], _loose_text(one.get("content"))) for one in messages[:-1]]
+    system = "\n".join(text for role, text in texts if role in _SYSTEM_ROLES)
+    earlier = tuple((role, text) for role, text in texts if role in ("user", "assistant") and text.strip())
+    return _text_of(messages[last].get("content"), f"{where}[{last}].content"), system, earlier
+
+
+def user_of(body: Mapping[str, Any]) -> str:
+    """The end user that a request names; empty if it names none."""
+    names = (body.get(key) for key in ("user", "safety_identifier"))
+    return next((name for name in names if isinstance(name, str)), "")
+
+
+def checked_format(value: object, where: str) -> Mapping[str, Any] | None:
+    """A `response_format` that asks for JSON; None for text. Raises `OpenAIApiError`."""
+    kind = value.get("type") if isinstance(value, Mapping) else None
+    if value is None or kind == "text":
+        return None
+    if not isinstance(value, Mapping) or kind not in ("json_object", "json_schema"):
+        raise invalid_body(where, "is not supported", "type text, json_object or json_schema")
+    if kind == "json_schema" and not isinstance(value.get("json_schema"), Mapping):
+        raise invalid_body(f"{where}.json_schema", "is missing", "an object with `name` and `schema`")
+    return value
+
+
+def refuse_required_tools(body: Mapping[str, Any]) -> None:
+    """Raise `OpenAIApiError` if the client requires a call of one of its tools."""
+    if body.get("tool_choice") not in (None, "none", "auto"):
+        raise invalid_body("tool_choice", "requires a tool call", "none or auto: an agent calls the tools of its space")
+
+
+def ignored_parts(body: Mapping[str, Any], supported: frozenset[str], *, has_system: bool) -> Iterator[str]:
+    """The parts of the request that an agent does not use, worded for people."""
+    if has_system:
+        yield "system messages"
+    rest = sorted(key for key in body.keys() - supported - _WITHOUT_EFFECT if body[key] not in (None, [], {}))
+    yield from (key[:40] for key in rest[:_MAX_IGNORED])
+
+
+def _loose_text(content: object) -> str:
+    """The text of an earlier message; what is no text is left out."""
+    parts = content if isinstance(content, list) else [{"text": content}]
+    texts = (part.get("text") for part in parts if isinstance(part, Mapping))
+    return well_formed("\n".join(text for text in texts if isinstance(text, str)))
 
 
 def _text_of(content: object, where: str) -> str:
@@ -97,46 +170,20 @@ def _text_of(content: object, where: str) -> str:
     size = len(text.encode(errors="replace"))
     if size > MAX_TEXT_BYTES:
         raise invalid_body(where, f"has {size:,} bytes", f"at most {MAX_TEXT_BYTES:,}")
-    # A lone surrogate cannot be encoded as UTF-8.
-    return text.encode("utf-16", errors="surrogatepass").decode("utf-16", errors="replace")
+    return well_formed(text)
 
 
 def _part_text(part: object, where: str) -> str:
     kind = part.get("type") if isinstance(part, Mapping) else None
-    if kind == "text" and isinstance(part, Mapping) and isinstance(part.get("text"), str):
+    if kind in ("text", "input_text") and isinstance(part, Mapping) and isinstance(part.get("text"), str):
         return str(part["text"])
-    if kind in ("image_url", "input_audio", "file"):
+    if kind in ("image_url", "input_audio", "file", "input_image", "input_file"):
         raise invalid_body(where, f"is a part of type '{kind}'", "text parts only")
     raise invalid_body(where, "is not a text part", '{"type": "text", "text": "..."}')
 
 
-def _refuse_unsupported(body: Mapping[str, Any]) -> None:
-    if body.get("n") not in (None, 1):
-        raise invalid_body("n", f"is {body['n']!r}", "1: an agent answers once")
-    response_format = body.get("response_format")
-    kind = response_format.get("type") if isinstance(response_format, Mapping) else None
-    if response_format is not None and kind != "text":
-        raise invalid_body("response_format", "is not supported", '{"type": "text"}: an agent answers in text')
-    if body.get("tool_choice") not in (None, "none", "auto"):
-        raise invalid_body("tool_choice", "requires a tool call", "none or auto: an agent calls the tools of its space")
-    if body.get("logprobs"):
-        raise invalid_body("logprobs", "is on", "off: agents do not report them")
-    if body.get("modalities") not in (None, ["text"]):
-        raise invalid_body("modalities", "is not supported", '["text"]')
-
-
-def _ignored(body: Mapping[str, Any], messages: list[Any]) -> Iterator[str]:
-    """The parts of the request that an agent does not use, worded for people."""
-    systems = sum(message["role"] in _SYSTEM_ROLES for message in messages)
-    if systems:
-        yield "system messages"
-    if len(messages) - systems > 1:
-        yield "earlier messages"
-    rest = sorted(key for key in body.keys() - _SUPPORTED - _WITHOUT_EFFECT if body[key] not in (None, [], {}))
-    yield from (key[:40] for key in rest[:_MAX_IGNORED])
-
-
-def _flag(value: object, where: str) -> bool:
+def flag(value: object, where: str) -> bool:
+    """A boolean of the body; null is false. Raises `OpenAIApiError`."""
     if value is None or isinstance(value, bool):
         return bool(value)
     raise invalid_body(where, f"is {_kind(value)}", "true or false")

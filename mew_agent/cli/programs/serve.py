@@ -41,6 +41,14 @@ class NoticePlacement(StrEnum):
     OFF = "off"
 
 
+class Sessions(StrEnum):
+    """Which requests continue one conversation with an agent."""
+
+    CHAT = "chat"
+    CLIENT = "client"
+    SHARED = "shared"
+
+
 @with_option_groups
 def serve(
     *,
@@ -49,9 +57,15 @@ def serve(
     api_key: Annotated[
         str | None,
         option(
-            "--api-key KEY", f"API key clients send (default: {KEY_VARIABLE}, else generated).", envvar=KEY_VARIABLE
+            "--api-key KEY",
+            f"API key clients send, or NAME=KEY,NAME=KEY (default: {KEY_VARIABLE}, else generated).",
+            envvar=KEY_VARIABLE,
         ),
     ] = None,
+    sessions: Annotated[
+        Sessions,
+        option("--sessions HOW", "Keep apart each chat, each client (key and user), or share one conversation."),
+    ] = Sessions.CHAT,
     notices: Annotated[
         NoticePlacement, option("--notices WHERE", "Mention compactions in content, reasoning or off.")
     ] = NoticePlacement.CONTENT,
@@ -68,14 +82,14 @@ def serve(
 ) -> int:
     """Offer the agents as models to OpenAI clients.
 
-    Serves `/v1/models` and `/v1/chat/completions` until Ctrl-C. Clients act as the space's person. An agent has one
-    conversation for all clients, so only the last user message of a request counts.
+    Serves `/v1/models`, `/v1/chat/completions` and `/v1/responses` until Ctrl-C. Clients act as the space's person.
+    Each of their conversations is a session of the agent, with a context of its own.
     """
     terminal.configure_logging(log_level)
     who = find_identity(connection)
     config = configuration_at(who.run_path)
     given = (api_key or "").strip()
-    key = given or f"mew-{secrets.token_hex(20)}"
+    keys = read_keys(given or f"mew-{secrets.token_hex(20)}")
     options = ChatOptions(
         configured=agents_of(config, who), inactivity_seconds=timeout, hold_characters=hold, notices=notices.value
     )
@@ -87,11 +101,28 @@ def serve(
             who.ws_url, space=who.space, person=who.participant, token=who.token, options=options
         )
         origins = allow_origin or ()
-        app = create_app(participant, api_key=key, answer_background=not pass_background, allow_origins=origins)
-        await serve_until_ended(participant, app, host, port, generated_key=None if given else key)
+        app = create_app(
+            participant,
+            api_key=keys,
+            sessions=sessions.value,
+            answer_background=not pass_background,
+            allow_origins=origins,
+        )
+        await serve_until_ended(participant, app, host, port, generated_key=None if given else keys[""])
 
     run_until_terminated(run)
     return ExitCode.DONE
+
+
+def read_keys(given: str) -> dict[str, str]:
+    """API keys by name: one key without a name, or several as `NAME=KEY,NAME=KEY`. Raises `ConfigError`."""
+    if "," not in given:
+        return {"": given}
+    pairs = [one.strip().partition("=") for one in given.split(",")]
+    keys = {name: key for name, _, key in pairs if name and key}
+    if len(set(keys.values())) != len(pairs):
+        raise ConfigError("--api-key", "several keys need different names and values", "NAME=KEY,NAME=KEY")
+    return keys
 
 
 async def serve_until_ended(

@@ -99,7 +99,7 @@ def chat(start_agent: StartAgent, connected: Callable[..., ChatParticipant]) -> 
         async with (
             start_agent(**of_agent) as built,
             connected(**(options or {})) as participant,
-            serve_app(create_app(participant, api_key=KEY, **(app or {})), participant) as base_url,
+            serve_app(create_app(participant, **{"api_key": KEY, **(app or {})}), participant) as base_url,
             AsyncOpenAI(base_url=base_url, api_key=KEY) as client,
         ):
             await knows(participant, of_agent.get("name", "coder"))

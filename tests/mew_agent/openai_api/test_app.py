@@ -51,7 +51,7 @@ async def test_a_whole_answer_carries_the_usage_of_the_provider(chat: StartChatA
         answer = await built.ask(ASK)
         answered = await built.driver.recorder.first("coder", "chat")
         request = built.driver.main_requests[-1]
-        report = built.driver.reported[-1]
+    report = answered.body["turn"]["status"]
     assert answer.choices[0].message.content == answered.body["text"]
     assert answer.choices[0].finish_reason == "stop"
     assert answer.model == "coder"
@@ -70,7 +70,7 @@ async def test_a_stream_starts_with_the_role_and_ends_with_usage(chat: StartChat
     async with chat(chunk_delay_seconds=0.005) as built:
         chunks = await built.stream(ASK, stream_options={"include_usage": True})
         answered = await built.driver.recorder.first("coder", "chat")
-        report = built.driver.reported[-1]
+    report = answered.body["turn"]["status"]
     assert chunks[0].choices[0].delta.role == "assistant"
     assert content(chunks) == answered.body["text"]
     pieces = [chunk for chunk in chunks if chunk.choices and chunk.choices[0].delta.content]
@@ -131,14 +131,18 @@ async def test_an_agent_without_a_reasoning_stream_answers_whole(chat: StartChat
     assert content(chunks) == answered.body["text"]
 
 
-async def test_a_compaction_notice_precedes_the_answer(chat: StartChatApi, text: Callable[[int], str]) -> None:
-    async with chat(window_tokens=3000, reply_tokens=60) as built:
+@pytest.mark.parametrize("policy", ["shared", "client"])
+async def test_a_compaction_notice_precedes_the_answer(
+    chat: StartChatApi, text: Callable[[int], str], policy: str
+) -> None:
+    async with chat(app={"sessions": policy}, window_tokens=3000, reply_tokens=60) as built:
         for _ in range(4):
             await built.ask(text(450))
         chunks = await built.stream(text(700), stream_options={"include_usage": True})
         answered = [str(e.body["text"]) for e in built.driver.recorder.sent_by("coder", "chat")]
-        done = next(s for s in built.driver.statuses if s["status"] == "compacted")
-        requests = len(built.driver.summary_requests)
+        done = built.driver.recorder.sent_by("coder", "chat")[-1].body["turn"]["status"]
+        requests = built.driver.summary_requests
+        newest = built.driver.main_requests[-1]
     whole = content(chunks)
     freed = done["context"]["last_compaction"]["freed_tokens"]
     started, ended, answer = (
@@ -146,17 +150,20 @@ async def test_a_compaction_notice_precedes_the_answer(chat: StartChatApi, text:
         whole.index(f"> freed {freed:,} tokens"),
         whole.index(answered[-1]),
     )
-    assert requests >= 1
+    assert requests
     assert started < ended < answer
     assert whole.endswith(answered[-1])
     assert whole.count(answered[-1]) == 1
     assert chunks[-1].model_dump()["mew"]["notices"][0].startswith("compacting ")
-    assert chunks[-1].usage.prompt_tokens < 3000
+    assert chunks[-1].usage.prompt_tokens == sum(one.prompt_tokens for one in (*requests, newest))
+    assert chunks[-1].model_dump()["mew"]["last_call"]["prompt_tokens"] == newest.prompt_tokens < 3000
 
 
 async def test_a_repeated_model_call_has_a_notice(chat: StartChatApi) -> None:
     script = [{"text": "It rises. " * 40}, {"text": "It falls."}]
-    async with chat(call_bound_seconds=0.05, script=script, chunk_delay_seconds=0.05) as built:
+    async with chat(
+        app={"sessions": "shared"}, call_bound_seconds=0.05, script=script, chunk_delay_seconds=0.05
+    ) as built:
         server, chunks = built.driver.server, list[Any]()
 
         async def ask() -> None:
@@ -174,7 +181,9 @@ async def test_a_repeated_model_call_has_a_notice(chat: StartChatApi) -> None:
 
 @pytest.mark.parametrize("place", ["reasoning", "off"])
 async def test_notices_may_be_reasoning_or_omitted(place: str, chat: StartChatApi, text: Callable[[int], str]) -> None:
-    async with chat(options={"notices": place}, window_tokens=3000, reply_tokens=60) as built:
+    async with chat(
+        app={"sessions": "shared"}, options={"notices": place}, window_tokens=3000, reply_tokens=60
+    ) as built:
         for _ in range(4):
             await built.ask(text(450))
         chunks = await built.stream(text(700))
@@ -186,7 +195,7 @@ async def test_notices_may_be_reasoning_or_omitted(place: str, chat: StartChatAp
 async def test_a_compaction_between_requests_is_reported_with_the_next(
     chat: StartChatApi, text: Callable[[int], str]
 ) -> None:
-    async with chat(reply_tokens=40) as built:
+    async with chat(app={"sessions": "shared"}, reply_tokens=40) as built:
         for _ in range(4):
             await built.ask(text(200))
         done = await built.driver.ada.compact("coder")
@@ -379,11 +388,12 @@ async def test_background_prompts_reach_the_agent_if_configured(chat: StartChatA
     assert len(requested) == 1
 
 
-async def test_ignored_parameters_are_named_in_a_header(chat: StartChatApi) -> None:
-    async with chat() as built:
+async def test_ignored_parts_are_named_in_the_answer(chat: StartChatApi) -> None:
+    async with chat(app={"sessions": "shared"}) as built:
         answer = await built.client.chat.completions.create(
             model="coder",
             temperature=0.1,
+            tools=[{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
             messages=[
                 {"role": "system", "content": "Be a pirate."},
                 {"role": "user", "content": "First question"},
@@ -392,7 +402,10 @@ async def test_ignored_parameters_are_named_in_a_header(chat: StartChatApi) -> N
             ],
         )
         sent = json.dumps(built.driver.main_requests[0].body["messages"])
-    assert answer.model_dump()["mew"]["ignored"] == ["system messages", "earlier messages", "temperature"]
+    assert answer.model_dump()["mew"]["ignored"] == ["system messages", "temperature", "tools", "earlier messages"]
+    assert answer.model_dump()["mew"]["warnings"] == [
+        "the client's tools were not offered; the agent calls the tools of its space"
+    ]
     assert "pirate" not in sent
     assert "One.\\nTwo." in sent
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mew_agent.openai_api.format import OpenAIApiError
-from mew_agent.openai_api.request import MAX_TEXT_BYTES, CompletionRequest, answer_in_background, read_request
+from mew_agent.openai_api.request import MAX_TEXT_BYTES, ApiRequest, answer_in_background, read_request
 
 
 def body(**more: Any) -> dict[str, Any]:
@@ -25,13 +25,14 @@ def test_the_last_user_message_is_sent() -> None:
         {"role": "user", "content": "Second"},
     ]
     request = read_request(body(messages=messages, stream=True, stream_options={"include_usage": True}))
-    assert request == CompletionRequest(
+    assert request == ApiRequest(
         model="coder",
         text="Second",
         system="Be brief.",
+        earlier=(("user", "First"),),
         is_streamed=True,
         include_usage=True,
-        ignored=("system messages", "earlier messages"),
+        ignored=("system messages",),
     )
 
 
@@ -72,7 +73,8 @@ def test_ignored_model_parameters_are_named() -> None:
         (body(stream="yes"), "stream", "is a string (expected true or false)"),
         (body(stream_options=1), "stream_options", "is a number"),
         (body(n=2), "n", "is 2"),
-        (body(response_format={"type": "json_object"}), "response_format", "an agent answers in text"),
+        (body(response_format={"type": "grammar"}), "response_format", "is not supported"),
+        (body(response_format={"type": "json_schema"}), "response_format.json_schema", "is missing"),
         (body(tool_choice="required"), "tool_choice", "requires a tool call"),
         (body(logprobs=True), "logprobs", "is on"),
         (body(modalities=["text", "audio"]), "modalities", "is not supported"),

@@ -1,0 +1,125 @@
+"""[pure] Which conversation of an agent a request belongs to, and what the agent has to read for it.
+
+Owns the policies, and what the server remembers of earlier answers to recognise a conversation that continues. Does not
+know agents or HTTP.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+from urllib.parse import quote
+
+from mew_protocol.payloads.chat import MAIN_SESSION
+
+from mew_agent.openai_api.format import BAD_REQUEST, OpenAIApiError
+from mew_agent.openai_api.request import MAX_TEXT_BYTES, ApiRequest
+
+SessionPolicy = Literal["chat", "client", "shared"]
+"""`chat`: each conversation of a client is a session; `client`: each client is one; `shared`: there are none."""
+
+MAX_REMEMBERED: Final = 10_000
+"""How many answers are remembered; an older conversation continues in a new session."""
+
+MAX_NAME_LENGTH: Final = 48
+
+_TRANSCRIPT: Final = "Earlier in this conversation:\n\n{earlier}\n\nNow the user writes:\n\n{text}"
+
+Owner = tuple[str, str, str]
+"""The model, the name of the API key, and the user: conversations of different owners never mix."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiClient:
+    """Who sends a request: the name of the API key, the end user, and the name of the conversation if it has one."""
+
+    key: str = ""
+    user: str = ""
+    conversation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenSession:
+    """The session for one request. `is_known`: an earlier answer belongs to it."""
+
+    name: str
+    owner: Owner
+    is_known: bool = False
+
+
+@dataclass(eq=False)
+class ClientSessions:
+    """The sessions of all clients of one server."""
+
+    policy: SessionPolicy = "chat"
+    _by_history: "OrderedDict[str, str]" = field(default_factory=OrderedDict)
+    _by_response: "OrderedDict[str, tuple[Owner, str]]" = field(default_factory=OrderedDict)
+    _newest: "OrderedDict[tuple[Owner, str], str]" = field(default_factory=OrderedDict)
+
+    def choose(self, request: ApiRequest, client: ApiClient, new_name: str) -> ChosenSession:
+        """The session for a request; `new_name` is the one to use for a new conversation. Raises `OpenAIApiError`."""
+        owner = (request.model, client.key, client.user)
+        if request.previous_response is not None:
+            return self._continued(request.previous_response, owner)
+        if self.policy == "shared":
+            return ChosenSession(MAIN_SESSION, owner)
+        if client.conversation or self.policy == "client":
+            name = session_name(client.key, client.user, client.conversation)
+            return ChosenSession(name, owner, (owner, name) in self._newest)
+        # A conversation that continues from here does not do so twice: the other one is a branch, and a new session.
+        known = self._by_history.pop(_digest(owner, request.earlier), None) if request.earlier else None
+        return ChosenSession(known or session_name(client.key, client.user, new_name), owner, known is not None)
+
+    def remember(self, chosen: ChosenSession, request: ApiRequest, answer: str, response_id: str) -> None:
+        """Remember an answer, so that the client can continue from it."""
+        history = (*request.earlier, ("user", request.text), ("assistant", answer))
+        if self.policy == "chat":
+            self._by_history[_digest(chosen.owner, history)] = chosen.name
+        self._by_response[response_id] = (chosen.owner, chosen.name)
+        self._newest.pop((chosen.owner, chosen.name), None)
+        self._newest[chosen.owner, chosen.name] = response_id
+        for remembered in (self._by_history, self._by_response, self._newest):
+            while len(remembered) > MAX_REMEMBERED:
+                remembered.popitem(last=False)
+
+    def _continued(self, response_id: str, owner: Owner) -> ChosenSession:
+        known_owner, name = self._by_response.get(response_id, (None, ""))
+        if known_owner != owner:
+            problem = "is not known for this model, API key and user; responses are kept until the server restarts"
+            raise unknown_response(response_id, problem)
+        if self.policy != "shared" and self._newest.get((owner, name)) != response_id:
+            raise unknown_response(response_id, "is not the newest of its conversation; an agent cannot go back")
+        return ChosenSession(name, owner, is_known=True)
+
+
+def unknown_response(response_id: str, problem: str) -> OpenAIApiError:
+    """The error for a response that cannot be continued."""
+    return OpenAIApiError(
+        BAD_REQUEST,
+        "previous_response_not_found",
+        f"previous response '{response_id[:80]}' {problem}",
+        param="previous_response_id",
+    )
+
+
+def session_name(*parts: str) -> str:
+    """The name of a session: what people recognise of its parts, and a digest that tells it from all others."""
+    readable = "-".join(quote(part, safe="") for part in parts if part)[: MAX_NAME_LENGTH - 17]
+    return f"{readable}~{hashlib.blake2b(repr(parts).encode(errors='replace'), digest_size=8).hexdigest()}"
+
+
+def with_transcript(request: ApiRequest) -> tuple[str, bool]:
+    """The text for an agent that does not know the earlier messages. Returns it, and whether some were left out."""
+    lines = [f"{role}: {text}" for role, text in request.earlier]
+    while True:
+        text = _TRANSCRIPT.format(earlier="\n\n".join(lines), text=request.text) if lines else request.text
+        if len(text.encode(errors="replace")) <= MAX_TEXT_BYTES or not lines:
+            return text, len(lines) < len(request.earlier)
+        del lines[: max(1, len(lines) // 8)]
+
+
+def _digest(owner: Owner, history: Sequence[tuple[str, str]]) -> str:
+    # Clients trim white space around the texts that they send back.
+    words = [(role, " ".join(text.split())) for role, text in history]
+    return hashlib.blake2b(repr((owner, words)).encode(errors="replace"), digest_size=16).hexdigest()
