@@ -7,11 +7,11 @@ nor counted exactly carries a `~`.
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from mew_protocol.context_report import ContextReport, UnknownReason, Waiting
+from mew_protocol.context_report import ContextReport, SessionContext, UnknownReason, Waiting
 from mew_protocol.payloads.participant import BoardEntry, Status
 
 UNLABELLED: Final = "unlabelled"
@@ -241,8 +241,21 @@ def _report_remarks(report: ContextReport, now: datetime) -> Iterator[str]:
     if report.injection:
         left = "" if report.injection.remaining is None else f" ({report.injection.remaining} left)"
         yield f"{words(report.injection.kind)}{left}"
+    if report.sessions:
+        yield sessions(report.sessions)
     if report.suggestions:
         yield f"could save ~{max(one.tokens_saved for one in report.suggestions):,}"
+
+
+def sessions(contexts: Sequence[SessionContext]) -> str:
+    """The sessions of an agent, whose figures are not part of its own: `3 sessions, fullest 4,120 of 8,192`."""
+    count = f"{len(contexts)} session{'' if len(contexts) == 1 else 's'}"
+    known = [(one.tokens / one.max_tokens, one) for one in contexts if one.tokens is not None and one.max_tokens]
+    if not known:
+        return count
+    fullest = max(known, key=lambda pair: pair[0])[1]
+    mark = "" if fullest.context.basis == "reported" else "~"
+    return f"{count}, fullest {mark}{fullest.tokens:,} of {fullest.max_tokens:,}"
 
 
 def sentence(entry: BoardEntry, *, now: datetime, fault: str | None = None) -> str:

@@ -64,7 +64,7 @@ def serve(
     ] = None,
     sessions: Annotated[
         Sessions,
-        option("--sessions HOW", "Keep apart each chat, each client (key and user), or share one conversation."),
+        option("--sessions HOW", "Keep each chat apart, or each client (key and user), or share one."),
     ] = Sessions.CHAT,
     notices: Annotated[
         NoticePlacement, option("--notices WHERE", "Mention compactions in content, reasoning or off.")

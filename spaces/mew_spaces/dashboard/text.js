@@ -151,6 +151,16 @@ function approval(one, age) {
   return `${one.what}${shown}${ago(age(one.since), ", asked ")} (${who} can decide)`;
 }
 
+/** The sessions of an agent, whose figures are not part of its own. */
+function sessions(all) {
+  const count = counted(all.length, "session");
+  const known = all.filter((one) => Number.isInteger(one.tokens) && one.max_tokens > 0);
+  if (!known.length) return count;
+  const fullest = known.reduce((a, b) => (b.tokens / b.max_tokens > a.tokens / a.max_tokens ? b : a));
+  const tokens = marked(fullest.tokens, fullest.context?.basis === "reported");
+  return `${count}, fullest ${tokens} of ${grouped(fullest.max_tokens)}`;
+}
+
 /** Everything else that needs attention; empty if nothing does. */
 export function remarks(entry, receivedAgo, age) {
   const { status } = entry;
@@ -164,6 +174,7 @@ export function remarks(entry, receivedAgo, age) {
     found.push(`spent ${grouped(report.spent_tokens)}${budget} tokens`);
   }
   for (const one of report?.waiting ?? []) if (one.kind === "approval") found.push(approval(one, age));
+  if (report?.sessions?.length) found.push(sessions(report.sessions));
   if (report?.injection) {
     const left = report.injection.remaining === undefined ? "" : ` (${grouped(report.injection.remaining)} left)`;
     found.push(`active: ${plain(report.injection.kind)}${left}`);

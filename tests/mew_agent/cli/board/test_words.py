@@ -55,6 +55,27 @@ def test_participant_without_a_context_has_no_figures() -> None:
     assert words.sentence(entry, now=NOW) == "files  reports no context  (not connected)"
 
 
+@pytest.mark.parametrize(
+    ("figures", "shown"),
+    [
+        ([(10, "reported"), (40, "reported")], "2 sessions, fullest 40 of 100"),
+        ([(40, "projected")], "1 session, fullest ~40 of 100"),
+        ([(None, "unknown")], "1 session"),
+    ],
+)
+def test_sessions_are_counted_apart_from_the_agents_own_figures(
+    figures: list[tuple[int | None, str]], shown: str
+) -> None:
+    sessions = [
+        {"session": "s", "participant": "ada", "messages_in_context": 2, "tokens": tokens, "max_tokens": 100}
+        | {"context": {"basis": basis, "reason": "no_call_yet" if basis == "unknown" else None}}
+        for tokens, basis in figures
+    ]
+    report = {"basis": "reported", "level": "healthy", "severity": 0, "sessions": sessions}
+    status = Status.model_validate({"messages_in_context": 1, "tokens": 5, "max_tokens": 10, "context": report})
+    assert words.remarks(BoardEntry(id="x", connected=True, status=status), now=NOW) == [shown]
+
+
 def test_largest_suggested_saving_is_shown() -> None:
     saved = [{"text": "a", "tokens_saved": 12, "impact": "low"}, {"text": "b", "tokens_saved": 1_200, "impact": "high"}]
     report = {"basis": "reported", "level": "warning", "severity": 1, "suggestions": saved}

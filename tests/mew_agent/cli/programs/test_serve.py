@@ -9,7 +9,7 @@ import pytest
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
-from mew_agent.cli.programs.serve import agents_of, serve_until_ended
+from mew_agent.cli.programs.serve import agents_of, read_keys, serve_until_ended
 from mew_agent.cli.remote.session import Identity
 from mew_agent.errors import ConfigError, NotPermitted, Unauthorized
 from mew_agent.openai_api.app import create_app
@@ -36,6 +36,17 @@ def door_of(gateway: RunningGateway, person: str = "ada", *, token: str | None =
 
 def asked_by(participant: str) -> Identity:
     return Identity("http://127.0.0.1:1", "review", participant, "token")
+
+
+def test_several_keys_have_names() -> None:
+    assert read_keys("one==") == {"": "one=="}
+    assert read_keys("ada=key-a, bob=key=b") == {"ada": "key-a", "bob": "key=b"}
+
+
+@pytest.mark.parametrize("given", ["ada=one,two", "ada=one,ada=two", "ada=one,bob=one", "ada=,bob=two"])
+def test_keys_without_distinct_names_are_refused(given: str) -> None:
+    with pytest.raises(ConfigError, match="different names and values"):
+        read_keys(given)
 
 
 @pytest.mark.parametrize("made_key", ["mew-made", None])
