@@ -5,11 +5,11 @@ know agents or HTTP.
 """
 
 import hashlib
+import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
-from urllib.parse import quote
 
 from mew_protocol.payloads.chat import MAIN_SESSION
 
@@ -105,7 +105,7 @@ def unknown_response(response_id: str, problem: str) -> OpenAIApiError:
 
 def session_name(*parts: str) -> str:
     """The name of a session: what people recognise of its parts, and a digest that tells it from all others."""
-    readable = "-".join(quote(part, safe="") for part in parts if part)[: MAX_NAME_LENGTH - 17]
+    readable = re.sub(r"[^A-Za-z0-9._@-]", "-", ":".join(part for part in parts if part))[: MAX_NAME_LENGTH - 17]
     return f"{readable}~{hashlib.blake2b(repr(parts).encode(errors='replace'), digest_size=8).hexdigest()}"
 
 

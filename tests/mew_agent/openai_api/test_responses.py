@@ -158,7 +158,8 @@ async def test_a_response_continues_from_an_earlier_one(chat: StartChatApi) -> N
     async with chat() as built:
         first = await built.client.responses.create(model="coder", input="The valve is blue.")
         second = await built.client.responses.create(model="coder", input="What colour?", previous_response_id=first.id)
-        sent = [message["content"] for message in built.driver.main_requests[-1].body["messages"]]
+        messages: Any = built.driver.main_requests[-1].body["messages"]
+        sent = [message["content"] for message in messages]
         prompt_tokens = built.driver.main_requests[-1].prompt_tokens
         with pytest.raises(BadRequestError, match="is not the newest of its conversation") as caught:
             await built.client.responses.create(model="coder", input="Again?", previous_response_id=first.id)
