@@ -1,7 +1,7 @@
 """Watch the context windows of all agents and compact each one before it is full.
 
 This needs only the capability `participant/compact`; the agents need no code for it. The output is in
-`logs/steward.log`.
+`.mew/logs/steward.log`.
 """
 
 from mew_agent import Participant, Peer, PeerContext, PeerError, run

@@ -14,6 +14,7 @@ STREAM_GATEWAY = ParticipantId("gateway")
 
 MAX_ID_LENGTH = 128
 
+_NEW_ID = re.compile(r"\w[\w.-]*")
 _FORBIDDEN_IN_ID = re.compile(r"[/\\\x00-\x1f\x7f]|\.\.")
 
 
@@ -32,3 +33,14 @@ def id_problem(text: str, *, max_length: int = MAX_ID_LENGTH) -> str | None:
     if text == STREAM_GATEWAY or text.startswith("system:"):
         return f"'{text}' is reserved for the gateway"
     return None
+
+
+def new_id_problem(text: str) -> str | None:
+    """Return what is wrong with an id that a person chooses for a new participant, or None.
+
+    Stricter than `id_problem`, because people type these ids in commands and in messages.
+    """
+    problem = id_problem(text)
+    if problem is None and _NEW_ID.fullmatch(text) is None:
+        problem = f"'{text}' is no valid id; use letters, digits, '.', '_' and '-', and no '.' or '-' at the start"
+    return problem

@@ -78,7 +78,7 @@ async def test_a_server_that_was_killed_comes_back(folder: Folder) -> None:
         bridge = folder.run.pids.participants["clock"]
         (server,) = [pid for pid in servers(f"MEW_RUN={folder.run.run_id}") if parent_of(pid) == bridge]
         os.kill(server, signal.SIGKILL)
-        log = folder.path / "logs" / "clock.log"
+        log = folder.path / ".mew" / "logs" / "clock.log"
         await until(lambda: log.read_text().count("is ready (MCP") == 2)
         assert "was terminated by signal 9; restart in 1 s (1 of 3)" in log.read_text()
         assert await ask_the_time(folder) == "UTC"

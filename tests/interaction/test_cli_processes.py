@@ -184,7 +184,7 @@ async def test_tokens_and_run_file_are_private(folder: Folder) -> None:
     state = folder.path / ".mew"
     private = [folder.run_path, state / "tokens" / "ada.token", state / "tokens" / "coder.token"]
     assert [path.stat().st_mode & 0o077 for path in private] == [0, 0, 0]
-    reported = folder.run_path.read_text() + "".join(path.read_text() for path in (folder.path / "logs").glob("*.log"))
+    reported = folder.run_path.read_text() + "".join(path.read_text() for path in (folder.path / ".mew" / "logs").glob("*.log"))
     for name in ("ada", "coder"):
         assert (state / "tokens" / f"{name}.token").read_text().strip() not in reported
 
@@ -294,7 +294,7 @@ async def test_failed_participant_is_named_at_once(folder: Folder) -> None:
     shown = await folder.mew("up", "--detach", "--port", "0", code=1)
     assert "  coder: joined" in shown
     assert "  broken: exited with code 2: mew: --participant" in shown
-    assert "see logs/broken.log" in shown
+    assert "see .mew/logs/broken.log" in shown
 
 
 async def test_agent_with_a_wrong_token_fails_in_one_line(folder: Folder) -> None:

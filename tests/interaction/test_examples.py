@@ -79,7 +79,7 @@ class Examples:
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Examples]:
     folder = tmp_path_factory.mktemp("examples")
-    shutil.copytree(EXAMPLES, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".mew", "logs", "__pycache__"))
+    shutil.copytree(EXAMPLES, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".mew", "__pycache__"))
     space = Examples(folder)
     up = space.mew("up", "--detach", "--port", "0")
     try:
@@ -205,5 +205,5 @@ def numbers(tokens: int) -> str:
 
 
 def log_of(examples: Examples, name: str) -> str:
-    path = examples.folder / "logs" / f"{name}.log"
+    path = examples.folder / ".mew" / "logs" / f"{name}.log"
     return path.read_text(encoding="utf-8") if path.exists() else ""

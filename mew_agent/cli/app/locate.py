@@ -4,11 +4,18 @@ import os
 import sys
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from mew_spaces.config.loading import SpaceConfig, place_in
 from mew_spaces.gateway import auth
-from mew_spaces.launch.run_file import RunFile, find_run_file, read_run_file, run_file_path
+from mew_spaces.launch.run_file import (
+    LastRun,
+    RunFile,
+    find_run_file,
+    read_last_run,
+    read_run_file,
+    run_file_path,
+)
 
 from mew_agent.errors import ConfigError
 from mew_agent.gateway_address import CA_VARIABLE
@@ -52,6 +59,13 @@ def find_run(folder: Path | None) -> tuple[Path, RunFile] | None:
     return path, run
 
 
+def find_last_run(folder: Path | None) -> LastRun | None:
+    """How the last run of a folder, or of the working folder or its parents, ended; None if it is not known."""
+    here = Path.cwd() if folder is None else folder.resolve()
+    folders = (here, *here.parents) if folder is None else (here,)
+    return next((last for one in folders if (last := read_last_run(one / auth.STATE_NAME)) is not None), None)
+
+
 def is_same_gateway(one: str, other: str) -> bool:
     """Whether two URLs name the same gateway: over HTTP or WebSocket, this machine by any of its loopback names."""
     return _gateway_address(one) == _gateway_address(other)
@@ -86,17 +100,30 @@ def default_person(config: SpaceConfig) -> str | None:
     """The participant that one-shot commands act as: `space.default_participant`, else the only person."""
     if config.space.default_participant is not None:
         return config.space.default_participant
-    people = _people(config)
+    people = people_of(config)
     return people[0] if len(people) == 1 else None
 
 
 def which_person(config: SpaceConfig | None) -> str:
     """What to do if no participant was chosen and the space has no default one."""
-    people = _people(config) if config is not None else []
+    people = people_of(config) if config is not None else []
     if not people:
         return "is missing; give the id of a participant in space.yaml, or set space.default_participant there"
-    return f"{len(people)} people in this space: {', '.join(people)}. Add --participant {people[0]}"
+    names = ", ".join(people)
+    return f"{len(people)} people in this space: {names}. Add --participant {people[0]}, or {default_hint(people[0])}"
 
 
-def _people(config: SpaceConfig) -> list[str]:
+def default_hint(person: str) -> str:
+    """How to make a person the one that commands act as."""
+    return f"set `default_participant: {person}` under `space` in space.yaml"
+
+
+def people_of(config: SpaceConfig) -> list[str]:
+    """The people of a space, in the order of its file."""
     return [name for name in config.participants if config.is_person(name)]
+
+
+def dashboard_url(gateway: str, space: str, participant: str, token: str) -> str:
+    """The URL of a participant's dashboard. The token is in the fragment, which browsers do not send."""
+    values = {"token": token, "space": space, "participant": participant}
+    return f"{gateway}/dashboard#" + "&".join(f"{key}={quote(value, safe='')}" for key, value in values.items())

@@ -39,6 +39,9 @@ _ARGUMENT_CELLS: Final = 60
 _QUIET: Final = frozenset({"", "active", "idle", "ready", "joined", "compacted"})
 """Statuses that need no action from a reader."""
 
+_FAILURES: Final = ("model_", "context_overflow", "turn_stopped", "policy_stopped")
+"""How the statuses of agents begin whose last turn failed."""
+
 _EXACT_NEXT: Final = frozenset({"exact", "server_counted"})
 
 
@@ -52,6 +55,12 @@ def clean(text: str) -> str:
 def has_context(status: Status | None) -> bool:
     """Whether a status says anything about a context window."""
     return status is not None and any(one is not None for one in (status.context, status.tokens, status.max_tokens))
+
+
+def failure(status: Status | None) -> str | None:
+    """Why an agent's last turn failed, in words; None if it did not."""
+    word = (status.status or "") if status is not None else ""
+    return state(word) if word.startswith(_FAILURES) else None
 
 
 def skipped(reason: str) -> str:

@@ -31,7 +31,6 @@ from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.cli.demo.story import CompactionCheck, DemoFailed, DemoStory
 from mew_agent.cli.demo.texts import TextPart, split_text
 from mew_agent.cli.demo.view import Show, cause_of, shown
-from mew_agent.cli.space.add import AGENT_CAPABILITIES
 from mew_agent.errors import ConfigError
 from mew_agent.participant.participant import Participant
 
@@ -153,8 +152,7 @@ def write_space(folder: Path, environ: Mapping[str, str]) -> str:
         name = environ.get("OPENAI_MODEL") or DEFAULT_REAL_MODEL
         agent = {"model": name, "context_token_limit": WINDOW_TOKENS}
         words = f"{name} (window limited to {WINDOW_TOKENS:,} tokens)"
-    capabilities = [{"kind": kind} for kind in AGENT_CAPABILITIES]
-    section = {"agent": agent, "auto_start": True, "capabilities": capabilities}
+    section = {"agent": agent, "auto_start": True}
     space = {
         "space": {"id": "demo", "name": "mew demo", "default_participant": YOU},
         "participants": {YOU: {"capabilities": [{"kind": "*"}]}, BY_ITSELF: section, ON_REQUEST: section},

@@ -28,6 +28,7 @@ def run_program(
     A FILE.py runs with the Python that runs `mew`. The program reads MEW_GATEWAY, MEW_SPACE, MEW_PARTICIPANT_ID and
     MEW_TOKEN, as `Participant.from_environment` does.
     """
+    _check_order(command, connection)
     who = find_identity(connection)
     is_python = command[0].endswith(".py")
     if not (Path(command[0]).is_file() if is_python else shutil.which(command[0])):
@@ -35,6 +36,17 @@ def run_program(
     arguments = [sys.executable, *command] if is_python else list(command)
     sys.stdout.flush()
     os.execvpe(arguments[0], arguments, {**os.environ, **environment_of(who)})  # noqa: S606 - the user's own program
+
+
+def _check_order(command: list[str], connection: ConnectionOptions) -> None:
+    """Refuse `mew run FILE --participant ID`: the program would get the option, and run as the default person."""
+    for option, given in (("--participant", connection.participant), ("--space-dir", connection.folder)):
+        value = next((one for one in command[1:] if one == option or one.startswith(f"{option}=")), None)
+        if value is not None and given is None:
+            problem = f"behind {command[0]} is an argument of that program"
+            raise ConfigError(
+                option, problem, f"`mew run {option} ... {command[0]}`, and both if the program needs it too"
+            )
 
 
 def environment_of(who: Identity) -> dict[str, str]:

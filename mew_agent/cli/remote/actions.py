@@ -16,6 +16,7 @@ from mew_protocol.payloads.participant import Compact, CompactDone
 from pydantic import ValidationError
 
 from mew_agent.cli.app.options import ConnectionOptions
+from mew_agent.cli.board import words
 from mew_agent.cli.remote.request import new_envelope, send_request
 from mew_agent.cli.remote.session import ApiSession, open_session
 from mew_agent.errors import BadAnswer, ConfigError, PeerTimeout
@@ -37,7 +38,8 @@ class GatewayActions:
     def send_chat(self, text: str, to: str | None = None, wait_seconds: float = 0.0) -> dict[str, Any]:
         """Send a chat to one participant, or to all; with `wait_seconds` wait for the participant's answer.
 
-        Returns `id`, `to`, and `answer` (None if none came in time, or none was waited for).
+        Returns `id`, `to`, and `answer` (None if none came in time, or none was waited for). If the answer reports a
+        failure, such as a model that cannot be reached, `failed` names it.
         """
         if not text.strip():
             raise ConfigError("text", "is empty", "a message")
@@ -54,6 +56,8 @@ class GatewayActions:
                 try:
                     _, body = next(request.answers(kinds.CHAT, accept_uncorrelated=True))
                     outcome["answer"] = str(body.get("text") or "")
+                    if (failure := words.failure(request.last_status)) is not None:
+                        outcome["failed"] = failure
                 except PeerTimeout:
                     outcome["waited_seconds"] = bound
             return outcome

@@ -49,7 +49,10 @@ def chat(
     as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> int:
-    """Send a message and print the answer."""
+    """Send a message and print the answer.
+
+    Exits with code 1 if the agent answers that it failed, for instance because it cannot reach its model.
+    """
     text = " ".join(words_typed)
     if text == "-":
         text = sys.stdin.read()
@@ -70,7 +73,8 @@ def chat(
         request.on_status = announce_approvals
         _, body = next(request.answers(kinds.CHAT, accept_uncorrelated=True))
         terminal.print_outcome(str(body.get("text") or ""), {"participant": target, **body}, as_json=as_json)
-    return ExitCode.DONE
+        # An agent reports why it failed before it sends the answer that says so.
+        return ExitCode.DONE if words.failure(request.last_status) is None else ExitCode.FAILED
 
 
 @with_option_groups

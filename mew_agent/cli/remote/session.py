@@ -7,19 +7,22 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import read_token
+from mew_spaces.launch.program_logs import last_write, log_folder
 from mew_spaces.launch.run_file import RunFile, read_run_file
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.locate import find_run, is_same_gateway, which_person
+from mew_agent.cli.app.locate import find_last_run, find_run, is_same_gateway, which_person
 from mew_agent.cli.app.options import ConnectionOptions
+from mew_agent.cli.board.words import parse_time, span
 from mew_agent.cli.remote.http_api import GatewayApi
-from mew_agent.errors import ConfigError, NotConnected
+from mew_agent.errors import ConfigError, NotConnected, did_you_mean
 from mew_agent.gateway_address import websocket_url
 
 if TYPE_CHECKING:
@@ -108,7 +111,7 @@ def find_identity(
     gateway = connection.gateway or environ.get("MEW_GATEWAY")
     path, run = _run_for(gateway, connection.folder)
     if gateway is None:
-        gateway = _running_gateway(run, connection.folder)
+        gateway = _running_gateway(path, run, connection.folder)
     space = connection.space or environ.get("MEW_SPACE") or (run.space if run else None)
     if space is None:
         raise ConfigError("--space", "is missing", "the space's id, as in space.yaml")
@@ -118,6 +121,11 @@ def find_identity(
     stored = connection.token or _stored_token(chosen, path, environ)
     known = token if stored is None else stored
     if known is None:
+        config = configuration_at(path)
+        if config is not None and chosen not in config.participants:
+            names = ", ".join(config.participants)
+            hint = did_you_mean(chosen, config.participants)
+            raise ConfigError("--participant", f"'{chosen}' is not in space '{space}'{hint}", None if hint else names)
         raise ConfigError("--token", f"found no token of '{chosen}'", "--token, MEW_TOKEN or a file in .mew/tokens")
     return Identity(gateway, space, chosen, known, path)
 
@@ -142,16 +150,27 @@ def _run_for(gateway: str | None, folder: Path | None) -> tuple[Path | None, Run
     return found
 
 
-def _running_gateway(run: RunFile | None, folder: Path | None) -> str:
+def _running_gateway(path: Path | None, run: RunFile | None, folder: Path | None) -> str:
     """The gateway of the running space. Raises `ConfigError` or `NotConnected` if there is none."""
-    if run is None:
-        raise ConfigError(
-            str(folder or Path.cwd()),
-            "no space is running here. Start one with `mew up`, or give --gateway, --space, --participant and --token",
-        )
+    if run is None or path is None:
+        last = find_last_run(folder)
+        ended = f": '{last.space}' {last.how}{_when(last.at)}. `mew up` starts it again, " if last is not None else ""
+        start = ". Start one with `mew up`, "
+        problem = f"no space is running here{ended or start}or give --gateway, --space, --participant and --token"
+        raise ConfigError(str(folder or Path.cwd()), problem)
     if not run.is_running(run.pids.gateway) and not run.is_gateway_restarting:
-        raise NotConnected(run.gateway, "it has ended; `mew up` starts it, `mew down` cleans up")
+        how = f"its gateway {run.gateway_exit.words}" if run.gateway_exit is not None else "it was killed"
+        when = parse_time(run.gateway_exit.at) if run.gateway_exit is not None else last_write(log_folder(path.parent))
+        raise NotConnected(
+            run.gateway, f"{how}{_when(when)}; `mew up` starts it again, and `mew logs gateway` shows its last lines"
+        )
     return run.gateway
+
+
+def _when(at: datetime | None) -> str:
+    if at is None:
+        return ""
+    return f" at {at.astimezone():%Y-%m-%d %H:%M:%S} ({span((datetime.now(UTC) - at).total_seconds())} ago)"
 
 
 def _stored_token(participant: str, run_path: Path | None, environ: Mapping[str, str]) -> str | None:

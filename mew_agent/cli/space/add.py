@@ -1,8 +1,8 @@
 """`mew agent add`: adds a participant to a space, without a restart if the space runs.
 
 Owns the order of the steps: the running gateway admits the participant and creates its token (`space/invite`),
-space.yaml gets its section for the next start, and the process of `mew up` starts its program. If no space runs, only
-the file changes.
+space.yaml gets its section for the next start, and the process of `mew up` starts its program. A program that fails at
+once is removed again. If no space runs, only the file changes.
 """
 
 import json
@@ -10,37 +10,46 @@ import os
 import shlex
 import time
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from mew_protocol import kinds
-from mew_protocol.capability import patterns_problem
-from mew_protocol.ids import id_problem
-from mew_spaces.config.loading import parse_space, with_participant
+from mew_protocol.capability import CapabilitySet, patterns_problem
+from mew_protocol.envelope import Draft
+from mew_protocol.ids import new_id_problem
+from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, load_space, parse_space, with_participant
+from mew_spaces.launch.program_logs import log_folder, log_path
 from mew_spaces.launch.run_file import RunFile, read_run_file
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.locate import find_run, space_config_path, space_folder
+from mew_agent.cli.app.locate import (
+    find_run,
+    people_of,
+    relative_to,
+    space_config_path,
+    space_folder,
+)
 from mew_agent.cli.app.options import ConnectionOptions, SpaceFileOptions, option, with_option_groups
 from mew_agent.cli.remote.session import open_session
 from mew_agent.cli.space.plan import check_new_participant
 from mew_agent.cli.space.up import RELOAD_SIGNAL
-from mew_agent.errors import ConfigError, GatewayError
+from mew_agent.errors import ConfigError, GatewayError, MewAgentError
 
-AGENT_CAPABILITIES: Final[tuple[str, ...]] = (
-    "chat",
-    "chat/*",
-    "reasoning/*",
-    "stream/*",
-    "participant/status",
-    "participant/compact-done",
-)
-PROGRAM_CAPABILITIES: Final[tuple[str, ...]] = ("chat", "mcp/response", "participant/status")
 JOIN_SECONDS: Final = 15.0
 
 _POLL_SECONDS: Final = 0.05
+
+
+class ParticipantRole(StrEnum):
+    """What a participant may send; the values are those of `mew_spaces.config.roles`."""
+
+    AGENT = "agent"
+    TOOL = "tool"
+    PERSON = "person"
+    OBSERVER = "observer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,27 +62,30 @@ class NewParticipant:
     system_prompt: Annotated[str | None, option("--prompt TEXT", "System prompt.")] = None
     command: Annotated[str | None, option("--command COMMAND", "Run this program instead of an agent.")] = None
     is_person: Annotated[bool, option("--person", "Add a person; starts no program.")] = False
+    role: Annotated[
+        ParticipantRole | None, option("--role ROLE", "agent, tool, person or observer (default: what fits).")
+    ] = None
     capabilities: Annotated[
-        str | None, option("--capabilities, -c JSON", "List of patterns or kinds (default: those it needs to work).")
+        str | None, option("--capabilities, -c JSON", "List of patterns or kinds (default: those of its role).")
     ] = None
     starts: Annotated[bool, option("--start/--no-start", "Start it now, and with the space.")] = True
 
     def settings(self) -> dict[str, Any]:
         """The participant's section of space.yaml. Raises `ConfigError`."""
-        capabilities = parse_capabilities(self.capabilities)
-        if self.is_person:
-            return {"capabilities": capabilities or [{"kind": "chat"}]}
-        section: dict[str, Any]
-        defaults = AGENT_CAPABILITIES
+        section: dict[str, Any] = {}
         if self.command is not None:
             program, *arguments = shlex.split(self.command) or [""]
             section = {"command": program, "args": arguments}
-            defaults = PROGRAM_CAPABILITIES
-        else:
+        elif not self.is_person and self.role in (None, ParticipantRole.AGENT):
             given = {"model": self.model, "base_url": self.base_url, "system_prompt": self.system_prompt}
             section = {"agent": {key: value for key, value in given.items() if value is not None}}
-        capabilities = capabilities or [{"kind": kind} for kind in defaults]
-        return {**section, "auto_start": self.starts, "capabilities": capabilities}
+        if section:
+            section["auto_start"] = self.starts
+        if self.role is not None or self.capabilities is None:
+            section["role"] = str(self.role or ParticipantConfig.model_validate(section).acts_as)
+        if self.capabilities is not None:
+            section["capabilities"] = parse_capabilities(self.capabilities)
+        return section
 
 
 @with_option_groups
@@ -83,19 +95,21 @@ def add(newcomer: NewParticipant, place: SpaceFileOptions) -> int:
     No restart needed.
     """
     # Everything is checked before anything is changed.
-    problem = id_problem(newcomer.name)
+    problem = new_id_problem(newcomer.name)
     if problem:
         raise ConfigError("NAME", problem)
     path = space_config_path(place.config, place.folder)
-    settings = newcomer.settings()
-    changed = with_participant(path.read_text(encoding="utf-8"), newcomer.name, settings, path=path)
+    before = path.read_text(encoding="utf-8")
+    changed = with_participant(before, newcomer.name, newcomer.settings(), path=path)
+    config = parse_space(changed, path=path)
     run_path, run = _running_space(path)
-    starts = newcomer.starts and not newcomer.is_person
+    starts = newcomer.starts and config.participants[newcomer.name].has_program
     if starts:
         has_rehearsal = run is None or bool(run.pids.model)
-        check_new_participant(newcomer.name, parse_space(changed, path=path), path, has_rehearsal=has_rehearsal)
-    if run_path is not None:
-        invite(newcomer.name, settings["capabilities"], folder=run_path.parent.parent, is_person=newcomer.is_person)
+        for notice in check_new_participant(newcomer.name, config, path, has_rehearsal=has_rehearsal):
+            terminal.warn(notice)
+    if run_path is not None and run is not None:
+        invite(newcomer.name, config, run_path, run)
     _replace_text(path, changed)
     if run is None or run_path is None:
         terminal.print_line(f"{newcomer.name}: added to {path}; `mew up` starts the space")
@@ -103,30 +117,71 @@ def add(newcomer: NewParticipant, place: SpaceFileOptions) -> int:
     if not starts:
         terminal.print_line(f"{newcomer.name}: added; its token is in {run_path.parent / 'tokens'}")
         return ExitCode.DONE
-    return _start(newcomer.name, run_path, run)
+    fault = _start(newcomer.name, run_path, run)
+    if fault is not None:
+        if path.read_text(encoding="utf-8") == changed:
+            _replace_text(path, before)
+        _withdraw(newcomer.name, config, run_path, run)
+        log = relative_to(Path.cwd(), log_path(log_folder(run_path.parent), newcomer.name))
+        terminal.print_line(f"{newcomer.name}: not added, because it {fault} (see {log})")
+        return ExitCode.FAILED
+    return ExitCode.DONE
 
 
-def admit_to_running_space(name: str, capabilities: list[dict[str, Any]], path: Path, *, is_person: bool) -> bool:
-    """Invite a participant into the running space of a file, unless it is a member. Returns whether the space runs.
+def admit_to_running_space(name: str, config: SpaceConfig, patterns: list[dict[str, Any]], path: Path) -> bool:
+    """Invite a guest or a participant of space.yaml into the running space, unless it is a member.
 
-    A space without a default person is left alone, because nobody could send the invitation.
+    Returns whether the space runs.
     """
     run_path, run = _running_space(path)
     if run is None or run_path is None:
         return False
-    if run.person is None:
-        return True
     folder = run_path.parent.parent
-    members = {entry["id"] for entry in open_session(ConnectionOptions(folder=folder)).api.board()["participants"]}
-    if name not in members:
-        invite(name, capabilities, folder=folder, is_person=is_person)
+    api = open_session(ConnectionOptions(participant=inviter_of(config, run), folder=folder)).api
+    if name not in {entry["id"] for entry in api.board()["participants"]}:
+        is_person = name not in config.participants or config.is_person(name)
+        api.send(_invitation(name, patterns, is_person=is_person, until_restart=name in config.participants))
     return True
 
 
-def invite(name: str, capabilities: list[dict[str, Any]], *, folder: Path, is_person: bool) -> None:
-    """Have the gateway of a folder admit a participant and store its token. Raises `GatewayError`, `NotPermitted`."""
-    payload = {"participant_id": name, "initial_capabilities": capabilities, "several_sockets": is_person}
-    open_session(ConnectionOptions(folder=folder)).api.send({"kind": kinds.SPACE_INVITE, "payload": payload})
+def invite(name: str, config: SpaceConfig, run_path: Path, run: RunFile) -> None:
+    """Have the running gateway admit a participant of space.yaml, and store its token.
+
+    Raises `GatewayError` and `NotPermitted`.
+    """
+    patterns, is_person = [*config.patterns_of(name)], config.is_person(name)
+    api = open_session(ConnectionOptions(participant=inviter_of(config, run), folder=run_path.parent.parent)).api
+    api.send(_invitation(name, patterns, is_person=is_person, until_restart=True))
+
+
+def inviter_of(config: SpaceConfig, run: RunFile) -> str | None:
+    """The person who invites: the default one, else the first who may; None if the space has no people."""
+    if run.person is not None:
+        return run.person
+    people = people_of(config)
+    may_invite = (
+        name for name in people if CapabilitySet(config.patterns_of(name)).allows(Draft(kind=kinds.SPACE_INVITE))
+    )
+    return next(may_invite, people[0] if people else None)
+
+
+def _invitation(name: str, patterns: list[dict[str, Any]], *, is_person: bool, until_restart: bool) -> dict[str, Any]:
+    payload = {"participant_id": name, "initial_capabilities": patterns, "several_sockets": is_person}
+    # After a restart space.yaml decides, so that removing a participant there is enough.
+    return {"kind": kinds.SPACE_INVITE, "payload": {**payload, "until_restart": until_restart}}
+
+
+def _withdraw(name: str, config: SpaceConfig, run_path: Path, run: RunFile) -> None:
+    """Remove a participant whose program failed from the running space, and have `mew up` forget it."""
+    session = open_session(ConnectionOptions(participant=inviter_of(config, run), folder=run_path.parent.parent))
+    try:
+        session.api.send(
+            {"kind": kinds.SPACE_KICK, "payload": {"participant_id": name, "reason": "it failed to start"}}
+        )
+    except MewAgentError as error:
+        terminal.warn(f"'{name}' stays a member until the next start: {error}")
+    if run.pids.supervisor is not None and run.is_running(run.pids.supervisor):
+        os.kill(run.pids.supervisor, RELOAD_SIGNAL)
 
 
 def parse_capabilities(text: str | None) -> list[dict[str, Any]]:
@@ -147,29 +202,27 @@ def parse_capabilities(text: str | None) -> list[dict[str, Any]]:
     return patterns
 
 
-def _start(name: str, run_path: Path, run: RunFile) -> int:
-    """Have the process of `mew up` start the program, and wait until it has joined."""
+def _start(name: str, run_path: Path, run: RunFile) -> str | None:
+    """Have the process of `mew up` start the program, and wait until it has joined. Returns why it failed."""
     supervisor = run.pids.supervisor
     if supervisor is None or not run.is_running(supervisor):
-        terminal.print_line(
-            f"{name}: added, but `mew up` has ended; start it with `mew agent run --participant {name}`"
-        )
-        return ExitCode.DONE
+        terminal.print_line(f"{name}: added, but `mew up` has ended; start it with `mew agent run --participant {name}`")
+        return None
     os.kill(supervisor, RELOAD_SIGNAL)
-    api = open_session(ConnectionOptions(folder=run_path.parent.parent)).api
+    config = load_space(run.config)
+    api = open_session(ConnectionOptions(participant=inviter_of(config, run), folder=run_path.parent.parent)).api
     until = time.monotonic() + JOIN_SECONDS
     while time.monotonic() < until:
         newest = read_run_file(run_path)
         fault = newest.faults().get(name) if newest is not None else "the space has ended"
         if fault is not None:
-            terminal.print_line(f"{name}: added, but {fault} (see logs/{name}.log)")
-            return ExitCode.FAILED
+            return fault
         if any(entry["id"] == name and entry["connected"] for entry in api.board()["participants"]):
             terminal.print_line(f"{name}: added and joined")
-            return ExitCode.DONE
+            return None
         time.sleep(_POLL_SECONDS)
-    terminal.print_line(f"{name}: added, but has not joined; see logs/{name}.log and logs/mew.log")
-    return ExitCode.FAILED
+    terminal.print_line(f"{name}: added, but has not joined yet; `mew logs {name}` shows what it writes")
+    return None
 
 
 def _running_space(path: Path) -> tuple[Path | None, RunFile | None]:

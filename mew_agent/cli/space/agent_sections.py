@@ -4,10 +4,13 @@ Owns what a space adds to an agent's settings: facts about models, the file of i
 rehearsal model. What settings mean is in `mew_agent.config.agent_config`.
 """
 
-from collections.abc import Mapping
+import socket
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from mew_protocol.agent_settings import REHEARSAL, WrittenAgentSettings
 from mew_spaces.config.loading import SpaceConfig
@@ -21,6 +24,10 @@ from mew_agent.config.agent_config import (
     environment_source,
 )
 from mew_agent.errors import ConfigError
+from mew_agent.gateway_address import cause_of
+
+PROBE_SECONDS: Final = 1.5
+"""How long the start of a space waits for a model server to accept a connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +89,27 @@ def check_rehearsal(agent: AgentConfig, *, has_rehearsal: bool) -> None:
     if agent.base_url == REHEARSAL and not has_rehearsal:
         problem = "this space runs without a rehearsal model; restart it with `mew down` and `mew up`"
         raise ConfigError(agent.id, problem)
+
+
+def unreachable_models(agents: Iterable[AgentConfig]) -> Iterator[str]:
+    """Warnings about model servers that accept no connection now. Asks each server once, and sends it nothing."""
+    users: dict[str, list[str]] = {}
+    for agent in agents:
+        if agent.base_url is not None and agent.base_url != REHEARSAL:
+            users.setdefault(agent.base_url, []).append(agent.id)
+    for url, names in users.items():
+        problem = _connection_problem(url)
+        if problem is not None:
+            yield f"the model server {url} of {', '.join(names)} does not answer ({problem})"
+
+
+def _connection_problem(url: str) -> str | None:
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme in getproxies() and not proxy_bypass(host):
+        return None  # only the proxy can tell
+    try:
+        socket.create_connection((host, parts.port or (443 if parts.scheme == "https" else 80)), PROBE_SECONDS).close()
+    except (OSError, ValueError) as error:
+        return cause_of(error)
+    return None

@@ -33,13 +33,14 @@ from mew_agent.errors import ConfigError, did_you_mean
 
 IGNORED: Final = (
     ".mew/fifos/",
+    ".mew/history-*",
+    ".mew/last-run.json",
     ".mew/logs/",
     ".mew/pids.json",
     ".mew/run.json",
     ".mew/sessions/",
     ".mew/tokens/",
     "fifos/",
-    "logs/",
 )
 """Files of a space that do not belong in version control."""
 

@@ -18,16 +18,18 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
-from urllib.parse import quote
 
+from mew_protocol import kinds
 from mew_protocol.agent_settings import REHEARSAL
-from mew_protocol.capability import stars_across_folders
+from mew_protocol.capability import CapabilitySet, stars_across_folders
+from mew_protocol.envelope import Draft
 from mew_spaces.config.loading import SpaceConfig, load_space, place_in
 from mew_spaces.errors import PortInUse
 from mew_spaces.gateway.auth import ensure_token, state_dir
 from mew_spaces.gateway.certificate import TlsFiles, tls_files
 from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, ListenAddress, Program, bridges
 from mew_spaces.launch.processes import started_mark
+from mew_spaces.launch.program_logs import log_folder
 from mew_spaces.launch.run_file import Pids, RunFile, read_run_file, remove_run_file, run_file_path
 from mew_spaces.private_files import make_private_folder
 from pydantic import TypeAdapter
@@ -35,7 +37,9 @@ from pydantic import TypeAdapter
 from mew_agent.bridge.settings import require_mcp
 from mew_agent.cli.app.locate import (
     OWN_COMMAND,
+    dashboard_url,
     default_person,
+    people_of,
     place_of,
     space_config_path,
     space_folder,
@@ -50,7 +54,13 @@ from mew_agent.cli.app.options import (
     complete_participants,
     option,
 )
-from mew_agent.cli.space.agent_sections import check_rehearsal, process_settings, read_section, window_arguments
+from mew_agent.cli.space.agent_sections import (
+    check_rehearsal,
+    process_settings,
+    read_section,
+    unreachable_models,
+    window_arguments,
+)
 from mew_agent.errors import ConfigError
 from mew_agent.gateway_address import CA_VARIABLE, tls_failure, trust
 
@@ -108,8 +118,8 @@ class LaunchPlan:
 
     @property
     def logs(self) -> Path:
-        """The folder of the programs' logs."""
-        return self.launch.folder / "logs"
+        """The folder of the programs' logs, next to the gateway's own."""
+        return log_folder(self.state)
 
     @property
     def run_path(self) -> Path:
@@ -140,13 +150,16 @@ class LaunchPlan:
             marks={str(me): started_mark(me) or ""},
         )
 
-    def dashboard(self) -> str:
-        """The dashboard's URL. The token is in the fragment, which browsers do not send."""
-        page = f"{self.launch.config.gateway.public_url or self.launch.address.http}/dashboard"
-        if self.person is None:
-            return page
-        values = {"token": self.launch.tokens[self.person], "space": self.space, "participant": self.person}
-        return f"{page}#" + "&".join(f"{key}={quote(value, safe='')}" for key, value in values.items())
+    @property
+    def people(self) -> list[str]:
+        """The people who can act in the space: its default person, else all of them."""
+        return [self.person] if self.person is not None else people_of(self.launch.config)
+
+    def dashboards(self) -> list[tuple[str, str]]:
+        """Each of the people with the URL of their dashboard; without any, the page that asks for a token."""
+        base = self.launch.config.gateway.public_url or self.launch.address.http
+        pages = [(name, dashboard_url(base, self.space, name, self.launch.tokens[name])) for name in self.people]
+        return pages or [("dashboard", f"{base}/dashboard")]
 
     def to_json(self) -> bytes:
         """The plan for another process of this user. Holds tokens; leaves out the environment, which is inherited."""
@@ -165,6 +178,12 @@ class LaunchPlan:
 
 
 _PLAN: Final = TypeAdapter(LaunchPlan)
+
+_NEEDED_BY_AGENTS: Final = {
+    kinds.CHAT: "answer",
+    kinds.PARTICIPANT_STATUS: "report how full its context is",
+    kinds.PARTICIPANT_COMPACT_DONE: "report what a compaction freed",
+}
 
 
 def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = None) -> LaunchPlan:
@@ -219,6 +238,8 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
                 f"{place_in(path, place)}: {'.'.join(place)}: {name} is not set; the program gets ${{{name}}}"
                 for place, name in launch.unset_variables()
             ),
+            *missing_capabilities(config, path),
+            *unreachable_models(agent.config for agent in agents.values()),
             *_stars_across_folders(config, path),
             *_keys_without_effect(config, path),
         ),
@@ -254,14 +275,20 @@ def add_new_participants(
     return replace(plan, launch=launch), programs
 
 
-def check_new_participant(name: str, config: SpaceConfig, path: Path, *, has_rehearsal: bool) -> None:
-    """Refuse what `add_new_participants` would refuse, before anything is changed. Raises `ConfigError`."""
+def check_new_participant(name: str, config: SpaceConfig, path: Path, *, has_rehearsal: bool) -> tuple[str, ...]:
+    """Refuse what `add_new_participants` would refuse, before anything is changed. Raises `ConfigError`.
+
+    Returns warnings.
+    """
     section, command = config.participants[name].agent, config.participants[name].command
     found = command is None or "${" in command or shutil.which(command) or (space_folder(path) / command).is_file()
     if not found and command != "mew":
         raise ConfigError(name, f"program '{command}' not found")
     if section is not None:
-        check_rehearsal(read_section(name, section, config, path, os.environ).config, has_rehearsal=has_rehearsal)
+        agent = read_section(name, section, config, path, os.environ).config
+        check_rehearsal(agent, has_rehearsal=has_rehearsal)
+        return tuple(unreachable_models([agent]))
+    return ()
 
 
 def check_person(config: SpaceConfig, chosen: str | None) -> None:
@@ -371,7 +398,7 @@ def _other_port(options: StartOptions, address: ListenAddress) -> Iterator[str]:
 
 def _stars_across_folders(config: SpaceConfig, path: Path) -> Iterator[str]:
     owners = {("participants", name): one.capabilities or () for name, one in config.participants.items()}
-    for owner, capabilities in (*owners.items(), (("defaults",), config.defaults.capabilities)):
+    for owner, capabilities in (*owners.items(), (("defaults",), config.defaults.capabilities or ())):
         for index, capability in enumerate(capabilities):
             for inner, text in stars_across_folders(capability.pattern()):
                 place = (*owner, "capabilities", index, *inner)
@@ -380,6 +407,20 @@ def _stars_across_folders(config: SpaceConfig, path: Path) -> Iterator[str]:
                     f"{where}: '{text}' also matches what is in subfolders; "
                     f"write '{text}*' if that is meant, else a regular expression with [^/]*"
                 )
+
+
+def missing_capabilities(config: SpaceConfig, path: Path) -> Iterator[str]:
+    """Warnings about agents that may not answer, report or use the space's tools, with the line to add."""
+    tools = [name for name, one in config.participants.items() if one.acts_as == "tool"]
+    for name, participant in config.participants.items():
+        kinds_held = [{"kind": pattern["kind"]} for pattern in config.patterns_of(name)]
+        held = CapabilitySet(kinds_held)
+        lacks = [text for kind, text in _NEEDED_BY_AGENTS.items() if not held.allows(Draft(kind=kind))]
+        if tools and not any(held.allows(Draft(kind=kind)) for kind in (kinds.MCP_REQUEST, kinds.MCP_PROPOSAL)):
+            lacks.append(f"call the tools of {', '.join(tools)}")
+        if participant.acts_as == "agent" and lacks:
+            place = place_in(path, ("participants", name))
+            yield f"{place}: '{name}' may not {' or '.join(lacks)}; add the line `role: agent` to allow it"
 
 
 def _keys_without_effect(config: SpaceConfig, path: Path) -> Iterator[str]:

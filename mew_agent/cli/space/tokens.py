@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
-from mew_protocol.ids import id_problem
+from mew_protocol.ids import id_problem, new_id_problem
 from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.errors import TokenError
 from mew_spaces.gateway.auth import (
@@ -184,8 +184,9 @@ def _admit(space: SpaceConfig, participant: str, capabilities: str | None, path:
         problem = f"'{participant}' is not in {path}{hint}"
         raise ConfigError("--participant", problem, None if hint else ", ".join(space.participants))
     wanted = parse_capabilities(capabilities) if capabilities is not None else [*space.patterns_of(participant)]
-    is_person = not known or space.is_person(participant)
-    if not admit_to_running_space(participant, wanted, path, is_person=is_person) and not known:
+    if not known and (unfit := new_id_problem(participant)) is not None:
+        raise ConfigError("--participant", unfit)
+    if not admit_to_running_space(participant, space, wanted, path) and not known:
         raise ConfigError("--capabilities", "requires a running space; `mew up` starts it")
 
 

@@ -23,7 +23,7 @@ from mew_spaces.launch.supervisor import SELF, ProgramFailed, Supervisor, stop_s
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.locate import find_run, relative_to
+from mew_agent.cli.app.locate import default_hint, find_run, relative_to
 from mew_agent.cli.app.options import ConnectionOptions, FolderOption, JsonOption, option, with_option_groups
 from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.cli.board.words import clean
@@ -42,6 +42,12 @@ NOTE_SECONDS: Final = 2.0
 
 RELOAD_SIGNAL: Final = signal.SIGUSR1 if sys.platform != "win32" else signal.SIGTERM
 """Makes the process of `mew up` start the participants that were added to space.yaml."""
+
+_HOW_STOPPED: Final = {
+    "SIGINT": "was stopped with Ctrl-C",
+    "SIGTERM": "was stopped by `mew down` or a signal",
+    "SIGHUP": "was stopped when its terminal was closed",
+}
 
 _POLL_SECONDS: Final = 0.03
 _COLOURS: Final = ("36", "35", "33", "32", "34", "31")
@@ -186,7 +192,7 @@ async def _supervise(supervisor: Supervisor, plan: LaunchPlan) -> int:
             elif supervisor.on_output is not None:
                 supervisor.on_output(SELF, "stopping; press Ctrl-C again to force quit")
             received.append(number)
-            supervisor.stop()
+            supervisor.stop(_HOW_STOPPED.get(number.name, "was stopped"))
 
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, RELOAD_SIGNAL) as signals:
         async with anyio.create_task_group() as tasks:
@@ -204,13 +210,15 @@ async def _supervise(supervisor: Supervisor, plan: LaunchPlan) -> int:
 async def _start_new_participants(supervisor: Supervisor, plan: LaunchPlan) -> LaunchPlan:
     """Start the participants that were added to space.yaml, and restart those that `mew restart` asked for.
 
-    An error there is printed and changes nothing.
+    One that was removed after it failed is forgotten. An error in the file is printed and changes nothing.
     """
     try:
         newest, programs = add_new_participants(plan, again=pop_restart_requests(plan.run_path))
     except (MewAgentError, SpacesError) as error:
         terminal.warn(str(error))
         return plan
+    for name in plan.launch.config.participants.keys() - newest.launch.config.participants.keys():
+        supervisor.forget(name)
     for program in programs:
         await supervisor.add(program)
     return newest
@@ -297,18 +305,37 @@ def _print_summary(plan: LaunchPlan, joined: set[str], faults: Mapping[str, str]
         else:
             state = "joined" if program.name in joined else "started, has not joined yet"
         terminal.print_line(f"  {program.name}: {state}")
-    terminal.print_line(f"dashboard: {plan.dashboard()}")
-    terminal.print_line(f"logs:      {relative_to(here, plan.logs)}")
-    agents = [name for name, one in plan.launch.config.participants.items() if one.agent is not None]
-    third = f"mew compact {agents[0]}" if agents else "mew status --json"
-    terminal.print_line(f"next:      mew status --watch · {third} · mew down")
+    terminal.print_lines(_next_steps(plan, is_background=True))
 
 
 def _print_started(plan: LaunchPlan) -> None:
     names = ", ".join(program.name for program in plan.launch.participants()) or "no participants"
-    where = plan.launch.address.http
-    terminal.print_line(f"{plan.space} is running at {where} ({names} started); Ctrl-C stops everything")
-    terminal.print_line(f"dashboard: {plan.dashboard()}")
+    terminal.print_line(
+        f"{plan.space} is running at {plan.launch.address.http} ({names} started); Ctrl-C stops everything"
+    )
+    terminal.print_lines(_next_steps(plan, is_background=False))
+
+
+def _next_steps(plan: LaunchPlan, *, is_background: bool) -> list[str]:
+    """The addresses of the dashboard, and three commands to type next, which work as they stand."""
+    people = plan.people
+    pages = plan.dashboards()
+    lines = [f"dashboard{f' of {name}' if len(pages) > 1 else ''}: {url}" for name, url in pages]
+    if len(people) > 1:
+        lines.append(f"commands act as one of {', '.join(people)}: --participant ID; or {default_hint(people[0])}")
+    place = "" if Path.cwd().is_relative_to(plan.launch.folder.resolve()) else f" --space-dir {plan.launch.folder}"
+    who = f" --participant {people[0]}" if plan.person is None and people else ""
+    agents = [name for name, one in plan.launch.config.participants.items() if one.agent is not None]
+    first = (f'mew chat{place}{who} {agents[0]} "Hello."', f"talk to {agents[0]}")
+    if not agents or not people:
+        first = (f"mew logs{place} --follow", "read what the programs write")
+    steps = [first, (f"mew dashboard{place} --open", "see the space in a browser")]
+    stop = (f"mew down{place}", "stop the space")
+    watch = (f"mew status{place}{who} --watch", "see how full each context window is")
+    steps.append(stop if is_background or not people else watch)
+    width = max(len(command) for command, _ in steps)
+    heading = "next:" if is_background else "next, in another terminal:"
+    return [*lines, heading, *(f"  {command:<{width}}  {purpose}" for command, purpose in steps)]
 
 
 def _last_line(log: Path) -> str:

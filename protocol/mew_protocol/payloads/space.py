@@ -15,6 +15,8 @@ class Invite(Payload):
     initial_capabilities: tuple[dict[str, Any], ...] | None = None
     several_sockets: bool | None = None
     """Whether it may hold several sockets at once, as people may. Otherwise the newest socket supersedes others."""
+    until_restart: bool | None = None
+    """Whether the invitation ends when the gateway starts next: space.yaml then says who may join."""
     reason: str | None = None
 
 

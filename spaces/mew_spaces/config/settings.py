@@ -13,10 +13,13 @@ from mew_protocol.codec import DEFAULT_MAX_BYTES, DEFAULT_MAX_DEPTH
 from mew_protocol.ids import MAX_ID_LENGTH, id_problem
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from mew_spaces.config.roles import ROLE_PATTERNS, Role
+
 BRIDGE = "mcp-bridge"
 """The only `type` of a participant that has an effect: it starts a bridge."""
 
-_DEFAULT_CAPABILITIES: tuple[dict[str, Any], ...] = ({"kind": "chat"},)
+_GUEST_PATTERNS: tuple[dict[str, Any], ...] = ({"kind": "chat"},)
+"""What a participant may send that space.yaml does not name."""
 
 
 def _checked_id(text: str) -> str:
@@ -142,6 +145,8 @@ class ParticipantConfig(_ConfigSection):
 
     type: str | None = None
     name: str | None = None
+    role: Role | None = None
+    """Gives the capabilities that an agent, a tool, a person or an observer needs. `capabilities` adds to them."""
     capabilities: Capabilities | None = None
     tokens: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     command: str | None = None
@@ -170,8 +175,27 @@ class ParticipantConfig(_ConfigSection):
 
     @property
     def is_person(self) -> bool:
-        """Whether it has no program. A person may hold several sockets at once."""
-        return self.command is None and self.agent is None and not self.is_bridge
+        """Whether it has no program and no other role. A person may hold several sockets at once."""
+        return self.acts_as == "person" and not self.has_program
+
+    @property
+    def has_program(self) -> bool:
+        """Whether `mew up` can start a program for it."""
+        return self.command is not None or self.agent is not None or self.is_bridge
+
+    @property
+    def is_agent(self) -> bool:
+        """Whether its program is `mew agent run`."""
+        return self.agent is not None or (self.command == "mew" and self.args[:2] == ("agent", "run"))
+
+    @property
+    def acts_as(self) -> Role:
+        """Its role: the one that is written, else the one that its program suggests."""
+        if self.role is not None:
+            return self.role
+        if self.is_agent:
+            return "agent"
+        return "tool" if self.has_program else "person"
 
     @model_validator(mode="after")
     def _check_program(self) -> Self:
@@ -191,7 +215,8 @@ class Routing(_ConfigSection):
 class Defaults(_ConfigSection):
     """Values for participants that set none."""
 
-    capabilities: Capabilities = tuple(Capability.model_validate(one) for one in _DEFAULT_CAPABILITIES)
+    capabilities: Capabilities | None = None
+    """Capabilities of participants with neither `role` nor `capabilities` (default: those of the role that fits)."""
     routing: Routing = Routing()
 
 
@@ -343,7 +368,14 @@ class SpaceConfig(_ConfigSection):
         return configured is not None and configured.is_person
 
     def patterns_of(self, participant: str) -> tuple[dict[str, Any], ...]:
-        """Return the capability patterns of a participant: its own, or the defaults."""
+        """Return what a participant may send: its role's patterns and its own; without either, the defaults."""
         configured = self.participants.get(participant)
         own = configured.capabilities if configured is not None else None
-        return tuple(one.pattern() for one in (self.defaults.capabilities if own is None else own))
+        patterns = () if own is None else tuple(one.pattern() for one in own)
+        if configured is not None and configured.role is not None:
+            return (*ROLE_PATTERNS[configured.role], *patterns)
+        if own is not None:
+            return patterns
+        if self.defaults.capabilities is not None:
+            return tuple(one.pattern() for one in self.defaults.capabilities)
+        return _GUEST_PATTERNS if configured is None else ROLE_PATTERNS[configured.acts_as]

@@ -36,6 +36,7 @@ from mew_spaces.core.state import (
     RemovalChange,
     ShutdownChange,
     SpaceState,
+    StatusChange,
 )
 
 MAX_PROPOSALS = 10_000
@@ -111,11 +112,18 @@ class Membership:
         return self._apply(InvitationChange(key=participant, value=invitation), *lifted)
 
     def remove(self, participant: str) -> Changes:
-        """Remove a participant with everything it was given, until it is invited again."""
+        """Remove a participant with everything it was given, until it is invited again.
+
+        If it was invited for this run only, space.yaml may name it later.
+        """
         state = self.state
-        changes: list[Change] = [RemovalChange(key=participant, value=True)]
+        invitation = self._invitation_of(participant)
+        is_temporary = invitation is not None and invitation.until_restart
+        changes: list[Change] = [] if is_temporary else [RemovalChange(key=participant, value=True)]
         if participant in state.invited:
             changes.append(InvitationChange(key=participant, value=None))
+        if participant in state.statuses:
+            changes.append(StatusChange(key=participant, value=None))
         if participant in state.grants:
             changes.append(GrantsChange(key=participant, value=None))
         if participant in state.pauses:

@@ -201,6 +201,7 @@ class MembershipRules:
         invitation = Invitation(
             capabilities=capabilities,
             several_sockets=bool(payload.several_sockets),
+            until_restart=bool(payload.until_restart),
             invited_by=envelope.sender,
             invited_at=wire_timestamp(now),
         )

@@ -28,6 +28,8 @@ class Invitation(_Record):
     several_sockets: bool = False
     above_configured: bool = False
     """Whether it overrides space.yaml: it was sent for a configured participant after that one was removed."""
+    until_restart: bool = False
+    """Whether it ends with the run, because space.yaml names the participant from the next start on."""
     invited_by: str
     invited_at: str
 

@@ -16,7 +16,15 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.membership import Membership
-from mew_spaces.core.state import Change, Invitation, SpaceState
+from mew_spaces.core.state import (
+    Change,
+    GrantsChange,
+    Invitation,
+    PauseChange,
+    ShutdownChange,
+    SpaceState,
+    StatusChange,
+)
 from mew_spaces.errors import SpacesError, TokenError
 from mew_spaces.gateway.auth import TokenBook, remove_token_file, store_token, token_path, write_new_token
 from mew_spaces.log.interface import SpaceLog
@@ -58,6 +66,11 @@ class MembershipStore:
         self._reserved: ReservedFile | None = None
         if space_log is not None:
             _restore(self.state, space_log.state())
+        invited = self.state.invited
+        ended = [name for name in invited if invited[name].until_restart and name not in config.participants]
+        for participant in ended:
+            del invited[participant]
+        self._forget_former(config)
         for participant in self.state.removed:
             tokens.remove(participant)
         overridden = []
@@ -69,6 +82,22 @@ class MembershipStore:
                 tokens.load_token(participant, folder)
         if folder is not None and overridden:
             self._end_overridden(config, overridden, folder)
+        elif folder is not None and ended:
+            self._write_at_start(folder)
+
+    def _forget_former(self, config: SpaceConfig) -> None:
+        """Forget what is stored of participants that neither space.yaml nor an invitation names any more."""
+        state = self.state
+        known = config.participants.keys() | state.invited.keys()
+        changes: list[Change] = [
+            *(GrantsChange(key=name, value=None) for name in state.grants if name not in known),
+            *(PauseChange(key=name, value=None) for name in state.pauses if name not in known),
+            *(ShutdownChange(key=name, value=None) for name in state.shut_down if name not in known),
+            *(StatusChange(key=name, value=None) for name in state.statuses if name not in known),
+        ]
+        for change in changes:
+            state.apply(change)
+        self.store(changes)
 
     def _end_overridden(self, config: SpaceConfig, overridden: Iterable[str], folder: Path) -> None:
         """End invitations of participants that are in space.yaml now. Raises `TokenError`.
@@ -93,6 +122,9 @@ class MembershipStore:
         self.tokens.refresh()
         for participant in overridden:
             del self.state.invited[participant]
+        self._write_at_start(folder)
+
+    def _write_at_start(self, folder: Path) -> None:
         try:
             replace_private_file(folder / ROSTER_FILE_NAME, self._content())
         except OSError as error:

@@ -137,7 +137,7 @@ class Launch:
         return [
             self._participant(name, participant)
             for name, participant in self.config.participants.items()
-            if (participant.auto_start and not participant.is_person) or uses_fifos(participant)
+            if (participant.auto_start and participant.has_program) or uses_fifos(participant)
         ]
 
     def unset_variables(self) -> list[tuple[Place, str]]:
@@ -249,8 +249,7 @@ def _agent_variables(participant: ParticipantConfig) -> tuple[str, ...]:
     """Return the variables with model and API key that the program of an agent gets; nothing for other programs."""
     agent = participant.agent
     if agent is None:
-        is_agent = participant.command == "mew" and participant.args[:2] == ("agent", "run")
-        return (*_MODEL_VARIABLES, _API_KEY) if is_agent else ()
+        return (*_MODEL_VARIABLES, _API_KEY) if participant.is_agent else ()
     given = agent.given()
     summariser = given.get("summariser")
     named = [one["api_key_env"] for one in (given, summariser) if isinstance(one, Mapping) and one.get("api_key_env")]
@@ -268,7 +267,7 @@ def _texts_with_variables(participant: ParticipantConfig) -> Iterator[tuple[Plac
 
 def uses_fifos(participant: ParticipantConfig) -> bool:
     """Return whether scripts act as this participant through FIFOs: `fifo`, `auto_connect`, and no program."""
-    return participant.fifo and participant.auto_connect and participant.is_person
+    return participant.fifo and participant.auto_connect and not participant.has_program
 
 
 def substitute(text: str, values: Mapping[str, str]) -> str:

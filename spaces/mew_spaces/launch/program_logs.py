@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Final
 
@@ -28,6 +29,11 @@ _LINE_BYTES: Final = 64 * 1024
 _TAIL_BYTES: Final = 4096
 
 log = logging.getLogger("spaces")
+
+
+def log_folder(state: Path) -> Path:
+    """Return the folder of a space's logs in its state folder, which tools for files do not reach."""
+    return state / "logs"
 
 
 def log_path(folder: Path, name: str) -> Path:
@@ -98,6 +104,12 @@ def last_line(path: Path) -> str:
         return ""
     lines = [line for line in tail.decode("utf-8", errors="replace").splitlines() if line.strip()]
     return lines[-1].strip() if lines else ""
+
+
+def last_write(folder: Path) -> datetime | None:
+    """Return when a log in a folder was last written; None if there is no log."""
+    times = [path.stat().st_mtime for path in folder.glob("*") if path.is_file()]
+    return datetime.fromtimestamp(max(times), UTC) if times else None
 
 
 async def copy_output(output: ByteReceiveStream, file: IO[bytes], on_line: Callable[[str], None]) -> None:

@@ -6,7 +6,8 @@ Owns `<state>/run.json` and its form. It contains process ids with their start t
 
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from mew_spaces.launch.processes import is_running
 from mew_spaces.private_files import create_private_file, replace_private_file
 
 RUN_FILE_NAME: Final = "run.json"
+LAST_RUN_FILE_NAME: Final = "last-run.json"
 PIDS_FILE_NAME: Final = "pids.json"
 RESTART_FILE_NAME: Final = "restart.txt"
 
@@ -133,6 +135,12 @@ class RunFile(_RunRecord):
         """Return the run with a participant's program that ended or could not be started."""
         return self.model_copy(update={"exits": {**self.exits, participant: exit_}})
 
+    def without(self, participant: str) -> "RunFile":
+        """Return the run without a participant whose program has ended."""
+        pids = {name: pid for name, pid in self.pids.participants.items() if name != participant}
+        exits = {name: exit_ for name, exit_ in self.exits.items() if name != participant}
+        return self.model_copy(update={"pids": self.pids.model_copy(update={"participants": pids}), "exits": exits})
+
     def faults(self) -> dict[str, str]:
         """Return what is wrong with the programs of participants, by participant."""
         ended = {name: exit_.words for name, exit_ in self.exits.items()}
@@ -140,6 +148,15 @@ class RunFile(_RunRecord):
             name for name, pid in self.pids.participants.items() if name not in ended and not self.is_running(pid)
         ]
         return {**ended, **dict.fromkeys(silent, "its program is not running")}
+
+
+class LastRun(_RunRecord):
+    """How and when the last run of a space ended."""
+
+    space: str
+    how: str
+    """A predicate, such as "was stopped with Ctrl-C"."""
+    at: datetime
 
 
 def run_file_path(state: Path) -> Path:
@@ -162,6 +179,22 @@ def write_run_file(path: Path, run: RunFile) -> None:
     with _errors_named(path):
         replace_private_file(path, run.model_dump_json(indent=2) + "\n")
         replace_private_file(path.with_name(PIDS_FILE_NAME), json.dumps(_pids_of(run, path), indent=2) + "\n")
+
+
+def end_run(path: Path, run: RunFile, how: str, *, at: datetime | None = None) -> None:
+    """Remove the run file, and record how the run ended: `how` is a predicate, `at` the time (default: now)."""
+    last = LastRun(space=run.space, how=how, at=at or datetime.now(UTC))
+    with suppress(OSError):  # the record is a courtesy; the space has ended in any case
+        replace_private_file(path.with_name(LAST_RUN_FILE_NAME), last.model_dump_json(indent=2) + "\n")
+    remove_run_file(path)
+
+
+def read_last_run(state: Path) -> LastRun | None:
+    """Read how the last run of a space ended; None if it is not known."""
+    try:
+        return LastRun.model_validate_json((state / LAST_RUN_FILE_NAME).read_bytes())
+    except (OSError, ValidationError):
+        return None
 
 
 def remove_run_file(path: Path) -> None:

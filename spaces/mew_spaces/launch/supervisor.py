@@ -26,8 +26,8 @@ from mew_spaces.errors import SpacesError
 from mew_spaces.launch import program_logs
 from mew_spaces.launch.launch import Program
 from mew_spaces.launch.processes import left_behind, signal_group, started_mark, stop_groups
-from mew_spaces.launch.program_logs import log_path, open_log, prepare_log_folder
-from mew_spaces.launch.run_file import Exit, RunFile, read_run_file, remove_run_file, write_run_file
+from mew_spaces.launch.program_logs import last_write, log_path, open_log, prepare_log_folder
+from mew_spaces.launch.run_file import Exit, RunFile, end_run, read_run_file, write_run_file
 
 log = logging.getLogger("spaces")
 
@@ -81,12 +81,15 @@ class Supervisor:
     ready_seconds: float = READY_SECONDS
     _stop: anyio.Event = field(default_factory=anyio.Event, init=False)
     _failure: ProgramFailed | None = field(default=None, init=False)
+    _how: str = field(default="was stopped", init=False)
     _tasks: TaskGroup | None = field(default=None, init=False)
     _kept: dict[str, tuple[anyio.CancelScope, anyio.Event]] = field(default_factory=dict, init=False)
     """What ends the watch over each participant's program, and what is set when it has ended."""
 
-    def stop(self) -> None:
-        """Stop the space in order; `serve` returns when every program has ended."""
+    def stop(self, how: str = "was stopped") -> None:
+        """Stop the space in order; `serve` returns when every program has ended. The first `how` is recorded."""
+        if not self._stop.is_set():
+            self._how = how
         self._stop.set()
 
     def force(self) -> None:
@@ -115,7 +118,7 @@ class Supervisor:
             with anyio.CancelScope(shield=True):
                 await self._end_all()
             _remove_fifos(self.run.fifos)
-            remove_run_file(self.run_file)
+            end_run(self.run_file, self.run, self._how)
         if self._failure is not None:
             raise self._failure
 
@@ -128,6 +131,11 @@ class Supervisor:
         if self._tasks is not None and not self._stop.is_set():
             prepare_log_folder(self.log_folder, [participant.name])
             await self._begin(self._tasks, self._keep, participant)
+
+    def forget(self, participant: str) -> None:
+        """Remove a participant that is no longer in space.yaml from the run file, once its program has ended."""
+        if participant in self.run.exits:
+            self._save(self.run.without(participant))
 
     async def _start_all(self, tasks: TaskGroup, services: Sequence[Program], participants: Sequence[Program]) -> None:
         for service in services:
@@ -160,7 +168,7 @@ class Supervisor:
             ended = self._exit_of(program, code)
             if not begun.is_set():
                 self._failure = ProgramFailed(program.label, ended.words)
-                self.stop()
+                self.stop(f"did not start, because {self._failure}")
                 break
             if anyio.current_time() - since > _SERVICE_SETTLED_SECONDS:
                 pause_seconds = _SERVICE_FIRST_PAUSE_SECONDS
@@ -314,7 +322,8 @@ def stop_space(path: Path, run: RunFile) -> bool:
     left = {**run.processes, **newest.processes}
     stopped = stop_groups(left, run.run_id, grace_seconds=GRACE_SECONDS)
     _remove_fifos(newest.fifos)
-    remove_run_file(path)
+    if path.exists():  # a supervisor that ended in order has removed it
+        end_run(path, newest, "was killed", at=last_write(program_logs.log_folder(path.parent)))
     return was_alive or bool(stopped)
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mew_spaces.config.loading import SpaceConfig, load_space, parse_space, place_in, with_participant
+from mew_spaces.config.roles import ROLE_PATTERNS
 from mew_spaces.errors import SpaceConfigError
 
 WHOLE = """
@@ -90,6 +91,20 @@ def test_participants_without_capabilities_get_the_defaults() -> None:
     assert config.patterns_of("nobody") == config.patterns_of("guest")
     assert parse_space("space: {id: a}").patterns_of("anybody") == ({"kind": "chat"},)
     assert parse_space("space: {id: a}\nparticipants: {x: {capabilities: []}}").patterns_of("x") == ()
+
+
+def test_a_participant_without_capabilities_gets_those_of_its_role() -> None:
+    participants = (
+        "{ada: {}, coder: {agent: {}}, old: {command: mew, args: [agent, run]}, clock: {command: clock},"
+        " files: {mcp_server: {command: x}}, eve: {role: observer}, bot: {role: agent, capabilities: [{kind: a/b}]}}"
+    )
+    config = parse_space(f"space: {{id: a}}\nparticipants: {participants}")
+    roles = {name: one.acts_as for name, one in config.participants.items()}
+    assert list(roles.values()) == ["person", "agent", "agent", "tool", "tool", "observer", "agent"]
+    assert [name for name in roles if config.is_person(name)] == ["ada"]
+    for name, role in roles.items():
+        more = ({"kind": "a/b"},) if name == "bot" else ()
+        assert config.patterns_of(name) == ROLE_PATTERNS[role] + more
 
 
 def test_a_person_has_no_program() -> None:

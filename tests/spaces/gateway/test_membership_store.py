@@ -8,18 +8,20 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig
 from mew_spaces.core.membership import Membership
-from mew_spaces.core.state import Invitation, SpaceState
+from mew_spaces.core.state import Invitation, ReportedStatus, SpaceState, StatusChange
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import TokenBook, token_path
 from mew_spaces.gateway.membership_store import ROSTER_FILE_NAME, MembershipStore
+from mew_spaces.log.interface import Bounds, SpaceLog
+from mew_spaces.log.memory import MemoryLog
 
 ADA, EVE = ParticipantId("ada"), ParticipantId("eve")
 INVITATION = Invitation(capabilities=({"kind": "chat"},), invited_by="ada", invited_at="now")
 
 
-def open_store(config: SpaceConfig, folder: Path | None) -> MembershipStore:
+def open_store(config: SpaceConfig, folder: Path | None, log: SpaceLog | None = None) -> MembershipStore:
     tokens = TokenBook.generate(config) if folder is None else TokenBook.load(config, folder, environ={})
-    return MembershipStore(config, tokens, folder)
+    return MembershipStore(config, tokens, folder, log)
 
 
 def invite_eve(config: SpaceConfig, store: MembershipStore) -> None:
@@ -118,3 +120,17 @@ def test_an_invalid_file_is_refused_by_name(config: SpaceConfig, tmp_path: Path,
     (tmp_path / ROSTER_FILE_NAME).write_text(text)
     with pytest.raises(SpacesError, match=ROSTER_FILE_NAME):
         open_store(config, tmp_path)
+
+
+def test_a_participant_that_left_space_yaml_is_forgotten_at_the_next_start(config: SpaceConfig, tmp_path: Path) -> None:
+    reported = ReportedStatus(status={"status": "ready"}, envelope_id="1", received_at=datetime.now(UTC))
+    log = MemoryLog(epoch="e", bounds=Bounds(entries=1, bytes=1))
+    log.durability = "flushed"
+    store = open_store(config, tmp_path, log)
+    store.store(Membership(config, store.state).invite(EVE, INVITATION.model_copy(update={"until_restart": True})))
+    store.store([StatusChange(key=name, value=reported) for name in (ADA, EVE, "former")])
+    log.publish(log.seal())
+    restarted = open_store(config, tmp_path, log)
+    log.publish(log.seal())
+    assert (set(restarted.state.statuses), restarted.state.invited) == ({ADA}, {})
+    assert [key for key in log.state() if "statuses" in key] == ["space/statuses/ada"]

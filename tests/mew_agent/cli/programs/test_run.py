@@ -19,11 +19,11 @@ sys.exit(7)
 """
 
 
-def mew_run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def mew_run(folder: Path, *arguments: str, who: tuple[str, ...] = WHO) -> subprocess.CompletedProcess[str]:
     root = str(Path(__file__).parents[3])
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MEW_")}
     return subprocess.run(
-        (sys.executable, "-P", "-m", "mew_agent", "run", *WHO, *arguments),
+        (sys.executable, "-P", "-m", "mew_agent", "run", *who, *arguments),
         cwd=folder,
         env={**environment, "PYTHONPATH": root},
         capture_output=True,
@@ -43,6 +43,14 @@ def test_python_file_gets_environment_arguments_and_its_exit_code(tmp_path: Path
 def test_any_program_can_run(tmp_path: Path) -> None:
     done = mew_run(tmp_path, "sh", "-c", "echo $MEW_PARTICIPANT_ID in $MEW_SPACE")
     assert (done.stdout, done.returncode) == ("ada in demo\n", 0)
+
+
+def test_a_participant_behind_the_program_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "show.py").write_text(SHOW, encoding="utf-8")
+    done = mew_run(tmp_path, "show.py", "--participant=eve", who=WHO[:4])
+    assert "--participant: behind show.py is an argument of that program" in done.stderr
+    assert "`mew run --participant ... show.py`" in done.stderr
+    assert (done.stdout, done.returncode) == ("", 2)
 
 
 @pytest.mark.parametrize("command", ["no-such-program", "missing.py"])

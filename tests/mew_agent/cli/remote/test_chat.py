@@ -28,6 +28,16 @@ async def test_answer_is_printed(gateway: RunningGateway) -> None:
     assert (outcome.code, outcome.out, outcome.err) == (0, "you said: are you there?\n", "")
 
 
+async def test_an_answer_that_reports_a_failure_exits_with_code_1(gateway: RunningGateway) -> None:
+    async def fails(client: Client, request: Message) -> None:
+        await status(client, "model_unreachable")
+        await client.chat("I could not reach my model.", to=["ada"], correlation_id=[request["id"]])
+
+    async with answering(gateway, "coder", fails):
+        outcome = await mew("chat", "coder", "hi", *seat(gateway))
+    assert (outcome.code, outcome.out) == (1, "I could not reach my model.\n")
+
+
 async def test_unquoted_words_form_one_message(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", repeats):
         outcome = await mew("chat", "coder", "are", "you", "there?", *seat(gateway))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mew_spaces.gateway.auth import token_path
 from mew_spaces.launch.processes import started_mark
-from mew_spaces.launch.run_file import RunFile, run_file_path, write_run_file
+from mew_spaces.launch.run_file import RunFile, end_run, read_run_file, run_file_path, write_run_file
 
 from mew_agent.cli.app.locate import find_run
 from mew_agent.cli.app.options import ConnectionOptions
@@ -101,7 +101,9 @@ def test_missing_space_says_how_to_start_one() -> None:
 
 def test_ended_gateway_is_reported(tmp_path: Path) -> None:
     running_space(tmp_path, marks={})
-    with pytest.raises(NotConnected, match="`mew down` cleans up"):
+    (tmp_path / ".mew" / "logs").mkdir()
+    (tmp_path / ".mew" / "logs" / "gateway.log").touch()
+    with pytest.raises(NotConnected, match=r"it was killed at \d{4}-\S+ \S+ \(\d s ago\); `mew up` starts it again"):
         open_session(ConnectionOptions(), {})
 
 
@@ -122,3 +124,23 @@ def test_several_people_require_a_participant(tmp_path: Path) -> None:
     running_space(tmp_path, person=None)
     with pytest.raises(ConfigError, match="--participant"):
         open_session(ConnectionOptions(), {})
+
+
+def test_a_stopped_space_says_how_and_when_it_ended(tmp_path: Path) -> None:
+    path = running_space(tmp_path)
+    run = read_run_file(path)
+    assert run is not None
+    end_run(path, run, "was stopped with Ctrl-C")
+    said = (
+        r"no space is running here: 'review' was stopped with Ctrl-C at \S+ \S+ \(0 s ago\)\. `mew up` starts it again"
+    )
+    with pytest.raises(ConfigError, match=said):
+        open_session(ConnectionOptions(folder=tmp_path), {})
+
+
+def test_an_unknown_participant_is_named_with_those_of_the_space(tmp_path: Path) -> None:
+    (tmp_path / "space.yaml").write_text("space: {id: review}\nparticipants: {ada: {}, bob: {}}")
+    running_space(tmp_path, config=str(tmp_path / "space.yaml"))
+    for name, more in (("eve", r"\(expected ada, bob\)"), ("adda", r"\(did you mean 'ada'\?\)")):
+        with pytest.raises(ConfigError, match=f"'{name}' is not in space 'review' ?{more}"):
+            open_session(ConnectionOptions(folder=tmp_path, participant=name), {})

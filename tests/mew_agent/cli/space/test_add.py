@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from mew_spaces.config.loading import load_space
+from mew_spaces.config.loading import load_space, parse_space
+from mew_spaces.config.roles import ROLE_PATTERNS
 from mew_spaces.gateway.auth import token_path
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
+from mew_spaces.launch.run_file import RunFile
 
-from mew_agent.cli.space.add import NewParticipant, parse_capabilities
+from mew_agent.cli.space.add import NewParticipant, ParticipantRole, inviter_of, parse_capabilities
 from mew_agent.errors import ConfigError
 from tests.mew_agent.cli.remote.test_session import running_space
 from tests.support.cli import mew
@@ -80,6 +82,8 @@ async def test_add_without_a_supervisor_says_how_to_start_it(config: Path, tmp_p
     ("arguments", "said"),
     [
         (("a/b",), "invalid characters"),
+        (("bad name!",), "'bad name!' is no valid id"),
+        (("--", "-x"), "'-x' is no valid id"),
         (("ada",), "'ada' already exists"),
         (("x", "-c", "{"), "--capabilities: is not JSON"),
         (("x", "-c", "[1]"), "is not a list of patterns"),
@@ -97,13 +101,22 @@ async def test_invalid_participant_is_refused_before_any_change(
     assert config.read_text() == SPACE
 
 
-def test_default_capabilities_differ_for_agents_and_programs() -> None:
+def test_a_new_participant_gets_the_role_that_fits() -> None:
     agent = NewParticipant("a", model="m").settings()
-    assert agent["agent"] == {"model": "m"}
-    assert {"kind": "participant/compact-done"} in agent["capabilities"]
+    assert agent == {"agent": {"model": "m"}, "auto_start": True, "role": "agent"}
     program = NewParticipant("p", command="node 'my tool.js'", starts=False).settings()
-    assert (program["args"], program["auto_start"]) == (["my tool.js"], False)
-    assert {"kind": "mcp/response"} in program["capabilities"]
+    assert program == {"command": "node", "args": ["my tool.js"], "auto_start": False, "role": "tool"}
+    bot = NewParticipant("b", command="node bot.js", role=ParticipantRole.AGENT, capabilities='["a/b"]').settings()
+    assert (bot["role"], bot["capabilities"]) == ("agent", [{"kind": "a/b"}])
+    assert NewParticipant("c", is_person=True).settings() == {"role": "person"}
+    assert {str(role) for role in ParticipantRole} == ROLE_PATTERNS.keys()
+
+
+def test_any_person_who_may_invite_adds_a_participant_where_no_one_is_the_default() -> None:
+    config = parse_space("space: {id: a}\nparticipants: {ada: {}, bob: {capabilities: [{kind: space/*}]}, cid: {}}")
+    run = RunFile(space="a", gateway="", ws="", started_at="")
+    assert inviter_of(config, run) == "bob"
+    assert inviter_of(config, run.model_copy(update={"person": "cid"})) == "cid"
 
 
 def test_capabilities_are_kinds_or_patterns() -> None:

@@ -19,7 +19,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def test_init_creates_folders_agents_and_gitignore(tmp_path: Path) -> None:
-    (tmp_path / ".gitignore").write_text("*.pyc\nlogs/")
+    (tmp_path / ".gitignore").write_text("*.pyc\n.mew/logs/")
     outcome = await mew("init", "cat-maze", "--name", "play", "--model", "gpt-x", "--description", "for fun")
     assert outcome.code == 0
     assert outcome.out.startswith("created 'play' in .mew/space.yaml from the template 'cat-maze'\n")
@@ -34,9 +34,9 @@ async def test_init_creates_folders_agents_and_gitignore(tmp_path: Path) -> None
     assert {path.name for path in state.iterdir() if path.is_dir()} == {"agents", "logs", "fifos", "tokens"}
     assert (state / "tokens").stat().st_mode & 0o077 == 0
     ignored = (tmp_path / ".gitignore").read_text().splitlines()
-    assert ignored[:2] == ["*.pyc", "logs/"]
+    assert ignored[:2] == ["*.pyc", ".mew/logs/"]
     assert ".mew/tokens/" in ignored
-    assert ignored.count("logs/") == 1
+    assert ignored.count(".mew/logs/") == 1
 
 
 async def test_key_is_never_written_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,12 @@
 
 import json
 import os
+import socket
 import sys
 from pathlib import Path
 
 import pytest
-from mew_spaces.config.loading import parse_space
+from mew_spaces.config.loading import load_space, parse_space
 from mew_spaces.errors import SpaceConfigError
 from mew_spaces.launch.processes import started_mark
 from mew_spaces.launch.run_file import RunFile, run_file_path, write_run_file
@@ -20,6 +21,7 @@ from mew_agent.cli.space.plan import (
     add_new_participants,
     check_new_participant,
     make_launch_plan,
+    missing_capabilities,
 )
 from mew_agent.errors import ConfigError
 
@@ -58,7 +60,7 @@ def test_plan_holds_the_gateway_and_the_participants(tmp_path: Path) -> None:
     assert plan.services()[0].command[: len(MEW)] == MEW
     assert plan.person == "ada"
     assert plan.notices == ()
-    assert plan.logs == tmp_path / "logs"
+    assert plan.logs == tmp_path / ".mew" / "logs"
 
 
 def test_every_participant_gets_a_private_token(tmp_path: Path) -> None:
@@ -101,7 +103,7 @@ def test_space_in_the_state_folder_belongs_to_its_parent(tmp_path: Path) -> None
 
 def test_dashboard_url_holds_the_token_in_its_fragment(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
-    page, _, fragment = plan.dashboard().partition("#")
+    page, _, fragment = plan.dashboards()[0][1].partition("#")
     assert page == f"{plan.launch.address.http}/dashboard"
     assert fragment == f"token={plan.launch.tokens['ada']}&space=review&participant=ada"
 
@@ -109,7 +111,7 @@ def test_dashboard_url_holds_the_token_in_its_fragment(tmp_path: Path) -> None:
 def test_dashboard_url_without_a_person_holds_no_token(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, REHEARSAL)
     assert plan.person is None
-    assert plan.dashboard().endswith("/dashboard")
+    assert plan.dashboards() == [("dashboard", f"{plan.launch.address.http}/dashboard")]
 
 
 def test_rehearsing_agents_share_one_model(tmp_path: Path) -> None:
@@ -409,3 +411,29 @@ def test_plan_reaches_another_process_unchanged(tmp_path: Path) -> None:
     assert received.services() == plan.services()
     assert received.launch.config.model_dump(exclude_unset=True) == plan.launch.config.model_dump(exclude_unset=True)
     assert b"sk-test" not in plan.to_json()
+
+
+def test_an_agent_that_may_not_do_its_work_is_a_warning_with_the_line_to_add(tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    participants = (
+        "participants:\n  good: {agent: {}}\n  mute:\n    agent: {}\n    capabilities: [{kind: chat}]\n"
+        "  files: {role: tool}\n"
+    )
+    path.write_text(f"space: {{id: review}}\n{participants}")
+    lacks = "report how full its context is or report what a compaction freed or call the tools of files"
+    warning = f"{path}:5:5: 'mute' may not {lacks}; add the line `role: agent` to allow it"
+    assert list(missing_capabilities(load_space(path), path)) == [warning]
+    path.write_text(path.read_text().replace("    agent: {}\n", "    agent: {}\n    role: agent\n"))
+    assert not list(missing_capabilities(load_space(path), path))
+
+
+def test_a_model_server_that_does_not_answer_is_a_warning(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        live = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
+        dead = "http://127.0.0.1:1/v1"
+        names = "".join(
+            f"  {name}: {{agent: {{model: m, base_url: '{url}'}}, auto_start: true}}\n"
+            for name, url in (("a", live), ("b", dead), ("c", dead))
+        )
+        notices = plan_of(tmp_path, f"space: {{id: review}}\nparticipants:\n{names}").notices
+    assert notices == (f"the model server {dead} of b, c does not answer (connection refused)",)

@@ -31,9 +31,36 @@ def test_summary_lists_participants_and_next_commands(plan: LaunchPlan, capsys: 
     assert lines[0] == f"review is running in the background at {plan.launch.address.http}"
     assert "rehearsal model" in lines[1]
     assert lines[2] == "  coder: joined"
-    assert lines[3] == "  tool: exited with code 1: no such command (see logs/tool.log)"
+    assert lines[3] == "  tool: exited with code 1: no such command (see .mew/logs/tool.log)"
     assert lines[4].startswith("dashboard: http://")
-    assert lines[6].split(" · ") == ["next:      mew status --watch", "mew compact coder", "mew down"]
+    assert lines[5:] == [
+        "next:",
+        '  mew chat coder "Hello."  talk to coder',
+        "  mew dashboard --open     see the space in a browser",
+        "  mew down                 stop the space",
+    ]
+
+
+def test_with_two_people_each_printed_command_names_one(
+    plan: LaunchPlan, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = plan.launch.folder / "space.yaml"
+    path.write_text(SPACE.replace("  ada: {}", "  ada: {}\n  bob: {}"))
+    monkeypatch.chdir(path.parent)
+    _print_started(make_launch_plan(StartOptions(port=0), {"PATH": os.environ["PATH"]}))
+    _, ada, bob, act, _, *steps = capsys.readouterr().out.splitlines()
+    assert ada.startswith("dashboard of ada: ")
+    assert bob.startswith("dashboard of bob: ")
+    assert bob.endswith("&space=review&participant=bob")
+    assert act == (
+        "commands act as one of ada, bob: --participant ID; "
+        "or set `default_participant: ada` under `space` in space.yaml"
+    )
+    assert [step.split("  ")[1] for step in steps] == [
+        'mew chat --participant ada coder "Hello."',
+        "mew dashboard --open",
+        "mew status --participant ada --watch",
+    ]
 
 
 def test_participant_that_has_not_joined_is_not_called_joined(

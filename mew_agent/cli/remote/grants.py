@@ -1,0 +1,118 @@
+"""`mew grant` and `mew revoke`: change what a participant may send while the space runs.
+
+Owns how capabilities are written on the command line. What may be granted is decided by the gateway.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from mew_protocol import kinds
+from mew_protocol.capability import patterns_problem
+
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
+from mew_agent.cli.remote.control import ReasonOption
+from mew_agent.cli.remote.request import NoSuchParticipant
+from mew_agent.cli.remote.session import ApiSession, open_session
+from mew_agent.errors import ConfigError
+
+ParticipantArgument = Annotated[str, typer.Argument(metavar="PARTICIPANT", help="Id of the participant.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """Capabilities as given on the command line."""
+
+    written: Annotated[
+        list[str], typer.Argument(metavar="CAPABILITY", help="Kind such as `mcp/proposal`, or a pattern in JSON.")
+    ]
+    to: Annotated[list[str] | None, option("--to ID", "Allow it only to this participant; repeat it for several.")] = (
+        None
+    )
+
+    def patterns(self) -> list[dict[str, Any]]:
+        """The capabilities as patterns. Raises `ConfigError`."""
+        patterns = [_pattern(text) for text in self.written]
+        if self.to:
+            patterns = [{**pattern, "to": self.to} for pattern in patterns]
+        if (found := patterns_problem(patterns)) is not None:
+            raise ConfigError("CAPABILITY", found[1])
+        return patterns
+
+
+@with_option_groups
+def grant(
+    recipient: ParticipantArgument,
+    capabilities: Capabilities,
+    *,
+    reason: ReasonOption = None,
+    connection: ConnectionOptions,
+) -> None:
+    """Allow a participant to send more.
+
+    A grant ends when the participant has been away for five seconds. To make it permanent, write it in space.yaml.
+    """
+    session, patterns = open_session(connection), capabilities.patterns()
+    _check_member(session, recipient)
+    _send(session, kinds.CAPABILITY_GRANT, recipient, patterns, reason)
+    terminal.print_line(f"{recipient}: may now send {_names(patterns)}")
+    terminal.print_line("  it ends when the participant leaves; to keep it, add to space.yaml, under its capabilities:")
+    terminal.print_lines(f"  - {json.dumps(pattern)}" for pattern in patterns)
+
+
+@with_option_groups
+def revoke(
+    recipient: ParticipantArgument,
+    capabilities: Capabilities,
+    *,
+    reason: ReasonOption = None,
+    connection: ConnectionOptions,
+) -> None:
+    """Take back what was granted to a participant.
+
+    What space.yaml or an invitation gives stays.
+    """
+    session, patterns = open_session(connection), capabilities.patterns()
+    before = _check_member(session, recipient)
+    _send(session, kinds.CAPABILITY_REVOKE, recipient, patterns, reason)
+    if _check_member(session, recipient) == before:
+        raise ConfigError(recipient, f"was not granted {_names(patterns)}; what space.yaml gives, change there")
+    terminal.print_line(f"{recipient}: {_names(patterns)} revoked")
+
+
+def _send(session: ApiSession, kind: str, recipient: str, patterns: list[dict[str, Any]], reason: str | None) -> None:
+    payload = {"recipient": recipient, "capabilities": patterns}
+    session.api.send({"kind": kind, "payload": {**payload, "reason": reason} if reason else payload})
+
+
+def _check_member(session: ApiSession, name: str) -> Any:
+    """What a participant may send. Raises `NoSuchParticipant`."""
+    listed = {str(one.get("id")): one.get("capabilities") for one in session.api.participants()}
+    if name not in listed:
+        raise NoSuchParticipant(
+            name, f"no participant '{name}' in space '{session.api.space}'", ", ".join(sorted(listed))
+        )
+    return listed[name]
+
+
+def _pattern(text: str) -> dict[str, Any]:
+    if not text.startswith("{"):
+        return {"kind": text}
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ConfigError("CAPABILITY", f"is not JSON: {error}", '{"kind": "mcp/proposal"}') from None
+    if "kind" not in value:
+        raise ConfigError("CAPABILITY", f"has no kind: {text}", '{"kind": "mcp/proposal"}')
+    return dict(value)
+
+
+def _names(patterns: list[dict[str, Any]]) -> str:
+    texts = []
+    for pattern in patterns:
+        kinds_named = pattern["kind"] if isinstance(pattern["kind"], str) else ", ".join(pattern["kind"])
+        to = pattern.get("to")
+        texts.append(f"{kinds_named} to {', '.join([to] if isinstance(to, str) else to)}" if to else kinds_named)
+    return ", ".join(texts)

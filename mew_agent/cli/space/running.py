@@ -1,0 +1,137 @@
+"""`mew dashboard` and `mew logs`: what to look at in a running space.
+
+Owns the dashboard's address, and how the logs of programs are shown. What they contain is written by
+`mew_spaces.launch.program_logs`.
+"""
+
+import time
+import webbrowser
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from mew_spaces.gateway.auth import state_dir
+from mew_spaces.launch.program_logs import log_folder
+
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.locate import dashboard_url, find_run, people_of, relative_to, space_config_path
+from mew_agent.cli.app.options import ConnectionOptions, FolderOption, option, with_option_groups
+from mew_agent.cli.board.words import clean
+from mew_agent.cli.remote.session import Identity, configuration_at, find_identity
+from mew_agent.errors import ConfigError, did_you_mean
+from mew_agent.gateway_address import http_url
+
+_POLL_SECONDS: Final = 0.2
+_BLOCK_BYTES: Final = 64 * 1024
+
+
+@with_option_groups
+def dashboard(
+    *,
+    opens: Annotated[bool, option("--open", "Open it in a browser.")] = False,
+    connection: ConnectionOptions,
+) -> None:
+    """Print the address of the dashboard.
+
+    The address signs you in; it contains your token behind `#`, which browsers do not send.
+    """
+    pages = [(who.participant, _page_of(who)) for who in _identities(connection)]
+    for name, url in pages:
+        terminal.print_line(url if len(pages) == 1 else f"{name}: {url}")
+    if opens and not webbrowser.open(pages[0][1]):
+        terminal.warn("no browser can be started here; open the address yourself")
+
+
+def _identities(connection: ConnectionOptions) -> list[Identity]:
+    """The participant that was chosen or is the default; of several people without a default, each."""
+    try:
+        return [find_identity(connection)]
+    except ConfigError:
+        everyone = ConnectionOptions(folder=connection.folder)
+        found = find_run(connection.folder)
+        config = configuration_at(found[0]) if found is not None and connection == everyone else None
+        people = people_of(config) if config is not None else []
+        if len(people) < 2:
+            raise
+        return [find_identity(everyone, participant=name) for name in people]
+
+
+def _page_of(who: Identity) -> str:
+    config = configuration_at(who.run_path)
+    public = config.gateway.public_url if config is not None else None
+    return dashboard_url(public or http_url(who.gateway), who.space, who.participant, who.token)
+
+
+def logs(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Program whose log to print (default: all).")
+    ] = None,
+    *,
+    follow: Annotated[bool, option("--follow, -f", "Keep running, and print what is written.")] = False,
+    lines: Annotated[int, option("--lines, -n N", "Number of last lines to print of each log.", min=0)] = 20,
+    space_dir: FolderOption = None,
+) -> None:
+    """Print what the programs of a space wrote.
+
+    NAME is a participant, `gateway`, `mew` (the process of `mew up`) or `system:model` (the rehearsal model).
+    """
+    folder = log_folder(_state(space_dir))
+    known = {path.stem: path for path in sorted(folder.glob("*.log")) if not path.stem.endswith(".previous")}
+    if name is not None and name not in known:
+        names = ", ".join(known) or f"none; {relative_to(Path.cwd(), folder)} is empty"
+        raise ConfigError("NAME", f"no log of '{name}'{did_you_mean(name, known)}", names)
+    readers = [_LogReader(path, lines) for one, path in known.items() if name in (None, one)]
+    width = max((len(reader.name) for reader in readers), default=0)
+    if not readers:
+        terminal.print_line(f"no logs in {relative_to(Path.cwd(), folder)}")
+    while readers:
+        for reader in readers:
+            mark = "" if name is not None else f"{reader.name:<{width}} | "
+            terminal.print_lines(f"{mark}{clean(line)}" for line in reader.new_lines())
+        if not follow:
+            return
+        time.sleep(_POLL_SECONDS)
+
+
+class _LogReader:
+    """The last lines of a log, then what is appended to it."""
+
+    def __init__(self, path: Path, lines: int) -> None:
+        self.name = path.stem
+        self._path = path
+        self._offset, self._rest = _start_of_last(path, lines), b""
+
+    def new_lines(self) -> Iterator[str]:
+        """The complete lines since the last call. A log that was cut is read from its start."""
+        try:
+            with self._path.open("rb") as file:
+                if self._path.stat().st_size < self._offset:
+                    self._offset, self._rest = 0, b""
+                file.seek(self._offset)
+                data = file.read()
+        except OSError:
+            return
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            yield line.decode("utf-8", errors="replace").rstrip("\r")
+
+
+def _start_of_last(path: Path, lines: int) -> int:
+    """Where the last lines of a file start, in bytes. Reads backwards, since a log may be large."""
+    with path.open("rb") as file:
+        start = file.seek(0, 2)
+        tail = b""
+        while start > 0 and tail.count(b"\n") <= lines:
+            size = min(_BLOCK_BYTES, start)
+            start = file.seek(start - size)
+            tail = file.read(size) + tail
+    wanted = b"".join(tail.splitlines(keepends=True)[-lines:]) if lines else b""
+    return path.stat().st_size - len(wanted)
+
+
+def _state(space_dir: Path | None) -> Path:
+    """The state folder of the running space, else of the space of this folder. Raises `ConfigError`."""
+    found = find_run(space_dir)
+    return found[0].parent if found is not None else state_dir(space_config_path(None, space_dir))

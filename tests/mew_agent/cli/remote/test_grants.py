@@ -1,0 +1,33 @@
+"""`mew grant` and `mew revoke`."""
+
+from mew_spaces.gateway.gateway import RunningGateway
+
+from tests.support.cli import mew, seat
+from tests.support.gateway_client import joined
+
+
+async def test_a_grant_holds_until_it_is_revoked(gateway: RunningGateway) -> None:
+    async with joined(gateway, "guest") as guest:
+        granted = await mew("grant", "guest", "mcp/proposal", "--to", "coder", *seat(gateway))
+        assert granted.out.splitlines()[0] == "guest: may now send mcp/proposal to coder"
+        assert granted.out.splitlines()[2] == '  - {"kind": "mcp/proposal", "to": ["coder"]}'
+        welcome = await guest.until("system/welcome")
+        assert {"kind": "mcp/proposal", "to": ["coder"]} in welcome["payload"]["you"]["capabilities"]
+        revoked = await mew("revoke", "guest", "mcp/*", *seat(gateway))
+        assert (revoked.code, revoked.out) == (0, "guest: mcp/* revoked\n")
+        again = await mew("revoke", "guest", "chat", *seat(gateway))
+        assert again.code == 2
+        assert "was not granted chat; what space.yaml gives, change there" in again.err
+
+
+async def test_a_mistake_in_a_grant_is_named(gateway: RunningGateway) -> None:
+    for arguments, said in (
+        (("ghost", "chat"), "no participant 'ghost' in space 'review' (members: ada, coder, guest)"),
+        (("guest", "{"), "CAPABILITY: is not JSON"),
+        (("guest", '{"to": "x"}'), "CAPABILITY: has no kind"),
+    ):
+        outcome = await mew("grant", *arguments, *seat(gateway))
+        assert outcome.code == 2
+        assert said in outcome.err
+    refused = await mew("grant", "guest", "chat", *seat(gateway, "guest"))
+    assert "'guest' has no capability that covers 'capability/grant'" in refused.err
