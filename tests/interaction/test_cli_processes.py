@@ -184,7 +184,9 @@ async def test_tokens_and_run_file_are_private(folder: Folder) -> None:
     state = folder.path / ".mew"
     private = [folder.run_path, state / "tokens" / "ada.token", state / "tokens" / "coder.token"]
     assert [path.stat().st_mode & 0o077 for path in private] == [0, 0, 0]
-    reported = folder.run_path.read_text() + "".join(path.read_text() for path in (folder.path / ".mew" / "logs").glob("*.log"))
+    reported = folder.run_path.read_text() + "".join(
+        path.read_text() for path in (folder.path / ".mew" / "logs").glob("*.log")
+    )
     for name in ("ada", "coder"):
         assert (state / "tokens" / f"{name}.token").read_text().strip() not in reported
 
