@@ -29,6 +29,7 @@ class LogLevel(StrEnum):
 SHORT_OPTIONS: Final[Mapping[str, str]] = {
     "-c": "--config",
     "-d": "--space-dir",
+    "-f": "--follow",
     "-g": "--gateway",
     "-h": "--help",
     "-i": "--interactive",

@@ -12,13 +12,11 @@ from mew_protocol import kinds
 from mew_protocol.capability import patterns_problem
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
+from mew_agent.cli.app.options import ConnectionOptions, JsonOption, TargetArgument, option, with_option_groups
 from mew_agent.cli.remote.control import ReasonOption
 from mew_agent.cli.remote.request import NoSuchParticipant
 from mew_agent.cli.remote.session import ApiSession, open_session
 from mew_agent.errors import ConfigError
-
-ParticipantArgument = Annotated[str, typer.Argument(metavar="PARTICIPANT", help="Id of the participant.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +42,10 @@ class Capabilities:
 
 @with_option_groups
 def grant(
-    recipient: ParticipantArgument,
+    recipient: TargetArgument,
     capabilities: Capabilities,
     *,
+    as_json: JsonOption = False,
     reason: ReasonOption = None,
     connection: ConnectionOptions,
 ) -> None:
@@ -57,16 +56,20 @@ def grant(
     session, patterns = open_session(connection), capabilities.patterns()
     _check_member(session, recipient)
     _send(session, kinds.CAPABILITY_GRANT, recipient, patterns, reason)
-    terminal.print_line(f"{recipient}: may now send {_names(patterns)}")
+    outcome = {"participant": recipient, "granted": patterns}
+    terminal.print_outcome(f"{recipient}: may now send {_names(patterns)}", outcome, as_json=as_json)
+    if as_json:
+        return
     terminal.print_line("  it ends when the participant leaves; to keep it, add to space.yaml, under its capabilities:")
     terminal.print_lines(f"  - {json.dumps(pattern)}" for pattern in patterns)
 
 
 @with_option_groups
 def revoke(
-    recipient: ParticipantArgument,
+    recipient: TargetArgument,
     capabilities: Capabilities,
     *,
+    as_json: JsonOption = False,
     reason: ReasonOption = None,
     connection: ConnectionOptions,
 ) -> None:
@@ -79,7 +82,8 @@ def revoke(
     _send(session, kinds.CAPABILITY_REVOKE, recipient, patterns, reason)
     if _check_member(session, recipient) == before:
         raise ConfigError(recipient, f"was not granted {_names(patterns)}; what space.yaml gives, change there")
-    terminal.print_line(f"{recipient}: {_names(patterns)} revoked")
+    outcome = {"participant": recipient, "revoked": patterns}
+    terminal.print_outcome(f"{recipient}: {_names(patterns)} revoked", outcome, as_json=as_json)
 
 
 def _send(session: ApiSession, kind: str, recipient: str, patterns: list[dict[str, Any]], reason: str | None) -> None:

@@ -206,7 +206,8 @@ def _start(name: str, run_path: Path, run: RunFile) -> str | None:
     """Have the process of `mew up` start the program, and wait until it has joined. Returns why it failed."""
     supervisor = run.pids.supervisor
     if supervisor is None or not run.is_running(supervisor):
-        terminal.print_line(f"{name}: added, but `mew up` has ended; start it with `mew agent run --participant {name}`")
+        start = f"start it with `mew agent run --participant {name}`"
+        terminal.print_line(f"{name}: added, but `mew up` has ended; {start}")
         return None
     os.kill(supervisor, RELOAD_SIGNAL)
     config = load_space(run.config)

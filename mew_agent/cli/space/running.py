@@ -16,8 +16,7 @@ from mew_spaces.launch.program_logs import log_folder
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import dashboard_url, find_run, people_of, relative_to, space_config_path
-from mew_agent.cli.app.options import ConnectionOptions, FolderOption, option, with_option_groups
-from mew_agent.cli.board.words import clean
+from mew_agent.cli.app.options import ConnectionOptions, FolderOption, JsonOption, option, with_option_groups
 from mew_agent.cli.remote.session import Identity, configuration_at, find_identity
 from mew_agent.errors import ConfigError, did_you_mean
 from mew_agent.gateway_address import http_url
@@ -30,6 +29,7 @@ _BLOCK_BYTES: Final = 64 * 1024
 def dashboard(
     *,
     opens: Annotated[bool, option("--open", "Open it in a browser.")] = False,
+    as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> None:
     """Print the address of the dashboard.
@@ -37,7 +37,9 @@ def dashboard(
     The address signs you in; it contains your token behind `#`, which browsers do not send.
     """
     pages = [(who.participant, _page_of(who)) for who in _identities(connection)]
-    for name, url in pages:
+    if as_json:
+        terminal.print_json([{"participant": name, "url": url} for name, url in pages])
+    for name, url in () if as_json else pages:
         terminal.print_line(url if len(pages) == 1 else f"{name}: {url}")
     if opens and not webbrowser.open(pages[0][1]):
         terminal.warn("no browser can be started here; open the address yourself")
@@ -69,7 +71,8 @@ def logs(
     ] = None,
     *,
     follow: Annotated[bool, option("--follow, -f", "Keep running, and print what is written.")] = False,
-    lines: Annotated[int, option("--lines, -n N", "Number of last lines to print of each log.", min=0)] = 20,
+    last: Annotated[int, option("--last, -n N", "Number of last lines to print of each log.", min=0)] = 20,
+    as_json: JsonOption = False,
     space_dir: FolderOption = None,
 ) -> None:
     """Print what the programs of a space wrote.
@@ -81,14 +84,15 @@ def logs(
     if name is not None and name not in known:
         names = ", ".join(known) or f"none; {relative_to(Path.cwd(), folder)} is empty"
         raise ConfigError("NAME", f"no log of '{name}'{did_you_mean(name, known)}", names)
-    readers = [_LogReader(path, lines) for one, path in known.items() if name in (None, one)]
+    readers = [_LogReader(path, last) for one, path in known.items() if name in (None, one)]
     width = max((len(reader.name) for reader in readers), default=0)
     if not readers:
         terminal.print_line(f"no logs in {relative_to(Path.cwd(), folder)}")
     while readers:
         for reader in readers:
             mark = "" if name is not None else f"{reader.name:<{width}} | "
-            terminal.print_lines(f"{mark}{clean(line)}" for line in reader.new_lines())
+            for line in reader.new_lines():
+                terminal.print_outcome(f"{mark}{line}", {"name": reader.name, "line": line}, as_json=as_json)
         if not follow:
             return
         time.sleep(_POLL_SECONDS)

@@ -290,7 +290,7 @@ def _recorded_faults(path: Path) -> dict[str, str]:
 def _summary(plan: LaunchPlan, joined: set[str], faults: Mapping[str, str]) -> dict[str, Any]:
     names = [program.name for program in plan.launch.participants()]
     programs = {name: {"joined": name in joined, "fault": faults.get(name)} for name in names}
-    where = {"gateway": plan.launch.address.http, "dashboard": plan.dashboard(), "logs": str(plan.logs)}
+    where = {"gateway": plan.launch.address.http, "dashboard": plan.dashboards()[0][1], "logs": str(plan.logs)}
     return {"space": plan.space, **where, "programs": programs}
 
 
