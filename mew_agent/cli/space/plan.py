@@ -411,7 +411,7 @@ def _stars_across_folders(config: SpaceConfig, path: Path) -> Iterator[str]:
 
 def missing_capabilities(config: SpaceConfig, path: Path) -> Iterator[str]:
     """Warnings about agents that may not answer, report or use the space's tools, with the line to add."""
-    tools = [name for name, one in config.participants.items() if one.acts_as == "tool"]
+    tools = [name for name, one in config.participants.items() if one.role == "tool" or one.is_bridge]
     for name, participant in config.participants.items():
         kinds_held = [{"kind": pattern["kind"]} for pattern in config.patterns_of(name)]
         held = CapabilitySet(kinds_held)
