@@ -134,7 +134,8 @@ class Conversation:
         self._is_compacting = True
         try:
             async with self.calls.between_calls():
-                plan = self.state.plan_compaction(request.target_tokens)
+                target_tokens = request.target_in(self.tracker.window.max_tokens)
+                plan = self.state.plan_compaction(target_tokens, self.tracker.policy.requested_method)
                 if isinstance(plan, NothingToDo):
                     return compactions.skipped_answer(plan.reason, self.tracker)
                 result = await compactions.run_compaction(plan, "requested", self.state, self.calls)

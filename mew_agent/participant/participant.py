@@ -359,14 +359,20 @@ class Participant:
         return AnswerStream(self.answers, agent, text, inactivity_seconds)
 
     async def compact(
-        self, peer: str, *, reason: str | None = None, target_tokens: int | None = None, timeout_seconds: float = 120.0
+        self,
+        peer: str,
+        *,
+        reason: str | None = None,
+        target_tokens: int | None = None,
+        target_percent: int | None = None,
+        timeout_seconds: float = 120.0,
     ) -> CompactDone:
         """Ask a peer to compact its context and wait until it has. Check `skipped` and `freed_tokens`.
 
-        `target_tokens` is the size to compact to. A peer without the capability `participant/compact-done` does not
-        report `freed_tokens`. Raises what `ask` raises, and `BadAnswer`.
+        `target_tokens` is the size to compact to, `target_percent` the same as a part of the window. A peer without the
+        capability `participant/compact-done` does not report `freed_tokens`. Raises what `ask` raises, and `BadAnswer`.
         """
-        payload = Compact(reason=reason, target_tokens=target_tokens)
+        payload = Compact(reason=reason, target_tokens=target_tokens, target_percent=target_percent)
         request = CompactionRequest(self.messenger.draft(kinds.PARTICIPANT_COMPACT, payload, to=(peer,)), peer)
         await self.messenger.send_and_wait(request, timeout_seconds)
         return request.outcome(timeout_seconds)

@@ -84,6 +84,9 @@ def compact(
         int | None,
         option("--target-tokens N", "Compact to at most N tokens (default: keep only the newest turns).", min=0),
     ] = None,
+    target_percent: Annotated[
+        int | None, option("--target-percent N", "Compact to at most N % of the window.", min=1, max=100)
+    ] = None,
     reason: ReasonOption = None,
     timeout: TimeoutOption = ANSWER_SECONDS,
     *,
@@ -94,7 +97,7 @@ def compact(
 
     Exits with code 3 if the participant skips the compaction.
     """
-    payload = Compact(target_tokens=target_tokens, reason=reason)
+    payload = Compact(target_tokens=target_tokens, target_percent=target_percent, reason=reason)
     with send_request(connection, target, kinds.PARTICIPANT_COMPACT, payload, timeout) as request:
         announced = False
         for kind, body in request.answers(kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE):

@@ -48,6 +48,7 @@ class Policy(PolicyPart):
     max_restarts_per_request: int = Field(default=3, ge=0)
     summariser: str | None = None  # model that writes summaries; `same` is the agent's own
     fallback: Literal["drop_oldest"] | None = None  # what to do if a summary is not available
+    requested_method: r.CompactionMethod = "staged"  # how a compaction that a participant requests makes room
     redline: Fraction | None = None  # a threshold that is only shown
     large_results: LargeResults | None = None
 

@@ -174,6 +174,7 @@ TACHIKOMA = Policy(
         r.Level(name="redlined", severity=3, at=_OVER_THE_WINDOW, needs_reset=True),
     ),
     redline="9/10",
+    requested_method="drop_oldest",
     rules=(
         r.StateChangedRule(),
         r.EntryRule(action="approaching_redline", level="critical", repeat="first_entry"),
@@ -182,7 +183,7 @@ TACHIKOMA = Policy(
         r.SuggestRule(role="assistant", impact="medium", more_than="1/3", saves="1/2"),
     ),
 )
-"""Announce every change between five levels, and suggest savings; never compact."""
+"""Announce every change between five levels, and suggest savings. Compact on request only: drop the oldest turns."""
 
 PRESETS: Mapping[str, Policy] = {
     policy.name: policy for policy in (MEW, MEW_REFERENCE, DOMINDS_V1, DOMINDS_V3, LMSTUDIO, TACHIKOMA)

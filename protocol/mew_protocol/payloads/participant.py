@@ -94,10 +94,20 @@ class Forget(Payload):
 
 
 class Compact(Payload):
-    """Compact the history to `target_tokens` (default: compact everything but the protected tail)."""
+    """Compact the history to `target_tokens`, or to `target_percent` of the window; tokens count if both are given.
+
+    Without either, everything but the protected tail is compacted.
+    """
 
     reason: str | None = None
     target_tokens: int | None = Field(default=None, ge=0)
+    target_percent: int | None = Field(default=None, ge=1, le=100)
+
+    def target_in(self, window_tokens: int) -> int | None:
+        """The target in tokens, for a window of this size; rounded down."""
+        if self.target_tokens is not None or self.target_percent is None:
+            return self.target_tokens
+        return window_tokens * self.target_percent // 100
 
 
 class CompactDone(Payload):

@@ -224,7 +224,7 @@ async def test_without_a_summary_the_oldest_turns_are_dropped(
 # -- tool results ------------------------------------------------------------------------------------------
 
 
-async def test_a_compaction_makes_room_for_a_tool_result(start_agent: StartAgent, text: Text) -> None:
+async def test_o9_a_compaction_makes_room_for_a_tool_result(start_agent: StartAgent, text: Text) -> None:
     report = text(2300)
     happened: list[ConversationEvent] = []
 

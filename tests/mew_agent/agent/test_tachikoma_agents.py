@@ -3,6 +3,7 @@
 Ids name the rows of the test tables this system was specified by.
 """
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from mew_agent.conversation.events import (
     SavingSuggested,
 )
 from tests.mew_agent.conftest import AgentDriver
+from tests.support.cli import mew, seat
 
 StartAgent = Callable[..., Any]
 """`start_agent(...)` of the conftest."""
@@ -209,3 +211,39 @@ async def test_t9_the_only_turn_is_never_dropped(start_agent: StartAgent, text: 
         left = await s.agent.context_view.compress_to(50)
         assert left.removed_messages == 0
         assert left.missed_by_tokens > 0
+
+
+@pytest.mark.parametrize("by", ["message", "command"])
+async def test_t7_a_request_for_a_percentage_drops_the_oldest_turns(
+    start_agent: StartAgent, text: Text, by: str
+) -> None:
+    """The newest turn stays, and no model is asked for a summary."""
+    async with start_agent(agent=tachikoma(4000), reply_tokens=40) as s:
+        for _ in range(4):
+            await s.ask(text(300))
+        newest = s.agent.conversation.history.items[-1].content
+        if by == "message":
+            done = await s.ada.compact("coder", target_percent=30)
+            freed = done.freed_tokens
+        else:
+            shown = await mew("compact", "coder", "--target-percent", "30", "--json", *seat(s.gateway, "bob"))
+            assert shown.code == 0, shown.err
+            freed = json.loads(shown.out)["freed_tokens"]
+        after = s.agent.conversation.tracker.ledger.next_prompt_tokens
+        assert freed > 0
+        assert after <= 1200
+        assert s.agent.conversation.history.items[-1].content == newest
+        assert not s.summary_requests
+
+
+async def test_t8_a_percentage_below_the_newest_turn_keeps_that_turn(start_agent: StartAgent, text: Text) -> None:
+    async with start_agent(agent=tachikoma(4000), reply_tokens=20) as s:
+        await s.ask(text(200))
+        await s.ask(text(900))
+        done = await s.ada.compact("coder", target_percent=10)
+        assert not done.skipped
+        assert done.tokens_after is not None
+        assert done.tokens_after > 400
+        assert [item.role for item in s.agent.conversation.history.items] == ["user", "assistant"]
+        again = await s.ada.compact("coder", target_percent=10)
+        assert (again.skipped, again.reason) == (True, "no_history")

@@ -46,6 +46,26 @@ async def test_m4_near_limit_is_announced_from_nine_tenths_on(
         assert [one for one in said if one[0] == "near_limit"] == [(word, total) for word in words]
 
 
+@pytest.mark.parametrize(("cooldown_seconds", "announced"), [(60.0, 1), (0.0, 2)])
+async def test_near_limit_is_not_repeated_within_the_cooldown(
+    start_agent: StartAgent, cooldown_seconds: float, announced: int
+) -> None:
+    """A total below 3/4 arms the announcement again; the preset's 60 seconds then postpone it."""
+    rule = {"action": "near_limit", "when": [{"figure": "used", "op": "ge", "fraction": "9/10"}], "rearm_below": "3/4"}
+    policy: Any = {
+        "name": "cooled",
+        "based_on": "mew-reference",
+        "rules": [{**rule, "cooldown_seconds": cooldown_seconds}],
+    }
+    agent = {**reference(), "policy": "mew-reference" if cooldown_seconds else policy}
+    usage = tuple((total - 10, 10, total) for total in (115_200, 95_999, 115_200))
+    async with start_agent(agent=agent, fixed_usage=usage) as s:
+        for number in range(3):
+            await s.ask(f"Note number {number}.")
+            await s.status()
+        assert s.recorder.words("coder").count("near_limit") == announced
+
+
 async def test_m8_a_compaction_that_frees_nothing_is_not_tried_at_every_call(start_agent: StartAgent) -> None:
     agent = {**reference(), "conversation_history_length": 0}
     async with start_agent(agent=agent, fixed_usage=((124_990, 10, 125_000),) * 6) as s:
