@@ -41,28 +41,39 @@ class PeerTools:
         self._reserved = reserved
         self._names = ToolNames()
         self._state: object = None
-        self._specs: tuple[ToolSpec, ...] = ()
+        self._offered: tuple[tuple[ToolSpec, PeerTool], ...] = ()
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """See `ToolSource`. Ordered by peer, so that the list does not depend on the order of joining."""
+        """See `ToolSource`."""
+        return tuple(spec for spec, _ in self.offered())
+
+    def offered(self) -> tuple[tuple[ToolSpec, PeerTool], ...]:
+        """The tools that we may call or propose to call, as a model sees them and as the peer sent them.
+
+        Ordered by peer, so that the list does not depend on the order of joining.
+        """
         me = self._me
         offers = tuple((name, me.peers[name].tools or ()) for name in sorted(me.peers))
         state = (me.capabilities, frozenset(self._reserved()), offers)
         if state != self._state:
             self._state = state
-            self._specs = tuple(
-                self._spec(tool, state[1])
+            self._offered = tuple(
+                (self._spec(tool, state[1]), tool)
                 for _, tools in offers
                 for tool in tools
                 # With some arguments: capabilities may require certain ones, and the model has not chosen any yet.
                 if me.mcp.may_ask_with_any_arguments(tool.peer, "tools/call", {"name": tool.name})
             )
-        return self._specs
+        return self._offered
+
+    def target_of(self, name: str) -> Target | None:
+        """The tool of a peer that has this name; None for names never offered."""
+        return self._names.target_of(name)
 
     async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
         """See `ToolSource`. The envelope refers to the reasoning and the chat it serves, so that peers can follow."""
         known = tuple(spec.name for spec in self.specs())
-        target = self._names.target_of(call.name)
+        target = self.target_of(call.name)
         if target is None:
             return ToolResult.from_error(UnknownTool(call.name, known))
         try:

@@ -91,6 +91,8 @@ class Discovery(Subscriber):
         self._mcp = mcp
         self.is_on = is_on
         self.pace = pace or Pace()
+        self.on_tools_changed: Callable[[], None] | None = None
+        """Called when a peer's list of tools has become known or another one."""
         self._inquiries: dict[str, _Inquiry] = {}
         self._observed = ObservedListings()
         self._limiter: anyio.CapacityLimiter | None = None
@@ -261,8 +263,11 @@ class Discovery(Subscriber):
         inquiry.answers += 1
         inquiry.has_no_tools = not listing.offers
         inquiry.other_lists |= listing.others
-        if self._inquiries.get(name) is inquiry:  # else it left or joined again meanwhile
+        known = self._peers.get(name)
+        if self._inquiries.get(name) is inquiry and known is not None:  # else it left or joined again meanwhile
             self._peers.set_offers(name, tools=listing.offers)
+            if self.on_tools_changed is not None and known.tools != listing.offers:
+                self.on_tools_changed()
         inquiry.tried.set()
 
     async def _fetch(self, peer: str, name: str, *, method: str = "", key: str = "") -> Listing:

@@ -180,18 +180,39 @@ class Participant:
     def tool(self, function: F, /) -> F: ...
 
     @overload
-    def tool(self, /, *, name: str | None = None, description: str | None = None) -> Callable[[F], F]: ...
+    def tool(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        title: str | None = None,
+        annotations: Mapping[str, Any] | None = None,
+    ) -> Callable[[F], F]: ...
 
-    def tool(self, function: F | None = None, /, *, name: str | None = None, description: str | None = None) -> Any:
+    def tool(
+        self,
+        function: F | None = None,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        title: str | None = None,
+        annotations: Mapping[str, Any] | None = None,
+    ) -> Any:
         """Decorator: offer a typed function as a tool to peers (and, in an agent, to its model).
 
-        Its annotations become the schema and its docstring the description that models read, unless `name` and
-        `description` override them. Raises `TypeError` for parameters without a schema, and `ValueError` for a name
-        that is taken. Returns the function.
+        Its parameters become the schema and its docstring the description that models read, unless `name` and
+        `description` override them. `title` and `annotations` (hints such as `{"readOnlyHint": True}`) are for clients
+        that show the tool to people. An object as result (a dict, a pydantic model, a dataclass) is sent as text and as
+        structured content; a declared class is also the output schema. Raises `TypeError` for parameters without a
+        schema, and `ValueError` for a name that is taken. Returns the function.
         """
 
         def register(one: F) -> F:
-            self.toolbox.add(Tool.from_function(one, name=name, description=description))
+            self.toolbox.add(
+                Tool.from_function(one, name=name, description=description, title=title, annotations=annotations)
+            )
             return one
 
         return register if function is None else register(function)

@@ -55,10 +55,7 @@ class LocalOffers:
             case "ping":
                 return {}
             case "tools/list":
-                tools = [
-                    {"name": tool.name, "description": tool.description, "inputSchema": tool.schema}
-                    for tool in self.toolbox.tools.values()
-                ]
+                tools = [tool.listed() for tool in self.toolbox.tools.values()]
                 return with_other_lists({"tools": tools}, ["resources"] if self.resources.resources else [])
             case "tools/call":
                 return await self._call(params)
@@ -81,7 +78,7 @@ class LocalOffers:
         except (UnknownTool, BadArguments) as error:
             raise RequestFailed(INVALID_PARAMS, well_formed(str(error))) from None
         except Exception as error:
-            return ToolResult(well_formed(f"{type(error).__name__}: {error}"), is_error=True).to_mcp()
+            return ToolResult(_problem(error), is_error=True).to_mcp()
 
     async def _read(self, params: Mapping[str, Any]) -> dict[str, Any]:
         uri = params.get("uri")
@@ -92,7 +89,12 @@ class LocalOffers:
         except NoSuchResource as error:
             raise RequestFailed(RESOURCE_NOT_FOUND, well_formed(str(error)), {"uri": well_formed(uri)}) from None
         except Exception as error:
-            raise RequestFailed(INTERNAL_ERROR, well_formed(f"{type(error).__name__}: {error}")) from None
+            raise RequestFailed(INTERNAL_ERROR, _problem(error)) from None
+
+
+def _problem(error: Exception) -> str:
+    """The message of an error; that of a foreign class often says nothing without the name of the class."""
+    return well_formed(str(error) if isinstance(error, MewAgentError) else f"{type(error).__name__}: {error}")
 
 
 def with_other_lists(tools: dict[str, Any], others: Sequence[str]) -> dict[str, Any]:

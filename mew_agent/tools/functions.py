@@ -6,13 +6,13 @@ Does not receive calls: `sources` offers a toolbox to the model, `catalog` offer
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from functools import partial
-from typing import Any
+from typing import Any, is_typeddict
 
 import anyio.lowlevel
 import anyio.to_thread
-from pydantic import BaseModel, Field, ValidationError, create_model
+from pydantic import BaseModel, Field, PydanticSchemaGenerationError, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 
@@ -77,14 +77,26 @@ class Tool:
     arguments: type[BaseModel]
     schema: dict[str, Any]
     """JSON Schema of the arguments."""
+    title: str | None = None
+    annotations: Mapping[str, Any] = field(default_factory=dict)
+    """Hints of MCP for callers, such as `readOnlyHint` and `destructiveHint`."""
+    output_schema: dict[str, Any] | None = None
+    """JSON Schema of the structured result, if the function declares that it returns an object."""
 
     @classmethod
     def from_function(
-        cls, function: ToolFunction, *, name: str | None = None, description: str | None = None
+        cls,
+        function: ToolFunction,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        title: str | None = None,
+        annotations: Mapping[str, Any] | None = None,
     ) -> "Tool":
         """Make a tool from a typed function; its docstring is the description that a model reads.
 
-        Raises `TypeError` for a lambda without `name`, and for arguments without a name or a JSON Schema.
+        A return type that is a pydantic model, a dataclass or a `TypedDict` becomes the output schema. Raises
+        `TypeError` for a lambda without `name`, and for arguments without a name or a JSON Schema.
         """
         plain = function
         while isinstance(plain, partial):
@@ -94,7 +106,8 @@ class Tool:
             raise TypeError("tool '<lambda>': a lambda needs a name, as in tool(name=...)")
         fields: dict[str, Any] = {}
         # `eval_str` resolves the text that `from __future__ import annotations` leaves in place of types.
-        for index, parameter in enumerate(inspect.signature(function, eval_str=True).parameters.values()):
+        signature = inspect.signature(function, eval_str=True)
+        for index, parameter in enumerate(signature.parameters.values()):
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
                 raise TypeError(f"tool '{tool_name}': every argument needs a name; '{parameter}' has none")
             default = ... if parameter.default is parameter.empty else parameter.default
@@ -107,7 +120,14 @@ class Tool:
         except PydanticUserError as error:
             raise TypeError(f"tool '{tool_name}': {error.message.partition('. ')[0]}") from None
         text = description or inspect.getdoc(plain) or f"The tool {tool_name}."
-        return cls(tool_name, text, function, arguments, schema)
+        returned = _output_schema(signature.return_annotation)
+        return cls(tool_name, text, function, arguments, schema, title, dict(annotations or {}), returned)
+
+    def listed(self) -> dict[str, Any]:
+        """Its entry in an MCP `tools/list`."""
+        more = {"title": self.title, "annotations": self.annotations, "outputSchema": self.output_schema}
+        entry = {"name": self.name, "description": self.description, "inputSchema": self.schema}
+        return {**entry, **{key: value for key, value in more.items() if value}}
 
     async def call(self, arguments: Mapping[str, Any]) -> Any:
         """Check the arguments and run the function. Raises `BadArguments`, and what `run_function` raises."""
@@ -119,6 +139,20 @@ class Tool:
             raise BadArguments(self.name, f"{where}: {first['msg']}") from None
         keywords = {str(field.alias): getattr(checked, name) for name, field in type(checked).model_fields.items()}
         return await run_function(self.function, keywords)
+
+
+def _output_schema(returned: Any) -> dict[str, Any] | None:
+    """The schema of a declared result that is an object with named fields; None for any other."""
+    if not (is_dataclass(returned) or is_typeddict(returned) or _is_model(returned)):
+        return None
+    try:
+        return TypeAdapter(returned).json_schema(mode="serialization", schema_generator=_Untitled)
+    except (PydanticUserError, PydanticSchemaGenerationError):
+        return None  # a schema is optional for a result
+
+
+def _is_model(kind: Any) -> bool:
+    return inspect.isclass(kind) and issubclass(kind, BaseModel)
 
 
 @dataclass(kw_only=True)

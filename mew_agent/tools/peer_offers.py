@@ -19,12 +19,18 @@ class InvalidList(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PeerTool:
-    """A tool of a peer. `schema` is the JSON Schema of its arguments."""
+    """A tool of a peer. `schema` is the JSON Schema of its arguments.
+
+    `title`, `annotations` (hints such as `readOnlyHint`) and `output_schema` are as the peer sent them, if it did.
+    """
 
     peer: str
     name: str
     description: str = ""
     schema: Mapping[str, Any] = field(default_factory=lambda: NO_ARGUMENTS)
+    title: str = ""
+    annotations: Mapping[str, Any] = field(default_factory=dict)
+    output_schema: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +87,7 @@ def read_page(result: object, name: str) -> ListPage:
 
 def read_tools(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerTool, ...]:
     """The tools in a list, each name once. Entries without a name are dropped."""
-    named = [(_text(entry, "name"), entry) for entry in entries[:MAX_LISTED]]
-    return _once_each(
-        (name, PeerTool(peer, name, _text(entry, "description"), _schema(entry))) for name, entry in named
-    )
+    return _once_each((_text(entry, "name"), _tool(peer, entry)) for entry in entries[:MAX_LISTED])
 
 
 def read_resources(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerResource, ...]:
@@ -114,6 +117,20 @@ def _once_each(offers: Iterable[tuple[str, T]]) -> tuple[T, ...]:
         if key:
             found.setdefault(key, offer)
     return tuple(found.values())
+
+
+def _tool(peer: str, entry: Mapping[str, Any]) -> PeerTool:
+    annotations, output_schema = entry.get("annotations"), entry.get("outputSchema")
+    hints = annotations if isinstance(annotations, Mapping) else {}
+    return PeerTool(
+        peer,
+        _text(entry, "name"),
+        _text(entry, "description"),
+        _schema(entry),
+        _text(entry, "title") or _text(hints, "title"),  # older servers send it among the annotations
+        hints,
+        output_schema if isinstance(output_schema, Mapping) else None,
+    )
 
 
 def _schema(entry: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -54,12 +54,21 @@ class ToolResult:
         return f"{ERROR_PREFIX}{text}" if self.is_error and not text.startswith(ERROR_PREFIX) else text
 
     def to_mcp(self) -> dict[str, Any]:
-        """The result of an MCP `tools/call` request: the content unchanged if it has that shape, else its text."""
+        """The result of an MCP `tools/call` request: the content unchanged if it has that shape, else its text.
+
+        An object that a function returned is added as `structuredContent`.
+        """
         if is_mcp_result(self.content):
             sendable: dict[str, Any] = from_json(to_json(self.content))
             return sendable
         content = {"content": [{"type": "text", "text": self.text}]}
-        return {**content, "isError": True} if self.is_error else content
+        if self.is_error:
+            return {**content, "isError": True}
+        # Read from the text, which is safe to encode; JSON has no NaN.
+        value = None if isinstance(self.content, str | None) else from_json(self.text)
+        if not isinstance(value, dict):
+            return content
+        return {**content, "structuredContent": from_json(to_json(value, inf_nan_mode="null"))}
 
 
 def is_mcp_result(value: Any) -> bool:

@@ -11,15 +11,23 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from mew_agent.bridge.settings import require_mcp
 from mew_agent.errors import ConfigError
+from mew_agent.tools.catalog import LocalOffers
+from mew_agent.tools.functions import Tool
+
+if TYPE_CHECKING:
+    from mew_agent.bridge.server import OffersServer
 
 MAX_FILE_BYTES: Final = 1_000_000
 MAX_LISTED: Final = 1_000
+
+_READING: Final = ("read_", "list_", "directory_", "search_", "get_", "view")
+_REPLACING: Final = ("write_file", "edit_file", "move_file")
 
 _MAZE: Final = Path(__file__).parents[2] / "templates" / "cat-maze" / "agents" / "maze.py"
 
@@ -44,9 +52,23 @@ def cat_maze() -> None:
 
 def _serve(name: str, instructions: str, tools: list[Callable[..., str]]) -> None:
     require_mcp(f"`mew mcp {name}`")
-    from mew_agent.cli.programs.mcp_tools import serve_stdio, server_of  # needs the extra `mcp`
+    from mew_agent.bridge.server import serve_stdio  # needs the extra `mcp`
 
     serve_stdio(server_of(name, instructions, tools))
+
+
+def server_of(name: str, instructions: str, tools: list[Callable[..., str]]) -> "OffersServer":
+    """Create a server of functions that return text. Their errors become errors of the tool."""
+    from mew_agent.bridge.server import OffersServer  # needs the extra `mcp`
+
+    offers = LocalOffers()
+    for tool in tools:
+        called = tool.__name__
+        hints = {"readOnlyHint": called.startswith(_READING), "openWorldHint": False}
+        if not hints["readOnlyHint"]:
+            hints["destructiveHint"] = called in _REPLACING
+        offers.toolbox.add(Tool.from_function(tool, annotations=hints))
+    return OffersServer(name, instructions, offers)
 
 
 class FileTools:

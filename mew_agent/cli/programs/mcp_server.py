@@ -2,12 +2,14 @@
 
 from typing import Annotated
 
+import anyio
+
 from mew_agent.bridge.settings import require_mcp
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
 from mew_agent.cli.app.signals import run_until_terminated
-from mew_agent.cli.remote.actions import GatewayActions
-from mew_agent.cli.remote.session import find_identity
+from mew_agent.cli.remote.session import find_identity, require_person
+from mew_agent.errors import ConfigError
 
 
 @with_option_groups
@@ -20,19 +22,29 @@ def serve(
 ) -> None:
     """Run an MCP server that acts in a space.
 
-    Its tools send chats, read the board and request compactions as the space's person. It serves standard input and
-    output, or HTTP. Over HTTP a client must send that person's token: `Authorization: Bearer TOKEN`.
+    Its tools send chats, read the board, request compactions and call the tools of other participants as the space's
+    person. It serves standard input and output, or HTTP. Over HTTP a client must send that person's token:
+    `Authorization: Bearer TOKEN`.
     """
     require_mcp("`mew mcp serve`")
-    from mew_agent.cli.programs.mcp_tools import make_server, serve_http, serve_stdio  # needs the extra `mcp`
+    from mew_agent.bridge.server import serve_stdio, serving_http  # needs the extra `mcp`
+    from mew_agent.cli.programs.mcp_tools import make_server
 
-    server = make_server(GatewayActions(connection))
     if http is None:
-        serve_stdio(server)
+        serve_stdio(make_server(connection))
         return
     who = find_identity(connection)
+    require_person(who)
 
-    def announce(url: str) -> None:
-        terminal.print_line(f"MCP server of '{who.space}' at {url}; clients act as {who.participant} with its token")
+    async def run() -> None:
+        try:
+            async with serving_http(make_server(connection), http, who.token) as url:
+                terminal.print_line(
+                    f"MCP server of '{who.space}' at {url}; clients act as {who.participant} with its token"
+                )
+                await anyio.sleep_forever()
+        except OSError as error:
+            problem = (error.strerror or str(error)).lower()
+            raise ConfigError("--http", f"cannot listen on port {http}: {problem}") from None
 
-    run_until_terminated(lambda: serve_http(server, http, who.token, announce))
+    run_until_terminated(run)

@@ -1,63 +1,153 @@
-"""The actions of a participant as tools and resources of an MCP server, and servers of plain functions.
+"""What `mew mcp serve` offers: actions of a participant, the board and the contexts as resources, and peers' tools.
 
-Owns their names and descriptions, and both transports: standard input and output, and HTTP. What the tools do is
-`remote.actions` and `mcp_builtin`. Needs the extra `mcp`.
+Owns their names and descriptions, and the participant's place in the space, which survives a restart of the space at
+another port. What the actions do is `remote.actions`; MCP is `bridge.server`.
 """
 
-import secrets
-import signal
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import CancelledError
-from functools import partial, wraps
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any, Final, TypeVar
+from urllib.parse import quote
 
 import anyio
 import anyio.from_thread
 import anyio.lowlevel
-import uvicorn
-from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ResourceError, ToolError
+from mew_protocol import kinds
+from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.participant import Board, BoardEntry
 from pydantic import Field
 
-from mew_agent._version import __version__
+from mew_agent.agent.board_tools import context_words
+from mew_agent.agent.peer_tools import PeerTools
+from mew_agent.bridge.server import OffersServer
+from mew_agent.cli.app.options import ConnectionOptions
+from mew_agent.cli.board import words
 from mew_agent.cli.remote.actions import GatewayActions
-from mew_agent.errors import ConfigError, MewAgentError
-from mew_agent.http_server import listen
+from mew_agent.cli.remote.session import Identity, find_identity, require_person
+from mew_agent.errors import MewAgentError
+from mew_agent.participant.discovery import Pace
+from mew_agent.participant.participant import Participant
+from mew_agent.participant.peers import PeerContext
+from mew_agent.tools.catalog import INVALID_PARAMS, LocalOffers, RequestFailed
+from mew_agent.tools.functions import Tool
+from mew_agent.tools.resources import NoSuchResource, Resource
+from mew_agent.tools.results import ToolResult
 
 T = TypeVar("T")
-Asgi = Callable[[Any, Any, Callable[[Any], Awaitable[None]]], Awaitable[None]]
+Changed = Callable[[str | None], None]
+"""Called with the URI of a resource that has changed, or with None if any list may have changed."""
 
 INSTRUCTIONS: Final = (
     "A MEW space: AI agents, tools and people work together. `read_board` reports how full each agent's context window "
-    "is, and where each figure comes from (`context.basis`); missing `tokens` means unknown, not empty. "
-    "`request_compaction` makes an agent shorten its context. `send_chat` sends a message to one participant or to all."
+    "is, and where each figure comes from; an unknown size is not an empty one. `request_compaction` makes an agent "
+    "shorten its context. `send_chat` sends a message to one participant or to all. Tools named `participant__tool` "
+    "are those of other participants."
 )
+
+BOARD: Final = "mew://board"
+CHAT: Final = "mew://chat"
+CONTEXT: Final = "mew://participants/{id}/context"
+
+READ_ONLY: Final = {"readOnlyHint": True, "openWorldHint": False}
+SENDS: Final = {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": True}
+DISCARDS: Final = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": False}
+
+READY_SECONDS: Final = 2.0
+"""How long a list of tools waits for the first answers of peers."""
+
+CHECK_SECONDS: Final = 1.0
+MAX_RETRY_SECONDS: Final = 30.0
 
 Seconds = Annotated[float, Field(ge=0, le=600, description="Seconds to wait for the answer; 0 does not wait.")]
 Peer = Annotated[str, Field(description="A participant's id, as listed by `list_participants`.")]
 
 
-def make_server(actions: GatewayActions) -> "MCPServer[None]":
-    """Create the server with its tools and resources."""
-    server: MCPServer[None] = MCPServer("mew", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
+def make_server(connection: ConnectionOptions) -> OffersServer:
+    """Create the server of a participant, which `connection` names."""
+    link = SpaceLink(connection)
+    offers = SpaceOffers(GatewayActions(connection), link)
 
-    @server.tool()
+    @asynccontextmanager
+    async def running(_server: object) -> AsyncIterator[None]:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(link.run)
+            yield
+            tasks.cancel_scope.cancel()
+
+    server = OffersServer("mew", INSTRUCTIONS, offers, has_resources=True, updates=True, running=running)
+    link.on_change = lambda uri: server.notify_lists() if uri is None else server.notify_resource(uri)
+    return server
+
+
+class SpaceOffers:
+    """The participant's actions, the space's resources, and the tools of peers; see `Offers`."""
+
+    def __init__(self, actions: GatewayActions, link: "SpaceLink") -> None:
+        self._actions = actions
+        self._link = link
+        self._own = LocalOffers()
+        for function, title, hints in (
+            (self.send_chat, "Send a chat", SENDS),
+            (self.read_board, "Read the board", READ_ONLY),
+            (self.request_compaction, "Compact a context", DISCARDS),
+            (self.list_participants, "List participants", READ_ONLY),
+            (self.recent_chat, "Recent chats", READ_ONLY),
+        ):
+            self._own.toolbox.add(Tool.from_function(function, title=title, annotations=hints))
+        link.reserved = frozenset(self._own.toolbox.tools)
+        self._own.resources.add(Resource.from_function(self._board, BOARD, name="board"))
+        self._own.resources.add(Resource.from_function(self._chat, CHAT, name="chat"))
+        self._own.resources.add(Resource.from_function(self._context, CONTEXT, name="context"))
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """See `Offers.request`."""
+        if method == "tools/call" and params.get("name") not in self._own.toolbox.tools:
+            return await self._call_peer(str(params.get("name")), params.get("arguments") or {})
+        if method == "resources/list":
+            return {"resources": [*self._own.resources.listed(), *await self._contexts()]}
+        result = await self._own.request(method, params)
+        if method == "tools/list":
+            await self._link.ready()
+            result["tools"] += self._link.listed_tools()
+        return result
+
+    async def _call_peer(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Call a peer's tool. Cancelling this cancels the peer's work, or withdraws the proposal."""
+        me, peer_tools = await self._link.joined()
+        peer_tools.offered()  # names are known as soon as they have been offered
+        target = peer_tools.target_of(name)
+        if target is None:
+            raise RequestFailed(INVALID_PARAMS, f"no tool '{name}' in space '{me.space}'; list the tools again")
+        try:
+            return (await me.call_tool(target.peer, target.tool, arguments)).to_mcp()
+        except MewAgentError as error:
+            return ToolResult.from_error(error).to_mcp()
+
+    # -- tools: docstrings are what the client's model sees ----------------------------------------------
+
     async def send_chat(
+        self,
         text: Annotated[str, Field(description="The message.")],
         to: Annotated[str | None, Field(description="A participant's id; omit it to send to all.")] = None,
         wait_seconds: Seconds = 0.0,
     ) -> dict[str, Any]:
         """Send a message in the space. With `wait_seconds`, wait for the recipient's answer."""
-        return await _run_action(partial(actions.send_chat, text, to, wait_seconds))
+        return await _in_daemon_thread(partial(self._actions.send_chat, text, to, wait_seconds))
 
-    @server.tool()
-    async def read_board() -> dict[str, Any]:
-        """Report how full each participant's context window is: its last report, its basis and its age."""
-        return await _run_action(actions.read_board)
+    async def read_board(
+        self, details: Annotated[bool, Field(description="Add the complete reports as structured content.")] = False
+    ) -> Any:
+        """Report how full each participant's context window is: its last report, where the figure is from, its age."""
+        board = await self._board()
+        text = board_text(Board.model_validate(board), datetime.now(UTC))
+        return {"content": [{"type": "text", "text": text}], "structuredContent": board} if details else text
 
-    @server.tool()
     async def request_compaction(
+        self,
         peer: Peer,
         reason: Annotated[str | None, Field(description="Reason to send to the participant.")] = None,
         target_tokens: Annotated[
@@ -67,117 +157,186 @@ def make_server(actions: GatewayActions) -> "MCPServer[None]":
         wait_seconds: Seconds = 120.0,
     ) -> dict[str, Any]:
         """Compact a participant's context. Returns the tokens freed, or why the compaction was skipped."""
-        return await _run_action(partial(actions.request_compaction, peer, reason, target_tokens, wait_seconds))
+        return await _in_daemon_thread(
+            partial(self._actions.request_compaction, peer, reason, target_tokens, wait_seconds)
+        )
 
-    @server.tool()
-    async def list_participants() -> list[dict[str, Any]]:
+    async def list_participants(self) -> dict[str, Any]:
         """List the participants of the space, whether each is connected, and which kinds of envelopes it may send."""
-        return await _run_action(actions.list_participants)
+        return {"participants": await _in_daemon_thread(self._actions.list_participants)}
 
-    @server.tool()
     async def recent_chat(
-        limit: Annotated[int, Field(ge=1, le=500, description="Maximum number of messages.")] = 20,
-    ) -> list[dict[str, Any]]:
+        self, limit: Annotated[int, Field(ge=1, le=500, description="Maximum number of messages.")] = 20
+    ) -> dict[str, Any]:
         """The most recent messages in the space, oldest first."""
-        return await _run_action(partial(actions.recent_chat, limit))
+        return {"chats": await _in_daemon_thread(partial(self._actions.recent_chat, limit))}
 
-    @server.resource("mew://chat", mime_type="text/plain")
-    async def chat() -> str:
-        """The most recent messages in the space, one per line."""
-        chats = await _run_action(partial(actions.recent_chat, 100), ResourceError)
-        lines = (f"{one['at']} {one['from']} -> {', '.join(one['to']) or 'all'}: {one['text']}" for one in chats)
-        return "\n".join(lines)
+    # -- resources ---------------------------------------------------------------------------------------
 
-    @server.resource("mew://board", mime_type="application/json")
-    async def board() -> dict[str, Any]:
+    async def _board(self) -> dict[str, Any]:
         """The last report of each participant."""
-        return await _run_action(actions.read_board, ResourceError)
+        return await _in_daemon_thread(self._actions.read_board)
 
-    return server
+    async def _chat(self) -> str:
+        """The most recent messages in the space, one per line."""
+        chats = await _in_daemon_thread(partial(self._actions.recent_chat, 100))
+        return "\n".join(
+            f"{one['at']} {one['from']} -> {', '.join(one['to']) or 'all'}: {one['text']}" for one in chats
+        )
 
+    async def _context(self, id: str) -> dict[str, Any]:  # noqa: A002 - the placeholder of the URI
+        """A participant's last context report."""
+        for entry in (await self._board())["participants"]:
+            if entry["id"] == id:
+                return dict(entry)
+        raise NoSuchResource(context_uri(id))
 
-def server_of(name: str, instructions: str, tools: Sequence[Callable[..., str]]) -> "MCPServer[None]":
-    """Create a server of functions that return text. Their `OSError` and `ValueError` become errors of the tool."""
-    server: MCPServer[None] = MCPServer(name, version=__version__, instructions=instructions, log_level="WARNING")
-    for tool in tools:
-        server.add_tool(_with_tool_errors(tool), structured_output=False)
-    return server
-
-
-def _with_tool_errors(tool: Callable[..., str]) -> Callable[..., str]:
-    @wraps(tool)
-    def call(*arguments: Any, **options: Any) -> str:
+    async def _contexts(self) -> list[dict[str, Any]]:
+        """The entries of all participants' contexts; none while no space runs."""
         try:
-            return tool(*arguments, **options)
-        except (OSError, ValueError) as error:
-            raise ToolError(str(error)) from None
-
-    return call
-
-
-def serve_stdio(server: "MCPServer[None]") -> None:
-    """Serve over standard input and output until the input ends."""
-    if threading.current_thread() is threading.main_thread():
-        # Reading standard input cannot be cancelled, and there is nothing to clean up.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    anyio.run(server.run_stdio_async)
+            names = [str(entry["id"]) for entry in (await self._board())["participants"]]
+        except MewAgentError:
+            return []
+        return [
+            {"uri": context_uri(name), "name": f"context of {name}", "mimeType": "application/json"} for name in names
+        ]
 
 
-async def serve_http(server: "MCPServer[None]", port: int, token: str, ready: Callable[[str], None]) -> None:
-    """Serve streamable HTTP on the loopback interface until cancelled, to clients that send the token.
+class SpaceLink:
+    """Keeps the participant in the space while clients are served, and joins again when the space restarts."""
 
-    Port 0 picks a free port. `ready` is called with the URL. Raises `ConfigError` if the port is taken.
-    """
-    try:
-        listener = listen("127.0.0.1", port)
-    except OSError as error:
-        raise ConfigError("--http", f"cannot listen on port {port}: {(error.strerror or str(error)).lower()}") from None
-    app = guarded(server.streamable_http_app(), token)
-    http = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none", timeout_graceful_shutdown=1))
-    ended = anyio.Event()
+    def __init__(self, connection: ConnectionOptions) -> None:
+        self._connection = connection
+        self.on_change: Changed = lambda _uri: None
+        self.reserved: frozenset[str] = frozenset()
+        """Names of tools that peers' tools may not have."""
+        self._joined: tuple[Participant, PeerTools] | None = None
+        self._problem: MewAgentError | None = None
+        self._tried = anyio.Event()
 
-    async def run() -> None:
-        # Shielded, so that the server shuts down by itself and closes its connections when we are cancelled.
-        with anyio.CancelScope(shield=True):
-            await http.serve(sockets=[listener])
-        ended.set()
+    async def run(self) -> None:
+        """Join, stay, and join again; never returns."""
+        pause_seconds = CHECK_SECONDS
+        while True:
+            try:
+                who = find_identity(self._connection)
+                require_person(who)
+                await self._stay(who)
+                pause_seconds = CHECK_SECONDS
+            except MewAgentError as error:
+                self._problem = error
+                pause_seconds = min(2 * pause_seconds, MAX_RETRY_SECONDS) if self._joined is None else CHECK_SECONDS
+            finally:
+                if self._joined is not None:
+                    self._joined = None
+                    self._all_changed()
+                self._tried.set()
+            await anyio.sleep(pause_seconds)
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run)
-        try:
-            while not http.started:  # noqa: ASYNC110 - uvicorn has no event for it
-                await anyio.sleep(0.01)
-            ready(f"http://127.0.0.1:{listener.getsockname()[1]}/mcp")
-            await ended.wait()
-        finally:
-            http.should_exit = True
+    async def _stay(self, who: Identity) -> None:
+        """Take part until the connection ends for good, or the space is found elsewhere or nowhere."""
+        async with _Member(who, self.on_change) as me:
+            self._joined = me, PeerTools(me, lambda: self.reserved)
+            self._tried.set()
+            self._all_changed()
+            while not me.session.has_ended:
+                await anyio.sleep(CHECK_SECONDS)
+                if not me.is_joined and find_identity(self._connection) != who:
+                    return
+            await me.run_forever()
+
+    def _all_changed(self) -> None:
+        self.on_change(BOARD)
+        self.on_change(CHAT)
+        self.on_change(None)
+
+    async def ready(self) -> None:
+        """Wait until the space was looked for and its peers had time to list their tools. Bounded."""
+        with anyio.move_on_after(READY_SECONDS):
+            await self._tried.wait()
+            if self._joined is not None:
+                await self._joined[0].discovery.wait_for_first_answers(READY_SECONDS)
+
+    async def joined(self) -> tuple[Participant, PeerTools]:
+        """The participant and the tools of its peers. Raises `RequestFailed` if there is no connection."""
+        with anyio.move_on_after(READY_SECONDS):
+            await self._tried.wait()
+        if self._joined is None:
+            raise RequestFailed(INVALID_PARAMS, f"not in a space: {self._problem or 'still connecting'}")
+        return self._joined
+
+    def listed_tools(self) -> list[dict[str, Any]]:
+        """The tools of peers that the participant may call or propose to call, as MCP lists them."""
+        offered = self._joined[1].offered() if self._joined is not None else ()
+        return [
+            {
+                "name": spec.name,
+                "description": spec.description,
+                "inputSchema": dict(tool.schema),
+                **({"title": tool.title} if tool.title else {}),
+                **({"annotations": dict(tool.annotations)} if tool.annotations else {}),
+                **({"outputSchema": dict(tool.output_schema)} if tool.output_schema else {}),
+            }
+            for spec, tool in offered
+        ]
 
 
-def guarded(app: Asgi, token: str) -> Asgi:
-    """Require the participant's token: without it, any local program could act as the participant."""
-    expected = f"Bearer {token}".encode()
+class _Member(Participant):
+    """The participant in the space. Reports what changes the resources and lists."""
 
-    async def check(scope: Any, receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
-        given = dict(scope.get("headers") or ()).get(b"authorization", b"")
-        if scope["type"] != "http" or secrets.compare_digest(given, expected):
-            await app(scope, receive, send)
-            return
-        headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
-        await send({"type": "http.response.start", "status": 401, "headers": headers})
-        await send({"type": "http.response.body", "body": b'{"error":"unauthorized"}'})
+    def __init__(self, who: Identity, on_change: Changed) -> None:
+        super().__init__(who.ws_url, space=who.space, id=who.participant, token=who.token, discover=True)
+        self.discovery.pace = Pace(stagger_seconds=0.0)
+        self.discovery.on_tools_changed = partial(on_change, None)
+        self._on_change = on_change
 
-    return check
+    async def joined(self) -> None:
+        """A welcome may bring other capabilities, and another board."""
+        self._on_change(BOARD)
+        self._on_change(None)
+
+    async def receive(self, envelope: Envelope) -> None:
+        match envelope.kind:
+            case kinds.CHAT:
+                self._on_change(CHAT)
+            case kinds.PARTICIPANT_STATUS:
+                self._on_change(BOARD)
+                self._on_change(context_uri(envelope.sender))
+            case kinds.SYSTEM_PRESENCE:
+                member = envelope.body.get("participant")
+                self._on_change(BOARD)
+                self._on_change(None)
+                if isinstance(member, Mapping):
+                    self._on_change(context_uri(str(member.get("id"))))
+            case _:
+                pass
 
 
-async def _run_action(action: Callable[[], T], failure: type[Exception] = ToolError) -> T:
-    """Run an action in a thread; report its errors to the client as `failure`."""
-    try:
-        return await _run_in_daemon_thread(action)
-    except MewAgentError as error:
-        raise failure(str(error)) from None
+def context_uri(participant: str) -> str:
+    """The URI of a participant's context."""
+    return CONTEXT.replace("{id}", quote(participant, safe=""))
 
 
-async def _run_in_daemon_thread(action: Callable[[], T]) -> T:
+def board_text(board: Board, now: datetime) -> str:
+    """The board as a line for each participant."""
+    with_context = [entry for entry in board.participants if words.has_context(entry.status)]
+    others = [_name(entry) for entry in board.participants if entry not in with_context]
+    lines = [f"{_name(entry)}: {_report(entry, now)}" for entry in with_context]
+    return "\n".join([f"space {board.space}", *lines, *([f"no context report: {', '.join(others)}"] if others else [])])
+
+
+def _name(entry: BoardEntry) -> str:
+    return words.clean(entry.id) + ("" if entry.connected else " (not connected)")
+
+
+def _report(entry: BoardEntry, now: datetime) -> str:
+    assert entry.status is not None
+    age = words.ago(entry.received_at, now)
+    text = context_words(PeerContext.from_status(entry.status, entry.received_at or ""))
+    return f"{words.clean(text)}; {age}" if age else words.clean(text)
+
+
+async def _in_daemon_thread(action: Callable[[], T]) -> T:
     """Run a blocking call in a daemon thread, so that the end of the program does not wait for it."""
     token = anyio.lowlevel.current_token()
     done = anyio.Event()

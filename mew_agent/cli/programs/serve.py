@@ -20,7 +20,7 @@ from mew_agent.cli.app.options import (
     with_option_groups,
 )
 from mew_agent.cli.app.signals import run_until_terminated
-from mew_agent.cli.remote.session import Identity, configuration_at, find_identity
+from mew_agent.cli.remote.session import Identity, configuration_at, find_identity, require_person
 from mew_agent.errors import ConfigError, NotPermitted
 from mew_agent.openai_api.app import create_app, serve_app
 from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
@@ -154,9 +154,5 @@ def agents_of(config: SpaceConfig | None, who: Identity) -> frozenset[str]:
     """The agents of space.yaml. Raises `ConfigError` if `who` is a program, whose connection would be taken over."""
     if config is None:
         return frozenset()
-    own = config.participants.get(who.participant)
-    if own is not None and not own.is_person:
-        people = ", ".join(name for name, one in config.participants.items() if one.is_person) or "no one"
-        problem = f"'{who.participant}' is a program; acting as it would end its connection"
-        raise ConfigError("--participant", problem, f"a person: {people}")
+    require_person(who, config)
     return frozenset(name for name, one in config.participants.items() if one.agent is not None)

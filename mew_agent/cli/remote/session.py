@@ -130,6 +130,16 @@ def find_identity(
     return Identity(gateway, space, chosen, known, path)
 
 
+def require_person(who: Identity, config: SpaceConfig | None = None) -> None:
+    """Raise `ConfigError` if `who` is a program of space.yaml (default: as read now): joining would replace it."""
+    known = config or configuration_at(who.run_path)
+    own = known.participants.get(who.participant) if known is not None else None
+    if known is not None and own is not None and not own.is_person:
+        people = ", ".join(name for name, one in known.participants.items() if one.is_person) or "no one"
+        problem = f"'{who.participant}' is a program; acting as it would end its connection"
+        raise ConfigError("--participant", problem, f"a person: {people}")
+
+
 def configuration_at(run_path: Path | None) -> SpaceConfig | None:
     """The space.yaml of the space with this run file. If it cannot be read, warns and returns None."""
     run = read_run_file(run_path) if run_path is not None else None

@@ -16,6 +16,9 @@ participants:
   coder:
     command: mew
     capabilities: [{kind: chat}, {kind: participant/status}, {kind: participant/compact-done}]
+  tools:
+    command: mew
+    capabilities: [{kind: mcp/response}, {kind: participant/status}]
 """
 
 

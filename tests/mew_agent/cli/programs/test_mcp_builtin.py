@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from mew_agent.cli.programs.mcp_builtin import FileTools, MazeTools
-from mew_agent.cli.programs.mcp_tools import server_of
+from mew_agent.cli.programs.mcp_builtin import FileTools, MazeTools, server_of
 from tests.support.cli import mew
 
 GRANTED_BY_TEMPLATES = {

@@ -1,0 +1,317 @@
+"""An MCP server of our own: answers MCP clients from `Offers`, over standard input and output or streamable HTTP.
+
+Owns both protocol generations: sessions that begin with `initialize` and get change notifications, and single requests
+whose clients open `subscriptions/listen`. Does not know what is offered.
+"""
+
+import secrets
+import signal
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import anyio
+import mcp_types as types
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.session import ServerSession
+from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ServerEvent,
+    ToolsListChanged,
+)
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import event_to_notification
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic import BaseModel, ValidationError
+
+from mew_agent._version import __version__
+from mew_agent.http_server import serving
+from mew_agent.tools.catalog import INVALID_PARAMS, Offers, RequestFailed
+from mew_agent.tools.results import ToolResult
+
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+Asgi = Callable[[Any, Any, Send], Awaitable[None]]
+Context = ServerRequestContext[Any, Any]
+Lifespan = Callable[[object], AbstractAsyncContextManager[None]]
+
+UPDATE_SECONDS: Final = 0.2
+"""Changes within this time are announced once."""
+
+NOTIFY_SECONDS: Final = 5.0
+"""A session that does not accept a notification in this time gets no more of them."""
+
+PING_SECONDS: Final = 2.0
+"""Silence after which an event stream gets a comment: HTTP clients often end a stream after 5 seconds without data."""
+
+MAX_SESSIONS: Final = 1_000
+MAX_SUBSCRIPTIONS: Final = 1_000
+
+
+_RESULTS: Final[Mapping[str, type[BaseModel]]] = {
+    "resources/list": types.ListResourcesResult,
+    "resources/templates/list": types.ListResourceTemplatesResult,
+    "resources/read": types.ReadResourceResult,
+}
+
+
+@dataclass
+class _Session:
+    """A client of the older protocol generation, and the resources that it subscribed to."""
+
+    session: ServerSession
+    uris: set[str] = field(default_factory=set)
+
+    def wants(self, event: ServerEvent) -> bool:
+        return not isinstance(event, ResourceUpdated) or event.uri in self.uris
+
+
+@asynccontextmanager
+async def _nothing(_server: object) -> AsyncIterator[None]:
+    yield
+
+
+class OffersServer(Server[None]):
+    """An MCP server for one `Offers`. With `updates` it announces changes; call `notify` when something changed.
+
+    `running` is entered while clients are served.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        instructions: str,
+        offers: Offers,
+        *,
+        has_resources: bool = False,
+        updates: bool = False,
+        running: Lifespan = _nothing,
+    ) -> None:
+        self._offers = offers
+        self._updates = updates
+        self._running = running
+        self._bus = InMemorySubscriptionBus()
+        self._listening = ListenHandler(self._bus)
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()
+        self._changed: dict[ServerEvent, None] = {}
+        self._wake = anyio.Event()
+        super().__init__(name, version=__version__, instructions=instructions, lifespan=self._serve)
+        self.add_request_handler("tools/list", types.PaginatedRequestParams, self._forward)
+        self.add_request_handler("tools/call", types.CallToolRequestParams, self._call_tool)
+        if has_resources:
+            self.add_request_handler("resources/list", types.PaginatedRequestParams, self._forward)
+            self.add_request_handler("resources/templates/list", types.PaginatedRequestParams, self._forward)
+            self.add_request_handler("resources/read", types.ReadResourceRequestParams, self._forward)
+        if updates:
+            self.add_request_handler("resources/subscribe", types.SubscribeRequestParams, self._subscribe)
+            self.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, self._unsubscribe)
+            self.add_request_handler("subscriptions/listen", types.SubscriptionsListenRequestParams, self._listening)
+            self.middleware.append(self._remember_session)
+
+    def create_initialization_options(self, *arguments: Any, **options: Any) -> InitializationOptions:
+        """Announce that the lists of tools and resources change, if they do."""
+        changes = NotificationOptions(tools_changed=self._updates, resources_changed=self._updates)
+        return super().create_initialization_options(changes, *arguments[1:], **options)
+
+    def notify_resource(self, uri: str) -> None:
+        """Announce soon that a resource has another content."""
+        self._notify(ResourceUpdated(uri))
+
+    def notify_lists(self) -> None:
+        """Announce soon that the lists of tools and resources may have changed."""
+        self._notify(ToolsListChanged())
+        self._notify(ResourcesListChanged())
+
+    def end_subscriptions(self) -> None:
+        """End the event streams of subscribers, in order."""
+        self._listening.close()
+
+    # -- requests ----------------------------------------------------------------------------------------
+
+    async def _forward(self, ctx: Context, _params: object) -> HandlerResult:
+        try:
+            result = await self._offers.request(ctx.method, ctx.params or {})
+        except RequestFailed as error:
+            raise MCPError(error.code, error.message, error.data) from None
+        if ctx.method == "tools/list":
+            return types.ListToolsResult(tools=[_tool(entry) for entry in result["tools"]])
+        # A typed result gets the keys that the client's version of the protocol requires.
+        return _RESULTS[ctx.method].model_validate(result, by_name=False)
+
+    async def _call_tool(self, ctx: Context, _params: object) -> HandlerResult:
+        """Call a tool. Wrong arguments and unknown names are results, too, so that the client's model reads them."""
+        try:
+            result = await self._offers.request(ctx.method, ctx.params or {})
+        except RequestFailed as error:
+            result = ToolResult(error.message, is_error=True).to_mcp()
+        try:
+            return types.CallToolResult.model_validate(result, by_name=False)
+        except ValidationError:
+            # Content that MCP does not define, which other participants of a space may send.
+            read = ToolResult.from_peer(result)
+            return types.CallToolResult(content=[types.TextContent(text=read.text)], is_error=read.is_error)
+
+    async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
+        uris = self._session_of(ctx).uris
+        if len(uris) >= MAX_SUBSCRIPTIONS:
+            raise MCPError(INVALID_PARAMS, f"a session may subscribe to {MAX_SUBSCRIPTIONS:,} resources")
+        uris.add(str(params.uri))
+        return types.EmptyResult()
+
+    async def _unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
+        self._session_of(ctx).uris.discard(str(params.uri))
+        return types.EmptyResult()
+
+    # -- changes -----------------------------------------------------------------------------------------
+
+    async def _remember_session(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        result = await call_next(ctx)
+        if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS and ctx.method != "initialize":
+            self._session_of(ctx)
+        return result
+
+    def _session_of(self, ctx: Context) -> _Session:
+        # Standard input and output carry one session, which has no id.
+        key = "" if ctx.request is None else str(ctx.request.headers.get("mcp-session-id"))
+        known = self._sessions.setdefault(key, _Session(ctx.session))
+        known.session = ctx.session
+        self._sessions.move_to_end(key)
+        if len(self._sessions) > MAX_SESSIONS:
+            self._sessions.popitem(last=False)
+        return known
+
+    def _notify(self, event: ServerEvent) -> None:
+        if isinstance(event, ResourceUpdated) and len(self._changed) >= MAX_SUBSCRIPTIONS:
+            return
+        self._changed[event] = None
+        self._wake.set()
+
+    @asynccontextmanager
+    async def _serve(self, server: object) -> AsyncIterator[None]:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._announce_changes)
+            async with self._running(server):
+                yield
+            tasks.cancel_scope.cancel()
+
+    async def _announce_changes(self) -> None:
+        while True:
+            await self._wake.wait()
+            await anyio.sleep(UPDATE_SECONDS)
+            self._wake = anyio.Event()
+            changed, self._changed = self._changed, {}
+            for event in changed:
+                await self._bus.publish(event)
+            async with anyio.create_task_group() as tasks:
+                for key, session in list(self._sessions.items()):
+                    tasks.start_soon(self._send, key, session, [event for event in changed if session.wants(event)])
+
+    async def _send(self, key: str, session: _Session, events: list[ServerEvent]) -> None:
+        with anyio.move_on_after(NOTIFY_SECONDS) as scope:
+            for event in events:
+                await session.session.send_notification(event_to_notification(event, {}))
+        if scope.cancelled_caught:
+            self._sessions.pop(key, None)
+
+
+def _tool(entry: Mapping[str, Any]) -> types.Tool:
+    """A tool of a list. One whose hints MCP does not allow keeps its name, description and schema."""
+    try:
+        return types.Tool.model_validate(entry, by_name=False)
+    except ValidationError:
+        return types.Tool(name=entry["name"], description=entry["description"], input_schema=dict(entry["inputSchema"]))
+
+
+# -- transports ------------------------------------------------------------------------------------------
+
+
+def serve_stdio(server: OffersServer) -> None:
+    """Serve over standard input and output until the input ends."""
+    if threading.current_thread() is threading.main_thread():
+        # Reading standard input cannot be cancelled, and there is nothing to clean up.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    async def serve() -> None:
+        async with stdio_server() as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+
+    anyio.run(serve)
+
+
+@asynccontextmanager
+async def serving_http(
+    server: OffersServer, port: int, token: str, *, ping_seconds: float = PING_SECONDS
+) -> AsyncIterator[str]:
+    """Serve streamable HTTP on the loopback interface while the block runs, to clients that send the token.
+
+    Port 0 picks a free port. Yields the URL. For `ping_seconds` see `kept_alive`. Raises `OSError` if the port is taken.
+    """
+    app = guarded(kept_alive(server.streamable_http_app(), ping_seconds), token)
+    # The sessions end first: they hold the event streams open for which the HTTP server would wait.
+    async with (
+        serving(app, host="127.0.0.1", port=port, stopping=server.end_subscriptions) as url,
+        server.session_manager.run(),
+    ):
+        yield f"{url}/mcp"
+
+
+def guarded(app: Asgi, token: str) -> Asgi:
+    """Require the participant's token: without it, any local program could act as the participant."""
+    expected = f"Bearer {token}".encode()
+
+    async def check(scope: Any, receive: Any, send: Send) -> None:
+        given = dict(scope.get("headers") or ()).get(b"authorization", b"")
+        if scope["type"] != "http" or secrets.compare_digest(given, expected):
+            await app(scope, receive, send)
+            return
+        headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
+        await send({"type": "http.response.start", "status": 401, "headers": headers})
+        await send({"type": "http.response.body", "body": b'{"error":"unauthorized"}'})
+
+    return check
+
+
+def kept_alive(app: Asgi, ping_seconds: float) -> Asgi:
+    """Add a comment to event streams after each `ping_seconds` without data."""
+
+    async def run(scope: Any, receive: Any, send: Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        is_stream, writing, active = False, anyio.Lock(), anyio.Event()
+
+        async def watch(message: Message) -> None:
+            nonlocal is_stream, active
+            async with writing:
+                if message["type"] == "http.response.start":
+                    is_stream = dict(message["headers"]).get(b"content-type", b"").startswith(b"text/event-stream")
+                await send(message)
+                is_stream = is_stream and message.get("more_body", True)
+                active.set()
+                active = anyio.Event()
+
+        async def ping() -> None:
+            while True:
+                with anyio.move_on_after(ping_seconds):
+                    await active.wait()
+                    continue
+                async with writing:
+                    # Chunks are whole events, so a comment may follow any of them.
+                    if is_stream:
+                        await send({"type": "http.response.body", "body": b": ping\r\n\r\n", "more_body": True})
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ping)
+            await app(scope, receive, watch)
+            tasks.cancel_scope.cancel()
+
+    return run
