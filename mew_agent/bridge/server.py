@@ -253,7 +253,8 @@ async def serving_http(
 ) -> AsyncIterator[str]:
     """Serve streamable HTTP on the loopback interface while the block runs, to clients that send the token.
 
-    Port 0 picks a free port. Yields the URL. For `ping_seconds` see `kept_alive`. Raises `OSError` if the port is taken.
+    Port 0 picks a free port; `ping_seconds` is that of `kept_alive`. Yields the URL. Raises `OSError` if the port is
+    taken.
     """
     app = guarded(kept_alive(server.streamable_http_app(), ping_seconds), token)
     # The sessions end first: they hold the event streams open for which the HTTP server would wait.

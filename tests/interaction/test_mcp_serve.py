@@ -8,15 +8,17 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import httpx2
+import mcp_types as types
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mew_spaces.gateway.auth import read_token
 
+from mew_agent.cli.programs.mcp_tools import BOARD
 from tests.interaction.test_cli_processes import MEW, Folder, environment
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -31,16 +33,21 @@ participants:
     auto_start: true
     capabilities: [{kind: chat}, {kind: "chat/*"}, {kind: "reasoning/*"}, {kind: participant/status},
                    {kind: participant/compact-done}]
+  files:
+    type: mcp-bridge
+    mcp_server: {command: mew, args: [mcp, filesystem, "."]}
+    auto_start: true
 """
 
 
 @asynccontextmanager
-async def serving(folder: Path) -> AsyncIterator[Client]:
+async def serving(folder: Path, mode: Literal["legacy", "auto"], note: Any = None) -> AsyncIterator[Client]:
     """The official client with `mew mcp serve` as its server."""
     first, *rest = (*MEW, "mcp", "serve", "--space-dir", str(folder))
     environ = {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}
     with anyio.fail_after(3 * PATIENCE_SECONDS):
-        async with Client(StdioServerParameters(command=first, args=rest, env=environ)) as client:
+        parameters = StdioServerParameters(command=first, args=rest, env=environ)
+        async with Client(parameters, mode=mode, message_handler=note) as client:
             yield client
 
 
@@ -53,30 +60,55 @@ async def call(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
 async def test_client_chats_reads_the_board_and_compacts_an_agent(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "space")
     (folder.path / "space.yaml").write_text(SPACE)
-    async with serving(folder.path) as client:
+    async with serving(folder.path, "auto") as client, client.listen(resource_subscriptions=[BOARD]) as updates:
         before = await client.call_tool("read_board", {})
         assert before.is_error
         assert "no space is running here" in str(before.content)
         try:
             await folder.mew("up", "--detach", "--port", "0")
+            assert (await anext(updates)).uri == BOARD  # type: ignore[union-attr]
             text = "Station 7 measured 41 units of water today. " * 60
             for number in range(4):
                 said = await call(
                     client, "send_chat", text=f"Report {number}: {text}", to="coder", wait_seconds=PATIENCE_SECONDS
                 )
                 assert said["answer"]
-            board = await call(client, "read_board")
+            board = await call(client, "read_board", details=True)
             (entry,) = [one for one in board["participants"] if one["id"] == "coder"]
             assert entry["status"]["context"]["basis"] == "reported"
             done = await call(client, "request_compaction", peer="coder", reason="tidy up")
             assert done["status"] == "compacted"
             assert done["freed_tokens"] == entry["status"]["tokens"] - done["tokens_after"] > 0
-            chats = (await call(client, "recent_chat", limit=100))["result"]
+            chats = (await call(client, "recent_chat", limit=100))["chats"]
             assert [one["from"] for one in chats][:2] == ["ada", "coder"]
+            tools = {tool.name: tool.annotations for tool in (await client.list_tools(cache_mode="bypass")).tools}
+            assert tools["files__write_file"] is not None
+            assert tools["files__write_file"].destructive_hint is True
+            read = await client.call_tool("files__read_file", {"path": "space.yaml"})
+            assert "default_participant: ada" in str(read.content)
         finally:
             await folder.mew("down")
         after = await client.call_tool("list_participants", {})
         assert after.is_error
+
+
+async def test_client_of_the_older_protocol_is_notified(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "space")
+    (folder.path / "space.yaml").write_text("space: {id: review}\nparticipants: {ada: {capabilities: [{kind: '*'}]}}\n")
+    methods: list[str] = []
+
+    async def note(message: Any) -> None:
+        methods.append(getattr(message, "method", ""))
+
+    async with serving(folder.path, "legacy", note) as client:
+        request = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=BOARD))
+        await client.session.send_request(request, types.EmptyResult)
+        try:
+            await folder.mew("up", "--detach", "--port", "0")
+            expected = {"notifications/resources/updated", "notifications/tools/list_changed"}
+            await until(lambda: expected <= set(methods))
+        finally:
+            await folder.mew("down")
 
 
 async def test_http_requires_the_persons_token(tmp_path: Path) -> None:
@@ -96,7 +128,7 @@ async def test_http_requires_the_persons_token(tmp_path: Path) -> None:
                 Client(streamable_http_client(url, http_client=http)) as client,
             ):
                 assert (await call(client, "send_chat", text="hello"))["to"] is None
-                assert [one["text"] for one in (await call(client, "recent_chat"))["result"]] == ["hello"]
+                assert [one["text"] for one in (await call(client, "recent_chat"))["chats"]] == ["hello"]
             process.terminate()
             with anyio.fail_after(PATIENCE_SECONDS):
                 await process.wait()

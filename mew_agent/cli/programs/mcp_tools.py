@@ -216,22 +216,21 @@ class SpaceLink:
 
     async def run(self) -> None:
         """Join, stay, and join again; never returns."""
-        pause_seconds = CHECK_SECONDS
+        failures = 0
         while True:
             try:
                 who = find_identity(self._connection)
                 require_person(who)
+                failures += 1
                 await self._stay(who)
-                pause_seconds = CHECK_SECONDS
             except MewAgentError as error:
                 self._problem = error
-                pause_seconds = min(2 * pause_seconds, MAX_RETRY_SECONDS) if self._joined is None else CHECK_SECONDS
-            finally:
-                if self._joined is not None:
-                    self._joined = None
-                    self._all_changed()
-                self._tried.set()
-            await anyio.sleep(pause_seconds)
+            if self._joined is not None:
+                self._joined, failures = None, 0
+                self._all_changed()
+            self._tried.set()
+            # A look into files may be frequent; a gateway that refuses us is not asked again that often.
+            await anyio.sleep(min(CHECK_SECONDS * 2**failures, MAX_RETRY_SECONDS) if failures else CHECK_SECONDS)
 
     async def _stay(self, who: Identity) -> None:
         """Take part until the connection ends for good, or the space is found elsewhere or nowhere."""

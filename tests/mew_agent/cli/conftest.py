@@ -16,9 +16,6 @@ participants:
   coder:
     command: mew
     capabilities: [{kind: chat}, {kind: participant/status}, {kind: participant/compact-done}]
-  tools:
-    command: mew
-    capabilities: [{kind: mcp/response}, {kind: participant/status}]
 """
 
 

@@ -14,17 +14,31 @@ import pytest
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ResourceUpdated, ServerEvent, ToolsListChanged
-from mew_spaces.gateway.gateway import RunningGateway
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.bridge.server import guarded, serving_http
 from mew_agent.cli.app.options import ConnectionOptions
 from mew_agent.cli.programs.mcp_tools import BOARD, CHAT, context_uri, make_server
+from mew_agent.participant.events import ProposalMade
 from mew_agent.participant.participant import Participant
 from mew_agent.tokens.tokenizers import TokenizerSettings, counter_for
 from tests.support.cli import REPORT, answering, status
 from tests.support.gateway_client import Client as Member
 from tests.support.gateway_client import Message, joined
 from tests.support.waiting import PATIENCE_SECONDS, until
+
+SPACE = """
+space: {id: review}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  guest: {capabilities: [{kind: chat}]}
+  bob: {capabilities: [{kind: chat}, {kind: mcp/proposal}]}
+  coder:
+    command: mew
+    capabilities: [{kind: chat}, {kind: participant/status}, {kind: participant/compact-done}]
+  tools: {command: mew, capabilities: [{kind: mcp/response}, {kind: participant/status}]}
+"""
 
 Mode = Literal["legacy", "auto"]
 
@@ -103,6 +117,12 @@ async def connected(
             tasks.start_soon(follow)
             yield subscriber
             tasks.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def gateway() -> AsyncIterator[RunningGateway]:
+    async with serve_gateway(parse_space(SPACE)) as running:
+        yield running
 
 
 @pytest.fixture
@@ -241,6 +261,23 @@ async def test_tools_beyond_the_callers_capabilities_are_not_offered(gateway: Ru
         failed, told = await call(client, "tools__add", a=2, b=3)
         assert failed
         assert "no tool 'tools__add' in space 'review'" in told
+
+
+async def test_rejected_proposal_is_told_to_the_client(gateway: RunningGateway) -> None:
+    ada = Participant(gateway.ws_url, space="review", id="ada", token=gateway.token_of("ada"))
+
+    @ada.on_proposal
+    async def decide(proposal: ProposalMade) -> None:
+        if proposal.tool is None:
+            await proposal.fulfil()
+        else:
+            await proposal.reject("not today")
+
+    async with calculator(gateway), ada, Client(make_server(flags(gateway, "bob"))) as client:
+        await client.list_tools()
+        failed, told = await call(client, "tools__add", a=2, b=3)
+        assert failed
+        assert "not today" in told
 
 
 async def test_cancelled_call_is_cancelled_at_the_peer(gateway: RunningGateway) -> None:
