@@ -138,6 +138,7 @@ class AgentSessions:
             call_bound_seconds=parts.call_bound_seconds,
             result_bound=ResultBound(config.max_result_tokens, config.long_results),
             summariser=parts.summariser,
+            summary_timeout_seconds=config.summary_timeout_seconds,
             load_counter=lambda: parts.counter or chosen_counter(config.tokenizer, config.tokenizer_settings),
             windows=config.windows,
         )

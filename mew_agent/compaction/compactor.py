@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import anyio
+
 from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.compaction.summary import RejectedSummary, checked_summary, clipped, summary_messages, transcript_entry
 from mew_agent.context.history import Item, Summary
@@ -18,6 +20,9 @@ from mew_agent.tokens.projection import Calibration, features, most_tokens
 
 INPUT_SHARE = (7, 10)
 """Share of the room left by instructions and answer that the material may fill; the rest absorbs projection errors."""
+
+SUMMARY_TIMEOUT_SECONDS = 60.0
+TOKENS_PER_SECOND = 1000  # read by a slow server; a longer conversation adds this much to the timeout
 
 MIN_ROOM_TOKENS = 64
 
@@ -35,15 +40,29 @@ class CompactionResult:
     stubs: tuple[Item, ...]
 
 
-async def write_summary(plan: CompactionPlan, tracker: Tracker, call: SummaryCall) -> Summary | None:
-    """Write the summary that a plan needs; None if it needs none. Raises `RejectedSummary` or a `ModelError`."""
+async def write_summary(
+    plan: CompactionPlan,
+    tracker: Tracker,
+    call: SummaryCall,
+    *,
+    timeout_seconds: float = SUMMARY_TIMEOUT_SECONDS,
+) -> Summary | None:
+    """Write the summary that a plan needs; None if it needs none. Raises `RejectedSummary` or a `ModelError`.
+
+    All calls together take at most `timeout_seconds`, plus `TOKENS_PER_SECOND` for what the summary replaces.
+    """
     if plan.evict is None or not plan.summary_budget_tokens:
         return None
     history = tracker.history
     first, last = plan.evict
     items = [item for item in history.items if first <= item.seq <= last]
     revision = history.revision
-    summary = await _summarise(items, history.summary, plan.summary_budget_tokens, tracker, call)
+    bound = timeout_seconds + (plan.evicted_tokens + tracker.ledger.summary_tokens) / TOKENS_PER_SECOND
+    summary: Summary | None = None
+    with anyio.move_on_after(bound):
+        summary = await _summarise(items, history.summary, plan.summary_budget_tokens, tracker, call)
+    if summary is None:
+        raise RejectedSummary(f"the summary was not complete after {bound:.3g} seconds")
     if history.revision != revision:
         raise RejectedSummary("the history changed meanwhile")
     _refuse_growth(summary, plan, tracker)

@@ -27,7 +27,7 @@ async def run_compaction(
     plan: CompactionPlan, trigger: str, state: ContextState, calls: ModelCalls
 ) -> CompactionResult:
     """Carry out a plan. Raises one of `COMPACTION_FAILURES`, after which nothing has changed."""
-    summary = await write_summary(plan, state.tracker, calls.summary)
+    summary = await write_summary(plan, state.tracker, calls.summary, timeout_seconds=calls.summary_timeout_seconds)
     result = await state.apply_compaction(plan, summary, trigger)
     await state.events.emit(ContextCompacted(result.outcome.tokens_before, result.outcome.tokens_after, trigger))
     return result

@@ -14,6 +14,8 @@ from uuid import uuid4
 
 import anyio
 
+from mew_agent.compaction.compactor import SUMMARY_TIMEOUT_SECONDS
+from mew_agent.compaction.summary import RejectedSummary
 from mew_agent.context.history import History, Pin
 from mew_agent.context.store import CallRecord, CallRole
 from mew_agent.conversation.context_state import ContextState
@@ -30,6 +32,7 @@ from mew_agent.model.interface import (
     Window,
 )
 from mew_agent.participant.messenger import timestamp
+from mew_agent.tokens.projection import StreamProjection
 from mew_agent.tokens.sizes import no_counter
 from mew_agent.tokens.tokenizers import TextCounter
 from mew_agent.tools.bounds import ResultBound
@@ -50,6 +53,7 @@ class ConversationOptions:
     keep_newest_items: int | None = None  # bounds the history before each turn
     call_bound_seconds: float = CALL_BOUND_SECONDS
     summariser: Model | None = None  # writes the summaries; None: the model itself
+    summary_timeout_seconds: float = SUMMARY_TIMEOUT_SECONDS  # for one summary, before the addition for its size
     result_bound: ResultBound = field(default_factory=ResultBound)
     load_counter: Callable[[], TextCounter | None] = no_counter  # loads the model's tokenizer, if any, in a thread
     windows: Mapping[str, int] = field(default_factory=dict)  # in tokens, of models that may answer instead
@@ -70,6 +74,8 @@ class ModelCalls:
         self.response_format: Mapping[str, Any] | None = None  # of the main calls of the present turn
         self.supports_tools = True  # false once the server has refused a request because it offered tools
         self._model = model
+        self.summary_timeout_seconds = options.summary_timeout_seconds
+        """How long one summary may take, before the addition for its size."""
         self._summariser = options.summariser or model
         self._state = state
         self._options = options
@@ -120,8 +126,11 @@ class ModelCalls:
         return reply
 
     async def summary(self, request: ModelRequest) -> ModelReply:
-        """Make a summary call. It is recorded apart and changes no figure."""
-        return await self._recorded(self._summariser, request, "summary")
+        """Make a summary call. It is recorded apart and changes no figure. Raises `RejectedSummary` if it is too long.
+
+        Not every server obeys `max_output_tokens`, so the reply is measured while it arrives.
+        """
+        return await self._recorded(self._summariser, request, "summary", self._within(request.max_output_tokens))
 
     async def side_call(self, request: ModelRequest, role: CallRole) -> ModelReply:
         """Make a call outside the conversation, between two of its calls. Recorded apart; it changes no figure."""
@@ -133,11 +142,27 @@ class ModelCalls:
         offered, self.supports_tools = self.supports_tools, False
         return offered
 
-    async def _recorded(self, model: Model, request: ModelRequest, role: CallRole) -> ModelReply:
+    def _within(self, limit_tokens: int | None) -> ReplyListener | None:
+        """A listener that stops a reply once it is certainly longer than the limit."""
+        if limit_tokens is None:
+            return None
+        projection = StreamProjection(0, None, self._state.tracker.ledger.calibration)
+
+        most_tokens = limit_tokens * 5 // 4 + 64  # the projection may be off by a fifth, and by more in the first words
+
+        async def watch(event: ModelEvent) -> None:
+            if isinstance(event, TextDelta | ReasoningDelta) and projection.add(event.text) > most_tokens:
+                raise RejectedSummary(f"the summary did not end within {limit_tokens:,} tokens")
+
+        return watch
+
+    async def _recorded(
+        self, model: Model, request: ModelRequest, role: CallRole, listener: ReplyListener | None = None
+    ) -> ModelReply:
         call_id, started = str(uuid4()), anyio.current_time()
         revision = self._state.history.revision
         async with self._failures_recorded(call_id, role, revision):
-            reply = await self._run(model, request)
+            reply = await self._run(model, request, listener)
         await self._state.save(call=_record(call_id, role, revision, reply, _milliseconds_since(started)))
         return reply
 

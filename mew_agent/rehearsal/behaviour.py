@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import mew_agent.rehearsal.text as texts
 from mew_agent.rehearsal.options import RehearsalOptions
-from mew_agent.rehearsal.summaries import is_summary_request, summarise, text_to_summarise
+from mew_agent.rehearsal.summaries import is_summary_request, quarter_of, summarise, text_to_summarise
 from mew_agent.rehearsal.text import message_text
 from mew_agent.rehearsal.tokenizer import count, encode
 from mew_agent.rehearsal.tool_requests import RequestedCall, requested_calls
@@ -56,8 +56,10 @@ def _summary(messages: Sequence[Message], options: RehearsalOptions, max_tokens:
     match options.summary_behaviour:
         case "echo_everything":
             return text_to_summarise(messages)
-        case "empty" | "fail":
+        case "empty" | "fail" | "silent" | "endless":
             return ""
+        case "quarter":
+            return quarter_of(messages)
         case "extract":
             limit = options.summary_tokens if max_tokens is None else min(options.summary_tokens, max_tokens)
             return summarise(messages, limit)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from mew_agent.model.interface import ToolCall
 from mew_agent.rehearsal.behaviour import PlannedReply
@@ -107,6 +108,12 @@ def chunks_of(completion: Completion, options: RehearsalOptions, usage: Json | N
         yield _chunk(completion, None, usage=usage)
     if usage is not None and options.usage_on == "before_null_usage_chunk":
         yield _chunk(completion, None, usage=None)
+
+
+def unlimited_chunks(completion: Completion) -> Iterator[Json]:
+    """The chunks of a reply that never ends, whatever limit the request set."""
+    for number in count():
+        yield _chunk(completion, {"content": f"Point {number} follows from the point before it. "}, usage=None)
 
 
 class _RunningUsage:

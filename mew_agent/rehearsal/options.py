@@ -15,9 +15,9 @@ UsageOn = Literal["empty_last_chunk", "finish_chunk", "before_null_usage_chunk",
 * `none`: nowhere, even on request
 """
 
-SummaryBehaviour = Literal["extract", "echo_everything", "empty", "fail"]
-"""The reply to a summary request: extracted sentences, the whole text (which frees nothing), an empty reply, or HTTP
-500."""
+SummaryBehaviour = Literal["extract", "quarter", "echo_everything", "empty", "fail", "silent", "endless"]
+"""The reply to a summary request: extracted sentences, every fourth sentence of each message, the whole text (which
+frees nothing), an empty reply, HTTP 500, a stream without chunks, or a stream that ignores every limit."""
 
 CutStyle = Literal["connection", "end_of_stream"]
 """How `cut_after_chunks` ends a stream: with a broken connection, or with an apparently complete body."""
@@ -75,6 +75,8 @@ class RehearsalOptions(_Options):
     cached_tokens: NonNegativeInt | None = None  # cached prompt tokens to report (default: not reported)
     script: tuple[ScriptedReply, ...] = ()  # the first replies, one per call. Summary requests skip this list.
     summary_behaviour: SummaryBehaviour = "extract"
+    summary_script: tuple[str, ...] = ()
+    """Fixed texts of the first summaries, one per summary request; `summary_behaviour` writes the later ones."""
     reject_stream_options: bool = False  # answer requests that contain `stream_options` with HTTP 400
     refuse_streaming: bool = False  # answer streaming requests with HTTP 400
     refuse_tools: bool = False

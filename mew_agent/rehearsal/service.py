@@ -79,7 +79,7 @@ class RehearsalServer:
     def __init__(self, options: RehearsalOptions) -> None:
         self.base_url = ""
         self._options = options
-        self._script_at = self._fixed_usage_at = 0
+        self._script_at = self._fixed_usage_at = self._summary_script_at = 0
         self._changed = anyio.Event()
         self.stopping = anyio.Event()
         self.requests: list[RecordedRequest] = []
@@ -107,6 +107,8 @@ class RehearsalServer:
             self._script_at = 0
         if options.fixed_usage != self._options.fixed_usage:
             self._fixed_usage_at = 0
+        if options.summary_script != self._options.summary_script:
+            self._summary_script_at = 0
         self._options = options
 
     def change(self, **changes: Any) -> None:
@@ -215,6 +217,8 @@ class RehearsalServer:
         completion = wire.complete(
             plan, options, number=recorded.number, prompt_tokens=recorded.prompt_tokens, max_tokens=max_tokens
         )
+        if is_streamed and recorded.is_summary and options.summary_behaviour in ("silent", "endless"):
+            return _ChunkStream(self, recorded, wire.unlimited_chunks(completion))
         recorded.completion_tokens = completion.completion_tokens
         usage = self._usage(completion, recorded, is_requested=not is_streamed or _wants_usage(body))
         if is_streamed:
@@ -225,7 +229,10 @@ class RehearsalServer:
         return JSONResponse(wire.body_of(completion, usage))
 
     def _scripted(self, recorded: RecordedRequest) -> PlannedReply | None:
-        script = self._options.script
+        script, summaries = self._options.script, self._options.summary_script
+        if recorded.is_summary and self._summary_script_at < len(summaries):
+            self._summary_script_at += 1
+            return PlannedReply(summaries[self._summary_script_at - 1])
         if recorded.is_summary or self._script_at >= len(script):
             return None
         reply = script[self._script_at]
@@ -305,6 +312,9 @@ class _ChunkStream(Response):
     async def _send_chunks(self, send: Send) -> bool:
         """Send the chunks. Returns False if the stream was cut."""
         options = self._service.options
+        if self._recorded.is_summary and options.summary_behaviour == "silent":
+            await self._service.stopping.wait()
+            return False
         for chunk in self._chunks:
             if self._recorded.chunks_sent == options.cut_after_chunks:
                 return False

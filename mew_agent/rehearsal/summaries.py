@@ -87,6 +87,20 @@ def summarise(messages: Sequence[Message], limit_tokens: int) -> str:
     )
 
 
+def quarter_of(messages: Sequence[Message]) -> str:
+    """Every fourth sentence of the source, in order and fluent, spread over the headings of the request."""
+    place = _request_at(messages)
+    if place is None:
+        return ""
+    kept = [sentence for turn in _source(messages, place) for sentence in texts.sentences(turn.text)][::4]
+    headings = list(dict.fromkeys(match.strip() for match in _HEADING.findall(message_text(messages[place]))))
+    if not headings:
+        return "\n".join(kept)
+    share = -(-len(kept) // len(headings))
+    sections = [(heading, kept[n * share : (n + 1) * share]) for n, heading in enumerate(headings)]
+    return "\n".join(line for heading, lines in sections if lines for line in (heading, *lines))
+
+
 def text_to_summarise(messages: Sequence[Message]) -> str:
     """The complete text that a summary request refers to, unchanged."""
     place = _request_at(messages)

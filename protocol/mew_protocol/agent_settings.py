@@ -141,6 +141,10 @@ class AgentSettings(_Settings):
         description="Model that writes summaries: a name, or `model`, `base_url` and `api_key_env`"
         " (default: the policy's, else the agent's own model).",
     )
+    summary_timeout_seconds: Seconds = Field(
+        default=60.0,
+        description="Timeout for writing one summary, plus 1 second for each 1,000 tokens that it replaces.",
+    )
     reminders: bool | None = Field(
         default=None, description="Offer the model tools for reminders (default: if the policy uses reminders)."
     )
