@@ -36,6 +36,9 @@ _SKIPPED: Final[Mapping[str, str]] = {
 
 _ARGUMENT_CELLS: Final = 60
 
+SHUTTING_DOWN: Final = "shutting_down"
+"""The last status before a participant leaves. A program that sends no status when it joins again keeps it."""
+
 _QUIET: Final = frozenset({"", "active", "idle", "ready", "joined", "compacted"})
 """Statuses that need no action from a reader."""
 
@@ -209,7 +212,8 @@ def remarks(entry: BoardEntry, *, now: datetime, fault: str | None = None) -> li
         when = ago(entry.received_at, now) if status else None
         found.append(f"not connected, last report {when}" if when else "not connected")
     if status is not None:
-        found += [*_status_remarks(status), *(_report_remarks(status.context, now) if status.context else ())]
+        has_rejoined = entry.connected and (status.status or "").startswith(SHUTTING_DOWN)
+        found += [*(() if has_rejoined else _status_remarks(status)), *(_report_remarks(status.context, now) if status.context else ())]
     return [one for one in dict.fromkeys(found) if one]
 
 

@@ -55,6 +55,13 @@ def test_participant_without_a_context_has_no_figures() -> None:
     assert words.sentence(entry, now=NOW) == "files  reports no context  (not connected)"
 
 
+def test_shutdown_of_a_participant_that_joined_again_is_not_shown() -> None:
+    status = Status(messages_in_context=0, status="shutting_down:enough")
+    gone, back = (BoardEntry(id="files", connected=connected, status=status) for connected in (False, True))
+    assert words.remarks(gone, now=NOW) == ["not connected", "shutting down: enough"]
+    assert words.remarks(back, now=NOW) == []
+
+
 @pytest.mark.parametrize(
     ("figures", "shown"),
     [
