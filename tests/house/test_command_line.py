@@ -22,7 +22,6 @@ RUNS_UNTIL_STOPPED = {
     "model serve",
     "run",
     "serve",
-    "agent add",
     "sessions export",  # JSON Lines without any option
     "space connect",
 }

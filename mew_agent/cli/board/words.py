@@ -213,7 +213,10 @@ def remarks(entry: BoardEntry, *, now: datetime, fault: str | None = None) -> li
         found.append(f"not connected, last report {when}" if when else "not connected")
     if status is not None:
         has_rejoined = entry.connected and (status.status or "").startswith(SHUTTING_DOWN)
-        found += [*(() if has_rejoined else _status_remarks(status)), *(_report_remarks(status.context, now) if status.context else ())]
+        found += [
+            *(() if has_rejoined else _status_remarks(status)),
+            *(_report_remarks(status.context, now) if status.context else ()),
+        ]
     return [one for one in dict.fromkeys(found) if one]
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import shlex
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -32,7 +32,7 @@ from mew_agent.cli.app.locate import (
     space_config_path,
     space_folder,
 )
-from mew_agent.cli.app.options import ConnectionOptions, SpaceFileOptions, option, with_option_groups
+from mew_agent.cli.app.options import ConnectionOptions, JsonOption, SpaceFileOptions, option, with_option_groups
 from mew_agent.cli.remote.session import open_session
 from mew_agent.cli.space.plan import check_new_participant
 from mew_agent.cli.space.up import RELOAD_SIGNAL
@@ -88,12 +88,28 @@ class NewParticipant:
         return section
 
 
+@dataclass(frozen=True, slots=True)
+class AddOutcome:
+    """How an addition ended: what to print of it, and whether the participant was added and has joined."""
+
+    text: str
+    is_added: bool = True
+    has_joined: bool = False
+
+
 @with_option_groups
-def add(newcomer: NewParticipant, place: SpaceFileOptions) -> int:
+def add(newcomer: NewParticipant, place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
     """Add a participant, even while the space runs.
 
     No restart needed.
     """
+    done = _add(newcomer, place)
+    outcome = {"participant": newcomer.name, "added": done.is_added, "joined": done.has_joined, "text": done.text}
+    terminal.print_outcome(f"{newcomer.name}: {done.text}", outcome, as_json=as_json)
+    return ExitCode.DONE if done.is_added else ExitCode.FAILED
+
+
+def _add(newcomer: NewParticipant, place: SpaceFileOptions) -> AddOutcome:
     # Everything is checked before anything is changed.
     problem = new_id_problem(newcomer.name)
     if problem:
@@ -112,20 +128,17 @@ def add(newcomer: NewParticipant, place: SpaceFileOptions) -> int:
         invite(newcomer.name, config, run_path, run)
     _replace_text(path, changed)
     if run is None or run_path is None:
-        terminal.print_line(f"{newcomer.name}: added to {path}; `mew up` starts the space")
-        return ExitCode.DONE
+        return AddOutcome(f"added to {path}; `mew up` starts the space")
     if not starts:
-        terminal.print_line(f"{newcomer.name}: added; its token is in {run_path.parent / 'tokens'}")
-        return ExitCode.DONE
-    fault = _start(newcomer.name, run_path, run)
-    if fault is not None:
+        return AddOutcome(f"added; its token is in {run_path.parent / 'tokens'}")
+    done = _start(newcomer.name, run_path, run)
+    if not done.is_added:
         if path.read_text(encoding="utf-8") == changed:
             _replace_text(path, before)
         _withdraw(newcomer.name, config, run_path, run)
         log = relative_to(Path.cwd(), log_path(log_folder(run_path.parent), newcomer.name))
-        terminal.print_line(f"{newcomer.name}: not added, because it {fault} (see {log})")
-        return ExitCode.FAILED
-    return ExitCode.DONE
+        return replace(done, text=f"not added, because it {done.text} (see {log})")
+    return done
 
 
 def admit_to_running_space(name: str, config: SpaceConfig, patterns: list[dict[str, Any]], path: Path) -> bool:
@@ -202,13 +215,11 @@ def parse_capabilities(text: str | None) -> list[dict[str, Any]]:
     return patterns
 
 
-def _start(name: str, run_path: Path, run: RunFile) -> str | None:
-    """Have the process of `mew up` start the program, and wait until it has joined. Returns why it failed."""
+def _start(name: str, run_path: Path, run: RunFile) -> AddOutcome:
+    """Have the process of `mew up` start the program, and wait until it has joined. The text may be why it failed."""
     supervisor = run.pids.supervisor
     if supervisor is None or not run.is_running(supervisor):
-        start = f"start it with `mew agent run --participant {name}`"
-        terminal.print_line(f"{name}: added, but `mew up` has ended; {start}")
-        return None
+        return AddOutcome(f"added, but `mew up` has ended; start it with `mew agent run --participant {name}`")
     os.kill(supervisor, RELOAD_SIGNAL)
     config = load_space(run.config)
     api = open_session(ConnectionOptions(participant=inviter_of(config, run), folder=run_path.parent.parent)).api
@@ -217,13 +228,11 @@ def _start(name: str, run_path: Path, run: RunFile) -> str | None:
         newest = read_run_file(run_path)
         fault = newest.faults().get(name) if newest is not None else "the space has ended"
         if fault is not None:
-            return fault
+            return AddOutcome(fault, is_added=False)
         if any(entry["id"] == name and entry["connected"] for entry in api.board()["participants"]):
-            terminal.print_line(f"{name}: added and joined")
-            return None
+            return AddOutcome("added and joined", has_joined=True)
         time.sleep(_POLL_SECONDS)
-    terminal.print_line(f"{name}: added, but has not joined yet; `mew logs {name}` shows what it writes")
-    return None
+    return AddOutcome(f"added, but has not joined yet; `mew logs {name}` shows what it writes")
 
 
 def _running_space(path: Path) -> tuple[Path | None, RunFile | None]:

@@ -16,7 +16,14 @@ from mew_spaces.launch.program_logs import log_folder
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import dashboard_url, find_run, people_of, relative_to, space_config_path
-from mew_agent.cli.app.options import ConnectionOptions, FolderOption, JsonOption, option, with_option_groups
+from mew_agent.cli.app.options import (
+    ConnectionOptions,
+    FolderOption,
+    JsonOption,
+    complete_participants,
+    option,
+    with_option_groups,
+)
 from mew_agent.cli.remote.session import Identity, configuration_at, find_identity
 from mew_agent.errors import ConfigError, did_you_mean
 from mew_agent.gateway_address import http_url
@@ -67,7 +74,10 @@ def _page_of(who: Identity) -> str:
 
 def logs(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Program whose log to print (default: all).")
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="Program whose log to print (default: all).", autocompletion=complete_participants
+        ),
     ] = None,
     *,
     follow: Annotated[bool, option("--follow, -f", "Keep running, and print what is written.")] = False,

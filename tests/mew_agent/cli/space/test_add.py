@@ -76,6 +76,8 @@ async def test_add_without_a_supervisor_says_how_to_start_it(config: Path, tmp_p
         outcome = await mew("agent", "add", "coder", "--model", "m", "--base-url", "http://127.0.0.1:1/v1")
         assert "`mew agent run --participant coder`" in outcome.out
         assert outcome.code == 0
+        person = json.loads((await mew("agent", "add", "eve", "--person", "--json")).out)
+        assert (person["participant"], person["added"], person["joined"]) == ("eve", True, False)
 
 
 @pytest.mark.parametrize(
