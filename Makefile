@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 LOWEST := .venv-lowest
 BIN := $(VENV)/bin
+# The package with what it needs to run; the other one adds what tests and checks need.
+PACKAGE := $(VENV)/.package-installed
 STAMP := $(VENV)/.installed
 # Tests wait for processes and sockets much of their time, so that more workers than cores pay.
 WORKERS ?= 4
@@ -13,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-long test-lowest test-llama dist check lint types coverage audit sbom schema docs bench clean faults
 
-demo: $(STAMP)
+demo: $(PACKAGE)
 	$(BIN)/mew demo
 
 test: $(STAMP)
@@ -102,11 +104,17 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.decisions
 	$(BIN)/python -m benchmarks.projection --conversations 2
 
-$(STAMP): pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "mew-agent needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12 ...")'
+$(PACKAGE): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "mew-agent needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12 ...")'
+	@echo 'Installing mew-agent into $(VENV); this happens once and takes half a minute.'
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -e .
+	touch $@
+
+$(STAMP): $(PACKAGE)
+	@echo 'Installing the tools for tests and checks into $(VENV); this happens once.'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-	touch $(STAMP)
+	touch $@
 
 clean:
 	rm -rf $(VENV) $(LOWEST) .venv-sbom .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* build dist site

@@ -60,6 +60,15 @@ def test_without_a_terminal_it_prints_plain_lines_and_a_summary(tmp_path: Path, 
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout
     assert "tokens freed by each compaction:" in done.stdout
+    assert "\ntry next:\n" in done.stdout
+    assert "  mew init && mew up -i " in done.stdout
+
+
+def test_make_demo_installs_no_tools_for_tests() -> None:
+    root = Path(__file__).parents[2]
+    done = subprocess.run(("make", "-n", "-B", "demo"), cwd=root, capture_output=True, text=True, check=True)
+    installs = [line for line in done.stdout.splitlines() if "pip install" in line]
+    assert [line.split("pip install ")[1] for line in installs] == ["--disable-pip-version-check -e ."]
 
 
 def test_a_file_that_is_not_there_is_bad_input(tmp_path: Path, scratch: Path) -> None:

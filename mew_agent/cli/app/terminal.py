@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final, TextIO
 
 from mew_agent.cli.board.table import TerminalStyle
@@ -56,6 +57,15 @@ def print_outcome(text: str, value: Any, *, as_json: bool) -> None:
 def warn(text: str) -> None:
     """Print an error, a warning or a hint on standard error."""
     print(_printable(f"mew: {text}", sys.stderr), file=sys.stderr, flush=True)
+
+
+def own_command() -> str:
+    """How to type `mew` here: by its path if the shell does not find it, as in a clone after `make demo`."""
+    program = Path(sys.executable).parent / "mew"
+    if shutil.which("mew") is not None or not program.is_file():
+        return "mew"
+    here = Path.cwd()
+    return str(program.relative_to(here) if program.is_relative_to(here) else program)
 
 
 def style_of(stream: TextIO, environ: Mapping[str, str] | None = None) -> TerminalStyle:

@@ -26,6 +26,7 @@ from pydantic_core import to_json
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
+from mew_agent.cli.app.locate import dashboard_url
 from mew_agent.cli.app.options import option
 from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.cli.demo.story import CompactionCheck, DemoFailed, DemoStory
@@ -82,6 +83,8 @@ def demo(
             show({"event": "summary", "seconds": round(seconds, 1), "checks": outcome})
         if not as_json:
             terminal.print_lines(summary_lines(checks, seconds, width=terminal.style_of(sys.stdout).width))
+            if not keep:
+                terminal.print_lines(next_steps(terminal.own_command()))
         if keep:
             print_kept(run, folder, as_json=as_json)
     return ExitCode.DONE
@@ -219,15 +222,29 @@ def summary_lines(checks: list[CompactionCheck], seconds: float, *, width: int) 
     return [*table, "", f"done in {seconds:.1f} s"]
 
 
+def next_steps(mew: str) -> list[str]:
+    """What to try after the demo; `mew` is how the command is typed."""
+    steps = [
+        ("mew demo --keep", "keep the agents running, and print how to watch them"),
+        ("mew init && mew up -i", "start a space of your own, in an empty folder"),
+        ("docs/tutorial/getting-started.md", "learn the rest in ten minutes"),
+    ]
+    if mew != "mew":
+        steps.insert(0, (f'export PATH="{Path(mew).absolute().parent}:$PATH"', "let the shell find mew"))
+    width = max(len(what) for what, _ in steps)
+    return ["try next:", *(f"  {what:<{width}}  {why}" for what, why in steps)]
+
+
 def print_kept(run: RunFile, folder: Path, *, as_json: bool) -> None:
     """Print the next commands for the space that keeps running."""
     token = read_token(folder / ".mew", YOU, environ={}) or ""
-    page = f"{run.gateway}/dashboard#token={token}&space={run.space}&participant={YOU}"
+    page = dashboard_url(run.gateway, run.space, YOU, token)
+    mew = terminal.own_command()
     if as_json:
         terminal.print_json({"event": "kept", "folder": str(folder), "gateway": run.gateway, "dashboard": page})
         return
     terminal.print_line(f"the space keeps running in {folder}")
-    terminal.print_line(f"  watch it   mew status --watch --space-dir {folder}")
+    terminal.print_line(f"  watch it   {mew} status --watch --space-dir {folder}")
     terminal.print_line(f"             {page}")
-    terminal.print_line(f"  act on it  mew compact {BY_ITSELF} --space-dir {folder}")
-    terminal.print_line(f"  stop it    mew down --space-dir {folder}")
+    terminal.print_line(f"  act on it  {mew} compact {BY_ITSELF} --space-dir {folder}")
+    terminal.print_line(f"  stop it    {mew} down --space-dir {folder}")

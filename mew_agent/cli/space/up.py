@@ -326,12 +326,13 @@ def _next_steps(plan: LaunchPlan, *, is_background: bool) -> list[str]:
     place = "" if Path.cwd().is_relative_to(plan.launch.folder.resolve()) else f" --space-dir {plan.launch.folder}"
     who = f" --participant {people[0]}" if plan.person is None and people else ""
     agents = [name for name, one in plan.launch.config.participants.items() if one.agent is not None]
-    first = (f"mew logs{place} --follow", "read what the programs write")
+    mew = terminal.own_command()
+    first = (f"{mew} logs{place} --follow", "read what the programs write")
     if agents and people:
-        first = (f'mew chat{place}{who} {agents[0]} "Hello."', f"talk to {agents[0]}")
-    steps = [first, (f"mew dashboard{place} --open", "see the space in a browser")]
-    stop = (f"mew down{place}", "stop the space")
-    watch = (f"mew status{place}{who} --watch", "see how full each context window is")
+        first = (f'{mew} chat{place}{who} {agents[0]} "Hello."', f"talk to {agents[0]}")
+    steps = [first, (f"{mew} dashboard{place} --open", "see the space in a browser")]
+    stop = (f"{mew} down{place}", "stop the space")
+    watch = (f"{mew} status{place}{who} --watch", "see how full each context window is")
     steps.append(stop if is_background or not people else watch)
     width = max(len(command) for command, _ in steps)
     heading = "next:" if is_background else "next, in another terminal:"
