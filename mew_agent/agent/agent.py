@@ -33,7 +33,7 @@ from mew_agent.config.agent_config import (
     load_agent_config,
     refuse_misspelled_variables,
 )
-from mew_agent.context.store import InboxChange, MemoryStore, Store, StoredChat, StoreUnusable
+from mew_agent.context.store import InboxChange, MemoryStore, Store, StoredChat
 from mew_agent.conversation.context_view import ContextView
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ContextEvent, ConversationEvent, StatusChanged
@@ -398,11 +398,7 @@ class Agent(Participant):
             await self._inbox.finish(chat)
 
     async def _turn_for(self, chat: StoredChat) -> Turn:
-        try:
-            session = await self._sessions.session_for(chat.envelope.sender, chat.envelope.body.get("session"))
-        except StoreUnusable as error:
-            logger.warning("answering '%s' outside its session: %s", chat.envelope.sender, error)
-            session = self._main
+        session = await self._sessions.session_for(chat.envelope.sender, chat.envelope.body.get("session"))
         status = self.control.status() if session is self._main else session.conversation.status()
         return Turn(
             self,

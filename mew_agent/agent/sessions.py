@@ -92,11 +92,8 @@ class AgentSessions:
 
     async def load(self) -> None:
         """Load the stored sessions."""
-        for participant, name in self._stored_keys():
-            try:
-                await self._open((participant, name))
-            except StoreUnusable as error:
-                logger.warning("session '%s' of '%s' not loaded: %s", name, participant, error)
+        for key in self._stored_keys():
+            await self._open(key)
         self._show()
 
     async def session_for(self, participant: str, name: object) -> AgentSession:
@@ -155,8 +152,13 @@ class AgentSessions:
 
     async def _open(self, key: SessionKey) -> AgentSession:
         session = self._new(key, self._store_of(key))
+        try:
+            await session.conversation.load()
+        except StoreUnusable as error:
+            # Never answered in another conversation, which would show one client what another said.
+            logger.warning("session '%s' of '%s' begins again, in memory: %s", key[1], key[0], error)
+            session = self._new(key, MemoryStore())
         self._add_tools(session)
-        await session.conversation.load()
         session.is_new = not session.conversation.history.next_seq
 
         async def follow(event: ConversationEvent) -> None:
@@ -175,7 +177,7 @@ class AgentSessions:
         session = self._sessions.pop(key)
         logger.warning("deleted session '%s' of '%s': more than %d sessions", key[1], key[0], self.config.max_sessions)
         await session.conversation.state.store.aclose()
-        if (path := self._path_of(key)) is not None:
+        if (path := self._path_of(_file_name(key))) is not None:
             for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
                 path.with_name(name).unlink(missing_ok=True)
 
@@ -185,26 +187,20 @@ class AgentSessions:
 
     # -- files -------------------------------------------------------------------------------------------
 
-    @property
-    def _folder(self) -> Path | None:
+    def _path_of(self, what: str) -> Path | None:
+        """A file next to the agent's session file; None if sessions are kept in memory."""
         store = self.config.store
-        return None if store is None else store.with_name(f"{store.name}.sessions")
-
-    def _path_of(self, key: SessionKey) -> Path | None:
-        # The names may be longer than a file name and contain anything.
-        digest = hashlib.blake2b(json.dumps(key).encode(), digest_size=16).hexdigest()
-        return None if self._folder is None else self._folder / f"{digest}.db"
+        return None if store is None else store.with_name(f"{store.name}~{what}")
 
     def _store_of(self, key: SessionKey) -> Store:
-        path, config = self._path_of(key), self.config
+        path, config = self._path_of(_file_name(key)), self.config
         limits = StoreLimits(config.store_max_days, config.store_max_megabytes * 1024 * 1024)
         return MemoryStore() if path is None else SqliteStore(path, limits)
 
     def _stored_keys(self) -> list[SessionKey]:
-        if self._folder is None:
-            return []
+        path = self._path_of("sessions")
         try:
-            keys = json.loads((self._folder / "sessions.json").read_text(encoding="utf-8"))
+            keys = [] if path is None else json.loads(path.read_text(encoding="utf-8"))
             return [(str(participant), str(name)) for participant, name in keys][-self.config.max_sessions :]
         except FileNotFoundError:
             return []
@@ -213,15 +209,20 @@ class AgentSessions:
             return []
 
     def _write_keys(self) -> None:
-        if self._folder is None:
+        path, written = self._path_of("sessions"), self._path_of("sessions.new")
+        if path is None or written is None:
             return
-        written = self._folder / "sessions.json.new"
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
             written.write_text(json.dumps(list(self._sessions)), encoding="utf-8")
-            written.replace(self._folder / "sessions.json")
+            written.chmod(0o600)
+            written.replace(path)
         except OSError as error:
             logger.warning("list of sessions not stored: %s", error)
+
+
+def _file_name(key: SessionKey) -> str:
+    # The names themselves may be longer than a file name and contain anything.
+    return hashlib.blake2b(json.dumps(key).encode(), digest_size=16).hexdigest()
 
 
 def _shown(key: SessionKey, status: Status) -> SessionContext:

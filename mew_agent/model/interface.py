@@ -149,7 +149,8 @@ class ModelIdentity:
 class Model(Protocol):
     """A language model. See the module for a minimal implementation.
 
-    An agent runs one `stream` at a time, but may call `discover_window` and `count_prompt` meanwhile.
+    An agent runs one `stream` at a time in each of its conversations, and may call `discover_window` and `count_prompt`
+    meanwhile.
     """
 
     @property

@@ -108,8 +108,8 @@ class Scene:
     random: Random
     questions: list[Envelope] = field(default_factory=list)
 
-    async def ask(self, text: str) -> Envelope:
-        question = await self.ada.chat(text, to="coder")
+    async def ask(self, text: str, **more: Any) -> Envelope:
+        question = await self.ada.send("chat", {"text": text, **more}, to="coder")
         self.questions.append(question)
         return question
 
@@ -172,7 +172,8 @@ async def test_every_question_to_a_killed_agent_is_answered_once(tmp_path: Path)
             for _ in range(s.random.randrange(3) if s.unanswered < MOST_UNANSWERED else 0):
                 number += 1
                 tool = f'call note with {{"word": "w{number}"}}' if s.random.random() < 0.4 else "What is water?"
-                await s.ask(f"Question {number}. {tool}")
+                session = s.random.choice(({}, {"session": "one"}, {"session": "two"}))
+                await s.ask(f"Question {number}. {tool}", **session)
             if s.random.random() < 0.7:  # else it may die before it has joined
                 await s.recorder.until(lambda before=before: len(s.recorder.sent_by("coder")) > before)  # type: ignore[misc]
             await anyio.sleep(s.random.uniform(0.0, 0.6))

@@ -87,7 +87,9 @@ async def test_sessions_survive_a_restart(start_agent: StartAgent, tmp_path: Pat
     async with start_agent(agent=agent) as s:
         for name in ("one", "two", "three"):
             await ask(s, f"The word of {name} is tide-{name}.", name)
-    assert len(list((tmp_path / "coder.db.sessions").glob("*.db"))) == 2
+    files = {path.name for path in tmp_path.iterdir() if not path.name.endswith(("-wal", "-shm"))}
+    assert len([name for name in files if name.startswith("coder.db~")]) == 3
+    assert (tmp_path / "coder.db~sessions").stat().st_mode & 0o777 == 0o600
     async with start_agent(agent=agent) as s:
         report = (await s.status())["context"]
         answer = await ask(s, "Which word?", "three")
@@ -95,6 +97,21 @@ async def test_sessions_survive_a_restart(start_agent: StartAgent, tmp_path: Pat
         assert "tide-two" not in sent(s)
     assert [one["session"] for one in report["sessions"]] == ["three", "two"]
     assert not answer["turn"]["is_new"]
+
+
+async def test_a_session_that_cannot_be_stored_is_still_apart(start_agent: StartAgent, tmp_path: Path) -> None:
+    agent = {"store": tmp_path / "coder.db"}
+    async with start_agent(agent=agent) as s:
+        await ask(s, "The valve is blue.", "one")
+    for path in tmp_path.glob("coder.db~*"):
+        if path.name != "coder.db~sessions":
+            path.unlink()
+            path.mkdir()
+    async with start_agent(agent=agent) as s:
+        await ask(s, "The pump is crimson.")
+        answer = await ask(s, "What colour?", "one")
+        assert "crimson" not in sent(s)
+    assert answer["turn"]["is_new"]
 
 
 async def test_a_turn_reports_the_usage_of_all_its_calls(start_agent: StartAgent) -> None:
