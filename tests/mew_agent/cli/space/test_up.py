@@ -1,6 +1,7 @@
 """What a start prints. tests/interaction runs whole spaces as processes."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ participants:
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> LaunchPlan:
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LaunchPlan:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     (tmp_path / "space.yaml").write_text(SPACE)
     return make_launch_plan(StartOptions(port=0, folder=tmp_path), {"PATH": os.environ["PATH"]})
 
