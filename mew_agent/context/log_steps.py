@@ -13,7 +13,9 @@ from typing import Any, Literal, NoReturn, get_args
 from mew_agent.context.policy import NO_FLAGS, GenerationFlags
 from mew_agent.model.interface import Role
 
-StepKind = Literal["usage", "pre_request", "tool_result", "stream", "message", "clear", "set_limit"]
+StepKind = Literal[
+    "usage", "pre_request", "tool_result", "stream", "message", "compact", "compact_percent", "clear", "set_limit"
+]
 
 _USAGE_FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
 _KINDS: Mapping[str, StepKind] = {
@@ -22,6 +24,8 @@ _KINDS: Mapping[str, StepKind] = {
     "tool_result_tokens": "tool_result",
     "stream_tokens": "stream",
     "message_tokens": "message",
+    "compact_to_tokens": "compact",
+    "compact_to_percent": "compact_percent",
     "clear": "clear",
     "set_limit": "set_limit",
 }
@@ -40,7 +44,11 @@ class Step:
     """One line of a log. Counts are in tokens."""
 
     kind: StepKind
-    tokens: int | None = None  # of the next prompt, tool result, streamed context, added message or new window, by kind
+    tokens: int | None = None
+    """Of the next prompt, tool result, streamed context, added message, target or new window, by kind.
+
+    A percentage for `compact_percent`."""
+
     current_tokens: int | None = None
     usage: Mapping[str, Any] | None = None  # the provider's object; None if the call reported none
     role: Role | None = None
@@ -97,6 +105,9 @@ def _key_of_kind(value: Mapping[str, object]) -> str:
 def _figure(kind: StepKind, key: str, value: object) -> int | None:
     if kind == "clear":
         _require(value is True, key, "true", value)
+    if kind == "compact_percent":
+        is_percentage = isinstance(value, int) and _is_number(value) and 1 <= value <= 100
+        _require(is_percentage, key, "a whole number from 1 to 100", value)
     return None if kind in ("usage", "clear") else _count(key, value, least=int(kind == "set_limit"))
 
 

@@ -1,6 +1,7 @@
 """[pure] Replays a context log through a policy, to tune thresholds on real conversations.
 
-Actions do not change later steps: the log stays as it is. Opens no file, prints nothing.
+Actions do not change later steps: the log stays as it is. Only a step of the log compacts or clears. Opens no file,
+prints nothing.
 """
 
 from dataclasses import dataclass, field, replace
@@ -13,12 +14,16 @@ from mew_agent.context.log_steps import Step
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.policy import Action, ContextSnapshot, Decision, Phase, Policy, PolicyState
 from mew_agent.context.suggestions import CountedConversation
+from mew_agent.model.interface import Role
 from mew_agent.model.usage import Usage, normalise
 
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """The result of one step. `used_tokens` is the policy's measure; None if it is unknown."""
+    """The result of one step. `used_tokens` is the policy's measure; None if it is unknown.
+
+    `freed` has the tokens and the number of the messages that a compaction in the log dropped.
+    """
 
     step: int
     level: str
@@ -26,12 +31,14 @@ class StepOutcome:
     used_tokens: int | None
     limit_tokens: int | None
     actions: tuple[Action, ...]
+    freed: tuple[int, int] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The line of output; unknown figures are left out."""
         figures = {"used_tokens": self.used_tokens, "limit_tokens": self.limit_tokens}
         known = {name: tokens for name, tokens in figures.items() if tokens is not None}
-        shown = {"step": self.step, "level": self.level, "basis": self.basis, **known}
+        freed = {} if self.freed is None else {"freed_tokens": self.freed[0], "freed_messages": self.freed[1]}
+        shown = {"step": self.step, "level": self.level, "basis": self.basis, **known, **freed}
         return {**shown, "actions": [policies.action_json(action) for action in self.actions]}
 
 
@@ -53,6 +60,8 @@ class Simulation:
     _spent_tokens: int = 0
     _at_seconds: float | None = None
     _conversation: CountedConversation = field(init=False)
+    _messages: list[tuple[int, Role | None]] = field(default_factory=list)
+    _freed: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         self._conversation = CountedConversation(self.policy, self.limit_tokens or 1)
@@ -62,6 +71,7 @@ class Simulation:
     def play(self, step: Step) -> StepOutcome:
         """Replay the next step. Returns the policy's decision."""
         self._steps += 1
+        self._freed = None
         if step.at_seconds is not None:
             self._at_seconds = step.at_seconds
         decision = self._replay(step)
@@ -76,6 +86,7 @@ class Simulation:
             self._used_tokens,
             self.limit_tokens,
             decision.actions,
+            self._freed,
         )
 
     def _replay(self, step: Step) -> Decision:
@@ -93,6 +104,8 @@ class Simulation:
                 return self._decide("stream", step)
             case "message":
                 return self._message(step)
+            case "compact" | "compact_percent":
+                return self._compact(step)
             case "clear":
                 return self._clear(step)
             case "set_limit":
@@ -142,16 +155,42 @@ class Simulation:
     def _message(self, step: Step) -> Decision:
         added = step.tokens or 0
         self._conversation.add(added, step.role)
+        self._messages.append((added, step.role))
         if self._next_prompt_tokens is not None:
             self._next_prompt_tokens += added
         if self._used_tokens is not None:
             self._move("message_added", self._used_tokens + added)
         return self._decide("message_added", step)
 
+    def _compact(self, step: Step) -> Decision:
+        """Drop the oldest messages down to a size. A system message at the start and the newest message stay."""
+        kept = self._messages
+        place = int(bool(kept) and kept[0][1] == "system")
+        size = before = sum(tokens for tokens, _ in kept) if self._used_tokens is None else self._used_tokens
+        target = step.tokens or 0
+        if step.kind == "compact_percent":  # without a window there is nothing to take a percentage of
+            target = before if self.limit_tokens is None else self.limit_tokens * target // 100
+        dropped = place
+        while size > target and dropped < len(kept) - 1:
+            size -= kept[dropped][0]
+            dropped += 1
+        self._messages = kept[:place] + kept[dropped:]
+        self._conversation.clear()
+        for tokens, role in self._messages:
+            self._conversation.add(tokens, role)
+        self._freed = (before - size, dropped - place)
+        if dropped > place:
+            self._next_prompt_tokens = None
+            if self._used_tokens is not None:
+                self._set_size(max(0, size), "projected")
+        self.state = policies.after_compaction(self.state, progressed=dropped > place, at_seconds=self._at_seconds)
+        return self._decide("message_added", step)
+
     def _clear(self, step: Step) -> Decision:
         level = self.state.level
         self.state = policies.after_clear(self.state)
         self._conversation.clear()
+        self._messages = []
         self._next_prompt_tokens, self._spent_tokens = None, 0
         if not self.policy.counts_messages:
             self._set_size(None, "unknown", "cleared")

@@ -135,7 +135,10 @@ def _row(outcome: StepOutcome, width: int) -> str:
     used, limit = outcome.used_tokens, outcome.limit_tokens
     full = "" if used is None or limit is None else f"{used * 100 // limit}%"
     figures = _FIGURES.format(outcome.step, outcome.level, outcome.basis, _shown(used), _shown(limit), full)
-    return _beside(figures, ", ".join(_words(action) for action in outcome.actions), width)
+    words = [_words(action) for action in outcome.actions]
+    if outcome.freed is not None:
+        words.insert(0, "dropped {1:,} messages ({0:,} tokens)".format(*outcome.freed))
+    return _beside(figures, ", ".join(words), width)
 
 
 def _beside(figures: str, actions: str, width: int) -> str:

@@ -75,6 +75,43 @@ def test_no_action_changes_a_later_step() -> None:
     assert [line["used_tokens"] for line in lines("mew", 1000, *[total(950)] * 3)] == [950] * 3
 
 
+def message(tokens: int, role: str) -> Line:
+    return {"message_tokens": tokens, "role": role}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "step", "freed", "left"),
+    [
+        pytest.param("S100 S200 U300 A400", {"compact_to_percent": 50}, (500, 2), 500, id="T7"),
+        pytest.param("U900", {"compact_to_percent": 50}, (0, 0), 900, id="T9"),
+        pytest.param("S600 U500", {"compact_to_percent": 50}, (0, 0), 1100, id="T8, with the newest message kept"),
+        pytest.param("U300 A400 U100", {"compact_to_tokens": 500}, (300, 1), 500, id="a target in tokens"),
+    ],
+)
+def test_a_compaction_in_the_log_drops_the_oldest_messages(
+    sizes: str, step: Line, freed: tuple[int, int], left: int
+) -> None:
+    roles = {"S": "system", "U": "user", "A": "assistant"}
+    added = [message(int(size[1:]), roles[size[0]]) for size in sizes.split()]
+    last = lines("tachikoma", 1000, *added, step)[-1]
+    assert (last["freed_tokens"], last["freed_messages"], last["used_tokens"]) == (*freed, left)
+
+
+def test_a_compaction_in_the_log_changes_level_and_basis_of_a_reported_size() -> None:
+    entries = [user(2000)] * 60
+    before, after = lines("mew-reference", 128_000, *entries, total(121_000), {"compact_to_percent": 70})[-2:]
+    assert (before["level"], before["basis"]) == ("near_limit", "reported")
+    assert (after["level"], after["basis"], after["used_tokens"]) == ("healthy", "projected", 89_000)
+    assert (after["freed_tokens"], after["freed_messages"]) == (32_000, 16)
+    (*_, unchanged) = lines("dominds-v1", None, *entries, {"compact_to_percent": 70})
+    assert unchanged["freed_messages"] == 0, "a percentage of an unknown window"
+
+
+def test_a_compaction_announces_the_lower_state_and_ends_suggestions() -> None:
+    steps = [message(80, "user")] * 11
+    assert said("tachikoma", 1000, *steps, {"compact_to_tokens": 400})[-1] == "state_changed critical nominal"
+
+
 def test_without_times_a_cooldown_counts_as_over() -> None:
     steps = (total(900), total(700), total(900))
     assert said("mew-reference", 1000, *steps) == ["near_limit", "", "near_limit"]
