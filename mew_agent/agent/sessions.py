@@ -7,12 +7,13 @@ them), and the bound: beyond it, the session that was not used for longest is de
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mew_protocol.context_report import ContextReport, SessionContext
-from mew_protocol.payloads.chat import MAIN_SESSION
+from mew_protocol.payloads.chat import MAIN_SESSION, SESSION_NAME
 from mew_protocol.payloads.participant import Status
 
 from mew_agent.agent.recall import RecallTools
@@ -100,7 +101,8 @@ class AgentSessions:
         """The conversation in which to answer a chat with this `session`; opened if it is new."""
         if not isinstance(name, str) or name == MAIN_SESSION:
             return self.main
-        key = (participant, name)
+        # Chats are not checked on their way, and a name that breaks the rules still keeps conversations apart.
+        key = (participant, name if re.fullmatch(SESSION_NAME, name) else _file_name((participant, name)))
         session = self._sessions.pop(key, None)
         if session is None:
             while len(self._sessions) >= self.config.max_sessions:

@@ -12,6 +12,10 @@ MAIN_SESSION = "main"
 """The agent's own conversation, where every chat without `session` is answered."""
 
 
+SESSION_NAME = r"^[A-Za-z0-9._:%@~-]{1,48}$"
+"""What the name of a session may be, as a regular expression."""
+
+
 class TokenUsage(Payload):
     """Tokens as the provider reported them, of one model call or added up. An unknown figure is absent."""
 
@@ -51,7 +55,7 @@ class Chat(Payload):
     text: str = Field(min_length=1)
     format: str | None = None
     needs_reply: bool | None = None
-    session: str | None = Field(default=None, min_length=1, max_length=48, pattern=r"^[A-Za-z0-9._:%@~-]+$")
+    session: str | None = Field(default=None, pattern=SESSION_NAME)
     response_format: dict[str, Any] | None = None
     turn: TurnReport | None = None
 

@@ -50,6 +50,16 @@ async def test_two_participants_with_one_session_name_are_apart(start_agent: Sta
         assert "blue" not in sent(s)
 
 
+async def test_a_name_against_the_rules_is_a_session_of_its_own(start_agent: StartAgent) -> None:
+    async with start_agent() as s:
+        await ask(s, "The pump is crimson.")
+        long = await ask(s, "The valve is blue.", "x" * 5_000)
+        await ask(s, "What colour?", "\n")
+        assert "blue" not in sent(s)
+        assert "crimson" not in sent(s)
+    assert len(long["turn"]["session"]) == 32
+
+
 async def test_each_session_has_its_own_figures(start_agent: StartAgent) -> None:
     async with start_agent() as s:
         await ask(s, ASK)
