@@ -203,8 +203,12 @@ def _resolve_api_keys(values: dict[str, Any], origins: _Origins, environ: Mappin
 
 
 def _error_of(error: ValidationError, origins: _Origins) -> ConfigError:
-    """The first validation error with its position, its key and the value found, unless that is a secret."""
-    detail = error.errors(include_url=False)[0]
+    """The first validation error with its position, its key and the value found, unless that is a secret.
+
+    An unknown key of a nested setting comes first, because it may be a misspelling of one that is missing.
+    """
+    errors = error.errors(include_url=False)
+    detail = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
     key, *inner = (str(part) for part in detail["loc"])
     dotted = ".".join((key, *inner))
     source, written = origins.get(key, (None, key))

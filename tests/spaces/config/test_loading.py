@@ -133,6 +133,10 @@ def test_a_person_has_no_program() -> None:
             "space.yaml:3:25: models.big.context_length: must be a number, not True",
         ),
         (
+            "space: {id: d}\nparticipants: {x: {agent: {summariser: {modle: m}}}}",
+            "space.yaml:2:41: unknown key 'modle' under participants.x.agent.summariser (did you mean 'model'?)",
+        ),
+        (
             "space: {id: a}\nparticipants: {x: {capabilities: [{kind: chat, paylod: {}}]}}",
             "space.yaml:2:48: unknown key 'paylod' under participants.x.capabilities.0 (did you mean 'payload'?)",
         ),
