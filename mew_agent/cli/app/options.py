@@ -76,6 +76,14 @@ def complete_participants(context: typer.Context, incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
+def read_log_level(text: str) -> LogLevel:
+    """Read a log level. The TypeScript CLI calls one of them `warn`."""
+    try:
+        return LogLevel("warning" if text == "warn" else text)
+    except ValueError:
+        raise typer.BadParameter(f"'{text}' is not one of {', '.join(LogLevel)}.") from None
+
+
 def participant_option(text: str) -> Any:
     """The option of a command that joins as one participant."""
     usage = "--participant, --participant-id, --id, -p, -i ID"
@@ -103,7 +111,10 @@ TargetArgument = Annotated[
     str, typer.Argument(metavar="PARTICIPANT", help="Id of the participant.", autocompletion=complete_participants)
 ]
 TimeoutOption = Annotated[float, option("--timeout SECONDS", "Time to wait for the answer.", min=0.1)]
-LogLevelOption = Annotated[LogLevel, option("--log-level, -l LEVEL", "Log at debug, info, warning or error.")]
+LogLevelOption = Annotated[
+    LogLevel,
+    option("--log-level, -l LEVEL", "Log at debug, info, warning or error.", parser=read_log_level),
+]
 HostOption = Annotated[str, option("--host ADDRESS", "Address to listen on.")]
 PortOption = Annotated[int, option("--port, -p PORT", "Port to listen on; 0 picks a free port.", min=0, max=65535)]
 

@@ -17,6 +17,7 @@ from mew_agent.cli.app.options import (
     OwnTokenOption,
     option,
     participant_option,
+    read_log_level,
 )
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.config.agent_config import Source, check_model_source, load_agent_config
@@ -35,7 +36,8 @@ def run(
     ] = None,
     store: Annotated[Path | None, option("--store FILE", "Session file (default: keep the session in memory).")] = None,
     log_level: Annotated[
-        LogLevel | None, option("--log-level, -l LEVEL", "Log at debug, info, warning or error (default: info).")
+        LogLevel | None,
+        option("--log-level, -l LEVEL", "Log at debug, info, warning or error (default: info).", parser=read_log_level),
     ] = None,
 ) -> None:
     """Run an agent until it is shut down.
