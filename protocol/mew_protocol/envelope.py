@@ -37,7 +37,7 @@ Ids = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
 class Draft(BaseModel):
     """An envelope as it arrived; any header may be missing. `sender` is `from` on the wire."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True, cache_strings="none")
 
     protocol: str | None = None
     id: str | None = None

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 MIN_JUMP_SECONDS = 1.0
 """Smaller differences are the clock being adjusted little by little."""
@@ -25,10 +26,10 @@ def new_uuid() -> str:
     return str(uuid.uuid4())
 
 
-def steady_seconds() -> float:
-    """Return seconds on a clock that nobody can set. On Linux it also counts while the machine sleeps."""
-    boot_time = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if boot_time is None else time.clock_gettime(boot_time)
+steady_seconds: Callable[[], float] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
+"""Returns seconds on a clock that nobody can set. On Linux it also counts while the machine sleeps."""
 
 
 def steady_time() -> datetime:
@@ -54,7 +55,7 @@ class WallClock:
 
     def __call__(self) -> datetime:
         """Return the time. Between two calls of `follow` it passes steadily."""
-        return self._followed + timedelta(seconds=self._steady() - self._followed_steady)
+        return self._followed + timedelta(0, self._steady() - self._followed_steady)
 
     def follow(self) -> None:
         """Show what the wall clock shows. Calls `on_jump` with the difference if the wall clock was set meanwhile."""

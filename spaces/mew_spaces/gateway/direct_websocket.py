@@ -55,7 +55,8 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
     """Whether the parser waits for the next fragment of a message."""
 
     def data_received(self, data: bytes) -> None:
-        if self.channel is None:
+        channel = self.channel
+        if channel is None:
             super().data_received(data)  # the handshake; clients send nothing behind it before the answer
             return
         if self._parser_bytes:
@@ -69,25 +70,29 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
             data, self._partial_header = self._partial_header + data, b""
         offset, size = 0, len(data)
         while offset < size:
-            offset = self._read_frame(data, offset, size)
+            on_message = channel.on_message
+            # The fast path: a whole, masked message of up to 64 KiB, recognised here because each further call would
+            # cost about as much as the rest of a delivery.
+            if (
+                on_message is not None
+                and channel.is_open
+                and size - offset >= _SHORT_HEADER
+                and not self._is_fragmented
+            ):
+                first, second = data[offset], data[offset + 1]
+                if _MASKED <= second < _MASKED | 127 and first in _WHOLE_MESSAGES:
+                    start, length = offset + 6, second - _MASKED
+                    if length == 126:
+                        start, length = offset + 8, data[offset + 2] << 8 | data[offset + 3]
+                    end = start + length
+                    if end <= size and length <= channel.max_bytes:
+                        on_message(apply_mask(data[start:end], data[start - 4 : start]), first == _FINAL | _TEXT)
+                        offset = end
+                        continue
+            offset = self._parse_frame(data, offset, size)
 
-    def _read_frame(self, data: bytes, offset: int, size: int) -> int:
-        """Read the frame that starts at `offset`. Returns the offset behind it."""
-        channel = self.channel
-        assert channel is not None
-        on_message = channel.on_message
-        # The fast path: a whole, masked message of up to 64 KiB, recognised here because each further call would
-        # cost about as much as the rest of a delivery.
-        if on_message is not None and channel.is_open and size - offset >= _SHORT_HEADER and not self._is_fragmented:
-            first, second = data[offset], data[offset + 1]
-            if _MASKED <= second < _MASKED | 127 and first in _WHOLE_MESSAGES:
-                start, length = offset + 6, second - _MASKED
-                if length == 126:
-                    start, length = offset + 8, data[offset + 2] << 8 | data[offset + 3]
-                end = start + length
-                if end <= size and length <= channel.max_bytes:
-                    on_message(apply_mask(data[start:end], data[start - 4 : start]), first == _FINAL | _TEXT)
-                    return end
+    def _parse_frame(self, data: bytes, offset: int, size: int) -> int:
+        """Hand the frame that starts at `offset` to the parser. Returns the offset behind it."""
         header, length = _header_of(data, offset, size)
         if size - offset < header:
             self._partial_header = data[offset:]
@@ -105,7 +110,7 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
         if self.response.status_code == 101:
-            self.channel = DirectChannel(self, self.transport.write, max_bytes=self.config.ws_max_size)
+            self.channel = DirectChannel(self, self.transport, max_bytes=self.config.ws_max_size)
             extensions = cast("dict[str, Any]", self.scope["extensions"])
             extensions[EXTENSION] = self.channel
 

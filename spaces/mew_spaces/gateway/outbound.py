@@ -26,6 +26,12 @@ _FINAL_BINARY = 0x82
 Callback = Callable[[], None]
 
 
+class Writer(Protocol):
+    """A transport, or a channel that is no more than its queue."""
+
+    def write(self, data: bytes, /) -> object: ...
+
+
 def frame_message(message: bytes | str) -> bytes:
     """Return a message as one WebSocket frame, unmasked and uncompressed: text for str, binary for bytes."""
     if isinstance(message, str):
@@ -72,6 +78,11 @@ class OutboundChannel(ABC):
     """Queue a frame behind everything written before; never waits."""
 
     @property
+    def writer(self) -> "Writer":
+        """The object whose `write` this channel's `write` is."""
+        return self
+
+    @property
     def waiting_bytes(self) -> int:
         """How many written bytes have not left yet; 0 for channels without a buffer."""
         return 0
@@ -109,7 +120,7 @@ class Fanout:
         self._channels: dict[ConnectionId, OutboundChannel] = {}
         self.numbered: set[ConnectionId] = set()
         """The connections that get numbers."""
-        self._writes: _Writes | None = ((), ())
+        self._writers: _Writers | None = ((), ())
 
     def __len__(self) -> int:
         return len(self._channels)
@@ -119,8 +130,8 @@ class Fanout:
         self._channels[connection] = channel
         if numbered:
             self.numbered.add(connection)
-        channel.on_stopped = self._forget_writes
-        self._writes = None
+        channel.on_stopped = self._forget_writers
+        self._writers = None
 
     def remove(self, connection: ConnectionId) -> None:
         """Exclude a channel from further broadcasts."""
@@ -128,7 +139,7 @@ class Fanout:
         if channel is not None:
             self.numbered.discard(connection)
             channel.on_stopped = None
-            self._writes = None
+            self._writers = None
 
     def write_to_all(
         self, framed: bytes, *, numbered: bytes | None = None, without: frozenset[ConnectionId] = frozenset()
@@ -141,13 +152,13 @@ class Fanout:
             return
         # The gateway's hot loop: one write of the same bytes per member, nothing else. A channel that a write closes
         # is not written to again, because each appears once.
-        plain, counting = self._writes if self._writes is not None else self._open_writes()
-        for write in plain:
-            write(framed)
+        plain, counting = self._writers if self._writers is not None else self._open_writers()
+        for writer in plain:
+            writer.write(framed)
         if counting:
             framed = framed if numbered is None else numbered
-            for write in counting:
-                write(framed)
+            for writer in counting:
+                writer.write(framed)
 
     def write_to_others(
         self,
@@ -176,21 +187,22 @@ class Fanout:
             if channel is not None and channel.is_open:
                 channel.write(framed)
 
-    def _forget_writes(self) -> None:
-        self._writes = None
+    def _forget_writers(self) -> None:
+        self._writers = None
 
-    def _open_writes(self) -> "_Writes":
+    def _open_writers(self) -> "_Writers":
         numbered = self.numbered
-        channels = [(name in numbered, channel.write) for name, channel in self._channels.items() if channel.is_open]
-        self._writes = (
-            tuple(write for counts, write in channels if not counts),
-            tuple(write for counts, write in channels if counts),
+        channels = [(name in numbered, channel.writer) for name, channel in self._channels.items() if channel.is_open]
+        self._writers = (
+            tuple(writer for counts, writer in channels if not counts),
+            tuple(writer for counts, writer in channels if counts),
         )
-        return self._writes
+        return self._writers
 
 
-_Writes = tuple[tuple[Callable[[bytes], object], ...], tuple[Callable[[bytes], object], ...]]
-"""The write methods of open channels: without numbers, with numbers."""
+_Writers = tuple[tuple[Writer, ...], tuple[Writer, ...]]
+"""The writers of open channels: without numbers, with numbers. Not their bound methods: between two broadcasts the
+kernel's work for each socket empties the CPU's caches, and a bound method is one more object to load per member."""
 
 
 class OnMessage(Protocol):
@@ -214,18 +226,27 @@ class _DirectConnection(Protocol):
 class DirectChannel(OutboundChannel):
     """Writes straight to a connection's transport; once attached, messages arrive through it as well."""
 
-    __slots__ = ("_connection", "max_bytes", "on_disconnect", "on_message", "on_slow", "on_too_large", "write")
+    __slots__ = ("_connection", "_transport", "max_bytes", "on_disconnect", "on_message", "on_slow", "on_too_large")
 
-    def __init__(self, connection: _DirectConnection, write: Callable[[bytes], object], *, max_bytes: int) -> None:
-        """`write` is the transport's own method, to save a call per delivery; `max_bytes` is the message limit."""
+    def __init__(self, connection: _DirectConnection, transport: Writer, *, max_bytes: int) -> None:
+        """`max_bytes` is the message limit."""
         super().__init__()
         self._connection = connection
+        self._transport = transport
         self.max_bytes = max_bytes
-        self.write = write
         self.on_message: OnMessage | None = None
         self.on_disconnect: Callback | None = None
         self.on_slow: Callback | None = None
         self.on_too_large: Callback | None = None
+
+    @property
+    def writer(self) -> Writer:
+        """The transport, to save a call per delivery."""
+        return self._transport
+
+    def write(self, framed: bytes) -> None:
+        """Write a frame to the transport."""
+        self._transport.write(framed)
 
     @property
     def waiting_bytes(self) -> int:
