@@ -347,11 +347,10 @@ def compare(
 class Ignored(OutboundChannel):
     """A channel that writes nowhere."""
 
-    __slots__ = ("write",)
+    __slots__ = ()
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.write = lambda _framed: None
+    def write(self, framed: bytes) -> None:
+        """Do nothing."""
 
     def limit_buffer(self, max_bytes: int) -> None:
         """Do nothing."""

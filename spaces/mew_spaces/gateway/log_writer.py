@@ -9,7 +9,7 @@ queue or onto the disk are dropped, and the next line of their file says how man
 import logging
 import os
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +19,7 @@ MAX_QUEUED_LINES = 100_000
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
 
 BATCH_SECONDS = 0.05
-"""Interval between batches while lines arrive quickly."""
-
-IMMEDIATE_WRITES = 8
-"""How many writes happen without delay before batching starts, so that `tail -f` on a quiet log is up to date."""
-
-QUIET_SECONDS = 0.1
-"""After this long without a line, writes happen without delay again."""
+"""Pause after each batch. A line after a quiet time is written at once, and one behind it at most this much later."""
 
 CLOSE_SECONDS = 10.0
 
@@ -157,21 +151,15 @@ class LogWriter:
             self._thread = None
 
     def _run(self) -> None:
-        immediate = IMMEDIATE_WRITES
         while not self._is_closing:
-            if not self._wake_up.acquire(timeout=QUIET_SECONDS):
-                immediate = IMMEDIATE_WRITES
-                self._wake_up.acquire()
+            self._wake_up.acquire()
             self._is_awake = False
             self._write_queued()
-            if immediate:
-                immediate -= 1
-            else:
-                self._closing.wait(BATCH_SECONDS)
+            self._closing.wait(BATCH_SECONDS)
         self._write_queued()
 
     def _write_queued(self) -> None:
-        batches: dict[LogFile, list[bytes]] = {}
+        batches: defaultdict[LogFile, list[bytes]] = defaultdict(list)
         take = self._queue.popleft
         for _ in range(len(self._queue)):
             file, other, render, about, size = take()
@@ -182,10 +170,10 @@ class LogWriter:
                 log.exception("failed to render a line of %s", file.path)
                 continue
             if other is None:
-                batches.setdefault(file, []).append(made)
+                batches[file].append(made)
             else:
-                batches.setdefault(file, []).append(made[0])
-                batches.setdefault(other, []).append(made[1])
+                batches[file].append(made[0])
+                batches[other].append(made[1])
         for file, lines in batches.items():
             lost = self._lost.get(file, 0)
             try:
