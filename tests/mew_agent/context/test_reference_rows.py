@@ -5,9 +5,12 @@ the basis and time of the size.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from mew_agent.context.sqlite_store import SqliteStore
 
 StartAgent = Callable[..., Any]
 """`start_agent(...)` of the conftest."""
@@ -46,24 +49,41 @@ async def test_m4_near_limit_is_announced_from_nine_tenths_on(
         assert [one for one in said if one[0] == "near_limit"] == [(word, total) for word in words]
 
 
-@pytest.mark.parametrize(("cooldown_seconds", "announced"), [(60.0, 1), (0.0, 2)])
-async def test_near_limit_is_not_repeated_within_the_cooldown(
-    start_agent: StartAgent, cooldown_seconds: float, announced: int
-) -> None:
-    """A total below 3/4 arms the announcement again; the preset's 60 seconds then postpone it."""
-    rule = {"action": "near_limit", "when": [{"figure": "used", "op": "ge", "fraction": "9/10"}], "rearm_below": "3/4"}
-    policy: Any = {
-        "name": "cooled",
-        "based_on": "mew-reference",
-        "rules": [{**rule, "cooldown_seconds": cooldown_seconds}],
+def cooled(seconds: float) -> dict[str, Any]:
+    """An agent's configuration: `mew-reference` with another cooldown."""
+    at_nine_tenths = {"figure": "used", "op": "ge", "fraction": "9/10"}
+    rule = {
+        "action": "near_limit",
+        "when": [at_nine_tenths],
+        "rearm_below": "3/4",
+        "cooldown_seconds": seconds,
     }
-    agent = {**reference(), "policy": "mew-reference" if cooldown_seconds else policy}
-    usage = tuple((total - 10, 10, total) for total in (115_200, 95_999, 115_200))
-    async with start_agent(agent=agent, fixed_usage=usage) as s:
-        for number in range(3):
+    return {**reference(), "policy": {"name": "cooled", "based_on": "mew-reference", "rules": [rule]}}
+
+
+async def announced(start_agent: StartAgent, agent: dict[str, Any], store: SqliteStore, *totals: int) -> int:
+    """How often an agent announces `near_limit` while its calls report these totals."""
+    usage = tuple((total - 10, 10, total) for total in totals)
+    async with start_agent(agent=agent, store=store, fixed_usage=usage) as s:
+        for number in range(len(totals)):
             await s.ask(f"Note number {number}.")
             await s.status()
-        assert s.recorder.words("coder").count("near_limit") == announced
+        return int(s.recorder.words("coder").count("near_limit"))
+
+
+@pytest.mark.parametrize("agent", [reference(), cooled(60)], ids=["mew-reference", "the same in a file"])
+async def test_near_limit_is_postponed_during_the_cooldown(
+    start_agent: StartAgent, tmp_path: Path, agent: dict[str, Any]
+) -> None:
+    """A total below 3/4 arms the announcement again; the preset's 60 seconds then postpone it."""
+    store = SqliteStore(tmp_path / "session.db")
+    assert await announced(start_agent, agent, store, 115_200, 95_999, 115_200) == 1
+
+
+async def test_a_postponed_near_limit_is_announced_after_the_cooldown(start_agent: StartAgent, tmp_path: Path) -> None:
+    path = tmp_path / "session.db"
+    assert await announced(start_agent, cooled(60), SqliteStore(path), 115_200, 95_999, 115_200) == 1
+    assert await announced(start_agent, cooled(0), SqliteStore(path), 115_200, 115_200) == 1
 
 
 async def test_m8_a_compaction_that_frees_nothing_is_not_tried_at_every_call(start_agent: StartAgent) -> None:
