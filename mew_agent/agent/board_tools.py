@@ -128,7 +128,7 @@ def context_words(context: PeerContext) -> str:
         words += [f"limit {context.max_tokens:,} tokens"] if context.max_tokens else []
     else:
         of = f" of {context.max_tokens:,}" if context.max_tokens else ""
-        words = [f"{context.tokens:,}{of} tokens ({context.basis or 'own count'})"]
+        words = [f"{context.tokens:,}{of} tokens ({context.basis_label})"]
     if report is not None:
         if report.level != "unknown":
             words.append(report.level.replace("_", " "))

@@ -13,7 +13,7 @@ from mew_protocol.capability import CapabilitySet
 from mew_protocol.context_report import Basis, ContextReport
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.payloads.chat import MAIN_SESSION
-from mew_protocol.payloads.participant import Status, is_whole_status
+from mew_protocol.payloads.participant import Status, basis_label, is_whole_status
 from mew_protocol.payloads.system import Presence, Welcome
 from pydantic import ValidationError
 
@@ -45,6 +45,11 @@ class PeerContext:
     def basis(self) -> Basis | None:
         """How `tokens` is known."""
         return self.report.basis if self.report else None
+
+    @property
+    def basis_label(self) -> str:
+        """The basis as every surface words it: `unlabelled` for a figure without a context report."""
+        return basis_label(self.tokens, self.report)
 
     @property
     def level(self) -> str:

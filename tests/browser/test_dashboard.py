@@ -129,7 +129,7 @@ async def test_a_figure_without_a_basis_is_marked_as_an_estimate(open_dashboard:
     async with join("coder") as coder:
         await coder.report(tokens=512, **WINDOW)
         await expect(slot(card(page, "coder"), "tokens")).to_have_text("~512")
-        await expect(slot(card(page, "coder"), "known")).to_contain_text("source not stated")
+        await expect(slot(card(page, "coder"), "known")).to_contain_text("unlabelled")
 
 
 async def test_a_card_shows_limit_level_parts_and_last_compaction(open_dashboard: OpenDashboard, join: Join) -> None:

@@ -12,10 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from mew_protocol.context_report import ContextReport, SessionContext, UnknownReason, Waiting
-from mew_protocol.payloads.participant import BoardEntry, Status
-
-UNLABELLED: Final = "unlabelled"
-"""Basis of a figure from a participant that sends no context report."""
+from mew_protocol.payloads.participant import BoardEntry, Status, basis_label
 
 NO_CONTEXT: Final = "reports no context"
 """Said of a participant without a context window, such as a tool or a bridge."""
@@ -131,11 +128,7 @@ def severity(status: Status | None) -> int | None:
 
 def basis(status: Status | None) -> str:
     """Where the figure comes from; never empty."""
-    if status is None:
-        return "unknown"
-    if status.context is None:
-        return UNLABELLED if status.tokens is not None else "unknown"
-    return status.context.basis
+    return "unknown" if status is None else basis_label(status.tokens, status.context)
 
 
 def tokens(status: Status | None) -> str:

@@ -6,12 +6,13 @@ Owns where the board comes from and how often it is drawn. Its layout is `board.
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from mew_protocol.payloads.participant import Board
+from mew_protocol.payloads.participant import Board, BoardEntry
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
+from mew_agent.cli.board import words
 from mew_agent.cli.board.live_board import apply_event
 from mew_agent.cli.board.table import board_line, board_lines
 from mew_agent.cli.remote.http_api import SpaceEvents
@@ -42,10 +43,15 @@ def show_status(
         _print_changes(session, as_json=as_json)
     elif as_json:
         for entry in Board.model_validate(session.api.board()).participants:
-            terminal.print_json(entry.model_dump(mode="json", by_alias=True, exclude_unset=True))
+            terminal.print_json(_as_json(entry))
     else:
         board = Board.model_validate(session.api.board())
         terminal.print_lines(_lines(board, session, _agents(session)))
+
+
+def _as_json(entry: BoardEntry) -> dict[str, Any]:
+    """An entry as the gateway sends it, and `basis`: how `tokens` is known, in the word that the table shows."""
+    return {**entry.model_dump(mode="json", by_alias=True, exclude_unset=True), "basis": words.basis(entry.status)}
 
 
 def _print_changes(session: ApiSession, *, as_json: bool) -> None:
@@ -56,7 +62,7 @@ def _print_changes(session: ApiSession, *, as_json: bool) -> None:
                 if changed not in (None, entry.id):
                     continue
                 if as_json:
-                    terminal.print_json(entry.model_dump(mode="json", by_alias=True, exclude_unset=True))
+                    terminal.print_json(_as_json(entry))
                 elif entry.status is not None:
                     run = session.run()
                     fault = run.faults().get(entry.id) if run else None

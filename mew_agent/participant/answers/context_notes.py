@@ -159,9 +159,7 @@ def context_key(
 ) -> dict[str, Any]:
     """The `mew` key of an answer: how full the agent's context is, from its own report. Unknown values are left out."""
     report = context.report
-    # A figure without a report has no basis, so its label says that.
-    basis = context.basis or ("unknown" if context.tokens is None else "unlabelled")
-    values: dict[str, Any] = {"participant": agent, "basis": basis}
+    values: dict[str, Any] = {"participant": agent, "basis": context.basis_label}
     values |= {"tokens": context.tokens, "max_tokens": context.max_tokens}
     if report is not None:
         values |= {"reason": report.reason, **{name: getattr(report, name) for name in _COPIED_KEYS}}
@@ -191,4 +189,4 @@ def _now(context: PeerContext) -> str:
 
 def _label(context: PeerContext) -> str:
     """How the size is known; empty if the provider reported it."""
-    return {"reported": "", None: " (unlabelled)"}.get(context.basis, f" ({context.basis})")
+    return "" if context.basis_label == "reported" else f" ({context.basis_label})"

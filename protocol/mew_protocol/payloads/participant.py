@@ -29,6 +29,17 @@ class Status(Payload):
     context: ContextReport | None = None
 
 
+UNLABELLED: Final = "unlabelled"
+"""Said everywhere of a figure whose sender does not say how it is known."""
+
+
+def basis_label(tokens: int | None, report: ContextReport | None) -> str:
+    """Return how a figure is known, in a word: its basis; without a context report `unlabelled`, or `unknown`."""
+    if report is not None:
+        return report.basis
+    return "unknown" if tokens is None else UNLABELLED
+
+
 def is_whole_status(status: Draft) -> bool:
     """Return whether a `participant/status` may replace the sender's last one.
 

@@ -126,7 +126,7 @@ export function known(status, receivedAgo, age) {
       pieces.push("projected", before);
       break;
     case "unlabelled":
-      pieces.push(`source not stated, received${ago(receivedAgo, " ")}`);
+      pieces.push(`unlabelled, received${ago(receivedAgo, " ")}`);
       break;
     default:
       pieces.push(`unknown: ${REASONS[report?.reason] ?? "nothing reported"}`, before);
@@ -238,7 +238,7 @@ export function figures(status, age) {
   const nextIsExact = report.next_prompt_basis === "exact" || report.next_prompt_basis === "server_counted";
   const measured = age(report.measured_at);
   const rows = [
-    ["next request", next === undefined ? undefined : `${marked(next, nextIsExact)} (${plain(report.next_prompt_basis ?? "source not stated")})`],
+    ["next request", next === undefined ? undefined : `${marked(next, nextIsExact)} (${plain(report.next_prompt_basis ?? "unlabelled")})`],
     ["window", WINDOW_BASIS[report.max_tokens_basis]],
     ["messages", grouped(status.messages_in_context)],
     ["prompt", report.prompt_tokens],

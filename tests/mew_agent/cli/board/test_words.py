@@ -1,11 +1,19 @@
 """Ages, shares and names of the board."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import mew_spaces
 import pytest
-from mew_protocol.payloads.participant import BoardEntry, Status
+from mew_protocol.payloads.participant import UNLABELLED, Board, BoardEntry, Status
 
+from mew_agent.agent.board_tools import context_words
 from mew_agent.cli.board import words
+from mew_agent.cli.board.table import TerminalStyle, board_lines
+from mew_agent.cli.programs.mcp_tools import board_text
+from mew_agent.cli.remote.status import _as_json
+from mew_agent.participant.answers.context_notes import context_key
+from mew_agent.participant.peers import PeerContext
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -116,3 +124,23 @@ def test_spend_is_shown_with_its_budget_and_never_as_a_share() -> None:
     entry = BoardEntry(id="ralph", connected=True, status=status)
     assert words.remarks(entry, now=NOW) == ["spent 155,000 of 150,000"]
     assert words.percent(status) == 21
+
+
+def test_every_surface_calls_a_figure_without_a_report_unlabelled() -> None:
+    status = Status(messages_in_context=3, tokens=500, max_tokens=2_000)
+    entry = BoardEntry(id="other", connected=True, status=status)
+    context = PeerContext.from_status(status, "")
+    now = datetime.now(UTC)
+    script = Path(mew_spaces.__path__[0]) / "dashboard" / "text.js"
+    board = Board(space="a", at="", participants=(entry,))
+    for surface in (
+        words.sentence(entry, now=now),
+        "\n".join(board_lines(board, now=now, style=TerminalStyle())),
+        str(_as_json(entry)),
+        context_words(context),
+        str(context_key("other", context)),
+        board_text(board, now),
+        script.read_text(encoding="utf-8"),
+    ):
+        assert UNLABELLED in surface
+        assert "not stated" not in surface
