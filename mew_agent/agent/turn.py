@@ -29,6 +29,7 @@ from mew_agent.conversation.texts import (
     CANCELLED_RESULT,
     EMPTY_ANSWER,
     GAVE_UP,
+    REFUSED_CALL,
     TOO_LONG,
     TOO_MANY_STEPS,
     context_sentence,
@@ -94,6 +95,8 @@ class Turn:
     _stream: ReasoningStream | None = None
     _turn: int = -1
     _question_seq: int = -1
+    _refused: dict[str, str] = field(default_factory=dict)
+    """Why calls were refused, by the name of the tool."""
     _began_at: str | None = None
     _problem: str | None = None
 
@@ -248,10 +251,15 @@ class Turn:
         return ModelReply(items[-1].content, (), last.finish_reason or "stop", last.usage, last.model)
 
     async def _complete(self, reply: ModelReply) -> str:
-        """The text of the answer. An incomplete reply is marked, in the status too."""
+        """The text of the answer. An incomplete reply is marked, in the status too.
+
+        A refused call is told to the asker, unless the model quotes the refusal itself: only the asker can change it.
+        """
         reason = cut_reason(reply, self.conversation.tracker)
         if reason is None:
-            return reply.text
+            hidden = {name: problem for name, problem in self._refused.items() if problem not in reply.text}
+            refusals = (REFUSED_CALL.format(name=name, problem=problem) for name, problem in hidden.items())
+            return "\n\n".join((reply.text, *refusals)) if hidden else reply.text
         logger.warning("the model's reply is incomplete: %s", reason)
         await self.conversation.emit_status(f"reply_cut:{reason}")
         return cut_short_text(reply.text, reason)
@@ -283,8 +291,11 @@ class Turn:
             with anyio.CancelScope(shield=True):
                 await self.conversation.state.close_open_calls(CANCELLED_RESULT, prompt_texts(results))
         for call in reply.tool_calls:
-            if results[call.id].is_error:
-                await self._report_tool_failure(call, results[call.id].text)
+            result = results[call.id]
+            if result.is_error:
+                await self._report_tool_failure(call, result.text)
+            if result.is_refused:
+                self._refused[call.name] = result.text.rstrip(".")
 
     async def _report_tool_failure(self, call: ToolCall, problem: str) -> None:
         """Log a failed call in full, and announce it briefly in the status."""

@@ -23,6 +23,9 @@ SELF_DESCRIPTION = (
 _ASKS_WHO = re.compile(r"\b(?:who|what)\s+are\s+you\b|\b(?:which|what)\s+(?:\w+\s+)?model\b", re.IGNORECASE)
 _QUOTES = 3
 _SHORT_RESULT_TOKENS = 60
+_CALL = re.compile(r"\s*call\s+(\w+_\w+)", re.IGNORECASE)
+NO_SUCH_TOOL = "I have no tool named {name}. `mew tools` lists those of the space; my capabilities say which I may see."
+"""Answer to a request for a tool that was not offered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,8 @@ def plan_reply(
     question = message_text(incoming[-1])
     if calls := requested_calls(question, tools):
         return PlannedReply("", calls)
+    if (unknown := _CALL.match(question)) is not None:
+        return PlannedReply(NO_SUCH_TOOL.format(name=unknown[1]))
     if _ASKS_WHO.search(question) and count(question) < _SHORT_RESULT_TOKENS:
         return PlannedReply(SELF_DESCRIPTION)
     return PlannedReply(_answer(messages, question, options.reply_tokens))

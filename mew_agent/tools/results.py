@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json, to_jsonable_python
 
+from mew_agent.errors import NotPermitted, Refused, Rejected
+
 ERROR_PREFIX: Final = "Error: "
 """How the model recognizes a failed call: the chat completions format has no field for it."""
 
@@ -19,12 +21,13 @@ class ToolResult:
 
     `content` is exactly what the tool returned; None for a call that failed before the tool returned anything. `text`
     is that content as a model or a person reads it, safe to encode as UTF-8. With `is_error`, `text` says what went
-    wrong.
+    wrong; with `is_refused` the call was not permitted, or a participant rejected it.
     """
 
     text: str
     is_error: bool = False
     content: Any = None
+    is_refused: bool = False
 
     @classmethod
     def from_value(cls, value: Any) -> "ToolResult":
@@ -45,7 +48,8 @@ class ToolResult:
     @classmethod
     def from_error(cls, error: Exception) -> "ToolResult":
         """A failed call, with the error's message or else its class name as text."""
-        return cls(well_formed(str(error) or type(error).__name__), is_error=True)
+        is_refused = isinstance(error, NotPermitted | Refused | Rejected)
+        return cls(well_formed(str(error) or type(error).__name__), is_error=True, is_refused=is_refused)
 
     @property
     def prompt_text(self) -> str:

@@ -11,6 +11,7 @@ import pytest
 from mew_protocol.envelope import Envelope
 
 from mew_agent.context.sqlite_store import SqliteStore
+from mew_agent.errors import NotPermitted
 from mew_agent.participant.participant import Participant
 from tests.mew_agent.conftest import AgentDriver
 from tests.support.waiting import PATIENCE_SECONDS
@@ -152,6 +153,18 @@ async def test_an_unknown_tool_returns_text_to_the_model(start_agent: StartAgent
         results = [m["content"] for m in s.main_requests[-1].body["messages"] if m["role"] == "tool"]
         assert len(results) == 1
         assert results[0].startswith("Error: ")
+
+
+async def test_the_asker_learns_of_a_refused_call_that_the_model_conceals(start_agent: StartAgent) -> None:
+    def write() -> str:
+        """Always refused."""
+        raise NotPermitted("coder", "mcp/request")
+
+    problem = "'coder' has no capability that covers 'mcp/request'; add one in space.yaml"
+    call = {"tool_calls": [{"name": "write", "arguments": "{}"}]}
+    async with start_agent(tools=[write], script=[call, {"text": "Done."}, call, {"text": f"No: {problem}"}]) as s:
+        assert await s.ask("Write it.") == f"Done.\n\n[My call of write was refused: {problem}.]"
+        assert await s.ask("Write it again.") == f"No: {problem}"
 
 
 async def test_an_endless_tool_loop_is_stopped(start_agent: StartAgent) -> None:

@@ -105,3 +105,7 @@ def test_a_useless_summary_can_be_configured() -> None:
 def test_equal_requests_get_equal_replies() -> None:
     messages = (user("Agents share a space. The space has a gateway. The gateway knows all agents."),)
     assert reply_text(*messages) == reply_text(*messages)
+
+
+def test_a_call_of_a_tool_that_was_not_offered_is_answered_with_its_name() -> None:
+    assert reply_text(user("call files__write with {}")).startswith("I have no tool named files__write.")
