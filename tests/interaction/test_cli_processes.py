@@ -299,6 +299,20 @@ async def test_failed_participant_is_named_at_once(folder: Folder) -> None:
     assert "see .mew/logs/broken.log" in shown
 
 
+async def test_program_that_fails_at_once_is_not_added_and_its_name_stays_free(folder: Folder) -> None:
+    await folder.mew("up", "--detach", "--port", "0")
+    try:
+        shown = await folder.mew("agent", "add", "sums", "--command", "false", code=1)
+        assert shown == "sums: not added: exited with code 1 (see .mew/logs/sums.log)\n"
+        assert (folder.path / "space.yaml").read_text() == SPACE
+        assert '"sums"' not in await folder.mew("status", "--json")
+        assert await folder.mew("agent", "add", "sums", "--command", "mew agent start --type calculator") == (
+            "sums: added and joined\n"
+        )
+    finally:
+        await folder.mew("down")
+
+
 async def test_agent_with_a_wrong_token_fails_in_one_line(folder: Folder) -> None:
     await folder.mew("up", "--detach", "--port", "0")
     flags = ("--id", "coder", "--token", "wrong", "--base-url", "http://127.0.0.1:1/v1", "--log-level", "error")

@@ -137,7 +137,7 @@ def _add(newcomer: NewParticipant, place: SpaceFileOptions) -> AddOutcome:
             _replace_text(path, before)
         _withdraw(newcomer.name, config, run_path, run)
         log = relative_to(Path.cwd(), log_path(log_folder(run_path.parent), newcomer.name))
-        return replace(done, text=f"not added, because it {done.text} (see {log})")
+        return replace(done, text=f"not added: {done.text} (see {log})")
     return done
 
 
@@ -226,9 +226,10 @@ def _start(name: str, run_path: Path, run: RunFile) -> AddOutcome:
     until = time.monotonic() + JOIN_SECONDS
     while time.monotonic() < until:
         newest = read_run_file(run_path)
-        fault = newest.faults().get(name) if newest is not None else "the space has ended"
-        if fault is not None:
-            return AddOutcome(fault, is_added=False)
+        if newest is None:
+            return AddOutcome("the space has ended", is_added=False)
+        if name in newest.exits:  # with its reason; the supervisor can forget it from now on
+            return AddOutcome(newest.exits[name].words, is_added=False)
         if any(entry["id"] == name and entry["connected"] for entry in api.board()["participants"]):
             return AddOutcome("added and joined", has_joined=True)
         time.sleep(_POLL_SECONDS)
