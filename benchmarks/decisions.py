@@ -65,7 +65,7 @@ class TimedConversation:
         self.history.begin_turn()
         self.tracker.item_added(self.history.append("user", QUESTION, id=f"q{self.calls}", at="t"))
 
-    def ended_call(self, served_model: str = "bench") -> Callable[[], None]:
+    def ended_call(self, served_model: str = "bench") -> Callable[[], object]:
         """The event of a call that sent everything so far, ready to be timed."""
         self.calls += 1
         self.prompt_tokens += 50
@@ -118,12 +118,12 @@ def decisions(items: int, calls: int) -> Timings:
     conversation.grow_to(items)
     tracker, timings = conversation.tracker, Timings()
 
-    def whole(call_kept: Callable[[], None]) -> None:
+    def whole(call_kept: Callable[[], object]) -> None:
         call_kept()
         tracker.decide("after_call", 0.0)
         tracker.report()
 
-    def parts(call_kept: Callable[[], None]) -> None:
+    def parts(call_kept: Callable[[], object]) -> None:
         timings.time("call_kept", call_kept)
         timings.time("decide", partial(tracker.decide, "after_call", 0.0))
         timings.time("report", tracker.report)

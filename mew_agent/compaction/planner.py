@@ -7,6 +7,7 @@ or the turn being answered. Cheapest first: old tool outputs, then whole turns f
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from typing import NamedTuple
 
 from mew_agent.context.history import History, Item
 from mew_agent.context.policy import CompactionMethod
@@ -25,6 +26,13 @@ Prices = Mapping[int, int]  # tokens that each item takes in the next prompt, by
 
 Batch = list[Item]
 """Results of one reply's tool calls, cleared together: their total size is known better than each size."""
+
+
+class MostTokens(NamedTuple):
+    """Upper bounds from the texts alone, in tokens: of what is sent besides items, and of each item by seq."""
+
+    fixed: int
+    items: Prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +99,13 @@ def plan_compaction(
     summary_tokens: int = 0,
     answering_turn: int | None = None,
     method: CompactionMethod = "staged",
+    most: MostTokens | None = None,
 ) -> CompactionPlan | NothingToDo:
     """Plan a compaction that removes as little as reaches the target, in time linear in the history's length.
 
     `present_tokens` is the next prompt's size, `summary_tokens` the present summary's part of it, `target_tokens` the
-    size to reach (None: as small as the protected tail allows), `answering_turn` the turn being answered.
+    size to reach (None: as small as the protected tail allows), `answering_turn` the turn being answered. With `most`
+    the newest turns stay if they cannot be what exceeds the target, whatever the provider reported.
     """
     if target_tokens is not None and target_tokens >= present_tokens:
         return NothingToDo("already_below_target")
@@ -109,12 +119,23 @@ def plan_compaction(
     results = _long_results(inputs) if method == "staged" else []
     tail_from = old[unprotected][0].seq if unprotected < len(old) else None
     outside = [batch for batch in results if tail_from is not None and batch[-1].seq < tail_from]
+    sparing = replace(inputs, old=old[:unprotected])
+    if most is not None and _remains_at_most(sparing, most) <= target_tokens:
+        turns = range(unprotected + 1)
+        return _fewest_turns(sparing, turns, outside, target_tokens) or _as_much_as_helps(sparing, outside)
     # The newest turns are touched only if all others are not enough, and then their tool outputs go first.
     return (
         _fewest_turns(inputs, range(unprotected + 1), outside, target_tokens)
         or _fewest_turns(inputs, range(len(old) + 1), results, target_tokens)
         or _as_much_as_helps(inputs, results)
     )
+
+
+def _remains_at_most(inputs: _PlanningInput, most: MostTokens) -> int:
+    """Upper bound of the next prompt after all of `old` have left, if a summary uses its whole budget."""
+    leaving = [item for turn in inputs.old for item in turn]
+    budget = inputs.budget(sum(inputs.prices[item.seq] for item in leaving))
+    return most.fixed + budget + sum(most.items[item.seq] for item in inputs.items[len(leaving) :])
 
 
 def _sizes(inputs: _PlanningInput, results: Sequence[Batch]) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from mew_agent.context.intervals import Intervals, Kind, apportion, fit, span
-from mew_agent.context.measures import Measure
+from mew_agent.context.measures import MOST_OVERHEAD_TOKENS, Measure, most_of_text
 from mew_agent.context.persisted_state import PromptAnchor
 from mew_agent.context.reconciliation import Drift, drift_of, is_doubtful, learn_from_interval, learn_from_prompt
 from mew_agent.model.usage import Usage
@@ -252,6 +252,12 @@ class Ledger:
         prices = self._intervals.item_prices(self.calibration)
         prices.update((measure.seq, measure.project(self.calibration)) for measure in self._tail.items)
         return prices
+
+    def most_tokens(self) -> tuple[int, dict[int, int]]:
+        """Upper bounds from the texts alone: of prefix and pins together, and of each item by seq."""
+        measures = (*self._intervals.items, *self._tail.items)
+        fixed = most_of_text(self.prefix_features + self.pins_features) + MOST_OVERHEAD_TOKENS
+        return fixed, {measure.seq: measure.most_tokens(self.calibration) for measure in measures}
 
     def cut(self, first_seq: int, last_seq: int) -> Price:
         """Remove the items first_seq..last_seq. Returns what that frees, gross."""

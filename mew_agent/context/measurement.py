@@ -85,8 +85,13 @@ class Measurement:
         self.usage, self.call_id, self.measured_at, self.served_model = usage, call_id, at, served_model
         self.revision, self.last_seq, self.reply_seq = revision, last_seq, None
         self.tokens, self.basis, self.reason = usage.total_tokens, "reported", None
-        self._last_reported = usage.total_tokens, at, call_id
         self.reply.expect(usage)
+        if usage.is_provisional:
+            # The rest of the reply is not in it: no total that later ones compare with.
+            self.basis = "provisional"
+            self.trend.interrupt()
+            return
+        self._last_reported = usage.total_tokens, at, call_id
         self.trend.add(usage.total_tokens, turn=turn)
 
     def record_missing_usage(self, served_model: str, *, keep_last: bool) -> None:

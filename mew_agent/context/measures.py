@@ -10,6 +10,17 @@ _THINKING_TAG = "</think>"
 """Marks thinking that a server left in the visible text; templates remove it from older replies."""
 
 
+MOST_TOKENS_PER_UNIT = 1.6
+"""The most that measured tokenizers take of a text for each unit of its features (Chinese, Llama 2)."""
+
+MOST_OVERHEAD_TOKENS = 16  # of a template, for each message
+
+
+def most_of_text(units: float) -> int:
+    """Upper bound of the tokens of a text with these features."""
+    return round(MOST_TOKENS_PER_UNIT * units)
+
+
 @dataclass(frozen=True, slots=True)
 class Measure:
     """What the ledger knows of one history item. Token figures are without the template's overhead."""
@@ -37,6 +48,12 @@ class Measure:
         """Tokens the item will probably take in a prompt, including the template's overhead."""
         sized = self.sized_tokens(calibration)
         return calibration.project(self.features) if sized is None else calibration.wrap(sized)
+
+    def most_tokens(self, calibration: Calibration) -> int:
+        """Upper bound of what the item takes, from its text alone: reports play no part in it."""
+        if self.counted_tokens is not None and calibration.counts_fit:
+            return self.counted_tokens + MOST_OVERHEAD_TOKENS
+        return most_of_text(self.features) + MOST_OVERHEAD_TOKENS
 
 
 def measure_of(item: Item, counted_tokens: int | None = None, units: Units | None = None) -> Measure:
@@ -68,7 +85,7 @@ def measure_of_summary(summary: Summary, calibration: Calibration) -> Measure:
 
 def kept_reply_tokens(usage: Usage | None, *, thinking_seen: bool) -> int | None:
     """Tokens a reply takes when it is sent again, from the usage of its call; None if unknown."""
-    if usage is None:
+    if usage is None or usage.is_provisional:
         return None
     # Reasoning that is counted outside the completion leaves the completion as the reply.
     if usage.prompt_tokens + usage.completion_tokens < usage.total_tokens:

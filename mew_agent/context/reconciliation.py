@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mew_agent.context.measures import Measure
+from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import WHOLE_PROMPT_NOISE, Calibration
 
 DRIFT_TOLERANCE_TOKENS = 64
@@ -21,6 +22,12 @@ reason: a server that silently drops old messages shows only in the totals."""
 TRUNCATION_FALL = (4, 5)
 """A prompt below 4/5 of the one before, with nothing removed by us, was truncated by the server."""
 
+BEYOND_WINDOW_FACTOR = 2
+"""A prompt beyond the window is implausible unless we projected at least half of it: then the window is wrong."""
+
+JUMP_FACTOR = 1000
+JUMP_LEAST_TOKENS = 128  # a shorter prompt counts as this long, so that a first large text is no jump
+
 
 class Drift(NamedTuple):
     """Predicted minus reported prompt tokens, and the consequences."""
@@ -28,6 +35,26 @@ class Drift(NamedTuple):
     tokens: int
     rebased: bool
     truncated_by_server: bool
+
+
+def implausibility(usage: Usage, *, projected: int, before: int | None, window_tokens: int | None) -> str | None:
+    """Why no call can have had this usage; None if it is plausible.
+
+    `projected` is the prompt as we projected it, `before` the last reported one, None without. Pass a window only if it
+    is known.
+    """
+    prompt = usage.prompt_tokens
+    if usage.contradicts_itself:
+        return f"prompt {prompt:,}, completion {usage.completion_tokens:,}, total {usage.total_tokens:,}"
+    if window_tokens is not None and prompt > max(window_tokens, BEYOND_WINDOW_FACTOR * projected):
+        return f"a prompt of {prompt:,} tokens in a window of {window_tokens:,}"
+    if before is None:
+        return None
+    low, high = sorted((prompt, before))
+    is_unexpected = max(prompt, projected) > 2 * min(prompt, projected)
+    if is_unexpected and high >= JUMP_FACTOR * max(low, JUMP_LEAST_TOKENS):
+        return f"a prompt of {prompt:,} tokens after one of {before:,}"
+    return None
 
 
 def drift_of(predicted: int, reported: int, before: int, *, may_be_truncated: bool) -> Drift:

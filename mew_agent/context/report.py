@@ -41,6 +41,9 @@ def report_of(tracker: "Tracker") -> ContextReport:
     if basis == "reported" and (usage := measurement.usage) is not None:
         known["prompt_tokens"], known["completion_tokens"] = usage.prompt_tokens, usage.completion_tokens
         known["reasoning_tokens"], known["cached_tokens"] = usage.reasoning_tokens, usage.cached_tokens
+    elif basis == "provisional" and (usage := measurement.usage) is not None:
+        known["prompt_tokens"], known["cached_tokens"] = usage.prompt_tokens, usage.cached_tokens
+        known["last_reported"] = measurement.last_reported
     elif basis != "reported":
         known["reason"], known["last_reported"] = reason, measurement.last_reported
     if snapshot.next_prompt_tokens:

@@ -27,7 +27,7 @@ from mew_agent.context.measures import measure_of, measure_of_summary
 from mew_agent.context.next_prompt import NextPrompt
 from mew_agent.context.persisted_state import SavedContext
 from mew_agent.context.policy import NO_FLAGS, ContextSnapshot, Decision, GenerationFlags, Phase, Policy
-from mew_agent.context.reconciliation import Drift
+from mew_agent.context.reconciliation import Drift, implausibility
 from mew_agent.context.report import report_of
 from mew_agent.model.interface import Window
 from mew_agent.model.usage import Usage
@@ -96,19 +96,28 @@ class Tracker:
         revision: int,
         served_model: str,
         fingerprint: str,
-    ) -> None:
-        """A main call that sent the items up to `last_seq` of this `revision` of the history ended well."""
+    ) -> str | None:
+        """A main call that sent the items up to `last_seq` of this `revision` of the history ended well.
+
+        Returns why its usage is implausible, None if it is not. Implausible usage changes no figure.
+        """
         measurement = self.measurement
         measurement.reply.is_awaited = False
+        problem = None if usage is None else self._implausibility(usage)
+        if problem is not None:
+            usage = None
         if usage is not None:
             measurement.spent_tokens += usage.total_tokens
         if revision != self.history.revision:
-            return  # it measured a history that is gone, so it counts towards the spent tokens only
+            return problem  # it measured a history that is gone, so it counts towards the spent tokens only
         measurement.is_undecided = usage is None
         measurement.reply.forget()
+        if problem is not None:
+            measurement.become_unknown("usage_implausible")
+            return problem
         if usage is None:
             measurement.record_missing_usage(served_model, keep_last=self.policy.on_missing == "keep_last")
-            return
+            return None
         self.drift = self.ledger.record(usage, served_model=served_model, fingerprint=fingerprint, last_seq=last_seq)
         measurement.record(
             usage,
@@ -119,6 +128,7 @@ class Tracker:
             served_model=served_model,
             turn=self.history.turn,
         )
+        return None
 
     def reply_added(self, item: Item, counted_tokens: int | None = None, units: Units | None = None) -> None:
         """The reply of the call just kept entered the history; the reported total includes its tokens."""
@@ -235,6 +245,7 @@ class Tracker:
         """Let the policy decide, and keep its new state. A call without usage is decided about once."""
         snapshot = self.snapshot(at_seconds)
         if phase == "after_call" and self.measurement.is_undecided:
+            # With `keep_last` the snapshot does not say that the usage is missing.
             snapshot, self.measurement.is_undecided = snapshot._replace(reason="usage_unavailable"), False
         return self.decide_on(snapshot, phase, flags)
 
@@ -313,6 +324,12 @@ class Tracker:
             latency_ms=latency_ms,
             context=self.report(),
         )
+
+    def _implausibility(self, usage: Usage) -> str | None:
+        ledger, projected = self.ledger, self.ledger.next_prompt_tokens
+        # A window that is only assumed says nothing about a report.
+        window_tokens = None if self.window.basis == "assumed" else self.window.max_tokens
+        return implausibility(usage, projected=projected, before=ledger.prompt_tokens, window_tokens=window_tokens)
 
     @property
     def _held_tokens(self) -> int:

@@ -43,7 +43,8 @@ async def run_compaction_or_drop(
         if state.tracker.policy.fallback != "drop_oldest" or action.method == "drop_oldest":
             raise
         logger.warning("no summary available (%s); dropping the oldest turns without one", error)
-        dropping = state.plan_compaction(action.target_tokens, "drop_oldest")
+        is_refused = action.trigger == "overflow_error"
+        dropping = state.plan_compaction(action.target_tokens, "drop_oldest", is_refused=is_refused)
         if not isinstance(dropping, CompactionPlan):
             raise
         await run_compaction(dropping, action.trigger, state, calls)

@@ -4,6 +4,7 @@ Every change is counted and stored in the same step, so that they never disagree
 does not wait for a running call (see `ModelCalls.between_calls`).
 """
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ from uuid import uuid4
 from mew_protocol.context_report import SessionContext, Waiting
 
 from mew_agent.compaction.compactor import CompactionResult, apply_plan
-from mew_agent.compaction.planner import CompactionPlan, NothingToDo, plan_compaction, plan_forget
+from mew_agent.compaction.planner import CompactionPlan, MostTokens, NothingToDo, plan_compaction, plan_forget
 from mew_agent.context import policy as policies
 from mew_agent.context.history import History, Item, Pin, Summary
 from mew_agent.context.measures import kept_reply_tokens
@@ -28,6 +29,8 @@ from mew_agent.model.interface import ModelReply, ToolCall, Window
 from mew_agent.participant.messenger import timestamp
 from mew_agent.tokens.sizes import INLINE_CHARS, Size, Sizes, in_thread
 from mew_agent.tools.bounds import ResultBound, Room
+
+logger = logging.getLogger("mew_agent.conversation.context_state")
 
 RESTARTED_RESULT = (
     "[The agent restarted before this tool answered. The call may have had its effect: check before you repeat it.]"
@@ -213,7 +216,7 @@ class ContextState:
     ) -> Item:
         """Add the reply of a main call, its reported usage and its record. `last_seq` is the newest item it sent."""
         tracker = self.tracker
-        tracker.call_kept(
+        problem = tracker.call_kept(
             reply.usage,
             call_id=call.id,
             at=call.at,
@@ -222,6 +225,9 @@ class ContextState:
             served_model=reply.served_model,
             fingerprint=fingerprint,
         )
+        if problem is not None:
+            logger.warning("implausible usage ignored (%s)", problem)
+            reply, call = replace(reply, usage=None), replace(call, usage=None)
         call = replace(
             call, level=policies.level_of(tracker.policy, tracker.snapshot())[0], limit_tokens=tracker.limit_tokens
         )
@@ -248,9 +254,13 @@ class ContextState:
     # -- what leaves -------------------------------------------------------------------------------------
 
     def plan_compaction(
-        self, target_tokens: int | None, method: CompactionMethod = "staged"
+        self, target_tokens: int | None, method: CompactionMethod = "staged", *, is_refused: bool = False
     ) -> CompactionPlan | NothingToDo:
-        """Plan a compaction to `target_tokens`; None: everything but the protected tail."""
+        """Plan a compaction to `target_tokens`; None: everything but the protected tail.
+
+        The newest turns may only leave if their texts are that long, or if the server refused the
+        prompt (`is_refused`).
+        """
         ledger = self.tracker.ledger
         return plan_compaction(
             self.history,
@@ -261,6 +271,7 @@ class ContextState:
             summary_tokens=ledger.summary_tokens,
             answering_turn=self.answering_turn,
             method=method,
+            most=None if is_refused else MostTokens(*ledger.most_tokens()),
         )
 
     async def apply_compaction(self, plan: CompactionPlan, summary: Summary | None, trigger: str) -> CompactionResult:

@@ -416,7 +416,8 @@ class Conversation:
         plan: CompactionPlan | NothingToDo | None = None
         try:
             async with self.calls.lock:
-                plan = self.state.plan_compaction(action.target_tokens, action.method)
+                is_refused = action.trigger == "overflow_error"
+                plan = self.state.plan_compaction(action.target_tokens, action.method, is_refused=is_refused)
                 if isinstance(plan, CompactionPlan):
                     await self._emit_status("compacting")
                     await compactions.run_compaction_or_drop(plan, action, self.state, self.calls)

@@ -3,10 +3,10 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mew_agent.model.interface import ModelReply, ReasoningDelta, TextDelta, ToolCall
-from mew_agent.model.usage import Usage, newest_usage
+from mew_agent.model.usage import Usage, newest_usage, usage_object
 
 Delta = TextDelta | ReasoningDelta
 Json = Mapping[str, object]
@@ -24,11 +24,13 @@ class ReplyAssembly:
 
     def __init__(self, model: str) -> None:
         self.chunks = 0
+        self.is_done = False  # whether the stream said `[DONE]`
         self.finish_reason: str | None = None  # a stream that ends without one has no reply
         self.error: object = None
         self._model = model
         self._completion_id = ""
         self._usage: Usage | None = None
+        self._has_grown = False  # whether a part of the reply arrived after the usage
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[_PartialCall] = []
@@ -37,7 +39,6 @@ class ReplyAssembly:
     def feed(self, chunk: Json) -> list[Delta]:
         """Add one chunk or one whole body, and return the deltas in it."""
         self.chunks += 1
-        self._usage = newest_usage(self._usage, chunk.get("usage"))
         self._model = _text(chunk.get("model")) or self._model
         self._completion_id = _text(chunk.get("id")) or self._completion_id
         deltas: list[Delta] = []
@@ -45,6 +46,9 @@ class ReplyAssembly:
             # Other choices are alternatives to the first, not parts of it.
             if choice.get("index") in (None, 0):
                 deltas += self._feed_choice(choice)
+        usage = newest_usage(self._usage, usage_object(chunk))
+        if usage is not self._usage:
+            self._usage, self._has_grown = usage, False
         return deltas
 
     def reply(self, *, request_id: str | None, is_streamed: bool) -> ModelReply:
@@ -54,7 +58,7 @@ class ReplyAssembly:
             text="".join(self._text),
             tool_calls=tuple(self._finished(call, place) for place, call in enumerate(self._calls)),
             finish_reason=finish_reason,
-            usage=self._usage,
+            usage=None if self._usage is None else replace(self._usage, is_provisional=self._has_grown),
             served_model=self._model,
             reasoning_text="".join(self._reasoning),
             request_id=request_id,
@@ -85,14 +89,17 @@ class ReplyAssembly:
     def _text_delta(self, text: str) -> Iterator[Delta]:
         if text:
             self._text.append(text)
+            self._has_grown = True
             yield TextDelta(text)
 
     def _reasoning_delta(self, text: str) -> Iterator[Delta]:
         if text:
             self._reasoning.append(text)
+            self._has_grown = True
             yield ReasoningDelta(text)
 
     def _feed_call(self, piece: Json) -> None:
+        self._has_grown = True
         function = piece.get("function")
         function = function if isinstance(function, Mapping) else {}
         call_id, name = _text(piece.get("id")), _text(function.get("name"))

@@ -7,6 +7,7 @@ into a `ModelError`. Keeps no history and makes no policy decisions.
 import json
 import sys
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 OPENAI_BASE_URL: Final = "https://api.openai.com/v1"
 _NO_KEY: Final = "no-key"  # the openai package requires a key; servers without keys ignore it
 _CLOSE_SECONDS: Final = 2.0
+_AFTER_DONE_SECONDS: Final = 1.0
+"""How long to read on after `[DONE]`: some servers send usage then, and the end of the body frees the connection."""
+
+_DONE: Final = b"[DONE]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +101,11 @@ class OpenAIModel:
             yield assembly.reply(request_id=answer.request_id, is_streamed=False)
             return
         try:
-            while (chunk := await self._next_chunk(answer, assembly)) is not None:
-                for delta in assembly.feed(chunk):
-                    yield delta
-                self._raise_error_in(assembly)
+            async with aclosing(_events(answer.response)) as events:
+                while (chunk := await self._next_chunk(events, assembly)) is not None:
+                    for delta in assembly.feed(chunk):
+                        yield delta
+                    self._raise_error_in(assembly)
             if assembly.finish_reason is None:
                 raise self._errors.cut("the stream ended without a finish reason", chunks=assembly.chunks)
         finally:
@@ -179,24 +185,34 @@ class OpenAIModel:
                 return _WholeAnswer(body, request_id)
         raise self._errors.failed("the answer has no choices", request_id)
 
-    async def _next_chunk(self, chunks: "Chunks", assembly: ReplyAssembly) -> Mapping[str, object] | None:
+    async def _next_chunk(
+        self, events: AsyncGenerator[bytes, None], assembly: ReplyAssembly
+    ) -> Mapping[str, object] | None:
         """The next chunk, or None at the end. A connection that breaks after the finish reason is an end, too."""
         limit_seconds = self._idle_timeout_seconds if assembly.chunks else self._first_chunk_timeout_seconds
+        if assembly.is_done:
+            limit_seconds = min(limit_seconds, _AFTER_DONE_SECONDS)
         try:
             with anyio.fail_after(limit_seconds):
-                chunk = await anext(chunks)
+                data = await anext(events)
+            if data.startswith(_DONE):
+                assembly.is_done = True
+                return await self._next_chunk(events, assembly)
+            chunk = json.loads(data)
         except StopAsyncIteration:
             return None
         except TimeoutError as error:
-            if assembly.finish_reason is not None:
+            if assembly.finish_reason is not None or assembly.is_done:
                 return None
             raise self._errors.cut(f"no data for {limit_seconds:g} s", chunks=assembly.chunks) from error
         except _sdk_errors() as error:
-            if assembly.finish_reason is not None and _is_connection_error(error):
+            if assembly.is_done or (assembly.finish_reason is not None and _is_connection_error(error)):
                 return None
             raise self._translated(error, chunks_seen=assembly.chunks) from error
         if not isinstance(chunk, Mapping):
             raise self._errors.failed("a chunk of the stream is not a JSON object")
+        if chunk.get("error"):
+            raise self._errors.from_body(chunk["error"])
         return chunk
 
     def _connected_client(self) -> "openai.AsyncOpenAI":
@@ -271,6 +287,22 @@ class OpenAIModel:
     def _raise_error_in(self, assembly: ReplyAssembly) -> None:
         if assembly.error is not None:
             raise self._errors.from_body(assembly.error)
+
+
+async def _events(response: Any) -> AsyncGenerator[bytes, None]:
+    """The data of each server-sent event. The openai package would stop at `[DONE]`."""
+    rest = b""
+    data: list[bytes] = []
+    async for piece in response.aiter_bytes():
+        lines = (rest + piece).splitlines(keepends=True)
+        rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
+        for line in lines:
+            name, _, value = line.rstrip(b"\r\n").partition(b":")
+            if name == b"data":
+                data.append(value.removeprefix(b" "))
+            elif not line.strip() and data:
+                yield b"\n".join(data)
+                data = []
 
 
 def _transport() -> Any:

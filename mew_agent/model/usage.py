@@ -7,6 +7,7 @@ from dataclasses import dataclass
 # Fifteen digits are far beyond any window and still exact as a float.
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,15}(\.0{1,15})?", re.ASCII)
 _MAX_TOKENS = 10**15
+_CACHE_BESIDE = ("cache_read_input_tokens", "cache_creation_input_tokens")  # next to the prompt's figure, not in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +21,20 @@ class Usage:
     cached_tokens: int | None = None
     total_computed: bool = False  # the provider reported no total, so it is prompt + completion
     cache_added: bool = False  # its prompt count excluded cached tokens, so they were added
+    is_provisional: bool = False  # more of the reply arrived after this report, so completion and total are too small
+
+    @property
+    def contradicts_itself(self) -> bool:
+        """Whether no call can have these figures: an empty prompt, or a total below one of its parts."""
+        return not self.prompt_tokens or self.total_tokens < max(self.prompt_tokens, self.completion_tokens)
 
 
 def normalise(raw: Mapping[str, object] | None) -> Usage | None:
-    """Read one provider's usage object; None if its figures cannot be trusted."""
+    """Read one provider's usage object; None if its figures cannot be read."""
     if raw is None:
         return None
-    prompt = _whole_number(raw.get("prompt_tokens"))
-    completion = _whole_number(raw.get("completion_tokens"))
+    prompt = _figure(raw, "prompt_tokens", "input_tokens")
+    completion = _figure(raw, "completion_tokens", "output_tokens")
     if prompt is None or completion is None:
         return None
     total_computed = raw.get("total_tokens") is None
@@ -35,34 +42,61 @@ def normalise(raw: Mapping[str, object] | None) -> Usage | None:
     # Servers send zeros until they know the figures.
     if not total:
         return None
-    cached = _detail(raw, "prompt_tokens_details", "cached_tokens")
-    cache_added = cached is not None and cached > prompt
-    if cached is not None and cache_added:
-        # More cached than sent: this server's prompt count excludes cached tokens.
-        if total < prompt + cached + completion:
-            total = max(total, prompt + completion) + cached
-        prompt += cached
+    cached = _figure(raw, "prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens")
+    beside = [tokens for key in _CACHE_BESIDE if (tokens := _whole_number(raw.get(key))) is not None]
+    excluded = cached if cached is not None and cached > prompt else 0
+    if cached is None and beside:
+        cached, size = beside[0], sum(beside)
+        # Servers with `input_tokens` count the cache apart; of the others only those whose figures show it.
+        is_apart = raw.get("prompt_tokens") is None or size > prompt or total == prompt + size + completion
+        excluded = size if is_apart else 0
+    if excluded:
+        # This server's prompt count excludes cached tokens.
+        if total < prompt + excluded + completion:
+            total = max(total, prompt + completion) + excluded
+        prompt += excluded
     return Usage(
         prompt_tokens=prompt,
         completion_tokens=completion,
         total_tokens=total,
-        reasoning_tokens=_detail(raw, "completion_tokens_details", "reasoning_tokens"),
+        reasoning_tokens=_figure(
+            raw, "completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens"
+        ),
         cached_tokens=cached,
         total_computed=total_computed,
-        cache_added=cache_added,
+        cache_added=excluded > 0,
     )
 
 
+def usage_object(chunk: Mapping[str, object]) -> object:
+    """The usage object in one chunk of a stream or in a whole body, wherever the server puts it; None without one."""
+    choices = chunk.get("choices")
+    first_choice = choices[0] if isinstance(choices, list) and choices else None
+    places = (chunk, chunk.get("x_groq"), first_choice)
+    found = [place.get("usage") for place in places if isinstance(place, Mapping)]
+    return next((raw for raw in (*found, chunk) if isinstance(raw, Mapping) and normalise(raw)), None)
+
+
 def newest_usage(before: Usage | None, raw: object) -> Usage | None:
-    """The usage of a stream after one more chunk with this `usage` value, whatever its `choices` are."""
+    """The usage of a stream after one more chunk with this usage object, whatever its `choices` are."""
     # Providers put usage on the finish chunk, after it, before an empty last chunk, or on each chunk as a running
     # figure. So a later report replaces an earlier one and is never added to it; null and zeros replace nothing.
-    return (normalise(raw) if isinstance(raw, Mapping) else None) or before
+    new = normalise(raw) if isinstance(raw, Mapping) else None
+    if new is None or (before is not None and new.contradicts_itself and not before.contradicts_itself):
+        return before
+    return new
 
 
-def _detail(raw: Mapping[str, object], group: str, key: str) -> int | None:
-    details = raw.get(group)
-    return _whole_number(details.get(key)) if isinstance(details, Mapping) else None
+def _figure(raw: Mapping[str, object], *paths: str) -> int | None:
+    """The first of these figures that is reported; a path has a dot where it goes into a nested object."""
+    return next((tokens for path in paths if (tokens := _whole_number(_nested(raw, path))) is not None), None)
+
+
+def _nested(raw: Mapping[str, object], path: str) -> object:
+    value: object = raw
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
 def _whole_number(value: object) -> int | None:

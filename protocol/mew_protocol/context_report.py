@@ -9,11 +9,18 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Basis = Literal["reported", "projected", "unknown"]
-"""How `tokens` is known: reported by the provider, derived from its reports, or not known."""
+Basis = Literal["reported", "projected", "provisional", "unknown"]
+"""How `tokens` is known: reported by the provider, derived from its reports, reported before the reply had ended (so a
+lower bound), or not known."""
 
 UnknownReason = Literal[
-    "no_call_yet", "usage_unavailable", "limit_unavailable", "cleared", "restarted", "model_changed"
+    "no_call_yet",
+    "usage_unavailable",
+    "usage_implausible",
+    "limit_unavailable",
+    "cleared",
+    "restarted",
+    "model_changed",
 ]
 
 Measure = Literal["total", "prompt", "cumulative"]

@@ -20,6 +20,7 @@ NO_CONTEXT: Final = "reports no context"
 REASONS: Final[Mapping[UnknownReason, str]] = {
     "no_call_yet": "no call yet",
     "usage_unavailable": "no usage reported",
+    "usage_implausible": "implausible usage reported",
     "limit_unavailable": "window unknown",
     "cleared": "cleared",
     "restarted": "restarted",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mew_agent.context.policy.definition import Policy
 
 _UNKNOWN = "unknown"
+_WITHOUT_USAGE = ("usage_unavailable", "usage_implausible")
 
 
 class Decision(NamedTuple):
@@ -33,7 +34,7 @@ def decide(
     if snapshot.limit_tokens is None and policy.limit_missing == "error":
         return Decision(state, (acts.ErrorAction(f"{policy.name} cannot work without a known context window"),))
     deciding = _Deciding(policy, _begin_request(state, phase, flags), _trusted(policy, snapshot), phase)
-    if phase == "after_call" and policy.on_missing != "unknown" and snapshot.reason == "usage_unavailable":
+    if phase == "after_call" and policy.on_missing != "unknown" and snapshot.reason in _WITHOUT_USAGE:
         if policy.on_missing == "error":
             deciding.actions.append(acts.ErrorAction(f"{policy.name} cannot work without reported usage"))
             return Decision(deciding.state, tuple(deciding.actions))
@@ -68,7 +69,9 @@ def withholds_tool_result(policy: "Policy", state: PolicyState, snapshot: Contex
 
 def _trusted(policy: "Policy", snapshot: ContextSnapshot) -> ContextSnapshot:
     """The snapshot without `used_tokens` if the policy does not trust its basis."""
-    if snapshot.used_tokens is None or snapshot.basis in policy.bases:
+    # A report from before the end of the reply is trusted like a projection.
+    basis = "projected" if snapshot.basis == "provisional" else snapshot.basis
+    if snapshot.used_tokens is None or basis in policy.bases:
         return snapshot
     return snapshot._replace(used_tokens=None)
 
@@ -197,7 +200,7 @@ class _Deciding:
             if never_below and (used is None or used < never_below):
                 continue
             if rule.action == "compact" and rule.phase == "after_call":
-                unavailable = self._snapshot.basis == "unknown" and self._snapshot.reason == "usage_unavailable"
+                unavailable = self._snapshot.basis == "unknown" and self._snapshot.reason in _WITHOUT_USAGE
                 if unavailable != (rule.known == "unavailable"):
                     continue
             if self._all_hold(rule.when):
@@ -240,7 +243,7 @@ class _Deciding:
         """Whether a call, not a restart or a cut, was measured below every level."""
         if self._snapshot.basis == "reported":
             return level == self._policy.healthy
-        return self._snapshot.reason == "usage_unavailable"
+        return self._snapshot.reason in _WITHOUT_USAGE
 
 
 _STOPS: Mapping[str, Callable[[str], acts.Action]] = {

@@ -98,7 +98,7 @@ class CallUsage:
     def update(self, context: PeerContext) -> None:
         """Read a status of the agent."""
         report = context.report
-        if report is None or report.reason == "usage_unavailable":
+        if report is None or report.reason in ("usage_unavailable", "usage_implausible"):
             self._calls = None
         elif report.call_id is not None and report.call_id != self._call_before and report.basis == "reported":
             usage = openai_usage(context)

@@ -4,6 +4,7 @@
 const REASONS = {
   no_call_yet: "no call yet",
   usage_unavailable: "the model server reported no usage",
+  usage_implausible: "the model server reported implausible usage",
   limit_unavailable: "context window unknown",
   cleared: "history cleared, no call since",
   restarted: "restarted, no call since",
@@ -124,6 +125,9 @@ export function known(status, receivedAgo, age) {
       break;
     case "projected":
       pieces.push("projected", before);
+      break;
+    case "provisional":
+      pieces.push("provisional: reported before the reply ended", before);
       break;
     case "unlabelled":
       pieces.push(`unlabelled, received${ago(receivedAgo, " ")}`);

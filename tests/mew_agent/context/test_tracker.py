@@ -1,5 +1,6 @@
 """The report after each kind of event: calls, cuts, restarts and changes of model."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -392,15 +393,39 @@ def test_stubbing_an_unsent_result_shrinks_only_the_next_prompt() -> None:
     assert (agent.report().next_prompt_tokens or 0) < before - 500
 
 
-def test_a_total_below_its_prompt_is_reported_without_a_breakdown() -> None:
+@pytest.mark.parametrize("usage", [Usage(1_000, 10, 5), Usage(0, 10, 10), Usage(1_249_000, 10, 1_249_010)])
+def test_implausible_usage_leaves_the_size_unknown_and_the_old_figure_apart(usage: Usage) -> None:
     agent = Agent()
     agent.ask(QUESTION * 10)
-    agent.call(Usage(1_000, 10, 5))
-    assert agent.shown()[0] == 5
-    assert agent.report().breakdown is None
-    outcome = agent.forget(0, 1)
-    assert outcome.tokens_before == 5
-    assert outcome.tokens_after == 5 - outcome.freed_tokens >= 0
+    agent.call(used(500))
+    spent = agent.tracker.measurement.spent_tokens
+    agent.ask(QUESTION)
+    agent.call(usage)
+    report = agent.report()
+    assert (agent.shown()[0], report.basis, report.reason) == (None, "unknown", "usage_implausible")
+    assert report.last_reported is not None
+    assert report.last_reported.tokens == 500
+    assert agent.tracker.measurement.spent_tokens == spent
+    agent.ask(QUESTION)
+    agent.call(used(700))
+    assert agent.report().basis == "reported"
+
+
+def test_usage_from_before_the_last_text_is_provisional() -> None:
+    agent = Agent()
+    agent.ask(QUESTION * 10)
+    agent.call(used(500))
+    agent.ask(QUESTION)
+    agent.call(replace(used(600), is_provisional=True))
+    report = agent.report()
+    assert (agent.shown()[0], report.basis, report.prompt_tokens, report.completion_tokens) == (
+        600,
+        "provisional",
+        590,
+        None,
+    )
+    assert report.last_reported is not None
+    assert report.last_reported.tokens == 500
 
 
 STEPS = st.lists(

@@ -110,6 +110,11 @@ def unreported(moment: Moment) -> None:
     moment.turn(None)
 
 
+def implausible(moment: Moment) -> None:
+    kept(moment)
+    moment.turn(900_000)
+
+
 def compacted(moment: Moment) -> None:
     kept(moment)
     moment.compact()
@@ -165,6 +170,16 @@ ROWS: list[Any] = [
         6,
         UNKNOWN | NEXT | {"tokens_per_turn"},
         id="call kept, no usage",
+    ),
+    pytest.param(
+        implausible,
+        None,
+        "unknown",
+        "usage_implausible",
+        2,
+        6,
+        UNKNOWN | NEXT | {"tokens_per_turn"},
+        id="call kept, implausible usage",
     ),
     pytest.param(
         compacted,

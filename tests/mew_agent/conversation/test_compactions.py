@@ -72,11 +72,12 @@ async def test_failed_summaries_change_nothing_and_two_stop_the_loop(
     start_conversation: StartConversation, text: Callable[[int], str], behaviour: str
 ) -> None:
     usage = tuple((7400 + n, 50, 7450 + n) for n in range(4))
-    async with start_conversation(summary_behaviour=behaviour, fixed_usage=((900, 50, 950), *usage)) as driver:
+    before = ((900, 50, 950), (1100, 50, 1150), (1300, 50, 1350))
+    async with start_conversation(summary_behaviour=behaviour, fixed_usage=(*before, *usage)) as driver:
         conversation = driver.conversation
-        for _ in range(2):
+        for _ in range(4):
             await driver.turn(text(120))
-        assert len(conversation.history) == 4
+        assert len(conversation.history) == 8
         assert conversation.history.revision == 0
         assert conversation.compaction_error
         assert driver.words[-1] == f"compaction_failed:{conversation.compaction_error}"
@@ -274,17 +275,41 @@ async def test_the_fallback_drops_the_oldest_turns_without_a_summary(
     start_conversation: StartConversation, text: Callable[[int], str], behaviour: str
 ) -> None:
     policy = MEW.model_copy(update={"fallback": "drop_oldest"})
-    usage = ((900, 50, 950), (2500, 50, 2550), (7400, 50, 7450))
+    usage = ((900, 50, 950), (2500, 50, 2550), (4500, 50, 4550), (7400, 50, 7450))
     async with start_conversation(policy=policy, summary_behaviour=behaviour, fixed_usage=usage) as driver:
         for _ in usage:
             await driver.turn(text(250))
         assert driver.words[-2:] == ["compacting", "compacted"]
         assert driver.conversation.history.summary is None
-        assert 0 < len(driver.conversation.history) < 6
+        assert 0 < len(driver.conversation.history) < 8
         assert driver.conversation.compaction_error is None
         last = driver.conversation.tracker.last_compaction
         assert last is not None
         assert (last.summary_tokens, last.trigger) == (0, "threshold")
+
+
+@pytest.mark.parametrize("usage", [(1_249_000, 1, 1_249_001), (0, 5, 5), (900, 50, 40), (59_990, 9, 59_999)])
+async def test_no_report_however_absurd_takes_the_newest_turns(
+    start_conversation: StartConversation, text: Callable[[int], str], usage: tuple[int, int, int]
+) -> None:
+    async with start_conversation(window_tokens=60_000) as driver:
+        for _ in range(6):
+            await driver.turn(text(150))
+        newest = [item.content for item in driver.conversation.history.items[-4:]]
+        reported = driver.now.tokens
+        driver.server.change(fixed_usage=(usage,))
+        await driver.turn(text(150))
+        kept = [item.content for item in driver.conversation.history.items]
+        assert kept[-4:-2] == newest[2:]
+        status = driver.now
+        assert status.context is not None
+        if usage[0] == 59_990:
+            assert "compacted" in driver.words
+            return
+        assert (status.tokens, status.context.reason) == (None, "usage_implausible")
+        assert status.context.last_reported is not None
+        assert status.context.last_reported.tokens == reported
+        assert len(kept) == 14, "an implausible report compacts nothing"
 
 
 async def test_dropping_to_a_size_reports_by_how_much_it_missed(

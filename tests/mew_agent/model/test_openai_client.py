@@ -153,9 +153,18 @@ async def test_usage_is_found_anywhere_in_the_stream(
             chunk(finish="stop", usage=USAGE),
             *last,
         ],
+        [chunk("x"), chunk(finish="stop"), b"data: [DONE]", {"choices": [], "usage": USAGE}, *last],
     ):
         provider.answers = [provider.events(*stream, end=end)]
         assert (await reply_of(model)).usage == Usage(9, 2, 11)
+
+
+async def test_usage_before_the_last_text_is_provisional(
+    provider: RawProvider, connect: Client, chunk: ChunkMaker
+) -> None:
+    provider.answers = [provider.events(chunk("x", usage=USAGE), chunk("y"), chunk(finish="stop"))]
+    reply = await reply_of(connect(provider.base_url))
+    assert (reply.text, reply.usage) == ("xy", Usage(9, 2, 11, is_provisional=True))
 
 
 async def test_unreported_usage_is_none_and_not_zero(provider: RawProvider, connect: Client, chunk: ChunkMaker) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.model.usage import Usage, newest_usage, normalise
+from mew_agent.model.usage import Usage, newest_usage, normalise, usage_object
 
 COUNTS = st.integers(min_value=0, max_value=2_000_000)
 
@@ -69,6 +69,33 @@ def usage(prompt: object, completion: object, total: object = None, **details: A
             usage(10, 5, prompt_tokens_details={"cached_tokens": 100}),
             Usage(110, 5, 115, cached_tokens=100, total_computed=True, cache_added=True),
             id="cache outside, no total",
+        ),
+        pytest.param({"input_tokens": 10, "output_tokens": 5}, Usage(10, 5, 15, total_computed=True), id="input"),
+        pytest.param(
+            {
+                "input_tokens": 10,
+                "output_tokens": 5,
+                "total_tokens": 15,
+                "input_tokens_details": {"cached_tokens": 8},
+                "output_tokens_details": {"reasoning_tokens": 3},
+            },
+            Usage(10, 5, 15, reasoning_tokens=3, cached_tokens=8),
+            id="input with details",
+        ),
+        pytest.param(
+            {"input_tokens": 10, "output_tokens": 5, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 7},
+            Usage(107, 5, 112, cached_tokens=90, total_computed=True, cache_added=True),
+            id="cache next to the input",
+        ),
+        pytest.param(
+            usage(100, 5, 105, cache_read_input_tokens=90),
+            Usage(100, 5, 105, cached_tokens=90),
+            id="cache next to the prompt, inside it",
+        ),
+        pytest.param(
+            usage(100, 5, 195, cache_read_input_tokens=90),
+            Usage(190, 5, 195, cached_tokens=90, cache_added=True),
+            id="cache next to the prompt, outside it",
         ),
         pytest.param(None, None, id="null"),
         pytest.param({}, None, id="empty"),
@@ -144,7 +171,24 @@ def test_the_last_usable_report_of_a_stream_is_its_usage(reports: list[object]) 
     for report in reports:
         found = newest_usage(found, report)
     usable = [one for report in reports if isinstance(report, dict) and (one := normalise(report))]
-    assert found == (usable[-1] if usable else None)
+    consistent = [one for one in usable if not one.contradicts_itself]
+    found_in = consistent or usable
+    assert found == (found_in[-1] if found_in else None)
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {"usage": usage(7, 3, 10)},
+        {"usage": None, "x_groq": {"id": "r", "usage": usage(7, 3, 10)}},
+        {"usage": usage(0, 0, 0), "choices": [{"index": 0, "usage": usage(7, 3, 10)}]},
+        {"choices": [], "input_tokens": 7, "output_tokens": 3},
+    ],
+)
+def test_usage_is_found_wherever_a_server_puts_it(chunk: dict[str, Any]) -> None:
+    found = newest_usage(None, usage_object(chunk))
+    assert found is not None
+    assert (found.prompt_tokens, found.total_tokens) == (7, 10)
 
 
 def test_running_usage_is_replaced_and_never_added() -> None:
