@@ -11,7 +11,7 @@ from mew_agent.conversation.model_calls import CallInterrupted
 from mew_agent.conversation.texts import CANCELLED_RESULT
 from mew_agent.errors import ModelError, PolicyStopped
 from mew_agent.model.interface import ModelEvent, ToolCall
-from mew_agent.tools.results import ToolResult, prompt_texts
+from mew_agent.tools.results import ToolResult, images_in, prompt_texts
 
 logger = logging.getLogger("mew_agent.agent.maintenance")
 
@@ -31,7 +31,7 @@ async def run_maintenance(conversation: Conversation, *, max_iterations: int) ->
                 break
             results = {call.id: await _run_tool(conversation, call) for call in reply.tool_calls}
             await conversation.check_results(reply.tool_calls, results)
-            await state.close_open_calls(CANCELLED_RESULT, prompt_texts(results))
+            await state.close_open_calls(CANCELLED_RESULT, prompt_texts(results), images_in(results))
             await conversation.apply_pending()
             if not len(conversation.history):
                 break

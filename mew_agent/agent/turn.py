@@ -52,7 +52,7 @@ from mew_agent.model.usage import Usage
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.streams import ReasoningStream
-from mew_agent.tools.results import ToolResult, prompt_texts
+from mew_agent.tools.results import ToolResult, images_in, prompt_texts
 from mew_agent.tools.sources import CallContext
 
 logger = logging.getLogger("mew_agent.agent.turn")
@@ -289,7 +289,9 @@ class Turn:
             await self.conversation.check_results(reply.tool_calls, results)
         finally:
             with anyio.CancelScope(shield=True):
-                await self.conversation.state.close_open_calls(CANCELLED_RESULT, prompt_texts(results))
+                await self.conversation.state.close_open_calls(
+                    CANCELLED_RESULT, prompt_texts(results), images_in(results)
+                )
         for call in reply.tool_calls:
             result = results[call.id]
             if result.is_error:

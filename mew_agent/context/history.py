@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Literal, Required, TypedDict, Unpack
 
-from mew_agent.model.interface import Message, ToolCall
+from mew_agent.model.interface import Image, Message, ToolCall
 
 ItemRole = Literal["user", "assistant", "tool"]
 
@@ -35,6 +35,7 @@ class Item:
     thinking: bool = False
     stubbed: bool = False
     notice: bool = False  # a prompt of the agent's own in the role of a user
+    images: tuple[Image, ...] = ()  # of a tool result
 
     def text(self) -> str:
         """All text of the item that a model reads, for counting."""
@@ -52,6 +53,7 @@ class _ItemFields(TypedDict, total=False):
     known_tokens: int | None
     thinking: bool
     notice: bool
+    images: tuple[Image, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ class History:
         """Replace the content of tool results by a short note with the id of the full text. Returns the new items."""
         wanted = set(seqs)
         stubs = [
-            replace(item, content=CLEARED_RESULT.format(id=item.id), stubbed=True, known_tokens=None)
+            replace(item, content=CLEARED_RESULT.format(id=item.id), stubbed=True, known_tokens=None, images=())
             for item in self.items
             if item.seq in wanted and item.role == "tool"
         ]
@@ -150,7 +152,8 @@ class History:
             asked.update(call.id for call in item.tool_calls)
             # Providers refuse a result whose call was removed while the tool ran.
             if item.role != "tool" or item.tool_call_id in asked:
-                messages.append(Message(item.role, item.content, item.name, item.tool_calls, item.tool_call_id))
+                known = (item.name, item.tool_calls, item.tool_call_id, item.images)
+                messages.append(Message(item.role, item.content, *known))
         if note:
             messages.append(Message("user", note))
         return tuple(messages)

@@ -25,7 +25,7 @@ from mew_agent.context.suggestions import SavingSuggestions
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation import texts
 from mew_agent.conversation.events import ConversationEvents, ItemAdded
-from mew_agent.model.interface import ModelReply, ToolCall, Window
+from mew_agent.model.interface import Image, ModelReply, ToolCall, Window
 from mew_agent.participant.messenger import timestamp
 from mew_agent.tokens.sizes import INLINE_CHARS, Size, Sizes, in_thread
 from mew_agent.tools.bounds import ResultBound, Room
@@ -172,7 +172,12 @@ class ContextState:
             await self.add_prompt(text)
 
     async def add_tool_result(
-        self, call: ToolCall, result: str, limit_tokens: int | None = None, size: Size | None = None
+        self,
+        call: ToolCall,
+        result: str,
+        limit_tokens: int | None = None,
+        size: Size | None = None,
+        images: tuple[Image, ...] = (),
     ) -> Item:
         """Add a tool result, shortened to `limit_tokens`; the store keeps all of it. `size` is the full one's."""
         item_id = str(uuid4())
@@ -180,7 +185,7 @@ class ContextState:
         content = result if part is None else part
         if size is None or part is not None:
             size = await self.sizes.measure(content)
-        item = self.history.append("tool", content, id=item_id, at=timestamp(), tool_call_id=call.id)
+        item = self.history.append("tool", content, id=item_id, at=timestamp(), tool_call_id=call.id, images=images)
         if part is None:
             return await self._enter(item, size)
         self.has_cut_results = True
@@ -189,9 +194,14 @@ class ContextState:
         await self.events.emit(ItemAdded(item.seq))
         return item
 
-    async def close_open_calls(self, default: str, results: Mapping[str, str] | None = None) -> None:
+    async def close_open_calls(
+        self,
+        default: str,
+        results: Mapping[str, str] | None = None,
+        images: Mapping[str, tuple[Image, ...]] | None = None,
+    ) -> None:
         """Give every open tool call its result by call id, in the order of the calls; `default` where there is none."""
-        given = results or {}
+        given, shown = results or {}, images or {}
         sizes = {
             call_id: await self.sizes.measure(given[call_id]) for call_id in self.history.open_calls() & given.keys()
         }
@@ -204,7 +214,8 @@ class ContextState:
         is_bounded = self.result_bound.max_tokens is not None or not makes_room
         limits = self.result_bound.limits(tokens, self.room()) if tokens and is_bounded else {}
         for call in waiting:
-            await self.add_tool_result(call, given.get(call.id, default), limits.get(call.id), sizes.get(call.id))
+            text = given.get(call.id, default)
+            await self.add_tool_result(call, text, limits.get(call.id), sizes.get(call.id), shown.get(call.id, ()))
 
     async def size_of_reply(self, reply: ModelReply) -> Size:
         """The size of a reply as an item of the history."""

@@ -33,6 +33,8 @@ class PromptCounter:
 
     async def count(self, fetch: Fetch, request: ModelRequest) -> int | None:
         """Prompt tokens of `request` as the server counts them, or None without a count. Raises nothing."""
+        if any(message.images for message in request.messages):
+            return None  # these endpoints count text
         while self._routes:
             url, body = self._count_request(self._routes[0], request)
             try:

@@ -1,10 +1,15 @@
 """[pure] Build the request body for a server, and adapt it to the arguments that the server accepts."""
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from http import HTTPStatus
+from typing import Any, Final, Literal
 
-from mew_agent.model.interface import Message, ModelRequest
+from mew_agent.model.interface import Image, Message, ModelRequest
+
+IMAGES_FOLLOW: Final = "[The images of the tool results above]"
+NO_IMAGES: Final = "\n[This model takes no images, so they are not shown. Say so if the answer depends on them.]"
 
 LimitKey = Literal["max_tokens", "max_completion_tokens"]
 
@@ -17,6 +22,9 @@ _STREAMING_REJECTED = re.compile(
 )
 
 
+_IMAGES_REJECTED = re.compile(r"image|vision|multi-?modal|content\b[^.]{0,40}\bstring", re.IGNORECASE)
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """The arguments that a server accepts. Starts with all of them; each rejection removes one."""
@@ -24,6 +32,7 @@ class Dialect:
     is_streaming: bool = True
     has_stream_options: bool = True
     limit_key: LimitKey = "max_tokens"
+    takes_images: bool = True
 
 
 def dialect_for(host: str) -> Dialect:
@@ -32,8 +41,12 @@ def dialect_for(host: str) -> Dialect:
     return Dialect(limit_key="max_completion_tokens" if is_openai else "max_tokens")
 
 
-def adapted(dialect: Dialect, status: int, param: str | None, text: str) -> Dialect | None:
+def adapted(dialect: Dialect, status: int, param: str | None, text: str, *, has_images: bool = False) -> Dialect | None:
     """The dialect to try after an error that names an argument (`param`, or in the body's `text`), or None."""
+    # llama.cpp answers 500 to an image that its model cannot read.
+    is_refusal = status in _REJECTED_STATUSES or status == HTTPStatus.INTERNAL_SERVER_ERROR
+    if has_images and dialect.takes_images and is_refusal and _IMAGES_REJECTED.search(text):
+        return replace(dialect, takes_images=False)
     # Only a named argument is removed: guessing would hide real errors.
     if status not in _REJECTED_STATUSES:
         return None
@@ -49,7 +62,7 @@ def adapted(dialect: Dialect, status: int, param: str | None, text: str) -> Dial
 
 def request_body(request: ModelRequest, model: str, dialect: Dialect) -> dict[str, Any]:
     """The JSON body of `POST /chat/completions`."""
-    body: dict[str, Any] = {"model": model, "messages": [_message(message) for message in request.messages]}
+    body: dict[str, Any] = {"model": model, "messages": list(_messages(request.messages, dialect))}
     if request.tools:
         body["tools"] = [
             {
@@ -69,9 +82,28 @@ def request_body(request: ModelRequest, model: str, dialect: Dialect) -> dict[st
     return body
 
 
-def _message(message: Message) -> dict[str, Any]:
+def _messages(messages: Iterable[Message], dialect: Dialect) -> Iterator[dict[str, Any]]:
+    """The messages. Images follow all results of a reply in a message of their own: results may hold only text."""
+    waiting: list[Image] = []
+    for message in messages:
+        if waiting and message.role != "tool":
+            yield _images(waiting)
+            waiting = []
+        note = NO_IMAGES if message.images and not dialect.takes_images else ""
+        yield _message(message, message.content + note)
+        waiting += message.images if dialect.takes_images else ()
+    if waiting:
+        yield _images(waiting)
+
+
+def _images(images: Iterable[Image]) -> dict[str, Any]:
+    parts = [{"type": "image_url", "image_url": {"url": f"data:{one.mime_type};base64,{one.data}"}} for one in images]
+    return {"role": "user", "content": [{"type": "text", "text": IMAGES_FOLLOW}, *parts]}
+
+
+def _message(message: Message, content: str) -> dict[str, Any]:
     # Empty content is sent, too: some servers answer null with HTTP 500, others a missing key.
-    wire: dict[str, Any] = {"role": message.role, "content": message.content}
+    wire: dict[str, Any] = {"role": message.role, "content": content}
     if message.name is not None:
         wire["name"] = message.name
     if message.tool_calls:

@@ -25,7 +25,7 @@ not inherit from anything. The smallest useful one:
 """
 
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from mew_agent.model.usage import Usage
@@ -46,11 +46,19 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Image:
+    """An image for the model: its type, such as `image/png`, and its bytes in base64."""
+
+    mime_type: str
+    data: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One message of a request.
 
     `content` is never None: some servers answer a null with HTTP 500. `tool_calls` belong to the role `assistant`,
-    `tool_call_id` to the role `tool`.
+    `tool_call_id` to the role `tool`. The text names `images`; a model that takes none may ignore them.
     """
 
     role: Role
@@ -58,6 +66,7 @@ class Message:
     name: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ into a `ModelError`. Keeps no history and makes no policy decisions.
 """
 
 import json
+import logging
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     Chunks: TypeAlias = openai.AsyncStream[object]
 
 OPENAI_BASE_URL: Final = "https://api.openai.com/v1"
+logger = logging.getLogger(__name__)
+
 _NO_KEY: Final = "no-key"  # the openai package requires a key; servers without keys ignore it
 _CLOSE_SECONDS: Final = 2.0
 _AFTER_DONE_SECONDS: Final = 1.0
@@ -138,9 +141,11 @@ class OpenAIModel:
             except TimeoutError as error:
                 raise self._errors.unreachable(f"no answer in {self._first_chunk_timeout_seconds:g} s") from error
             except _sdk_errors() as error:
-                other = _other_dialect(dialect, error)
+                other = _other_dialect(dialect, error, request)
                 if other is None or other in tried:
                     raise self._translated(error, offered_tools=bool(request.tools)) from error
+                if dialect.takes_images and not other.takes_images:
+                    logger.warning("'%s' takes no images; prompts only name them (%s)", self._model, error)
                 dialect = other
                 tried.add(other)
             else:
@@ -331,14 +336,16 @@ def _sdk_errors() -> tuple[type[Exception], ...]:
     )
 
 
-def _other_dialect(dialect: dialects.Dialect, error: Exception) -> dialects.Dialect | None:
+def _other_dialect(dialect: dialects.Dialect, error: Exception, request: ModelRequest) -> dialects.Dialect | None:
     import openai
 
     if not isinstance(error, openai.APIStatusError):
         return None
     if find_overflow(error.status_code, error.body) is not None:
         return None
-    return dialects.adapted(dialect, error.status_code, error.param, json.dumps(error.body, default=str))
+    has_images = any(message.images for message in request.messages)
+    text = json.dumps(error.body, default=str)
+    return dialects.adapted(dialect, error.status_code, error.param, text, has_images=has_images)
 
 
 async def _close(chunks: "Chunks", *, is_reusable: bool) -> None:

@@ -1,6 +1,8 @@
 """[pure] The outcome of a tool call as a value: its text, whether the call failed, and the content as returned."""
 
 import json
+import re
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -8,11 +10,17 @@ from typing import Any, Final
 from pydantic_core import from_json, to_json, to_jsonable_python
 
 from mew_agent.errors import NotPermitted, Refused, Rejected
+from mew_agent.model.interface import Image
 
 ERROR_PREFIX: Final = "Error: "
 """How the model recognizes a failed call: the chat completions format has no field for it."""
 
 NO_OUTPUT: Final = "(no result)"
+
+MAX_IMAGES: Final = 8
+"""How many images of one result a model gets; the text names all of them."""
+
+_IMAGE_TYPE: Final = re.compile(r"image/[a-zA-Z0-9.+-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +65,12 @@ class ToolResult:
         text = self.text or NO_OUTPUT
         return f"{ERROR_PREFIX}{text}" if self.is_error and not text.startswith(ERROR_PREFIX) else text
 
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The images in MCP content, at most `MAX_IMAGES`. Those that cannot be decoded are left out."""
+        parts = self.content["content"] if is_mcp_result(self.content) else ()
+        return tuple(filter(None, map(_image, parts)))[:MAX_IMAGES]
+
     def to_mcp(self) -> dict[str, Any]:
         """The result of an MCP `tools/call` request: the content unchanged if it has that shape, else its text.
 
@@ -86,6 +100,11 @@ def is_mcp_result(value: Any) -> bool:
 def prompt_texts(results: Mapping[str, ToolResult]) -> dict[str, str]:
     """The `prompt_text` of each result, by call id."""
     return {call_id: result.prompt_text for call_id, result in results.items()}
+
+
+def images_in(results: Mapping[str, ToolResult]) -> dict[str, tuple[Image, ...]]:
+    """The images of each result that holds any, by call id."""
+    return {call_id: images for call_id, result in results.items() if (images := result.images)}
 
 
 def well_formed(text: str) -> str:
@@ -118,6 +137,8 @@ def _part_text(part: object) -> str:
         return str(part)
     resource = part.get("resource")
     match part.get("type"):
+        case "image" if _image(part) is not None:
+            return f"[image of type {part['mimeType']}]"
         case "image" | "audio" as kind:
             return f"[{kind} of type {part.get('mimeType', 'unknown')}, not shown]"
         case "resource_link":
@@ -127,6 +148,20 @@ def _part_text(part: object) -> str:
             return text if isinstance(text, str) else f"[resource {resource.get('uri')}, not shown]"
     text = part.get("text")
     return text if isinstance(text, str) else _json(part)
+
+
+def _image(part: object) -> Image | None:
+    """The image in a part of MCP content; None for other parts and for broken data, which model servers refuse."""
+    if not isinstance(part, Mapping) or part.get("type") != "image":
+        return None
+    mime_type, data = part.get("mimeType"), part.get("data")
+    if not isinstance(mime_type, str) or not _IMAGE_TYPE.fullmatch(mime_type) or not isinstance(data, str):
+        return None
+    try:
+        b64decode(data, validate=True)
+    except ValueError:
+        return None
+    return Image(mime_type, data) if data else None
 
 
 def _json(value: Any) -> str:
