@@ -82,6 +82,9 @@ class RehearsalOptions(_Options):
     refuse_tools: bool = False
     """Answer requests that offer tools with HTTP 400, worded like a server whose model does not support tools."""
 
+    refuse_images: bool = False
+    """Answer requests that contain images with HTTP 400."""
+
     cut_after_chunks: NonNegativeInt | None = None
     cut_style: CutStyle = "connection"
     empty_stream_on_overflow: bool = False

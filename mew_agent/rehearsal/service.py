@@ -267,6 +267,8 @@ class RehearsalServer:
             raise _invalid("Streaming is not supported by this server.", "stream")
         if options.refuse_tools and body.get("tools"):
             raise _invalid(f"{options.model} does not support tools", None)
+        if options.refuse_images and '"image_url"' in json.dumps(body):
+            raise _invalid(f"{options.model} does not support image input", None)
         if recorded.is_summary and options.summary_behaviour == "fail":
             message = "The rehearsal model is configured to fail summaries."
             # Without the header the openai package repeats the request, and a test waits for its backoff.

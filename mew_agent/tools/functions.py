@@ -12,7 +12,7 @@ from typing import Any, is_typeddict
 
 import anyio.lowlevel
 import anyio.to_thread
-from pydantic import BaseModel, Field, PydanticSchemaGenerationError, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 
@@ -63,7 +63,7 @@ class _Untitled(GenerateJsonSchema):
 
     def generate(self, schema: Any, mode: JsonSchemaMode = "validation") -> JsonSchemaValue:
         generated = super().generate(schema, mode)
-        del generated["title"]
+        generated.pop("title", None)
         return generated
 
 
@@ -146,9 +146,10 @@ def _output_schema(returned: Any) -> dict[str, Any] | None:
     if not (is_dataclass(returned) or is_typeddict(returned) or _is_model(returned)):
         return None
     try:
-        return TypeAdapter(returned).json_schema(mode="serialization", schema_generator=_Untitled)
-    except (PydanticUserError, PydanticSchemaGenerationError):
+        schema = TypeAdapter(returned).json_schema(mode="serialization", schema_generator=_Untitled)
+    except PydanticUserError:
         return None  # a schema is optional for a result
+    return schema if schema.get("type") == "object" else None  # MCP allows no reference there
 
 
 def _is_model(kind: Any) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 
 from mew_agent.model.dialect import Dialect, adapted, dialect_for, request_body
-from mew_agent.model.interface import Message, ModelRequest, ToolCall, ToolSpec
+from mew_agent.model.interface import Image, Message, ModelRequest, ToolCall, ToolSpec
 
 FULL = Dialect()
 ASK = ModelRequest((Message("user", "hello"),))
@@ -115,3 +115,43 @@ def test_an_argument_is_removed_once() -> None:
 def test_a_rejected_limit_key_is_exchanged() -> None:
     learned = adapted(Dialect(limit_key="max_completion_tokens"), 400, None, "unknown field max_completion_tokens")
     assert learned == FULL
+
+
+PICTURE = Image("image/png", "aGk=")
+SEEN = ModelRequest(
+    (
+        Message("assistant", "", tool_calls=(ToolCall("a", "look", "{}"), ToolCall("b", "add", "{}"))),
+        Message("tool", "[image of type image/png]", tool_call_id="a", images=(PICTURE,)),
+        Message("tool", "2", tool_call_id="b"),
+        Message("assistant", "I see."),
+    )
+)
+
+
+def test_images_follow_all_results_of_a_reply() -> None:
+    messages = request_body(SEEN, "m", FULL)["messages"]
+    assert [message["role"] for message in messages] == ["assistant", "tool", "tool", "user", "assistant"]
+    assert messages[1]["content"] == "[image of type image/png]"
+    assert messages[3]["content"][1] == {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
+
+
+def test_a_model_that_takes_no_images_reads_that_they_are_missing() -> None:
+    messages = request_body(SEEN, "m", Dialect(takes_images=False))["messages"]
+    assert [message["role"] for message in messages] == ["assistant", "tool", "tool", "assistant"]
+    assert "takes no images" in messages[1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "has_images", "takes_images"),
+    [
+        (400, "unknown variant `image_url`, expected `text`", True, False),
+        (500, "image input is not supported - hint: provide the mmproj", True, False),
+        (400, "messages[1].content must be a string", True, False),
+        (400, "images are not supported", False, None),
+        (400, "temperature is out of range", True, None),
+        (401, "no access to vision models", True, None),
+    ],
+)
+def test_rejected_images_are_left_out(status: int, text: str, has_images: bool, takes_images: bool | None) -> None:
+    other = adapted(FULL, status, None, text, has_images=has_images)
+    assert (other.takes_images if other else None) == takes_images

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import anyio
 import pytest
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from mew_agent.tools.functions import BadArguments, Tool, Toolbox, ToolStopped, UnknownTool
 from tests.support.waiting import PATIENCE_SECONDS
@@ -37,6 +37,31 @@ def test_a_default_makes_an_argument_optional() -> None:
     assert tool.schema["properties"]["by"]["enum"] == ["two", "ten"]
     assert (tool.name, tool.description) == ("times", "Multiplies.")
     assert Tool.from_function(scale).description == "The tool scale."
+
+
+class Reading(BaseModel):
+    level: int
+
+
+class Branch(BaseModel):
+    leaves: list["Branch"] = []
+
+
+def test_a_declared_object_is_the_output_schema() -> None:
+    def read() -> Reading:
+        return Reading(level=3)
+
+    def grow() -> Branch:
+        return Branch()
+
+    def odd() -> threading.Thread:
+        return threading.Thread()
+
+    tool = Tool.from_function(read, title="Read", annotations={"readOnlyHint": True})
+    assert tool.listed()["outputSchema"]["properties"]["level"]["type"] == "integer"
+    assert (tool.listed()["title"], tool.listed()["annotations"]) == ("Read", {"readOnlyHint": True})
+    for plain in (grow, odd, scale):
+        assert set(Tool.from_function(plain).listed()) == {"name", "description", "inputSchema"}
 
 
 def test_a_schema_has_no_redundant_titles() -> None:

@@ -65,3 +65,12 @@ def test_resources_and_prompts_are_read_like_tools() -> None:
 def test_any_list_of_a_peer_can_be_read(raw: Any) -> None:
     entries = tuple(one for one in (raw if isinstance(raw, list) else [raw]) if isinstance(one, dict))
     assert isinstance(read_tools("x", entries) + read_resources("x", entries) + read_prompts("x", entries), tuple)
+
+
+def test_a_tool_keeps_title_hints_and_output_schema() -> None:
+    output = {"type": "object", "properties": {"sum": {"type": "integer"}}}
+    entry = {"name": "add", "title": "Add", "annotations": {"readOnlyHint": True}, "outputSchema": output}
+    (tool,) = read_tools("calc", (entry,))
+    assert (tool.title, tool.annotations, tool.output_schema) == ("Add", {"readOnlyHint": True}, output)
+    (older,) = read_tools("calc", ({"name": "add", "annotations": {"title": "Add"}, "outputSchema": 7},))
+    assert (older.title, older.output_schema) == ("Add", None)

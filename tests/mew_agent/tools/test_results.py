@@ -1,5 +1,6 @@
 """Tool results: read from functions and peers, shown to models, sent to peers."""
 
+import json
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import PydanticSerializationError
 
+from mew_agent.model.interface import Image
 from mew_agent.tools.results import ToolResult, well_formed
 from tests.support.strategies import json_values
 
@@ -46,7 +48,7 @@ def test_a_value_that_json_cannot_express_is_refused() -> None:
         ({"content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}, "one\ntwo"),
         (
             {"content": [{"type": "image", "mimeType": "image/png", "data": "QUJD"}]},
-            "[image of type image/png, not shown]",
+            "[image of type image/png]",
         ),
         ({"content": [{"type": "resource_link", "uri": "notes://1"}]}, "[resource notes://1]"),
         ({"content": [{"type": "resource", "resource": {"uri": "n://1", "text": "hello"}}]}, "hello"),
@@ -104,3 +106,28 @@ def test_any_text_becomes_sendable_and_good_text_stays(text: str) -> None:
     sent = well_formed(text).encode().decode()
     assert len(sent) == len(text)
     assert sent == text or any(0xD800 <= ord(c) <= 0xDFFF for c in text)
+
+
+def test_an_object_is_sent_as_text_and_as_structure() -> None:
+    sent = ToolResult.from_value({"level": 3, "ratio": float("nan")}).to_mcp()
+    assert sent["structuredContent"] == {"level": 3, "ratio": None}
+    assert json.loads(sent["content"][0]["text"])["level"] == 3
+    assert "structuredContent" not in ToolResult.from_value([1, 2]).to_mcp()
+    assert "structuredContent" not in ToolResult.from_value('{"a": 1}').to_mcp()
+
+
+def test_only_images_that_can_be_decoded_reach_a_model() -> None:
+    parts = [
+        {"type": "image", "mimeType": "image/png", "data": "aGk="},
+        {"type": "image", "mimeType": "image/png", "data": "not base64"},
+        {"type": "image", "mimeType": "text/html", "data": "aGk="},
+        {"type": "audio", "mimeType": "audio/wav", "data": "aGk="},
+    ]
+    result = ToolResult.from_peer({"content": parts})
+    assert result.images == (Image("image/png", "aGk="),)
+    assert result.text.splitlines() == [
+        "[image of type image/png]",
+        "[image of type image/png, not shown]",
+        "[image of type text/html, not shown]",
+        "[audio of type audio/wav, not shown]",
+    ]

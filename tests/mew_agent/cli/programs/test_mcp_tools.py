@@ -16,6 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ResourceUpdated, ServerEvent, ToolsListChanged
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
+from pydantic import BaseModel
 
 from mew_agent.bridge.server import guarded, serving_http
 from mew_agent.cli.app.options import ConnectionOptions
@@ -59,6 +60,10 @@ async def call(client: Client, name: str, **arguments: Any) -> tuple[bool, Any]:
     return result.is_error, text if result.is_error else result.structured_content or text
 
 
+class Total(BaseModel):
+    sum: int
+
+
 @dataclass
 class Subscriber:
     """A client of either generation that is subscribed to resources, and what it was notified of."""
@@ -92,10 +97,16 @@ async def connected(
             case _:
                 pass
 
+    opened = anyio.Event()
+
+    async def note_stream(response: httpx2.Response) -> None:
+        if response.request.method == "GET":
+            opened.set()
+
     bearer = {"Authorization": f"Bearer {gateway.token_of(name)}"}
     async with (
         served(gateway, name) as url,
-        httpx2.AsyncClient(headers=bearer, trust_env=False) as http,
+        httpx2.AsyncClient(headers=bearer, trust_env=False, event_hooks={"response": [note_stream]}) as http,
         Client(streamable_http_client(url, http_client=http), mode=mode, message_handler=note) as client,
     ):
         subscriber = Subscriber(client, events)
@@ -103,6 +114,8 @@ async def connected(
             for uri in uris:
                 request = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
                 await client.session.send_request(request, types.EmptyResult)
+            with anyio.fail_after(PATIENCE_SECONDS):
+                await opened.wait()  # what is announced before that reaches no client
             yield subscriber
             return
         async with (
@@ -136,9 +149,9 @@ async def calculator(gateway: RunningGateway) -> AsyncIterator[Participant]:
     me = Participant(gateway.ws_url, space="review", id="tools", token=gateway.token_of("tools"))
 
     @me.tool(title="Add", annotations={"readOnlyHint": True})
-    def add(a: int, b: int) -> dict[str, int]:
+    def add(a: int, b: int) -> Total:
         """Add two numbers."""
-        return {"sum": a + b}
+        return Total(sum=a + b)
 
     @me.tool
     def fail() -> str:
@@ -243,6 +256,7 @@ async def test_tools_of_peers_are_listed_and_called(gateway: RunningGateway, mod
                 while "tools__add" not in (tools := await listed()):
                     await anyio.sleep(0.05)
             assert tools["tools__add"].title == "Add"
+            assert (tools["tools__add"].output_schema or {})["required"] == ["sum"]
             hints = tools["tools__add"].annotations
             assert hints is not None
             assert hints.read_only_hint is True
