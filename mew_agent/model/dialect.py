@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from http import HTTPStatus
 from typing import Any, Final, Literal
 
 from mew_agent.model.interface import Image, Message, ModelRequest
@@ -44,8 +43,8 @@ def dialect_for(host: str) -> Dialect:
 def adapted(dialect: Dialect, status: int, param: str | None, text: str, *, has_images: bool = False) -> Dialect | None:
     """The dialect to try after an error that names an argument (`param`, or in the body's `text`), or None."""
     # llama.cpp answers 500 to an image that its model cannot read.
-    is_refusal = status in _REJECTED_STATUSES or status == HTTPStatus.INTERNAL_SERVER_ERROR
-    if has_images and dialect.takes_images and is_refusal and _IMAGES_REJECTED.search(text):
+    may_refuse_images = has_images and dialect.takes_images and status in _REJECTED_STATUSES | {500}
+    if may_refuse_images and _IMAGES_REJECTED.search(text):
         return replace(dialect, takes_images=False)
     # Only a named argument is removed: guessing would hide real errors.
     if status not in _REJECTED_STATUSES:
