@@ -237,7 +237,7 @@ class Reader:
     def __init__(self, folder: Path, ports: dict[str, int]) -> None:
         self._folder = folder
         self._ports = ports
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("MEW_", "OPENAI_"))}
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("MEW_", "OPENAI_", "COLUMNS"))}
         path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
         # Output of programs is read as it comes; the key is the one that the pages show.
         self._environment = {**kept, "PATH": path, "PYTHONUNBUFFERED": "1", "MEW_SERVE_API_KEY": "choose-a-key"}
