@@ -140,6 +140,11 @@ class Intervals:
         """Tokens that the lumps' items would be projected at now."""
         return self._lump.project(calibration)
 
+    @property
+    def sized_lump_tokens(self) -> int:
+        """Tokens of the lumps' items whose size was reported or counted."""
+        return self._lump.sized_tokens
+
     def price(self, first_seq: int, last_seq: int, calibration: Calibration) -> tuple[int, Kind | None]:
         """Tokens of the items first_seq..last_seq, and the weakest kind among them; None if there are none."""
         tokens, kinds = 0, set[Kind]()
@@ -366,14 +371,14 @@ def apportion(total: int, weights: Sequence[int]) -> list[int]:
     return shares
 
 
-def fit(total: int, wanted: Sequence[int]) -> list[int]:
-    """Correct projections so that they sum to `total`."""
-    missing, squares = total - sum(wanted), sum(size * size for size in wanted)
+def fit(total: int, wanted: Sequence[int], doubts: Sequence[float]) -> list[int]:
+    """Correct projections so that they sum to `total`; `doubts` is the likely error of each in tokens."""
+    missing, squares = total - sum(wanted), sum(doubt * doubt for doubt in doubts)
     if not squares:
         return apportion(total, wanted)
-    # Large projections have large errors, so most of the difference belongs to them: each is corrected by the square of
-    # its size. If a correction exceeds its part, all parts are scaled alike instead.
-    corrected = [size + missing * size * size // squares for size in wanted]
+    # The more doubtful a projection, the more of the difference belongs to it. If a correction exceeds its part, all
+    # parts are scaled alike instead.
+    corrected = [size + round(missing * doubt * doubt / squares) for size, doubt in zip(wanted, doubts, strict=True)]
     return apportion(total, corrected if min(corrected) >= 0 else wanted)
 
 

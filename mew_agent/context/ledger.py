@@ -22,6 +22,12 @@ from mew_agent.tokens.projection import FEATURES, Calibration, Units
 PriceBasis = Literal["exact", "projected"]
 TailBasis = Literal["tokenizer", "projected", "heuristic"]
 
+PREFIX_DOUBT, TEXT_DOUBT = 1.0, 0.1
+"""Likely errors of projections, as shares: of system prompt and tools, which templates write in ways that clients
+cannot see, and of texts."""
+
+EXPLAINED_SHARE = 1 / 4  # of the doubtful texts: a larger difference is not theirs, so the prefix must have changed
+
 LUMP_REVIEWS = 8  # number of intervals after a lump that still improve how its total is divided
 
 
@@ -126,6 +132,8 @@ class Ledger:
     _sent_prefix_features: float = 0.0
     _sent_pins_features: float = 0.0
     _lump_reviews_left: int = 0
+    _is_prefix_held: bool = False
+    """Whether the last report has the same prefix as the one before it, so that its price is not in doubt."""
 
     # -- what enters -------------------------------------------------------------------------------------
 
@@ -170,6 +178,7 @@ class Ledger:
                 units = self.prefix_features + self.pins_features + self._intervals.units
                 messages = len(self._intervals.items) + 1  # the system prompt is a message, too
                 self.calibration = learn_from_prompt(self.calibration, reported, messages, units)
+            self._is_prefix_held = is_comparable
             explains_fall = grown >= 0 or self._cut_since_record or not is_comparable
             self._rescale(reported, measured_may_stay=same_model and explains_fall)
         self._finish_report(reported, served_model, fingerprint)
@@ -363,16 +372,30 @@ class Ledger:
             return
         self._lump_reviews_left -= 1
         lumps = self._intervals.lumps
-        wanted = [
-            self.calibration.project(self.prefix_features) if self.prefix_features else 0,
-            self.summary_measure.project(self.calibration) if self.summary_measure else 0,
-            self.calibration.project(self.pins_features) if self.pins_features else 0,
-            self._intervals.project_lumps(self.calibration),
-        ]
         whole = self.prefix_tokens + self.summary_tokens + self.pins_tokens + lumps.tokens
-        self.prefix_tokens, self.summary_tokens, self.pins_tokens, tokens = fit(whole, wanted)
+        prefix = self.prefix_tokens
+        if not self._is_prefix_held:
+            prefix = self.calibration.project(self.prefix_features) if self.prefix_features else 0
+        summary = self.summary_measure.project(self.calibration) if self.summary_measure else 0
+        pins = self.calibration.project(self.pins_features) if self.pins_features else 0
+        lump_tokens = self._intervals.project_lumps(self.calibration)
+        tokens = self._divide(whole, prefix, summary, pins, lump_tokens)
         tool_tokens = lumps.tool_tokens * tokens // lumps.tokens if lumps.tokens else 0
         self._intervals.resize_lumps(tokens - tool_tokens, tool_tokens)
+
+    def _divide(self, whole: int, prefix: int, summary: int, pins: int, lumps: int) -> int:
+        """Divide `whole` in these proportions, the difference by doubt. Returns the share of the lumps."""
+        measure = self.summary_measure
+        is_summary_sized = measure is not None and measure.sized_tokens(self.calibration) is not None
+        unsized = max(0, lumps - self._intervals.sized_lump_tokens)
+        texts = [0 if is_summary_sized else summary, pins, unsized]
+        missing = whole - prefix - summary - pins - lumps
+        is_explained = abs(missing) <= EXPLAINED_SHARE * sum(texts)
+        prefix_doubt = 0.0 if self._is_prefix_held and is_explained else PREFIX_DOUBT * prefix
+        doubts = [prefix_doubt, *(TEXT_DOUBT * tokens for tokens in texts)]
+        parts = fit(whole, [prefix, summary, pins, lumps], doubts)
+        self.prefix_tokens, self.summary_tokens, self.pins_tokens, share = parts
+        return share
 
     def _rescale(self, reported: int, *, measured_may_stay: bool) -> None:
         """Make the parts sum to a reported prompt by changing those that are known least.
@@ -382,17 +405,19 @@ class Ledger:
         """
         intervals = self._intervals
         lumps, measured = intervals.lumps, intervals.measured
-        loose = [self.prefix_tokens, self.summary_tokens, self.pins_tokens, lumps.message_tokens, lumps.tool_tokens]
+        loose = self.prefix_tokens + self.summary_tokens + self.pins_tokens + lumps.tokens
         left = reported - intervals.exact.tokens - measured.tokens
-        if left * 2 < sum(loose):
+        if left * 2 < loose:
             intervals.doubt_all()
-        if left < 0 or not measured_may_stay:
-            left += measured.tokens
-            loose += [measured.message_tokens, measured.tool_tokens]
-        fitted = apportion(max(0, left), loose)
-        self.prefix_tokens, self.summary_tokens, self.pins_tokens = fitted[:3]
-        intervals.resize_lumps(*fitted[3:5])
-        if len(fitted) > 5:
+        if left >= 0 and measured_may_stay:
+            tokens = self._divide(left, self.prefix_tokens, self.summary_tokens, self.pins_tokens, lumps.tokens)
+            intervals.resize_lumps(*apportion(tokens, [lumps.message_tokens, lumps.tool_tokens]))
+        else:
+            weights = [self.prefix_tokens, self.summary_tokens, self.pins_tokens, lumps.message_tokens]
+            weights += [lumps.tool_tokens, measured.message_tokens, measured.tool_tokens]
+            fitted = apportion(max(0, left + measured.tokens), weights)
+            self.prefix_tokens, self.summary_tokens, self.pins_tokens = fitted[:3]
+            intervals.resize_lumps(*fitted[3:5])
             intervals.resize_measured(*fitted[5:])
         self._lump_reviews_left = LUMP_REVIEWS
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from mew_agent.context.ledger import Ledger
 from mew_agent.context.measures import Measure
 from mew_agent.model.usage import Usage
+from mew_agent.tokens.projection import features
 from tests.support.made_up_provider import Books, Style, Template
 
 STYLES: tuple[Style, ...] = ("openai", "xai", "gemini", "silent", "cache_excluded")
@@ -149,3 +150,40 @@ def test_a_prompt_that_leaves_no_room_for_measured_intervals_shrinks_them_too() 
 
 def reported(ledger: Ledger, prompt: int, last_seq: int, *, fingerprint: str = "f") -> None:
     ledger.record(Usage(prompt, 10, prompt + 10), served_model="m", fingerprint=fingerprint, last_seq=last_seq)
+
+
+# -- a residual goes where the doubt is ------------------------------------------------------------------------
+
+
+TEXT = features("The gateway keeps the order of all envelopes that one member sends to another. " * 8)
+TEXT_TOKENS = round(TEXT)
+
+
+def test_the_first_message_does_not_pay_for_how_a_template_writes_tools() -> None:
+    books = Books(Template(prefix=900), prefix_units=TEXT + TEXT + TEXT)
+    talk(books, turns=6)
+    first = books.entries[0]
+    off = books.ledger.price(first.seq, first.seq).tokens - books.true_price(first.seq, first.seq)
+    assert abs(off) <= 6
+    assert abs(books.ledger.parts.prefix - 903) <= 6
+
+
+def test_a_cut_changes_neither_an_unchanged_prefix_nor_a_reported_summary() -> None:
+    books = Books(Template(prefix=900), prefix_units=TEXT + TEXT + TEXT)
+    talk(books, turns=6)
+    books.cut(0, books.bounds[3])
+    summary = Measure(-1, 90.0, 200)
+    books.summary = 200
+    books.ledger.set_summary(summary)
+    before = books.ledger.parts
+    books.add_entry("user", TEXT, TEXT_TOKENS)
+    books.call()
+    after = books.ledger.parts
+    assert (after.prefix, after.summary) == (before.prefix, before.summary)
+    assert books.ledger.prompt_tokens == books.parts_sum()
+
+
+def talk(books: Books, *, turns: int) -> None:
+    for _ in range(turns):
+        books.add_entry("user", TEXT, TEXT_TOKENS)
+        books.call(TEXT, TEXT_TOKENS)

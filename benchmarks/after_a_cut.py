@@ -1,0 +1,218 @@
+"""Measures the figures of a compaction: the tokens it says it freed, and the first projection after it.
+
+    python -m benchmarks.after_a_cut [--vocabularies FOLDER] [--families ...] [--templates ...] [--conversations 8]
+                                     [--calls 40] [--every 10] [--seed 0] [--json]
+
+A scripted conversation (`benchmarks.projection`) is compacted to half of its size after every so many calls, as an
+agent does it: a plan, a summary whose size the provider reported, a cut. The true sizes are counts of a real tokenizer
+over every message in one of three templates: `additive`, `verbose` (writes the tools at one and a half times their
+length, and 60 tokens about them), and `rewriting` (shortens the arguments of tool calls of earlier turns). `counted`
+gives the ledger the model's own tokenizer.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from benchmarks.corpus import Writer
+from benchmarks.projection import FAMILIES, SCENARIOS, SYSTEM, WINDOW_TOKENS, converse, load_counter
+from mew_agent.compaction.planner import CompactionPlan, MostTokens, plan_compaction
+from mew_agent.context.history import History, Item, Summary, summary_text
+from mew_agent.context.measures import kept_reply_tokens
+from mew_agent.context.policy import PRESETS
+from mew_agent.context.tracker import Tracker
+from mew_agent.errors import ConfigError
+from mew_agent.model.interface import Window
+from mew_agent.model.usage import Usage
+from mew_agent.tokens.tokenizers import TextCounter
+
+Template = Literal["additive", "verbose", "rewriting"]
+TEMPLATES: tuple[Template, ...] = ("additive", "verbose", "rewriting")
+GOALS = {"freed": (1.0, 3.0), "projection": (1.5, 5.0)}  # mean and 95th percentile, in percent
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What a model server makes of a history."""
+
+    counter: TextCounter
+    template: Template
+    overhead_tokens: int
+    tools_text: str
+
+    def prompt(self, history: History) -> int:
+        """The true size of the next prompt."""
+        tools = self.counter.count(self.tools_text)
+        prefix = self.counter.count(SYSTEM) + self.overhead_tokens
+        prefix += tools * 3 // 2 + 60 if self.template == "verbose" else tools * 11 // 10 + 12
+        if history.summary is not None:
+            prefix += self.counter.count(summary_text(history.summary.text)) + self.overhead_tokens
+        return prefix + sum(self._message(item, history.turn) for item in history.items)
+
+    def _message(self, item: Item, turn: int) -> int:
+        text = item.text()
+        if self.template == "rewriting" and item.tool_calls and item.turn < turn:
+            text = item.content + "".join(call.name for call in item.tool_calls)
+        return self.counter.count(text) + self.overhead_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One compaction: errors in percent of the true figures."""
+
+    freed_percent: float
+    projection_percent: float
+    basis: str
+    is_exact_and_wrong: bool
+
+
+def replay(
+    scenario: str, seed: int, options: argparse.Namespace, counter: TextCounter, template: Template
+) -> Iterator[Cut]:
+    """Replay a conversation and compact it after every so many calls."""
+    script = converse(scenario, seed, options.calls, "judge")
+    server = Server(counter, template, script.overhead_tokens, script.tools_text)
+    writer = Writer("judge", seed + 10_000)
+    history = History()
+    tracker = Tracker(history, PRESETS["mew"], Window(WINDOW_TOKENS, "configured"), "model")
+    is_chained = False
+    for number, call in enumerate(script.calls):
+        if not is_chained:
+            history.begin_turn()
+        for role, text in call.entered:
+            item = history.append(role, text, id=f"{number}", at="", tool_call_id="c" if role == "tool" else None)
+            tracker.item_added(item, counter.count(text) if options.counted else None)
+        tracker.next_prompt.describe_prefix(SYSTEM, script.tools_text)
+        is_chained = call.tool_call is not None
+        if number % options.every == options.every - 1:
+            cut = compact(tracker, server, writer)
+            if cut is not None:
+                yield cut
+        prompt = server.prompt(history)
+        called = f"{call.tool_call.name}{call.tool_call.arguments}" if call.tool_call else ""
+        completion = counter.count(call.reply + called)
+        usage = Usage(prompt, completion, prompt + completion)
+        tracker.call_kept(
+            usage,
+            call_id=f"{number}",
+            at="",
+            last_seq=history.last_seq,
+            revision=history.revision,
+            served_model="model",
+            fingerprint="same",
+        )
+        known = kept_reply_tokens(usage, thinking_seen=False)
+        calls = (call.tool_call,) if call.tool_call else ()
+        reply = history.append("assistant", call.reply, id=f"r{number}", at="", tool_calls=calls, known_tokens=known)
+        tracker.reply_added(reply, counter.count(reply.text()) if options.counted else None)
+
+
+def compact(tracker: Tracker, server: Server, writer: Writer) -> Cut | None:
+    """Compact to half of the present size, as an agent does; None if nothing may leave."""
+    history, ledger = tracker.history, tracker.ledger
+    present = ledger.next_prompt_tokens
+    plan = plan_compaction(
+        history,
+        ledger.item_prices(),
+        present_tokens=present,
+        window_tokens=WINDOW_TOKENS,
+        target_tokens=present // 2,
+        summary_tokens=ledger.summary_tokens,
+        answering_turn=history.turn,
+        method="summarise",
+        most=MostTokens(*ledger.most_tokens()),
+    )
+    if not isinstance(plan, CompactionPlan) or plan.evict is None:
+        return None
+    before = server.prompt(history)
+    text = writer.write("prose", plan.summary_budget_tokens * 3)
+    evicted = history.evict(*plan.evict, Summary(text, known_tokens=server.counter.count(text)))
+    outcome = tracker.cut(*plan.evict, trigger="threshold", freed_messages=len(evicted))
+    after = server.prompt(history)
+    freed = before - after
+    return Cut(
+        abs(outcome.freed_tokens - freed) * 100 / max(1, abs(freed)),
+        abs(ledger.next_prompt_tokens - after) * 100 / after,
+        outcome.basis,
+        outcome.basis == "exact" and outcome.freed_tokens != freed,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """All compactions of one tokenizer and template."""
+
+    family: str
+    template: str
+    cuts: int
+    freed_mean: float
+    freed_p95: float
+    projection_mean: float
+    projection_p95: float
+    exact_and_wrong: int
+
+    @property
+    def misses_goal(self) -> bool:
+        """Whether a figure is beyond its goal."""
+        means = (self.freed_mean, self.freed_p95), (self.projection_mean, self.projection_p95)
+        goals = zip(means, GOALS.values(), strict=True)
+        return self.exact_and_wrong > 0 or any(mean > most or p95 > most95 for (mean, p95), (most, most95) in goals)
+
+
+def judge(family: str, template: Template, cuts: Sequence[Cut]) -> Result:
+    """Summarise the compactions of one tokenizer and template."""
+    freed, projection = [cut.freed_percent for cut in cuts], [cut.projection_percent for cut in cuts]
+    return Result(
+        family,
+        template,
+        len(cuts),
+        statistics.fmean(freed),
+        statistics.quantiles(freed, n=20)[18],
+        statistics.fmean(projection),
+        statistics.quantiles(projection, n=20)[18],
+        sum(cut.is_exact_and_wrong for cut in cuts),
+    )
+
+
+def main() -> int:
+    """Measure and print. Returns 1 if a goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vocabularies", type=Path, help="folder with rank files and tokenizer.json files")
+    parser.add_argument("--families", nargs="+", choices=("rehearsal", *FAMILIES), default=("rehearsal", *FAMILIES))
+    parser.add_argument("--templates", nargs="+", choices=TEMPLATES, default=TEMPLATES)
+    parser.add_argument("--scenarios", nargs="+", choices=tuple(SCENARIOS), default=("mixed", "code", "chinese"))
+    parser.add_argument("--conversations", type=int, default=8)
+    parser.add_argument("--calls", type=int, default=40)
+    parser.add_argument("--every", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--counted", action="store_true", help="give the ledger the model's tokenizer")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
+    options = parser.parse_args()
+    is_missed = False
+    print(f"{'family':<11}{'template':<11}{'cuts':>5}   freed mean/p95 %   projection mean/p95 %", file=sys.stderr)
+    for family in options.families:
+        try:
+            counter = load_counter(family, options.vocabularies)
+        except ConfigError as error:
+            print(f"not run: {family}: {error}", file=sys.stderr)
+            continue
+        for template in options.templates:
+            seeds = range(options.seed, options.seed + options.conversations)
+            runs = [(scenario, seed) for scenario in options.scenarios for seed in seeds]
+            result = judge(family, template, [cut for run in runs for cut in replay(*run, options, counter, template)])
+            is_missed |= result.misses_goal
+            line = (
+                f"{family:<11}{template:<11}{result.cuts:>5}{result.freed_mean:>11.2f}{result.freed_p95:>8.2f}"
+                f"{result.projection_mean:>15.2f}{result.projection_p95:>8.2f}{' missed' if result.misses_goal else ''}"
+            )
+            print(json.dumps(asdict(result)) if options.json else line, flush=True)
+    return int(is_missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
