@@ -72,7 +72,7 @@ def tls_failure(gateway: str, error: Exception) -> CertificateRejected | NotConn
     if isinstance(error, ssl.SSLCertVerificationError):
         return CertificateRejected(gateway, *_rejection(error, urlsplit(gateway).hostname or ""))
     if isinstance(error, ssl.SSLError) and error.reason in _NOT_TLS:
-        return NotConnected(gateway, "no TLS is spoken there; try ws:// or http://")
+        return NotConnected(gateway, "this port serves no TLS; try ws:// or http://")
     return None
 
 

@@ -173,7 +173,7 @@ class LoopGuard:
             self._chats.popitem(last=False)
 
     def _antecedent(self, chat: Envelope) -> _Chat | None:
-        """The chat that an agent's chat follows: the one it answers, works on, or heard last; None if unknown."""
+        """The chat that an agent's chat follows: the one it answers, works on, or last received; None if unknown."""
         if chat.correlation_ids:
             return max(
                 (self._chats[name] for name in chat.correlation_ids if name in self._chats),

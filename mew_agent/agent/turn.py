@@ -253,7 +253,7 @@ class Turn:
     async def _complete(self, reply: ModelReply) -> str:
         """The text of the answer. An incomplete reply is marked, in the status too.
 
-        A refused call is told to the asker, unless the model quotes the refusal itself: only the asker can change it.
+        Names each refused call, because only a participant can allow it, unless the model quotes the refusal itself.
         """
         reason = cut_reason(reply, self.conversation.tracker)
         if reason is None:

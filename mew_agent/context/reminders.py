@@ -6,7 +6,7 @@ from typing import Literal
 
 from mew_agent.errors import MewAgentError
 
-HEADING = "[Your reminders. They are notes you keep, not a message from anybody; clearing your mind leaves them.]"
+HEADING = "[Your reminders. They are notes you keep, not a message; clearing your mind leaves them.]"
 
 Creator = Literal["agent", "context_health", "clear_mind"]
 

@@ -104,7 +104,7 @@ def unknown_response(response_id: str, problem: str) -> OpenAIApiError:
 
 
 def session_name(*parts: str) -> str:
-    """The name of a session: what people recognise of its parts, and a digest that tells it from all others."""
+    """The name of a session: what people recognise of its parts, and a digest that distinguishes it from all others."""
     readable = re.sub(r"[^A-Za-z0-9._@-]", "-", ":".join(part for part in parts if part))[: MAX_NAME_LENGTH - 17]
     return f"{readable}~{hashlib.blake2b(repr(parts).encode(errors='replace'), digest_size=8).hexdigest()}"
 

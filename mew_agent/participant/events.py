@@ -49,7 +49,7 @@ class ChatReceived(SpaceEvent):
 
     @property
     def is_to_everybody(self) -> bool:
-        """Whether it is addressed to nobody in particular."""
+        """Whether it is addressed to everyone."""
         return not self.envelope.addressees
 
     @property
@@ -138,7 +138,7 @@ class ProposalMade(SpaceEvent):
 
     def __str__(self) -> str:
         """For people: `'coder' proposes to call 'count_words' on 'words' with {"text": "one two"}`."""
-        targets = " and ".join(f"'{peer}'" for peer in self.peers) or "everybody"
+        targets = " and ".join(f"'{peer}'" for peer in self.peers) or "everyone"
         call = f"to call '{self.tool}' on {targets}" if self.tool is not None else f"'{self.method}' to {targets}"
         # What was sent, even if it is no object: a person must not approve what is not shown.
         shown = json.dumps(_arguments_in(self.envelope), ensure_ascii=False)

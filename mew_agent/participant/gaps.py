@@ -43,7 +43,7 @@ class HistoryGap(SpaceEvent):
 class StreamGap(SpaceEvent):
     """Frames of a stream were missed; they are sent at most once.
 
-    `missed` is how many, None if nobody knows: the gateway restarted meanwhile.
+    `missed` is how many; None if the number is unknown, because the gateway restarted meanwhile.
     """
 
     stream_id: str

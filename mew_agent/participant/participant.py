@@ -351,7 +351,7 @@ class Participant:
     async def chat(
         self, text: str, *, to: tuple[str, ...] | list[str] | str = (), correlation_id: tuple[str, ...] = ()
     ) -> Envelope:
-        """Send a chat to the participants in `to`, or to everybody. Raises what `send` raises."""
+        """Send a chat to the participants in `to`, or to everyone. Raises what `send` raises."""
         return await self.send(kinds.CHAT, {"text": text}, to=to, correlation_id=correlation_id)
 
     async def ask(

@@ -40,7 +40,7 @@ _OPERATORS: Final[Mapping[type[ast.operator | ast.unaryop], Callable[..., Number
 
 
 def be_echo(me: Participant) -> None:
-    """Repeat every chat to everybody. Answers of another echo are not repeated, so that two of them stop."""
+    """Repeat every chat to everyone. Answers of another echo are not repeated, so that two of them stop."""
 
     @me.on(kinds.CHAT)
     async def repeat(chat: Envelope) -> None:
@@ -52,7 +52,7 @@ def be_echo(me: Participant) -> None:
 
 
 def be_calculator(me: Participant) -> None:
-    """Offer `add`, `multiply` and `evaluate`; also answers requests that are addressed to nobody."""
+    """Offer `add`, `multiply` and `evaluate`; also answers requests without an addressee."""
 
     @me.tool
     def add(a: Number, b: Number) -> str:

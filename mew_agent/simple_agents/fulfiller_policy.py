@@ -1,6 +1,6 @@
 """[pure] What a fulfiller does with a proposal: patterns to allow and deny, and how a person's answer is read.
 
-Owns the keys of the policy and their meaning. Sends nothing and asks nobody.
+Owns the keys of the policy and their meaning. Sends nothing.
 """
 
 import re

@@ -217,7 +217,7 @@ async def run_function(function: ToolFunction, keywords: Mapping[str, Any]) -> A
 
     try:
         is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
-        # Cancelling does not wait for a plain function, whose later result nobody needs.
+        # Cancelling does not wait for a plain function, whose later result is not needed.
         result = run() if is_async else await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
         if inspect.isasyncgen(result):
             return [one async for one in result]

@@ -224,7 +224,7 @@ class WrittenAgentSettings(AgentSettings):
     )
     chat_response: Any = Field(
         default=None,
-        deprecated="an agent answers chats that are addressed to it or mention it; for chats to everybody set"
+        deprecated="an agent answers chats that are addressed to it or mention it; for chats to everyone set"
         " `answer_broadcasts`",
     )
     message_queue: Any = Field(

@@ -236,7 +236,7 @@ def is_same_value(value: object, expected: object, steps: Steps | None = None) -
 
 
 def _covers(tests: tuple[TextTest, ...], addressees: tuple[str, ...], steps: Steps) -> bool:
-    """Return whether every addressee is allowed. An envelope to everybody matches no list of addressees."""
+    """Return whether every addressee is allowed. An envelope to everyone matches no list of addressees."""
     return bool(addressees) and all(any(test(one, steps) for test in tests) for one in addressees)
 
 

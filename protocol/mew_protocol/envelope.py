@@ -51,7 +51,7 @@ class Draft(BaseModel):
 
     @property
     def addressees(self) -> tuple[str, ...]:
-        """Its addressees; empty means everybody."""
+        """Its addressees; empty means everyone."""
         return self.to or ()
 
     @property
@@ -125,7 +125,7 @@ class Envelope(Draft):
         correlation_id: Iterable[str] = (),
         context: str | None = None,
     ) -> "Envelope":
-        """Return a new envelope. An empty `to` means everybody; it is left out, as is every absent header."""
+        """Return a new envelope. An empty `to` means everyone; it is left out, as is every absent header."""
         body = payload.model_dump(mode="json", exclude_none=True) if isinstance(payload, BaseModel) else payload
         optional: dict[str, Any] = {
             "to": tuple(to) or None,
@@ -137,7 +137,7 @@ class Envelope(Draft):
         return Envelope.model_construct(protocol=PROTOCOL, id=id, ts=ts, sender=sender, kind=kind, **present)
 
     def is_for(self, participant: str) -> bool:
-        """Return whether it addresses this participant by name or everybody. Delivery never depends on it."""
+        """Return whether it addresses this participant by name or everyone. Delivery never depends on it."""
         return not self.to or participant in self.to
 
     def names(self, participant: str) -> bool:

@@ -112,16 +112,16 @@ async def test_rejected_certificate_is_reported_with_its_cause_and_advice(
 @CLIENTS
 async def test_https_to_a_gateway_without_tls_is_reported_as_that(reach: Reach) -> None:
     async with serve_gateway(CONFIG) as gateway:
-        with anyio.fail_after(5), pytest.raises(NotConnected, match="no TLS is spoken there; try ws://"):
+        with anyio.fail_after(5), pytest.raises(NotConnected, match="this port serves no TLS; try ws://"):
             await reach(gateway, gateway.url.replace("http:", "https:"))
 
 
 async def test_plain_http_to_a_gateway_with_tls_suggests_tls(tmp_path: Path) -> None:
     async with tls_gateway(certified(tmp_path)) as gateway:
         url, token = gateway.url.replace("https:", "http:"), gateway.token_of("ada")
-        with pytest.raises(GatewayError, match="TLS is spoken here; use https:// or wss://"):
+        with pytest.raises(GatewayError, match="this port serves TLS; use https:// or wss://"):
             await ask(gateway, url)
-        with pytest.raises(NotConnected, match="TLS is spoken here; use https:// or wss://"):
+        with pytest.raises(NotConnected, match="this port serves TLS; use https:// or wss://"):
             async with Participant(url, space="demo", id="ada", token=token, first_connect_seconds=0.5):
                 pass
 

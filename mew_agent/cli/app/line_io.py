@@ -1,4 +1,4 @@
-"""Reads and writes lines of standard input, files and FIFOs beside an event loop.
+"""Reads and writes lines of standard input, files and FIFOs next to an event loop.
 
 Reading a terminal or a FIFO cannot be cancelled, so it happens in a daemon thread. Does not know what the lines hold.
 """

@@ -77,7 +77,7 @@ async def chat_by_lines(who: Identity, targets: tuple[str, ...], lines: TypedLin
 
     @me.on(HistoryGap)
     async def show_gap(_: HistoryGap) -> None:
-        terminal.print_line("* some messages were missed, and nobody can deliver them any more")
+        terminal.print_line("* some messages were missed and are no longer available")
 
     with outages.watching():
         await _run(me, chat, lines)

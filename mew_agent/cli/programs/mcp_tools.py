@@ -229,7 +229,7 @@ class SpaceLink:
                 self._joined, failures = None, 0
                 self._all_changed()
             self._tried.set()
-            # A look into files may be frequent; a gateway that refuses us is not asked again that often.
+            # Files may be read often; a gateway that refuses us is asked less often.
             await anyio.sleep(min(CHECK_SECONDS * 2**failures, MAX_RETRY_SECONDS) if failures else CHECK_SECONDS)
 
     async def _stay(self, who: Identity) -> None:

@@ -112,7 +112,7 @@ def _deciders(proposal: UndecidedProposal) -> str:
 
 def _call(proposal: UndecidedProposal) -> str:
     method, tool = CallSubject.read(proposal.body)
-    return words.clean(f"{'+'.join(proposal.addressees) or 'everybody'}/{tool or method}")
+    return words.clean(f"{'+'.join(proposal.addressees) or 'everyone'}/{tool or method}")
 
 
 def _parameters(proposal: UndecidedProposal) -> str:

@@ -40,7 +40,7 @@ class SocketEvents:
         self._board: ServerSentEvent | None = None
 
     def begin(self) -> None:
-        """Note who is here, and ask everybody for a status."""
+        """Note who is here, and ask all participants for a status."""
         now = wire_timestamp(datetime.now(UTC))
         present = [{"id": name, "connected": True} for name in (self._me.id, *self._me.peers)]
         self._board = ServerSentEvent("board", {"space": self._me.space, "at": now, "participants": present})
@@ -77,7 +77,7 @@ class SocketEvents:
             raise NotConnected(self._gateway, "the gateway closed the connection")
         body = envelope.as_dict()
         if envelope.kind == kinds.PARTICIPANT_STATUS and envelope.refers_to(self._question):
-            del body["to"]  # asked without a filter, so it is as whole as one to everybody
+            del body["to"]  # asked without a filter, so it is as complete as one to everyone
         return ServerSentEvent("envelope", body)
 
 

@@ -1,4 +1,4 @@
-"""Asks agents for answers: sends the question, follows the answer, and cancels the work of an agent if nobody waits.
+"""Asks agents for answers: sends the question, follows the answer, and cancels the agent's work when the caller leaves.
 
 Owns the questions of one participant to agents. How an answer is built is the caller's choice of `AnswerBuilder`; which
 envelope belongs to which question is decided in `router`.

@@ -190,7 +190,7 @@ def read_control(draft: Draft) -> Control | None:
 
 
 def is_control_for(envelope: Envelope, participant: str) -> bool:
-    """Return whether a participant has to carry out this control. A control to everybody excludes its sender."""
+    """Return whether a participant has to carry out this control. A control to everyone excludes its sender."""
     if envelope.kind in MAY_ADDRESS_EVERYBODY:
         return envelope.is_for(participant) and envelope.sender != participant
     return envelope.kind in CONTROLS and envelope.names(participant)

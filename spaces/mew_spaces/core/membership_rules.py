@@ -175,7 +175,7 @@ class MembershipRules:
     def _permissions_changed(
         self, envelope: Envelope, recipient: ParticipantId, changes: Changes, note: AuditNote, now: datetime
     ) -> Receipt:
-        """Tell the recipient what it may send now before everybody learns of the change."""
+        """Tell the recipient what it may send now before all others learn of the change."""
         welcome = self._space.welcome_again(recipient, now=now)
         return accept(envelope, *state_changed(changes), note, *welcome)
 

@@ -6,7 +6,7 @@ Delivery: every accepted envelope goes to every member, its sender included, wha
 sender alone.
 
 Connections: a person may hold several at once, and is present from the first to the last. Any other participant holds
-one: the newest, and the older one is told that it was superseded. A virtual connection (a log file) stands outside
+one: the newest, and the older one learns that it was superseded. A virtual connection (a log file) stands outside
 this rule: it neither supersedes nor is superseded.
 
 What the envelopes of one namespace do is decided in `membership_rules` and `streams`.
@@ -68,7 +68,7 @@ class Space:
         self.id = SpaceId(config.space.id)
         self.name = config.space.name
         self.connection_url: str | None = None
-        """The address that invited participants are told to connect to."""
+        """The address that invited participants connect to."""
         self.state = SpaceState() if state is None else state
         self.membership = Membership(config, self.state)
         self.members = self.membership.connected

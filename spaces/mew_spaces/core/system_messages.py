@@ -29,7 +29,7 @@ class SystemMessages:
         correlation_id: tuple[str, ...] = (),
         sender: ParticipantId = GATEWAY,
     ) -> Envelope:
-        """Return an envelope with a new id; an empty `to` addresses everybody."""
+        """Return an envelope with a new id; an empty `to` addresses everyone."""
         return Envelope.write(
             kind,
             id=self.new_id(),

@@ -22,7 +22,7 @@ from mew_spaces.log.interface import SpaceLog
 REMEMBERED_UNECHOED = 10_000
 """How many accepted envelopes that were not broadcast are recognised when they come twice."""
 
-NOT_STORED_MESSAGE = "the gateway could not store this envelope, so nobody got it; send it again later"
+NOT_STORED_MESSAGE = "the gateway could not store this envelope, so no participant received it; send it again later"
 
 
 class Acknowledgements:

@@ -16,7 +16,7 @@ class AttemptLimit:
     """A rate for each key. With more keys than `MAX_KEYS`, the one unused for longest is forgotten."""
 
     def __init__(self, *, per_second: float, burst: int, clock: Callable[[], datetime] = steady_time) -> None:
-        """`clock` must not be one that someone can set: the jump would add or withhold permits."""
+        """`clock` must be monotonic: setting a wall clock would add or withhold permits."""
         self._per_second = per_second
         self._burst = burst
         self._clock = clock

@@ -29,7 +29,7 @@ def new_uuid() -> str:
 steady_seconds: Callable[[], float] = (
     partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 )
-"""Returns seconds on a clock that nobody can set. On Linux it also counts while the machine sleeps."""
+"""Returns seconds on a clock that cannot be set. On Linux it also counts while the machine sleeps."""
 
 
 def steady_time() -> datetime:

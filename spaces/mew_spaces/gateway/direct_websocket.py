@@ -301,7 +301,7 @@ class _UnusedEvent:
         """Do nothing."""
 
     def put_nowait(self, _event: object) -> None:
-        """Do nothing: the connection is lost and nobody reads its events."""
+        """Do nothing: the connection is lost, and its events are not read."""
 
 
 _UNUSED_EVENT = _UnusedEvent()

@@ -2,7 +2,7 @@
 
 Sends only what a member would receive: the board first, then each accepted envelope with its position in the history.
 A reader that reconnects with its last position gets what it missed, or a `reset` event if that is no longer stored. If
-the gateway restarted meanwhile, the board follows: nobody announced that the members of before were disconnected.
+the gateway restarted meanwhile, the board follows: no envelope announced that earlier members were disconnected.
 Owns how many streams are open for each token and address, and ends them with their token.
 """
 
@@ -77,7 +77,7 @@ class EventStreams:
 
 
 class EventResponse(StreamingResponse):
-    """The response to a reader that entered. Leaves when it ends, whoever ends it."""
+    """The response to a reader that entered. Stops counting it when it ends, on either side."""
 
     def __init__(self, streams: EventStreams, reader: EventReader, since: str | None) -> None:
         super().__init__(

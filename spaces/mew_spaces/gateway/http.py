@@ -383,7 +383,7 @@ async def _read_body(request: Request, max_bytes: int, max_seconds: float) -> by
                 if left < 0:
                     raise ApiError(413, errors.TOO_LARGE, f"request body too large; the limit is {max_bytes:,} bytes")
                 chunks.append(chunk)
-        except ClientDisconnect:  # nobody reads the answer
+        except ClientDisconnect:  # the client is gone
             raise ApiError(
                 400, errors.INVALID_REQUEST, "the client closed the connection before its body ended"
             ) from None

@@ -118,7 +118,7 @@ class SpaceService:
         self._last_connection = 0
 
     def set_connection_url(self, url: str) -> None:
-        """Set the address that invited participants are told to connect to."""
+        """Set the address that invited participants connect to."""
         self.space.connection_url = url
 
     # Connections

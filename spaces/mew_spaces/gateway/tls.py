@@ -18,7 +18,7 @@ CLOSE_SECONDS = 2.0
 """How long a client may take to answer the end of a TLS connection."""
 
 _HANDSHAKE_RECORD = 0x16
-_ADVICE = b'{"error":"invalid_request","message":"TLS is spoken here; use https:// or wss://"}'
+_ADVICE = b'{"error":"invalid_request","message":"this port serves TLS; use https:// or wss://"}'
 _NO_TLS = (
     b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: application/json\r\n"
     b"content-length: %d\r\n\r\n%s" % (len(_ADVICE), _ADVICE)

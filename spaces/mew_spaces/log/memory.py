@@ -78,7 +78,7 @@ class MemoryLog(SpaceLog):
         return sequence
 
     def _write_one(self, entry: Entry) -> None:
-        """Store one entry that is not numbered yet as far as anybody knows. Raises `NotStored`."""
+        """Store one entry that has no number yet. Raises `NotStored`."""
 
     def sequence_of(self, sender: str, id: str) -> int | None:  # noqa: A002 - the wire's word
         return self._sequences.get((sender, id))

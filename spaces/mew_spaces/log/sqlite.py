@@ -279,7 +279,7 @@ def _open(path: Path, durability: Durability) -> _OpenedFile:
     database = sqlite3.connect(path, check_same_thread=False, timeout=5.0, isolation_level=None)
     try:
         database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA wal_autocheckpoint = 0")  # `upkeep` does it, where it holds up nobody
+        database.execute("PRAGMA wal_autocheckpoint = 0")  # `upkeep` does it, where it delays no sender
         database.execute(f"PRAGMA synchronous = {'FULL' if durability == 'synced' else 'NORMAL'}")
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'about'").fetchone():
             raise _Unreadable("not a history of a gateway")

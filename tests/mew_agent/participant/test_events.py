@@ -144,7 +144,7 @@ def test_proposal_text_names_proposer_request_and_targets() -> None:
     (to_two,) = told(envelope("mcp/proposal", call, to=("words", "sums")))
     assert str(to_two) == "'bob' proposes to call 'add' on 'words' and 'sums' with {\"a\": 1}"
     (to_all,) = told(envelope("mcp/proposal", {"method": "tools/list"}))
-    assert str(to_all) == "'bob' proposes 'tools/list' to everybody"
+    assert str(to_all) == "'bob' proposes 'tools/list' to everyone"
 
 
 def test_joined_and_left_peers_are_events_with_what_was_known() -> None:

@@ -65,7 +65,7 @@ def test_proposal_text_shortens_long_arguments() -> None:
     assert str(proposed("files", path="a.txt")) == (
         "'coder' proposes to call 'read_file' on 'files' with {\"path\": \"a.txt\"}"
     )
-    assert str(proposed(method="tools/list")) == "'coder' proposes 'tools/list' to everybody"
+    assert str(proposed(method="tools/list")) == "'coder' proposes 'tools/list' to everyone"
     assert len(str(proposed("files", text="x" * 10_000))) < MAX_SHOWN_CHARS + 100
 
 
