@@ -435,7 +435,7 @@ class Agent(Participant):
             await run_maintenance(conversation, max_iterations=self.config.max_iterations)
 
     async def _answer_outdated(self, turn: Turn) -> None:
-        """Decline a question that waited too long for this process; one that names no one is only kept in mind."""
+        """Decline a question that waited too long for this process; one that names no one is only kept as context."""
         if not turn.chat.names(self.id):
             await self._inbox.remember(turn.question)
             return

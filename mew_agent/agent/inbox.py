@@ -1,4 +1,4 @@
-"""The chats that arrive at an agent: a queue of those to answer, those held back, and those to keep in mind.
+"""The chats that arrive at an agent: a queue of those to answer, those held back, and those to keep as context.
 
 Owns the limits of both, that only the sender of a chat can cancel it, and that every change is in the store before
 anything else happens: a process that is killed finds each chat as far as it had come. Does not decide which chats are
@@ -28,7 +28,7 @@ MAX_OVERHEARD_CHATS = 200
 """Above this limit the oldest overheard chats are forgotten."""
 
 MAX_HELD_CHATS = 100
-"""Above this limit the oldest held chats are only kept in mind."""
+"""Above this limit the oldest held chats are only kept as context."""
 
 POSITION_EVERY = 200
 """After how many envelopes without a chat the position is stored; a restart receives at most these again."""
@@ -163,7 +163,7 @@ class Inbox:
             await self._change(InboxChange(removed=numbers, position=None if position is None else str(position)))
 
     async def release(self, senders: Collection[str]) -> None:
-        """Queue the held chats of these senders that ask something; keep the others in mind."""
+        """Queue the held chats of these senders that ask something; keep the others as context."""
         released = [chat for chat in self._held if chat.envelope.sender in senders]
         self._held = deque(chat for chat in self._held if chat not in released)
         for chat in released:
@@ -247,7 +247,7 @@ class Inbox:
             yield self._overheard.popleft()
 
     async def remember(self, chat: StoredChat) -> None:
-        """Keep a chat in mind instead of answering it."""
+        """Keep a chat as context instead of answering it."""
         self._current = None
         await self._add_overheard(chat)
 

@@ -19,8 +19,8 @@ from mew_agent.model.usage import Usage
 CallRole = Literal["main", "summary", "classification", "utility"]
 
 ChatState = Literal["queued", "answering", "answered", "cancelled", "overheard", "held"]
-"""`answered`: the answer exists, but the gateway has not confirmed it. `overheard`: kept in mind, not answered. `held`:
-from an agent that is not answered until a person or a program speaks."""
+"""`answered`: the answer exists, but the gateway has not confirmed it. `overheard`: kept as context, not answered.
+`held`: from an agent that is not answered until a person or a program speaks."""
 
 
 @dataclass(eq=False)

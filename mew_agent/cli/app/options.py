@@ -90,6 +90,11 @@ def participant_option(text: str) -> Any:
     return option(usage, text, autocompletion=complete_participants)
 
 
+def participant_argument(text: str, name: str = "PARTICIPANT") -> Any:
+    """An argument that names a participant; shells complete it."""
+    return typer.Argument(metavar=name, help=text, autocompletion=complete_participants)
+
+
 FolderOption = Annotated[
     Path | None, option("--space-dir, -d FOLDER", "Folder of the space (default: this one or a parent).")
 ]
@@ -107,9 +112,7 @@ OwnTokenOption = Annotated[
 ]
 
 JsonOption = Annotated[bool, option("--json", "Print JSON.")]
-TargetArgument = Annotated[
-    str, typer.Argument(metavar="PARTICIPANT", help="Id of the participant.", autocompletion=complete_participants)
-]
+TargetArgument = Annotated[str, participant_argument("Id of the participant.")]
 TimeoutOption = Annotated[float, option("--timeout SECONDS", "Time to wait for the answer.", min=0.1)]
 LogLevelOption = Annotated[
     LogLevel,

@@ -43,7 +43,7 @@ def _check_order(command: list[str], connection: ConnectionOptions) -> None:
     for option, given in (("--participant", connection.participant), ("--space-dir", connection.folder)):
         value = next((one for one in command[1:] if one == option or one.startswith(f"{option}=")), None)
         if value is not None and given is None:
-            problem = f"behind {command[0]} is an argument of that program"
+            problem = f"after {command[0]} is an argument of that program"
             raise ConfigError(
                 option, problem, f"`mew run {option} ... {command[0]}`, and both if the program needs it too"
             )

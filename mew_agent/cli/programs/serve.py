@@ -64,7 +64,7 @@ def serve(
     ] = None,
     sessions: Annotated[
         Sessions,
-        option("--sessions HOW", "Keep each chat apart, or each client (key and user), or share one."),
+        option("--sessions HOW", "Start a session per chat, or per client (key and user), or use one shared."),
     ] = Sessions.CHAT,
     notices: Annotated[
         NoticePlacement, option("--notices WHERE", "Mention compactions in content, reasoning or off.")

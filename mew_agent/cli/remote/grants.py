@@ -54,7 +54,7 @@ def grant(
     A grant ends when the participant has been away for five seconds. To make it permanent, write it in space.yaml.
     """
     session, patterns = open_session(connection), capabilities.patterns()
-    _check_member(session, recipient)
+    _capabilities_of(session, recipient)
     _send(session, kinds.CAPABILITY_GRANT, recipient, patterns, reason)
     outcome = {"participant": recipient, "granted": patterns}
     terminal.print_outcome(f"{recipient}: may now send {_names(patterns)}", outcome, as_json=as_json)
@@ -78,9 +78,9 @@ def revoke(
     What space.yaml or an invitation gives stays.
     """
     session, patterns = open_session(connection), capabilities.patterns()
-    before = _check_member(session, recipient)
+    before = _capabilities_of(session, recipient)
     _send(session, kinds.CAPABILITY_REVOKE, recipient, patterns, reason)
-    if _check_member(session, recipient) == before:
+    if _capabilities_of(session, recipient) == before:
         raise ConfigError(recipient, f"was not granted {_names(patterns)}; what space.yaml gives, change there")
     outcome = {"participant": recipient, "revoked": patterns}
     terminal.print_outcome(f"{recipient}: {_names(patterns)} revoked", outcome, as_json=as_json)
@@ -91,7 +91,7 @@ def _send(session: ApiSession, kind: str, recipient: str, patterns: list[dict[st
     session.api.send({"kind": kind, "payload": {**payload, "reason": reason} if reason else payload})
 
 
-def _check_member(session: ApiSession, name: str) -> Any:
+def _capabilities_of(session: ApiSession, name: str) -> Any:
     """What a participant may send. Raises `NoSuchParticipant`."""
     listed = {str(one.get("id")): one.get("capabilities") for one in session.api.participants()}
     if name not in listed:

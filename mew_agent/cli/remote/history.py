@@ -11,12 +11,11 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
-import typer
 from mew_protocol import kinds
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.options import ConnectionOptions, complete_participants, option, with_option_groups
+from mew_agent.cli.app.options import ConnectionOptions, option, participant_argument, with_option_groups
 from mew_agent.cli.board import words
 from mew_agent.cli.remote.session import ApiSession, open_session
 
@@ -26,21 +25,14 @@ Message = dict[str, Any]
 
 @with_option_groups
 def show_history(
-    target: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PARTICIPANT",
-            help="Show only what it sent, or what is addressed to it.",
-            autocompletion=complete_participants,
-        ),
-    ] = None,
+    target: Annotated[str | None, participant_argument("Show only what it sent, or what is addressed to it.")] = None,
     *,
     last: Annotated[int, option("--last, -n N", "Number of newest envelopes to print.", min=1)] = 20,
     kind: Annotated[
         list[str] | None, option("--kind KIND", "Show this kind, such as 'mcp/*'; repeatable (default: chat).")
     ] = None,
     everything: Annotated[bool, option("--all", "Show every kind.")] = False,
-    as_json: Annotated[bool, option("--json", "Print JSON Lines, one envelope a line.")] = False,
+    as_json: Annotated[bool, option("--json", "Print JSON Lines, one envelope per line.")] = False,
     connection: ConnectionOptions,
 ) -> int:
     """Print recent chats of a space, or envelopes of other kinds.

@@ -93,8 +93,8 @@ def _refuse_connected(api: GatewayApi) -> None:
         if time.monotonic() >= until:
             raise ConfigError(
                 "--participant",
-                f"'{api.participant}' is connected, and this gateway has no board over HTTP: joining as it would cut "
-                "that connection off. Give a person that is not connected",
+                f"'{api.participant}' is connected, and joining this gateway as it would end that connection",
+                "a person that is not connected",
             )
         time.sleep(0.05)
 

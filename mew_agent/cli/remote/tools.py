@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import typer
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
@@ -19,8 +18,8 @@ from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import (
     ConnectionOptions,
     TimeoutOption,
-    complete_participants,
     option,
+    participant_argument,
     with_option_groups,
 )
 from mew_agent.cli.board import words
@@ -34,12 +33,7 @@ LIST_SECONDS = 5.0
 
 @with_option_groups
 def show_tools(
-    target: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PARTICIPANT", help="Id of the participant (default: all).", autocompletion=complete_participants
-        ),
-    ] = None,
+    target: Annotated[str | None, participant_argument("Id of the participant (default: all).")] = None,
     timeout: TimeoutOption = LIST_SECONDS,
     *,
     as_json: Annotated[bool, option("--json", "Print JSON Lines, one object per tool.")] = False,

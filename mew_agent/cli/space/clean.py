@@ -109,9 +109,9 @@ def _remove(path: Path, *, is_running: bool) -> bool:
 
 def _is_confirmed(files: list[Path]) -> bool:
     if not terminal.is_terminal(sys.stdin):
-        problem = "removes tokens and conversations, and there is no terminal to confirm it"
+        problem = "removes tokens, history and conversations, and there is no terminal to confirm it"
         raise ConfigError("--all", problem, "--force")
-    return bool(typer.confirm(f"Remove {len(files)} files, including tokens and conversations?"))
+    return bool(typer.confirm(f"Remove {len(files)} files, including tokens, history and conversations?"))
 
 
 def _count(paths: list[Path], what: str) -> str:

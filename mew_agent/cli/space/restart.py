@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
-import typer
 from mew_spaces.config.loading import load_space
 from mew_spaces.launch.run_file import RunFile, read_run_file, request_restart
 from mew_spaces.launch.supervisor import stop_space
@@ -17,7 +16,7 @@ from mew_spaces.launch.supervisor import stop_space
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import find_run
-from mew_agent.cli.app.options import ConnectionOptions, FolderOption, JsonOption, LogLevel, complete_participants
+from mew_agent.cli.app.options import ConnectionOptions, FolderOption, JsonOption, LogLevel, participant_argument
 from mew_agent.cli.remote.session import open_session
 from mew_agent.cli.space.plan import StartOptions, make_launch_plan
 from mew_agent.cli.space.up import RELOAD_SIGNAL, start_detached
@@ -31,12 +30,7 @@ _POLL_SECONDS: Final = 0.05
 
 def restart(
     participant: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PARTICIPANT",
-            help="Id of the participant (default: the whole space).",
-            autocompletion=complete_participants,
-        ),
+        str | None, participant_argument("Id of the participant (default: the whole space).")
     ] = None,
     *,
     as_json: JsonOption = False,

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
 from mew_spaces.gateway.auth import state_dir
 from mew_spaces.launch.program_logs import log_folder
 
@@ -20,8 +19,8 @@ from mew_agent.cli.app.options import (
     ConnectionOptions,
     FolderOption,
     JsonOption,
-    complete_participants,
     option,
+    participant_argument,
     with_option_groups,
 )
 from mew_agent.cli.remote.session import Identity, configuration_at, find_identity
@@ -41,7 +40,7 @@ def dashboard(
 ) -> None:
     """Print the address of the dashboard.
 
-    The address signs you in; it contains your token behind `#`, which browsers do not send.
+    The address signs you in; it contains your token after `#`, which browsers do not send.
     """
     pages = [(who.participant, _page_of(who)) for who in _identities(connection)]
     if as_json:
@@ -73,16 +72,11 @@ def _page_of(who: Identity) -> str:
 
 
 def logs(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME", help="Program whose log to print (default: all).", autocompletion=complete_participants
-        ),
-    ] = None,
+    name: Annotated[str | None, participant_argument("Program whose log to print (default: all).", "NAME")] = None,
     *,
     follow: Annotated[bool, option("--follow, -f", "Keep running, and print what is written.")] = False,
-    last: Annotated[int, option("--last, -n N", "Number of last lines to print of each log.", min=0)] = 20,
-    as_json: JsonOption = False,
+    last: Annotated[int, option("--last, -n N", "Number of lines to print from the end of each log.", min=0)] = 20,
+    as_json: Annotated[bool, option("--json", "Print JSON Lines, one object per line of a log.")] = False,
     space_dir: FolderOption = None,
 ) -> None:
     """Print what the programs of a space wrote.

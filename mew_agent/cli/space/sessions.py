@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import anyio
-import typer
 from mew_spaces.gateway.auth import state_dir
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import relative_to, space_config_path, space_folder
-from mew_agent.cli.app.options import FolderOption, JsonOption, complete_participants, option
+from mew_agent.cli.app.options import FolderOption, JsonOption, option, participant_argument
 from mew_agent.context.sqlite_schema import StoreLimits
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.errors import ConfigError, did_you_mean
@@ -22,9 +21,7 @@ from mew_agent.errors import ConfigError, did_you_mean
 T = TypeVar("T")
 
 _COLUMNS = "{:<16}  {:>10}  {:>10}  {:>7}  {:>7}  {:>9}  {}"
-AgentArgument = Annotated[
-    str, typer.Argument(metavar="AGENT", help="Id of the agent.", autocompletion=complete_participants)
-]
+AgentArgument = Annotated[str, participant_argument("Id of the agent.", "AGENT")]
 
 
 def list_sessions(*, as_json: JsonOption = False, space_dir: FolderOption = None) -> None:
@@ -85,10 +82,7 @@ def export(
 
 
 def prune(
-    agent: Annotated[
-        str | None,
-        typer.Argument(metavar="AGENT", help="Id of the agent (default: all).", autocompletion=complete_participants),
-    ] = None,
+    agent: Annotated[str | None, participant_argument("Id of the agent (default: all).", "AGENT")] = None,
     *,
     days: Annotated[float | None, option("--days N", "Remove what is older than N days.", min=0.0)] = None,
     megabytes: Annotated[
@@ -99,7 +93,7 @@ def prune(
 ) -> None:
     """Remove old parts of stored conversations.
 
-    Only removes what is not in the context any more, and records of model calls. Stop the agent first, or it may have
+    Removes only what is not in the context any more, and records of model calls. Stop the agent first, or it may have
     to wait.
     """
     if days is None and megabytes is None:

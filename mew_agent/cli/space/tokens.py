@@ -121,8 +121,8 @@ def rotate(
 ) -> None:
     """Replace a token by a new one and print it.
 
-    The old token stops working at once, and a running space closes the connections of its holder. Start programs
-    again that got the old token.
+    The old token stops working at once, and a running space closes the connections of its holder. Restart the
+    programs that use the old token.
     """
     path = space_config_path(place.config, place.folder)
     space, file = load_space(path), holder.file(state_dir(path))

@@ -364,7 +364,7 @@ class SpaceService:
             try:
                 self._store.reserve(len(draft.encode()) + ROSTER_ENTRY_BYTES)
             except OSError as error:
-                log.error("no space for an invitation or removal: %s", error)
+                log.error("invitation or removal not stored: %s", error)
                 return self._acknowledgements.refusal(connection, sender, draft)
         return self.space.receive(draft, sender=sender, connection=connection, now=now)
 

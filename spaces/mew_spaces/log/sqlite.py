@@ -150,7 +150,7 @@ class SqliteLog(MemoryLog):
             self._move()
             self._checkpoints.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.Error as error:
-            log.warning("%s: upkeep failed: %s", self.path, error)
+            log.warning("%s: maintenance failed: %s", self.path, error)
 
     def _move(self) -> None:
         """Store in the database what tail files hold, and remove them. Raises `sqlite3.Error`; then they stay."""

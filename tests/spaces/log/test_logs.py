@@ -267,7 +267,7 @@ def test_a_database_that_takes_nothing_loses_no_flushed_batch(tmp_path: Path, ca
     log._database.execute("PRAGMA query_only = ON")
     assert append_chats(log, "a") == [1]
     log.upkeep()
-    assert "upkeep failed" in caplog.text
+    assert "maintenance failed" in caplog.text
     log.put("board", b"[]")
     assert append_chats(log, "b") == [2]
     log.close()

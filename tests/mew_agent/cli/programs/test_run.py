@@ -48,7 +48,7 @@ def test_any_program_can_run(tmp_path: Path) -> None:
 def test_a_participant_behind_the_program_is_refused(tmp_path: Path) -> None:
     (tmp_path / "show.py").write_text(SHOW, encoding="utf-8")
     done = mew_run(tmp_path, "show.py", "--participant=eve", who=WHO[:4])
-    assert "--participant: behind show.py is an argument of that program" in done.stderr
+    assert "--participant: after show.py is an argument of that program" in done.stderr
     assert "`mew run --participant ... show.py`" in done.stderr
     assert (done.stdout, done.returncode) == ("", 2)
 
