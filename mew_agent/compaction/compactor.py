@@ -3,20 +3,36 @@
 Nothing changes before the summary is accepted. Does not know envelopes or policies.
 """
 
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import anyio
 
+from mew_agent.compaction.checks import Source, problem_of
+from mew_agent.compaction.extract import Extract, extract
 from mew_agent.compaction.planner import CompactionPlan
-from mew_agent.compaction.summary import RejectedSummary, checked_summary, clipped, summary_messages, transcript_entry
+from mew_agent.compaction.summary import (
+    SECTIONS,
+    RejectedSummary,
+    cleaned,
+    clipped,
+    completed_summary,
+    summary_messages,
+    transcript_entry,
+    with_true_citations,
+)
 from mew_agent.context.history import Item, Summary
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.tracker import CutOutcome, Tracker
-from mew_agent.errors import ContextOverflow
+from mew_agent.errors import ContextOverflow, ModelError
 from mew_agent.model.interface import ModelReply, ModelRequest
 from mew_agent.tokens.projection import Calibration, features, most_tokens
+from mew_agent.tokens.sizes import in_thread
+
+logger = logging.getLogger("mew_agent.compaction")
 
 INPUT_SHARE = (7, 10)
 """Share of the room left by instructions and answer that the material may fill; the rest absorbs projection errors."""
@@ -46,10 +62,13 @@ async def write_summary(
     call: SummaryCall,
     *,
     timeout_seconds: float = SUMMARY_TIMEOUT_SECONDS,
+    may_extract: bool = True,
 ) -> Summary | None:
-    """Write the summary that a plan needs; None if it needs none. Raises `RejectedSummary` or a `ModelError`.
+    """Write the summary that a plan needs; None if it needs none.
 
-    All calls together take at most `timeout_seconds`, plus `TOKENS_PER_SECOND` for what the summary replaces.
+    All calls together take at most `timeout_seconds`, plus 1 second for each `TOKENS_PER_SECOND` tokens that the
+    summary replaces. If the model writes no acceptable summary in that time, the extract takes its place, unless
+    `may_extract` is off. Raises `RejectedSummary` or a `ModelError` if there is neither.
     """
     if plan.evict is None or not plan.summary_budget_tokens:
         return None
@@ -58,14 +77,27 @@ async def write_summary(
     items = [item for item in history.items if first <= item.seq <= last]
     revision = history.revision
     bound = timeout_seconds + (plan.evicted_tokens + tracker.ledger.summary_tokens) / TOKENS_PER_SECOND
+    budget, previous = plan.summary_budget_tokens, history.summary
     summary: Summary | None = None
-    with anyio.move_on_after(bound):
-        summary = await _summarise(items, history.summary, plan.summary_budget_tokens, tracker, call)
-    if summary is None:
-        raise RejectedSummary(f"the summary was not complete after {bound:.3g} seconds")
+    problem: ModelError | RejectedSummary = RejectedSummary(f"the summary was not complete after {bound:.3g} seconds")
+    try:
+        with anyio.move_on_after(bound):
+            summary = await _summarise(items, previous, budget, tracker, call)
+            _refuse_growth(summary, plan, tracker)
+    except (ModelError, RejectedSummary) as error:
+        summary, problem = None, error
     if history.revision != revision:
         raise RejectedSummary("the history changed meanwhile")
-    _refuse_growth(summary, plan, tracker)
+    if summary is None:
+        if not may_extract:
+            raise problem
+        found = await in_thread(lambda: extract(items, previous.facts if previous else ()))
+        summary = _completed("", found, items, previous, budget, tracker)
+        if not summary.text:
+            raise problem
+        logger.warning("no summary by a model (%s); the extract takes its place", problem)
+        summary = replace(summary, problem=str(problem))
+        _refuse_growth(summary, plan, tracker)
     return summary
 
 
@@ -100,14 +132,14 @@ async def _summarise(
     room = _room(tracker.window.max_tokens, budget_tokens, tracker)
     halvings = 0
     rest, summary = deque(items), previous
+    problem: str | None = None
     while rest:
         if room < MIN_ROOM_TOKENS:
             raise RejectedSummary(f"a window of {tracker.window.max_tokens:,} tokens is too small to summarise in")
         part, used = _next_part(rest, summary, room, tracker)
         try:
-            reply = await call(
-                ModelRequest(messages=summary_messages(part, summary, budget_tokens), max_output_tokens=budget_tokens)
-            )
+            messages = summary_messages(part, summary, budget_tokens, problem)
+            reply = await call(ModelRequest(messages=messages, max_output_tokens=budget_tokens))
         except ContextOverflow as overflow:
             halvings += 1
             if halvings > MAX_HALVINGS:
@@ -116,7 +148,17 @@ async def _summarise(
             if overflow.limit_tokens:
                 room = min(room, _room(overflow.limit_tokens, budget_tokens, tracker))
             continue
-        summary = _accepted(reply, [rest.popleft() for _ in part], summary)
+        whole, before = list(islice(rest, len(part))), summary
+        try:
+            summary = await in_thread(lambda: _accepted(reply, whole, before, budget_tokens, tracker))  # noqa: B023
+        except RejectedSummary as rejected:
+            if problem is not None:
+                raise
+            problem = rejected.reason
+            continue
+        problem = None
+        for _ in part:
+            rest.popleft()
         if rest and tracker.size_of_summary(summary) * 2 > room:
             raise RejectedSummary("the model's summary is so long that there is no room to go on with the rest")
     if summary is None:
@@ -124,15 +166,41 @@ async def _summarise(
     return summary
 
 
-def _accepted(reply: ModelReply, items: Sequence[Item], previous: Summary | None) -> Summary:
+def _accepted(
+    reply: ModelReply, items: Sequence[Item], previous: Summary | None, budget_tokens: int, tracker: Tracker
+) -> Summary:
+    """The summary that a reply becomes. Raises `RejectedSummary` if it is none."""
+    found = extract(items, previous.facts if previous else ())
+    text = with_true_citations(cleaned(reply.text, reply.finish_reason), items, previous)
+    problem = problem_of(text, SECTIONS, Source(items, previous.text if previous else "", found.facts))
+    if problem is not None:
+        raise RejectedSummary(problem)
+    summary = _completed(text, found, items, previous, budget_tokens, tracker)
     known = kept_reply_tokens(reply.usage, thinking_seen=bool(reply.reasoning_text))
-    summary = checked_summary(
-        reply.text, finish_reason=reply.finish_reason, known_tokens=known, items=items, previous=previous
-    )
     written, kept = features(reply.text), features(summary.text)
-    if known is None or known > most_tokens(written):
-        return replace(summary, known_tokens=None)
+    # What was added from the extract has no reported size.
+    if known is None or known > most_tokens(written) or kept > written:
+        return summary
     return replace(summary, known_tokens=round(known * kept / written))
+
+
+def _completed(
+    text: str,
+    found: Extract,
+    items: Sequence[Item],
+    previous: Summary | None,
+    budget_tokens: int,
+    tracker: Tracker,
+) -> Summary:
+    calibration = tracker.ledger.calibration
+    return completed_summary(
+        text,
+        found,
+        budget_tokens,
+        lambda line: calibration.project(features(line), messages=0),
+        items=items,
+        previous=previous,
+    )
 
 
 def _room(window_tokens: int, budget_tokens: int, tracker: Tracker) -> int:

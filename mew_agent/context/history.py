@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Literal, Required, TypedDict, Unpack
 
+from mew_protocol.context_report import SummaryWriter
+
 from mew_agent.model.interface import Image, Message, ToolCall
 
 ItemRole = Literal["user", "assistant", "tool"]
@@ -64,6 +66,19 @@ class Pin:
     text: str
 
 
+FactKind = Literal["rule", "preference", "decision", "goal", "fact", "open", "done"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A sentence of a message that a summary holds word for word."""
+
+    kind: FactKind
+    text: str
+    source: str  # id of the envelope or item
+    by: str | None = None  # the participant that said it; None for the agent itself and its tools
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """A summary that replaces evicted items."""
@@ -71,6 +86,9 @@ class Summary:
     text: str
     known_tokens: int | None = None
     cited_ids: tuple[str, ...] = ()
+    facts: tuple[Fact, ...] = ()  # what the next summary takes over as it is
+    written_by: SummaryWriter = "model"
+    problem: str | None = None  # why no model wrote it
 
 
 @dataclass

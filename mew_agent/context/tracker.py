@@ -14,6 +14,7 @@ from mew_protocol.context_report import (
     LastCompaction,
     PartBasis,
     SessionContext,
+    SummaryWriter,
     UnknownReason,
     Waiting,
 )
@@ -48,6 +49,8 @@ class CutOutcome:
     summary_tokens: int
     freed_messages: int
     basis: PartBasis
+    summary_by: SummaryWriter | None = None
+    summary_problem: str | None = None
 
     def as_last_compaction(self, at: str) -> LastCompaction:
         """The outcome as the report shows it, for a compaction that ended at this time."""

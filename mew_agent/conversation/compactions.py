@@ -24,10 +24,16 @@ COMPACTION_FAILURES = (ModelError, RejectedSummary, CallInterrupted)
 
 
 async def run_compaction(
-    plan: CompactionPlan, trigger: str, state: ContextState, calls: ModelCalls
+    plan: CompactionPlan, trigger: str, state: ContextState, calls: ModelCalls, *, may_extract: bool = True
 ) -> CompactionResult:
     """Carry out a plan. Raises one of `COMPACTION_FAILURES`, after which nothing has changed."""
-    summary = await write_summary(plan, state.tracker, calls.summary, timeout_seconds=calls.summary_timeout_seconds)
+    summary = await write_summary(
+        plan,
+        state.tracker,
+        calls.summary,
+        timeout_seconds=calls.summary_timeout_seconds,
+        may_extract=may_extract,
+    )
     result = await state.apply_compaction(plan, summary, trigger)
     await state.events.emit(ContextCompacted(result.outcome.tokens_before, result.outcome.tokens_after, trigger))
     return result
@@ -37,10 +43,11 @@ async def run_compaction_or_drop(
     plan: CompactionPlan, action: CompactAction, state: ContextState, calls: ModelCalls
 ) -> None:
     """Carry out a plan. If no summary is available and the policy says so, drop the oldest turns without one."""
+    drops = state.tracker.policy.fallback == "drop_oldest" and action.method != "drop_oldest"
     try:
-        await run_compaction(plan, action.trigger, state, calls)
+        await run_compaction(plan, action.trigger, state, calls, may_extract=not drops)
     except (ModelError, RejectedSummary) as error:
-        if state.tracker.policy.fallback != "drop_oldest" or action.method == "drop_oldest":
+        if not drops:
             raise
         logger.warning("no summary available (%s); dropping the oldest turns without one", error)
         is_refused = action.trigger == "overflow_error"
@@ -62,6 +69,8 @@ def compacted_answer(result: CompactionResult, tracker: Tracker) -> CompactDone:
         tokens_after=outcome.tokens_after,
         max_tokens=tracker.window.max_tokens,
         basis=outcome.basis,
+        summary_by=outcome.summary_by,
+        summary_problem=outcome.summary_problem,
     )
 
 

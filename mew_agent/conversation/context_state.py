@@ -289,6 +289,9 @@ class ContextState:
         """Carry out a plan with the summary written for it, and record it as the last compaction."""
         tracker = self.tracker
         result = apply_plan(plan, summary, tracker, trigger=trigger, count=self.sizes.count)
+        if summary is not None:
+            labelled = replace(result.outcome, summary_by=summary.written_by, summary_problem=summary.problem)
+            result = replace(result, outcome=labelled)
         threshold = policies.compact_at_tokens(tracker.policy, tracker.window.max_tokens) or tracker.window.max_tokens
         progressed = result.outcome.freed_tokens > 0 and tracker.ledger.next_prompt_tokens < threshold
         tracker.compacted(result.outcome, at=timestamp(), at_seconds=time.time(), progressed=progressed)

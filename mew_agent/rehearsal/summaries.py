@@ -79,12 +79,14 @@ def summarise(messages: Sequence[Message], limit_tokens: int) -> str:
     ]
     names = texts.identifiers(turn.text for turn in source)[:_MAX_IDENTIFIERS]
     headings = list(dict.fromkeys(match.strip() for match in _HEADING.findall(instructions)))[:12]
-    # A short source has no room for sections; a shorter one has none for a complete sentence.
-    return (
-        (_in_sections(headings, statements, names, min(limits)) if headings else "")
-        or _as_one_text(statements, names, min(limits))
-        or _first_tokens(statements, min(limits))
-    )
+    limit = min(limits)
+    if headings and (text := _in_sections(headings, statements, names, limit)):
+        return text
+    # A short source has room for one section only; a shorter one has none for a complete sentence.
+    opening = f"{headings[0]}\n" if headings else ""
+    limit -= count(opening)
+    text = _as_one_text(statements, names, limit) or _first_tokens(statements, limit)
+    return f"{opening}{text}" if text else ""
 
 
 def quarter_of(messages: Sequence[Message]) -> str:

@@ -60,8 +60,15 @@ class BreakdownPart(_Part):
     basis: PartBasis
 
 
+SummaryWriter = Literal["model", "extract"]
+"""Who wrote a summary: a model, or the agent itself by quoting sentences of the messages."""
+
+
 class LastCompaction(_Part):
-    """What the last compaction did. Counts are in tokens; `freed_tokens` is net: before minus after."""
+    """What the last compaction did. Counts are in tokens; `freed_tokens` is net: before minus after.
+
+    `summary_by` is absent if the compaction wrote no summary; `summary_problem` says why no model wrote it.
+    """
 
     at: str
     trigger: CompactionTrigger
@@ -72,6 +79,8 @@ class LastCompaction(_Part):
     summary_tokens: int
     freed_messages: int
     basis: PartBasis
+    summary_by: SummaryWriter | None = None
+    summary_problem: str | None = None
 
 
 class Injection(_Part):

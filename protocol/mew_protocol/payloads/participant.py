@@ -9,7 +9,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from mew_protocol import kinds
-from mew_protocol.context_report import ContextReport, PartBasis
+from mew_protocol.context_report import ContextReport, PartBasis, SummaryWriter
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.payloads.base import Payload, read_payload
 
@@ -125,6 +125,7 @@ class CompactDone(Payload):
     """The answer to every `participant/compact`. `freed_tokens` is net: the new summary is subtracted.
 
     `tokens_before` and `tokens_after` are absent if the size was unknown. `basis` says how `freed_tokens` is known.
+    `summary_by` and `summary_problem` are those of `LastCompaction`.
     """
 
     status: str
@@ -136,6 +137,8 @@ class CompactDone(Payload):
     tokens_after: int | None = None
     max_tokens: int | None = None
     basis: PartBasis | None = None
+    summary_by: SummaryWriter | None = None
+    summary_problem: str | None = None
 
 
 class Clear(Payload):

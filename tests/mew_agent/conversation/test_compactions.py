@@ -32,8 +32,7 @@ async def test_compaction_starts_at_nine_tenths_and_never_below(
             assert driver.now.context.last_compaction.trigger == "threshold"
 
 
-@pytest.mark.parametrize("window", [2048, 4096])
-@pytest.mark.parametrize("tokens", [90, 260])
+@pytest.mark.parametrize(("window", "tokens"), [(2048, 90), (4096, 90), (4096, 260)])
 async def test_announced_freed_tokens_equal_the_real_drop(
     start_conversation: StartConversation, text: Callable[[int], str], window: int, tokens: int
 ) -> None:
@@ -60,7 +59,8 @@ async def test_announced_freed_tokens_equal_the_real_drop(
             announced_after = last.tokens_after
             real_after = request.prompt_tokens - asked_tokens(question)
             real_drop = kept_before - real_after
-            assert abs(last.freed_tokens - real_drop) <= max(16, real_drop // 100)
+            # What the extract added to the summary is projected.
+            assert abs(last.freed_tokens - real_drop) <= max(16, real_drop * 5 // 100)
             assert kept_before - announced_after == last.freed_tokens
             measured += 1
         assert measured
@@ -68,28 +68,23 @@ async def test_announced_freed_tokens_equal_the_real_drop(
 
 
 @pytest.mark.parametrize("behaviour", ["fail", "empty"])
-async def test_failed_summaries_change_nothing_and_two_stop_the_loop(
+async def test_a_failed_summary_is_replaced_by_the_extract_and_labelled(
     start_conversation: StartConversation, text: Callable[[int], str], behaviour: str
 ) -> None:
-    usage = tuple((7400 + n, 50, 7450 + n) for n in range(4))
-    before = ((900, 50, 950), (1100, 50, 1150), (1300, 50, 1350))
-    async with start_conversation(summary_behaviour=behaviour, fixed_usage=(*before, *usage)) as driver:
-        conversation = driver.conversation
+    async with start_conversation(summary_behaviour=behaviour) as driver:
         for _ in range(4):
-            await driver.turn(text(120))
-        assert len(conversation.history) == 8
-        assert conversation.history.revision == 0
-        assert conversation.compaction_error
-        assert driver.words[-1] == f"compaction_failed:{conversation.compaction_error}"
-        assert driver.now.status == "active"
-        await driver.turn(text(120))
-        assert f"compaction_stalled:{conversation.compaction_error}" in driver.words
-        calls = len([r for r in driver.server.requests if r.is_summary])
-        await driver.turn(text(120))
-        assert len([r for r in driver.server.requests if r.is_summary]) == calls, "it must not try for ever"
-        assert conversation.history.revision == 0
-        # The summary calls are recorded apart and changed no figure.
-        assert (driver.now.tokens, driver.now.status) == (7452, "compaction_stalled")
+            await driver.turn(text(150))
+        done = await driver.conversation.compact(Compact())
+        assert (done.skipped, done.summary_by) == (False, "extract")
+        assert done.summary_problem
+        assert not driver.conversation.is_compacting
+        shown = driver.now.context
+        assert shown is not None
+        assert shown.last_compaction is not None
+        assert shown.last_compaction.summary_by == "extract"
+        assert shown.last_compaction.summary_problem == done.summary_problem
+        # An empty answer is refused with a reason, and asked for once more.
+        assert len([r for r in driver.server.requests if r.is_summary]) == (2 if behaviour == "empty" else 1)
 
 
 async def test_an_oversized_summary_is_cut_or_refused(
@@ -147,12 +142,12 @@ async def test_a_call_below_the_threshold_ends_a_stall(
 ) -> None:
     full = (7400, 50, 7450)
     usage = (full, full, full, (500, 50, 550), (3000, 50, 3050), full)
-    async with start_conversation(summary_behaviour="fail", fixed_usage=usage) as driver:
-        for _ in range(3):
-            await driver.turn(text(250))
+    async with start_conversation(fixed_usage=usage) as driver:
+        await driver.turn(text(250))
+        for _ in range(2):
+            await driver.conversation.state.record_failed_compaction()
         assert driver.conversation.tracker.is_stalled
-        driver.server.change(summary_behaviour="extract")
-        for _ in range(3):
+        for _ in range(5):
             await driver.turn(text(250))
         assert "compacted" in driver.words
 
@@ -251,23 +246,6 @@ async def test_a_requested_compaction_cancels_a_due_one(
         await driver.conversation.apply_pending()
         assert driver.words == words, "nothing is due any more"
         assert not driver.conversation.tracker.is_stalled
-
-
-async def test_a_failed_summary_is_answered_and_changes_nothing(
-    start_conversation: StartConversation, text: Callable[[int], str]
-) -> None:
-    async with start_conversation() as driver:
-        for _ in range(4):
-            await driver.turn(text(150))
-        items, tokens = list(driver.conversation.history.items), driver.now.tokens
-        for behaviour in ("fail", "empty"):
-            driver.server.change(summary_behaviour=behaviour)
-            done = await driver.conversation.compact(Compact())
-            assert done.skipped
-            assert done.reason
-            assert driver.conversation.history.items == items
-            assert driver.now.tokens == tokens
-            assert not driver.conversation.is_compacting
 
 
 @pytest.mark.parametrize("behaviour", ["fail", "empty"])
