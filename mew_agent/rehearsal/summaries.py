@@ -83,7 +83,7 @@ def summarise(messages: Sequence[Message], limit_tokens: int) -> str:
     if headings and (text := _in_sections(headings, statements, names, limit)):
         return text
     # A short source has room for one section only; a shorter one has none for a complete sentence.
-    opening = f"{headings[0]}\n" if headings else ""
+    opening = f"{headings[0]}\n" if headings and count(headings[0]) * 2 < limit else ""
     limit -= count(opening)
     text = _as_one_text(statements, names, limit) or _first_tokens(statements, limit)
     return f"{opening}{text}" if text else ""

@@ -54,24 +54,6 @@ async def test_a_skipped_compaction_is_answered_in_the_same_order(
         assert s.recorder.sent_by("coder", "participant/compact-done")[0].body["reason"] == reason
 
 
-@pytest.mark.parametrize("behaviour", ["fail", "empty"])
-async def test_a_failed_compaction_is_answered_and_announced(
-    start_agent: StartAgent, text: Callable[[int], str], behaviour: str
-) -> None:
-    async with start_agent(summary_behaviour=behaviour) as s:
-        for _ in range(4):
-            await s.ask(text(150))
-        before = await s.status()
-        sent = await s.control("compact")
-        await s.recorder.until(lambda: len(s.recorder.sent_by("coder", about=sent)) == 3)
-        words = [word for _, word, _ in kinds_about(s, sent)]
-        assert words[:2] == ["compacting", "skipped"]
-        assert words[2].startswith("compaction_failed:")
-        after = await s.status()
-        assert (after["tokens"], after["messages_in_context"]) == (before["tokens"], before["messages_in_context"])
-        assert await s.ask("Still there?")
-
-
 async def test_a_second_compact_while_one_runs_is_answered_at_once(
     start_agent: StartAgent, text: Callable[[int], str]
 ) -> None:
