@@ -15,7 +15,14 @@ from typing import Literal, NamedTuple
 from mew_agent.context.intervals import Intervals, Kind, apportion, fit, span
 from mew_agent.context.measures import MOST_OVERHEAD_TOKENS, Measure, most_of_text
 from mew_agent.context.persisted_state import PromptAnchor
-from mew_agent.context.reconciliation import Drift, drift_of, is_doubtful, learn_from_interval, learn_from_prompt
+from mew_agent.context.reconciliation import (
+    Drift,
+    Standstill,
+    drift_of,
+    is_doubtful,
+    learn_from_interval,
+    learn_from_prompt,
+)
 from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import FEATURES, Calibration, Units
 
@@ -132,6 +139,7 @@ class Ledger:
     _sent_prefix_features: float = 0.0
     _sent_pins_features: float = 0.0
     _lump_reviews_left: int = 0
+    _standstill: Standstill = field(default_factory=Standstill)
     _is_prefix_held: bool = False
     """Whether the last report has the same prefix as the one before it, so that its price is not in doubt."""
 
@@ -158,6 +166,10 @@ class Ledger:
         sent, projected = self._take_sent(last_seq)
         is_comparable = before is not None and same_model and fingerprint == self._fingerprint
         drift = None if before is None else self._drift(before, reported, projected, is_comparable=is_comparable)
+        if drift is None or not is_comparable or self._cut_since_record or self._thinking_items:
+            self._standstill.reset()
+        elif self._standstill.observe(before or 0, reported, projected, is_steady=not self._unsteady_items):
+            drift = drift._replace(truncated_by_server=True, window_tokens=reported)
         # After an inexact cut there will be no interval to doubt.
         is_in_doubt = drift is not None and (
             drift.rebased or (not self._moved_since_record and is_doubtful(drift.tokens, sent, self.calibration))

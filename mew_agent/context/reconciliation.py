@@ -4,6 +4,7 @@ Owns the bounds of drift, doubt and truncation by the server. Keeps no books; se
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from mew_agent.context.measures import Measure
@@ -22,6 +23,9 @@ reason: a server that silently drops old messages shows only in the totals."""
 TRUNCATION_FALL = (4, 5)
 """A prompt below 4/5 of the one before, with nothing removed by us, was truncated by the server."""
 
+STILL_CALLS, STILL_FACTOR = 5, 4
+"""A prompt stands still if it grew by less than a quarter of what was sent, in five calls in a row."""
+
 BEYOND_WINDOW_FACTOR = 2
 """A prompt beyond the window is implausible unless we projected at least half of it: then the window is wrong."""
 
@@ -35,6 +39,7 @@ class Drift(NamedTuple):
     tokens: int
     rebased: bool
     truncated_by_server: bool
+    window_tokens: int | None = None  # the prompt at which the server began to drop old messages, if it stands still
 
 
 def implausibility(usage: Usage, *, projected: int, before: int | None, window_tokens: int | None) -> str | None:
@@ -66,6 +71,33 @@ def drift_of(predicted: int, reported: int, before: int, *, may_be_truncated: bo
     bound = max(DRIFT_TOLERANCE_TOKENS, reported * DRIFT_TOLERANCE_PERCENT // 100)
     keep, whole = TRUNCATION_FALL
     return Drift(tokens, abs(tokens) > bound, may_be_truncated and reported * whole < before * keep)
+
+
+@dataclass
+class Standstill:
+    """Notices prompts that stand still while more is sent: the server drops as much as is added."""
+
+    _calls: int = 0
+    _missing_tokens: int = 0
+
+    def observe(self, before: int, reported: int, sent_tokens: int, *, is_steady: bool) -> bool:
+        """Observe a prompt after one of `before` tokens, and the projection of what it added.
+
+        Returns whether the prompt stands still. Unless the history `is_steady`, a template may shorten old
+        messages, and then only prompts of nearly the same size count.
+        """
+        grown = reported - before
+        may_be_template = not is_steady and abs(grown) * 100 > reported * DRIFT_TOLERANCE_PERCENT
+        if grown * STILL_FACTOR >= sent_tokens or may_be_template:
+            self.reset()
+            return False
+        self._calls += 1
+        self._missing_tokens += sent_tokens - grown
+        return self._calls >= STILL_CALLS and self._missing_tokens > DRIFT_TOLERANCE_TOKENS
+
+    def reset(self) -> None:
+        """Start over: something on our side may explain the prompt."""
+        self._calls = self._missing_tokens = 0
 
 
 def is_doubtful(drift_tokens: int, sent: Sequence[Measure], calibration: Calibration) -> bool:

@@ -17,7 +17,7 @@ from mew_agent.context.policy.rules import InjectRule, RemindRule
 from mew_agent.context.policy.threshold import Fraction
 from mew_agent.context.store import Store
 from mew_agent.context.tracker import Tracker
-from mew_agent.context.window import Compression
+from mew_agent.context.window import Compression, learn_from_overflow
 from mew_agent.conversation import compactions, events, texts
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.context_tools import ContextTools
@@ -338,6 +338,10 @@ class Conversation:
 
     async def _after_call(self, flags: GenerationFlags) -> None:
         """Ask the policy about the new figures and emit the status. Interventions wait for `apply_pending`."""
+        drift = self.tracker.drift
+        if self.tracker.is_truncated_by_server and drift is not None and drift.window_tokens is not None:
+            # The server's window is no larger than the prompt that it cut, whatever it or the configuration says.
+            self.state.change_window(learn_from_overflow(self.tracker.window, drift.window_tokens))
         before = (self.tracker.policy_state, self.state.persisted)
         pending = await self._decide("after_call", flags)
         self._pending_compaction = pending.compact
@@ -345,7 +349,7 @@ class Conversation:
             pending.words.append(f"policy_stopped:{await self._report_stop(pending.stop)}")
         if before != (self.tracker.policy_state, self.state.persisted):
             await self.state.save()
-        if not pending.words and self.tracker.is_truncated_by_server:
+        if self.tracker.is_truncated_by_server and (not pending.words or (drift and drift.window_tokens)):
             pending.words.append("truncated_by_server")
         if not pending.words:
             await self.emit_status()

@@ -1,9 +1,11 @@
 """Drift, doubt and truncation at both sides of their bounds."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mew_agent.context.measures import Measure
-from mew_agent.context.reconciliation import Drift, drift_of, is_doubtful
+from mew_agent.context.reconciliation import Drift, Standstill, drift_of, is_doubtful
 from mew_agent.tokens.projection import Calibration
 
 
@@ -38,3 +40,26 @@ def test_an_unexplained_fall_below_four_fifths_is_truncation_by_the_server(
 def test_an_interval_beyond_all_three_bounds_is_doubtful(off: int, sent: list[Measure], doubtful: bool) -> None:
     assert is_doubtful(off, sent, Calibration()) is doubtful
     assert is_doubtful(-off, sent, Calibration()) is doubtful
+
+
+def test_five_prompts_in_a_row_without_growth_stand_still() -> None:
+    still = Standstill()
+    seen = [still.observe(1500, 1504, 54, is_steady=True) for _ in range(5)]
+    assert seen == [False, False, False, False, True]
+    assert not still.observe(1500, 1530, 54, is_steady=True)
+    assert not still.observe(1530, 1530, 54, is_steady=True)
+
+
+def test_a_template_that_shortens_old_calls_does_not_stand_still() -> None:
+    still = Standstill()
+    assert not any(still.observe(1500, 1400, 500, is_steady=False) for _ in range(9))
+    assert any(still.observe(1500, 1490, 500, is_steady=False) for _ in range(5))
+
+
+@given(st.lists(st.tuples(st.integers(20, 5000), st.floats(0.34, 3.0)), max_size=20))
+def test_no_additive_prompt_stands_still(calls: list[tuple[int, float]]) -> None:
+    still, prompt = Standstill(), 100
+    for sent, factor in calls:
+        grown = prompt + round(sent * factor)
+        assert not still.observe(prompt, grown, sent, is_steady=True)
+        prompt = grown

@@ -93,3 +93,18 @@ async def test_a_server_that_truncates_the_prompt_is_reported(start_conversation
         for number in range(3):
             await driver.turn(f"Question {number}?")
     assert driver.words == ["active", "truncated_by_server", "active"]
+
+
+async def test_a_prompt_that_stands_still_teaches_the_window_and_is_compacted(
+    start_conversation: StartConversation, text: Callable[[int], str]
+) -> None:
+    usage = [(400 * n, 20, 400 * n + 20) for n in range(1, 5)]
+    usage += [(prompt, 20, prompt + 20) for prompt in (1605, 1611, 1607, 1604, 1609)]
+    async with start_conversation(window=8192, fixed_usage=usage) as driver:
+        for _ in usage[:-1]:
+            await driver.turn(text(180))
+        assert "truncated_by_server" not in driver.words
+        await driver.turn(text(180))
+        assert "truncated_by_server" in driver.words
+        assert "compacted" in driver.words
+        assert driver.now.max_tokens == 1609
