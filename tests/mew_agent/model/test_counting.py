@@ -109,7 +109,7 @@ async def test_an_answer_that_is_not_json_has_no_count(
 
 async def test_a_second_timeout_ends_counting(provider: RawProvider) -> None:
     provider.routes = {LLAMA_CPP: provider.silence()}
-    model = OpenAIModel("m", provider.base_url, window_timeout_seconds=0.05)
+    model = OpenAIModel("m", provider.base_url, window_timeout_seconds=0.4)
     assert [await count(model) for _ in range(4)] == [None] * 4
     await model.aclose()
     assert received_paths(provider) == [LLAMA_CPP, LLAMA_CPP]
