@@ -44,6 +44,8 @@ EVERY_SETTING = """
   policy_scope: any
   provider: local
   summariser: {model: small, base_url: http://there/v1, api_key: sk-small}
+  summary_timeout_seconds: 90
+  max_sessions: 4
   reminders: true
   upkeep: false
   tokenizer: off
