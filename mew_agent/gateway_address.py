@@ -22,7 +22,7 @@ replaces those of the system, and so decides about model providers too."""
 _EXPIRED: Final = 10
 _NOT_YET_VALID: Final = 9
 _OTHER_HOST: Final = (62, 64)
-"""Numbers of OpenSSL (`X509_V_ERR_...`). All others mean that no trusted certificate vouches for this one."""
+"""Numbers of OpenSSL (`X509_V_ERR_...`). All others mean that no trusted authority signed this one."""
 
 _NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE")
 

@@ -232,7 +232,7 @@ class Agent(Participant):
         await self.run_forever()
 
     async def _work(self) -> None:
-        """Answer chats until the connection ends for good. A failure ends the connection: no mute agent stays."""
+        """Answer chats until the connection ends for good. A failure ends the connection."""
         async with anyio.create_task_group() as tasks:
 
             async def end_with_connection() -> None:

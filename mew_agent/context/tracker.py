@@ -74,7 +74,7 @@ class Tracker:
     waiting: tuple[Waiting, ...] = ()
     """What the agent waits for; no part of the accounts, but of every report."""
     sessions: tuple[SessionContext, ...] = ()
-    """The contexts of the agent's sessions, likewise."""
+    """The contexts of the agent's sessions, for every report too."""
     drift: Drift | None = None
     compactions: int = 0
     last_compaction: LastCompaction | None = None

@@ -56,8 +56,8 @@ Message = Envelope | StreamFrame | StreamGap
 class Arrived:
     """A message and its place. Everything up to `position`, this message included, has then been passed on.
 
-    `is_past`: it was sent before this participant joined for the first time. `message` None marks the moment from which
-    nothing missed is still to come.
+    `is_past`: it was sent before this participant joined for the first time. `message` None means that everything
+    missed has arrived.
     """
 
     message: Message | None = None

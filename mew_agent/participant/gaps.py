@@ -26,7 +26,7 @@ class SpaceEvent:
 
 @dataclass(frozen=True, slots=True)
 class HistoryGap(SpaceEvent):
-    """Envelopes were missed, and nothing delivers them any more.
+    """Envelopes were missed, and are no longer available.
 
     They lie between the positions `after` and `before`, as far as these are known (`<epoch>-<sequence>`). `reason`
     is `history_gone` (more was sent than the gateway keeps), `other_epoch` (the gateway restarted without its history),

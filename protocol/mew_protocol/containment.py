@@ -28,7 +28,7 @@ def may_pass_on(
     ignore_to: bool = False,
     steps: Steps | None = None,
 ) -> bool:
-    """Return whether a participant with the patterns `own` may give `wanted` to another. An invalid pattern: no.
+    """Return whether a participant with the patterns `own` may give `wanted` to another. False if invalid.
 
     Several calls may share a budget. Raises `BudgetExceeded` if it is spent.
     """
@@ -42,7 +42,7 @@ def covers(
     ignore_to: bool = False,
     steps: Steps | None = None,
 ) -> bool:
-    """Return whether `wanted` is contained in these patterns, each of its kinds in one of them. An invalid one: no.
+    """Return whether `wanted` is contained in these patterns, each of its kinds in one of them. False if invalid.
 
     Several calls may share a budget. Raises `BudgetExceeded` if it is spent.
     """

@@ -13,7 +13,7 @@ def _command(summary: str, implementation: str, *, passes_options: bool = False)
     return CommandEntry(summary, f"mew_agent.cli.{implementation}", passes_options)
 
 
-# Listed twice: on top for people, and below `space` for scripts of the reference CLI.
+# Listed twice: at the top level for people, and below `space` for scripts of the reference CLI.
 _UP: Final = _command("Start a space: its gateway and its participants.", "space.up:up")
 _DOWN: Final = _command("Stop the running space of this folder.", "space.up:down")
 _STATUS: Final = _command("Show how full each agent's context window is.", "remote.status:show_status")

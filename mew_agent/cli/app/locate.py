@@ -114,7 +114,7 @@ def which_person(config: SpaceConfig | None) -> str:
 
 
 def default_hint(person: str) -> str:
-    """How to make a person the one that commands act as."""
+    """How to set the person that commands act as."""
     return f"set `default_participant: {person}` under `space` in space.yaml"
 
 

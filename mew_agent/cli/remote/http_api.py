@@ -52,7 +52,7 @@ class ServerSentEvent:
 
 
 class SpaceEvents(Protocol):
-    """The events of a space, however they come."""
+    """A source of a space's events."""
 
     def next(self, *, deadline: float | None = None) -> ServerSentEvent:
         """Wait for the next event; see `EventStream.next`."""

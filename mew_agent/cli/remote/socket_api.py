@@ -82,7 +82,7 @@ class SocketEvents:
 
 
 class SocketApi:
-    """A participant's access to one space. The methods are those of `GatewayApi`; some the gateway cannot serve."""
+    """A participant's access to one space. Has the methods of `GatewayApi`; some cannot be served and raise."""
 
     def __init__(self, gateway: str, *, space: str, participant: str, token: str) -> None:
         self.gateway = http_url(gateway)

@@ -106,7 +106,7 @@ class AnswerRouter:
             exchange.agent_left()
 
     def peer_joined(self, name: str) -> None:
-        """Wait on: an agent that returns continues with the questions in its inbox."""
+        """Keep waiting: an agent that returns continues with the questions in its inbox."""
         for exchange in self._open_with(name):
             exchange.extend_deadline()
 

@@ -30,7 +30,7 @@ class Status(Payload):
 
 
 UNLABELLED: Final = "unlabelled"
-"""Said everywhere of a figure whose sender does not say how it is known."""
+"""Label of a figure whose sender does not report how it is known."""
 
 
 def basis_label(tokens: int | None, report: ContextReport | None) -> str:

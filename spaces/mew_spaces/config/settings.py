@@ -190,7 +190,7 @@ class ParticipantConfig(_ConfigSection):
 
     @property
     def acts_as(self) -> Role:
-        """Its role: the one that is written, else the one that its program suggests."""
+        """The role in space.yaml, else the one that fits its program."""
         if self.role is not None:
             return self.role
         if self.is_agent:

@@ -251,7 +251,7 @@ class Membership:
     def add_proposal(self, proposal: Envelope, *, now: datetime, max_bytes: int = 64 * 1024) -> Changes:
         """Remember who proposed what, and to which peers, and keep it for those who join until it is decided.
 
-        One of more than `max_bytes` is kept without its parameters.
+        A proposal of more than `max_bytes` is kept without its parameters.
         """
         proposal_id, proposer, peers = proposal.id, proposal.sender, proposal.addressees
         subject = CallSubject.read(proposal.body)

@@ -26,7 +26,7 @@ NOT_STORED_MESSAGE = "the gateway could not store this envelope, so no participa
 
 
 class Acknowledgements:
-    """The answers of one space to its senders. Known are the envelopes in the log, and the newest without an echo."""
+    """The answers of one space to its senders. Knows the envelopes in the log, and the newest ones without an echo."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Acknowledgements:
         return Receipt((), accepted=accepted, answer=answer)
 
     def _is_same(self, sequence: int, draft: Draft) -> bool:
-        """Return whether a draft repeats a logged envelope. Clients exist that count ids from 1 at every start."""
+        """Return whether a draft repeats a logged envelope. Some clients count ids from 1 at every start."""
         entry = self._log.entry(sequence)
         if entry is None:
             return True

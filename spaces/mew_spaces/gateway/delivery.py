@@ -160,7 +160,7 @@ class DeliverySessions:
             return envelope
         session.participant = (envelope.to or ("",))[0]
         delivery = {**session.welcome, "frames": self._frames_of(session)}
-        session.welcome.pop("gap", None)  # told once; a later welcome on the same connection says what it may send
+        session.welcome.pop("gap", None)  # sent once; a later welcome on the same connection says what it may send
         return envelope.model_copy(update={"payload": {**envelope.body, "delivery": delivery}})
 
     def _frames_of(self, session: DeliverySession) -> dict[str, Any]:

@@ -23,7 +23,7 @@ STREAMING = "mew.is_streaming"
 """Key of a request's `state`: an authenticated client reads a stream, so the request has no time limit."""
 
 JOIN_TURNS = 8
-"""Turns of the event loop in which the application reads a join frame that much else follows. It needs one or two."""
+"""Iterations of the event loop for the application to read a join frame with data behind it. It needs one or two."""
 
 MAX_HEADER_BYTES = 32 * 1024
 
@@ -70,7 +70,7 @@ class BoundedHttpProtocol(H11Protocol):
     _gate: JoinGate | None = None
     _unjoined_bytes = 0
     _waiting_bytes = b""
-    """What came after the most that may come before a join, until it is known whether the client has joined."""
+    """Bytes beyond the limit before a join, until it is known whether the client has joined."""
     _is_too_large = False
 
     def connection_made(self, transport: Any) -> None:
@@ -265,7 +265,7 @@ class BoundedHttpProtocol(H11Protocol):
             self._end(_TOO_SLOW)
         elif not self._is_streaming:
             self.transport.abort()
-        else:  # its token was accepted and bounds its streams: no flood of strangers may evict it
+        else:  # its token limits its streams, so unauthenticated connections must not evict it
             self._limits.unjoined.leave(self, self._address)
 
     def _end(self, answer: bytes) -> None:

@@ -39,9 +39,9 @@ class TrustedProxies:
     def read(self, peer: str, headers: Headers) -> Forwarded | None:
         """Return what a proxy says of a request that came from `peer`; None if `peer` is not trusted or says nothing.
 
-        The client is the last address that is not a trusted proxy: what stands before it, the client itself may have
-        written. A proxy sets one of the two forms and passes the other on as the client sent it, so if they name two
-        clients, neither counts and the client is `peer`.
+        The client is the last address that is not a trusted proxy: the client itself may have written those before it.
+        A proxy sets one of the two forms and passes the other on as the client sent it, so if they name two clients,
+        neither counts and the client is `peer`.
         """
         if not self.trusts(peer):
             return None

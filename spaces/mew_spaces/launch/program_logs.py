@@ -32,7 +32,7 @@ log = logging.getLogger("spaces")
 
 
 def log_folder(state: Path) -> Path:
-    """Return the folder of a space's logs in its state folder, which tools for files do not reach."""
+    """Return the folder of a space's logs in its state folder, which file tools cannot read."""
     return state / "logs"
 
 

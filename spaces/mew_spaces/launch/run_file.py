@@ -184,7 +184,7 @@ def write_run_file(path: Path, run: RunFile) -> None:
 def end_run(path: Path, run: RunFile, how: str, *, at: datetime | None = None) -> None:
     """Remove the run file, and record how the run ended: `how` is a predicate, `at` the time (default: now)."""
     last = LastRun(space=run.space, how=how, at=at or datetime.now(UTC))
-    with suppress(OSError):  # the record is a courtesy; the space has ended in any case
+    with suppress(OSError):  # the record is optional; the space has ended in any case
         replace_private_file(path.with_name(LAST_RUN_FILE_NAME), last.model_dump_json(indent=2) + "\n")
     remove_run_file(path)
 
