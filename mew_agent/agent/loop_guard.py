@@ -23,6 +23,9 @@ from mew_protocol.envelope import Envelope
 MAX_CHATS: Final = 2_000
 """How many chats are remembered; an answer to an older one counts as the first of a thread."""
 
+MAX_OPEN_REASONINGS: Final = 8
+"""How many reasonings without a conclusion are remembered of one agent."""
+
 MAX_QUESTION_CHARS: Final = 20_000
 """How much of a text, at its end, is searched for a question."""
 
@@ -52,6 +55,14 @@ class _Chat:
         return not self.to or participant in self.to
 
 
+@dataclass(slots=True)
+class _Reasoning:
+    """A reasoning without a conclusion: the id of the chat that it is about, and whether a chat followed from it."""
+
+    about: str
+    has_spoken: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class StoppedTalk:
     """Why and since when this agent does not answer a peer. `origin` is the person or program that began it."""
@@ -71,8 +82,8 @@ class LoopGuard:
     """The peers that are not answered now."""
     _agents: set[str] = field(default_factory=set)
     _chats: OrderedDict[str, _Chat] = field(default_factory=OrderedDict)
-    _works_on: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """For each agent that is reasoning: the id of the reasoning, and of the chat that it is about."""
+    _reasonings: dict[str, dict[str, _Reasoning]] = field(default_factory=dict)
+    """The open reasonings of each agent, by their ids, oldest first."""
     _answered_at: dict[str, deque[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -99,10 +110,15 @@ class LoopGuard:
             case kinds.REASONING_START:
                 self._agents.add(sender)
                 if (about := self._subject_of(envelope)) is not None:
-                    self._works_on[sender] = (envelope.id, about)
+                    silent = [item for item in self._reasonings.get(sender, {}).items() if not item[1].has_spoken]
+                    begun = (*silent, (envelope.id, _Reasoning(about)))
+                    self._reasonings[sender] = dict(begun[-MAX_OPEN_REASONINGS:])
             case kinds.REASONING_CONCLUSION:
-                if self._works_on.get(sender, ("",))[0] == envelope.context:
-                    del self._works_on[sender]
+                # An agent that reasons about two chats at once may name the newest reasoning, or none, in each
+                # conclusion: the reasoning that its last chat followed from has ended.
+                known = self._reasonings.get(sender, {})
+                spoken = (name for name, reasoning in known.items() if reasoning.has_spoken)
+                known.pop(next(spoken, str(envelope.context)), None)
             case kinds.SYSTEM_WELCOME:
                 self._agents.update(_agents_on(body.get("board")))
             case _:
@@ -180,13 +196,16 @@ class LoopGuard:
                 key=lambda seen: seen.hops,
                 default=None,
             )
-        _, subject = self._works_on.get(chat.sender, ("", ""))
-        if subject in self._chats:
-            return self._chats[subject]
+        known = [one for one in reversed(self._reasonings.get(chat.sender, {}).values()) if one.about in self._chats]
+        if known:
+            of_addressee = (one for one in known if self._chats[one.about].sender in chat.addressees)
+            reasoning = next(of_addressee, known[0])
+            reasoning.has_spoken = True
+            return self._chats[reasoning.about]
         others = [seen for seen in reversed(self._chats.values()) if seen.sender != chat.sender]
         from_addressee = [seen for seen in others if seen.sender in chat.addressees]
-        for known in (from_addressee, others):
-            if (found := next((seen for seen in known if seen.is_for(chat.sender)), None)) is not None:
+        for seen_before in (from_addressee, others):
+            if (found := next((seen for seen in seen_before if seen.is_for(chat.sender)), None)) is not None:
                 return found
         return from_addressee[0] if from_addressee else None
 

@@ -149,6 +149,38 @@ def test_questions_within_one_answer_count_from_the_person_it_is_for() -> None:
     assert exchange(room, 20)[-1] == "hold"
 
 
+def test_interleaved_reasonings_count_each_answer_from_its_own_chat() -> None:
+    """The frames are a recording of the TypeScript agent 0.11.0, which never correlates its chats."""
+    room = Room("ref", hops=8)
+
+    def begin(name: str, chat: Envelope) -> None:
+        room.guard.observe(envelope("ref", "chat/acknowledge", {"status": "processing"}, correlation_id=(chat.id,)))
+        room.guard.observe(envelope("ref", "reasoning/start", {"input": chat.body["text"]}, name))
+
+    def conclude(**context: str) -> None:
+        room.guard.observe(envelope("ref", "reasoning/conclusion", {}, **context))
+
+    asked = room.chat("ada", text="Who is here, and what can you do?")
+    ours = room.chat("one", "ada", asked.id, 'Noted: "Who is here, and what can you do?".')
+    begin("reason-1", asked)
+    begin("reason-2", ours)
+    room.chat("ref", "ada", text='Noted: "Who is here, and what can you do?".')
+    conclude(context="reason-2")  # but reason-1 ended
+    theirs = room.chat("ref", "one", text='Noted: "Noted: "Who is here, and what can you do?"".')
+    conclude()
+    answers = 0
+    while answers < 20 and room.decide(theirs) == "answer":
+        answers += 1
+        ours = room.chat("one", "ref", theirs.id, f"You write {answers}.")
+        begin(f"reason-{answers}-of-loop", ours)
+        theirs = room.chat("ref", "one", text=f"Noted {answers}.")
+        conclude(context=f"reason-{answers}-of-loop")
+    assert answers == 3
+    assert room.guard.stopped["ref"].reason == "8 messages between agents since a person spoke"
+    assert room.guard.release(room.chat("ada", "one"), at_seconds=0) == ("ref",)
+    assert room.guard.release(room.chat("ada", "one"), at_seconds=0) == ()
+
+
 @pytest.mark.parametrize(
     ("kind", "payload"),
     [
