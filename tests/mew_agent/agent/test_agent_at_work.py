@@ -181,7 +181,8 @@ async def test_the_context_line_precedes_each_question_and_prices_stay_exact(sta
 
 
 async def test_peers_and_the_agent_itself_receive_level_changes(start_agent: StartAgent) -> None:
-    async with start_agent(fixed_usage=((3000, 60, 3060), (7600, 60, 7660))) as s:
+    usage = ((1000, 60, 1060), (2500, 60, 2560), (3000, 60, 3060), (7600, 60, 7660))
+    async with start_agent(fixed_usage=usage) as s:
         received: list[str] = []
 
         @s.ada.on_context_level
@@ -196,8 +197,8 @@ async def test_peers_and_the_agent_itself_receive_level_changes(start_agent: Sta
         async def own(peer: Peer, context: PeerContext) -> None:
             received.append(f"coder: {peer.id} low at {context.tokens}")
 
-        await s.ask("One.")
-        await s.ask("Two.")
+        for text in ("One.", "Two.", "Three.", "Four."):
+            await s.ask(text)
         await s.recorder.first("coder", "participant/status", status="compacted")
         assert "ada: coder unknown > healthy" in received
         assert "ada: coder healthy > near_limit" in received

@@ -146,7 +146,8 @@ async def test_d9_caution_prompts_alone_and_critical_with_the_next_message(
 
 
 async def test_d10_a_caution_prompt_comes_on_entry_and_each_tenth_generation(start_agent: StartAgent) -> None:
-    async with start_agent(agent=dominds("v3"), script=[NOTED] * 12, fixed_usage=prompts(*[150_000] * 12)) as s:
+    usage = prompts(*range(150_000, 151_200, 100))
+    async with start_agent(agent=dominds("v3"), script=[NOTED] * 12, fixed_usage=usage) as s:
         await requested(s, 10)
         await s.recorder.until(lambda: len(s.reported) == 12)
         assert len(s.main_requests) == 12

@@ -68,7 +68,7 @@ async def requested(driver: AgentDriver, times: int) -> None:
         pytest.param(180_000, "critical", 0, 0, 20_000, id="T4"),
         pytest.param(199_999, "critical", 0, 0, 1, id="T5 below"),
         pytest.param(200_000, "redlined", 0, 0, 0, id="T5"),
-        pytest.param(250_000, "redlined", 0, 0, 0, id="T5 above"),
+        pytest.param(200_009, "redlined", 0, 0, 0, id="T5 above"),
     ],
 )
 async def test_states_and_room_follow_the_reported_total(
