@@ -40,7 +40,14 @@ async def test_mew_reference_warns_and_compacts_at_its_own_marks(
     text: Callable[[int], str], total: int, words: list[str]
 ) -> None:
     """8192 * 9 / 10 is 7372.8, and 8192 * 19 / 20 is 7782.4."""
-    usage = ((1000, 100, 1100), (4600, 100, 4700), (6200, 100, 6300), (total - 60, 60, total))
+    usage = (
+        (1000, 100, 1100),
+        (2500, 100, 2600),
+        (4500, 100, 4600),
+        (5300, 100, 5400),
+        (6100, 100, 6200),
+        (total - 60, 60, total),
+    )
     announced: list[str] = []
     async with serve_rehearsal(RehearsalOptions(fixed_usage=usage)) as server:
         model = OpenAIModel("rehearsal", server.base_url, "key", max_retries=0)
