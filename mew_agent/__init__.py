@@ -94,6 +94,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.errors import TooLarge as TooLarge
     from mew_agent.errors import ToolsUnsupported as ToolsUnsupported
     from mew_agent.errors import Unauthorized as Unauthorized
+    from mew_agent.model.interface import Image as Image
     from mew_agent.model.interface import Message as Message
     from mew_agent.model.interface import Model as Model
     from mew_agent.model.interface import ModelEvent as ModelEvent
@@ -163,8 +164,8 @@ _NAMES_OF = {
         "AgentRestarted AnswerEvent Answered ContextNotice Thinking ToolCalled Writing"
     ),
     "mew_agent.model.interface": (
-        "Message Model ModelEvent ModelIdentity ModelReply ModelRequest ReasoningDelta TextDelta ToolCall ToolSpec "
-        "Window"
+        "Image Message Model ModelEvent ModelIdentity ModelReply ModelRequest ReasoningDelta TextDelta ToolCall "
+        "ToolSpec Window"
     ),
     "mew_agent.model.usage": "Usage",
     "mew_agent.model.openai_client": "OpenAIModel",

@@ -53,8 +53,6 @@ EVERY_SETTING = """
   conversation_history_length: 40
   auto_respond: false
   answer_broadcasts: never
-  max_sessions: 5
-  summary_timeout_seconds: 45
   loop_limits: {hops: 4, exchanges_per_minute: 6}
   max_iterations: 3
   max_turn_seconds: 4
