@@ -134,6 +134,8 @@ class Ledger:
     _cut_since_record: bool = False
     _moved_since_record: bool = False
     """Whether a cut took anything but whole measured intervals, or put something in their place."""
+    _has_fallen: bool = False
+    """Whether a prompt fell unexplained. What the server dropped may return after a cut, so nothing is exact then."""
     _thinking_items: int = 0
     _unsteady_items: int = 0
     _sent_prefix_features: float = 0.0
@@ -176,6 +178,7 @@ class Ledger:
         )
         has_moved = self._cut_since_record or self._moved_since_record
         has_fallen = before is not None and reported < before and not has_moved
+        self._has_fallen |= has_fallen and is_comparable
         if is_in_doubt or has_fallen or not is_comparable:  # a prompt that only grows cannot fall: something left it
             self._intervals.doubt_all()
         if not same_model and self.learnt:
@@ -213,7 +216,7 @@ class Ledger:
     def _book_interval(self, sent: Sequence[Measure], grown: int, *, is_in_doubt: bool) -> None:
         units = sum([measure.features for measure in sent])
         self.calibration = learn_from_interval(self.calibration, grown, sent, units)
-        is_exact = not (is_in_doubt or self._cut_since_record or self._unsteady_items)
+        is_exact = not (is_in_doubt or self._has_fallen or self._cut_since_record or self._unsteady_items)
         self._intervals.append(sent, grown, "exact" if is_exact else "measured", units, self.calibration)
         self._review_lumps()
 
@@ -313,7 +316,7 @@ class Ledger:
         self._intervals.clear()
         self._tail = Tail()
         self.summary_measure, self.summary_tokens = None, 0
-        self.prompt_tokens = None
+        self.prompt_tokens, self._has_fallen = None, False
         # Without a reported prompt the prefix is projected again.
         self._count_unsteady()
         self.describe_prefix(self.prefix_features, self.pins_features)

@@ -106,6 +106,16 @@ def test_whole_cuts_other_terms_and_repeated_calls_keep_exact_prices_right(
         known.assert_right()
 
 
+def test_nothing_is_exact_after_the_server_dropped_messages() -> None:
+    books = Books(Template(window=400))
+    books.add_entry("user", 0.0, 90)
+    for _ in range(3):
+        books.call(0.0, 0)
+    assert books.ledger.price(2, 2).basis != "exact"
+    books.cut(1, 1)  # from here on, the dropped message would fit again
+    assert books.ledger.price(2, 2).basis != "exact"
+
+
 @given(CALLS, st.data())
 def test_intervals_after_a_whole_cut_are_measured_or_exactly_right(calls: list[Any], data: st.DataObject) -> None:
     """The server drops messages in silence, so that after a cut more of the rest may fit than before."""
