@@ -33,7 +33,7 @@ _CITATION_AT_END = re.compile(r"\s*\[[^\[\]\n]{1,512}\]\.?$")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SummarySource:
     """What a summary is made from: the messages, the text of the summary before, and all facts."""
 
     items: Sequence[Item]
@@ -48,7 +48,7 @@ class Source:
         return "\n".join([self.previous_text, *(item.content for item in self.items), *calls, *facts])
 
 
-def problem_of(text: str, headings: Sequence[str], source: Source) -> str | None:
+def problem_of(text: str, headings: Sequence[str], source: SummarySource) -> str | None:
     """What makes the text unfit as a summary; None if nothing does. Takes time linear in both texts."""
     given = source.text
     return _broken_text(text, given) or _wrong_form(text, headings) or _wrong_content(text, headings, source, given)
@@ -91,7 +91,7 @@ def _wrong_form(text: str, headings: Sequence[str]) -> str | None:
     return None
 
 
-def _wrong_content(text: str, headings: Sequence[str], source: Source, given: str) -> str | None:
+def _wrong_content(text: str, headings: Sequence[str], source: SummarySource, given: str) -> str | None:
     body = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     spoken = "\n".join(item.content for item in source.items if item.role != "tool" and not item.notice)
     expected, written = language.language_of(spoken), language.language_of(body)
@@ -115,7 +115,7 @@ def _wrong_content(text: str, headings: Sequence[str], source: Source, given: st
     return None
 
 
-def _claim_without_source(body: str, source: Source) -> str | None:
+def _claim_without_source(body: str, source: SummarySource) -> str | None:
     """A line that says what a user asked, without a citation and unlike anything that a participant said."""
     claims = [line for line in body.splitlines() if language.CLAIM.search(line)]
     if not claims:

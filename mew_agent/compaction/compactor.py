@@ -11,7 +11,7 @@ from itertools import islice
 
 import anyio
 
-from mew_agent.compaction.checks import Source, problem_of
+from mew_agent.compaction.checks import SummarySource, problem_of
 from mew_agent.compaction.extract import Extract, extract
 from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.compaction.summary import (
@@ -172,7 +172,7 @@ def _accepted(
     """The summary that a reply becomes. Raises `RejectedSummary` if it is none."""
     found = extract(items, previous.facts if previous else ())
     text = with_true_citations(cleaned(reply.text, reply.finish_reason), items, previous)
-    problem = problem_of(text, SECTIONS, Source(items, previous.text if previous else "", found.facts))
+    problem = problem_of(text, SECTIONS, SummarySource(items, previous.text if previous else "", found.facts))
     if problem is not None:
         raise RejectedSummary(problem)
     summary = _completed(text, found, items, previous, budget_tokens, tracker)

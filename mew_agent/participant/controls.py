@@ -32,7 +32,7 @@ from pydantic import BaseModel
 
 from mew_agent.errors import GatewayError, NotPermitted
 from mew_agent.participant.dispatcher import Hooks, Subscriber
-from mew_agent.participant.events import EventReader
+from mew_agent.participant.events import EventEmitter
 from mew_agent.participant.messenger import Messenger, timestamp
 from mew_agent.participant.peers import PeerChanges, PeerContext
 
@@ -91,7 +91,7 @@ class Control(Subscriber):
     """Answers `participant/*` for one participant."""
 
     def __init__(
-        self, messenger: Messenger, events: EventReader, *, hooks: Hooks, conversation: Controllable | None = None
+        self, messenger: Messenger, events: EventEmitter, *, hooks: Hooks, conversation: Controllable | None = None
     ) -> None:
         """`events` reports changes of the participant's own level."""
         self._messenger = messenger

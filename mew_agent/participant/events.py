@@ -220,7 +220,7 @@ _CLOSING_KINDS: Mapping[str, HowClosed] = {
 }
 
 
-class EventReader(Subscriber):
+class EventEmitter(Subscriber):
     """Reads events from what arrives and emits them to the program's handlers."""
 
     def __init__(self, messenger: Messenger, listeners: Listeners) -> None:

@@ -27,7 +27,7 @@ from mew_agent.participant.dispatcher import Dispatcher
 from mew_agent.participant.events import (
     ChatReceived,
     ContextReported,
-    EventReader,
+    EventEmitter,
     PeerJoined,
     PeerLeft,
     PeerLevelChanged,
@@ -94,7 +94,7 @@ class Participant:
         client = Client(Credentials(gateway, space, id, token, ca_file), first_connect_seconds=first_connect_seconds)
         self.session = SpaceSession(client, self.listeners)
         self.messenger = Messenger(id, self.session)
-        self.events = EventReader(self.messenger, self.listeners)
+        self.events = EventEmitter(self.messenger, self.listeners)
         self.control = Control(self.messenger, self.events, hooks=self, conversation=conversation)
         self.mcp = McpClient(self.messenger, timeouts or Timeouts())
         self.mcp_server = McpServer(self.messenger, offers or own)

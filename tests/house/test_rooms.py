@@ -1,5 +1,6 @@
-"""Where code lives: every package is documented and tested, and the packages import each other in one direction."""
+"""Where code lives: packages are documented and tested, import in one direction, and name each class once."""
 
+import ast
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
@@ -38,6 +39,16 @@ def test_no_file_exceeds_its_line_limit() -> None:
             if lines > ceiling:
                 grown.append(f"{file.relative_to(ROOT)}: {lines}")
     assert not grown
+
+
+def test_no_two_classes_share_a_name(modules: list[Module]) -> None:
+    """A class name means one thing in all three packages, nested classes included."""
+    defined: dict[str, list[str]] = defaultdict(list)
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                defined[node.name].append(f"{module.path.as_posix()}:{node.lineno}")
+    assert not {name: places for name, places in defined.items() if len(places) > 1}
 
 
 def test_packages_import_each_other_in_one_direction(modules: list[Module]) -> None:

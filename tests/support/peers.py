@@ -9,7 +9,7 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.participant.discovery import Pace
-from mew_agent.participant.events import EventReader, ProposalMade
+from mew_agent.participant.events import EventEmitter, ProposalMade
 from mew_agent.participant.listeners import Listeners
 from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.participant.participant import Participant
@@ -75,6 +75,6 @@ def read_proposal(*to: str, payload: dict[str, Any]) -> ProposalMade:
     """A proposal by `coder`, as a participant receives it."""
     me = Participant("ws://h", space="demo", id="keeper", token="t")
     envelope = Envelope.write("mcp/proposal", id="p", ts="t", sender="coder", payload=payload, to=to)
-    (proposal,) = EventReader(me.messenger, Listeners()).events_in(envelope, PeerChanges())
+    (proposal,) = EventEmitter(me.messenger, Listeners()).events_in(envelope, PeerChanges())
     assert isinstance(proposal, ProposalMade)
     return proposal

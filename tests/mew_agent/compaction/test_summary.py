@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.compaction.checks import Source, problem_of
+from mew_agent.compaction.checks import SummarySource, problem_of
 from mew_agent.compaction.extract import extract
 from mew_agent.compaction.summary import (
     EXTRACT_LABEL,
@@ -271,7 +271,7 @@ REPORT = "The importer src/run.py listens on port 9090, and SQLite holds its row
 )
 def test_what_is_not_a_summary_is_refused_with_its_reason(text: str, problem: str | None) -> None:
     more = item("This is what we have to do for the importer, and it is not the end of the list of tasks.")
-    found = problem_of(text, SECTIONS, Source((*TALK, more), "", extract(TALK).facts))
+    found = problem_of(text, SECTIONS, SummarySource((*TALK, more), "", extract(TALK).facts))
     assert (found is None) if problem is None else (found is not None and problem in found)
 
 
@@ -302,4 +302,4 @@ def test_a_tools_output_gives_no_rules() -> None:
 def test_extract_and_checks_take_linear_time(unit: str) -> None:
     text = unit * (50_000 // len(unit))
     facts = extract((item(text),)).facts
-    problem_of(f"{GOAL}{text}", SECTIONS, Source((item(text),), "", facts))
+    problem_of(f"{GOAL}{text}", SECTIONS, SummarySource((item(text),), "", facts))

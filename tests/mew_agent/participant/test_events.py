@@ -10,7 +10,7 @@ from mew_agent.participant.events import (
     MAX_OPEN_PROPOSALS,
     ChatReceived,
     ContextReported,
-    EventReader,
+    EventEmitter,
     PeerJoined,
     PeerLeft,
     PeerLevelChanged,
@@ -35,8 +35,8 @@ UNKNOWN, HEALTHY, NEAR, FULL = peer("unknown", "unknown"), peer("healthy", 0), p
 ME = Participant("ws://h", space="demo", id="ada", token="t").messenger
 
 
-def new_reader() -> EventReader:
-    return EventReader(ME, Listeners())
+def new_emitter() -> EventEmitter:
+    return EventEmitter(ME, Listeners())
 
 
 def envelope(kind: str, payload: dict[str, Any] | None, sender: str = "bob", name: str = "1", **more: Any) -> Envelope:
@@ -48,10 +48,10 @@ def told(
     reporter: Peer | None = None,
     before: PeerContext | None = None,
     *,
-    reader: EventReader | None = None,
+    emitter: EventEmitter | None = None,
 ) -> list[SpaceEvent]:
     changes = PeerChanges(reported=reporter, context_before=before or PeerContext())
-    return list((reader or new_reader()).events_in(one, changes))
+    return list((emitter or new_emitter()).events_in(one, changes))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_level_change_is_low_only_if_the_severity_rises(
     before: Peer | None, after: Peer, is_change: bool, is_low: bool
 ) -> None:
     changes = PeerChanges(reported=after, context_before=before.context if before else PeerContext())
-    events = new_reader().events_in(envelope("participant/status", {}, sender="coder"), changes)
+    events = new_emitter().events_in(envelope("participant/status", {}, sender="coder"), changes)
     changed = [event for event in events if isinstance(event, PeerLevelChanged)]
     assert bool(changed) == is_change
     assert any(event.is_low for event in changed) == is_low
@@ -149,7 +149,7 @@ def test_proposal_text_names_proposer_request_and_targets() -> None:
 
 def test_joined_and_left_peers_are_events_with_what_was_known() -> None:
     goes, comes = peer("full", 3), Peer("comes")
-    events = list(new_reader().events_in(PRESENCE, PeerChanges(joined=(comes,), left=(goes,))))
+    events = list(new_emitter().events_in(PRESENCE, PeerChanges(joined=(comes,), left=(goes,))))
     assert events == [PeerLeft(goes), PeerJoined(comes)]
 
 
@@ -167,30 +167,30 @@ PROPOSAL = envelope("mcp/proposal", {"method": "tools/list"}, name="p", to=("wor
     ],
 )
 def test_proposal_is_open_until_it_is_decided_or_withdrawn(kind: str, sender: str, how: str, reason: str) -> None:
-    reader = new_reader()
-    (made,) = told(PROPOSAL, reader=reader)
+    emitter = new_emitter()
+    (made,) = told(PROPOSAL, emitter=emitter)
     assert isinstance(made, ProposalMade)
     was_open = made.is_open
     payload = {"reason": "policy"} if reason else {"method": "tools/list"}
     deciding = envelope(kind, payload, sender=sender, to=("words",), correlation_id=("p",))
-    (closed,) = told(deciding, reader=reader)
+    (closed,) = told(deciding, emitter=emitter)
     assert closed == ProposalClosed(made, how, sender, reason)  # type: ignore[arg-type]
     assert (was_open, made.is_open) == (True, False)
-    assert told(deciding, reader=reader) == []
+    assert told(deciding, emitter=emitter) == []
 
 
 def test_a_proposal_in_a_welcome_is_an_event_once() -> None:
-    reader = new_reader()
+    emitter = new_emitter()
     listed = [{**PROPOSAL.as_dict(), "age_seconds": 3.0}, {**PROPOSAL.as_dict(), "from": "ada", "id": "mine"}]
     welcome = envelope("system/welcome", {"proposals": listed}, sender="system:gateway", to=("ada",))
-    (made,) = (one for one in told(welcome, reader=reader) if isinstance(one, ProposalMade))
+    (made,) = (one for one in told(welcome, emitter=emitter) if isinstance(one, ProposalMade))
     assert (made.envelope, made.is_open) == (PROPOSAL, True)
-    assert told(PROPOSAL, reader=reader) == []
-    assert not [one for one in told(welcome, reader=reader) if isinstance(one, ProposalMade)]
+    assert told(PROPOSAL, emitter=emitter) == []
+    assert not [one for one in told(welcome, emitter=emitter) if isinstance(one, ProposalMade)]
     forged = envelope("system/welcome", {"proposals": [{**listed[0], "id": "other"}]}, to=("ada",))
-    assert told(forged, reader=reader) == []
+    assert told(forged, emitter=emitter) == []
     again = envelope("mcp/proposal", {"method": "tools/list"}, name="p", to=("words",)).model_copy(update={"ts": "u"})
-    assert isinstance(told(again, reader=reader)[0], ProposalMade), "some clients count ids from 1 at every start"
+    assert isinstance(told(again, emitter=emitter)[0], ProposalMade), "some clients count ids from 1 at every start"
 
 
 @pytest.mark.parametrize(
@@ -207,28 +207,28 @@ def test_a_proposal_in_a_welcome_is_an_event_once() -> None:
     ],
 )
 def test_unrelated_envelopes_leave_a_proposal_open(other: Envelope) -> None:
-    reader = new_reader()
-    (made,) = told(PROPOSAL, reader=reader)
+    emitter = new_emitter()
+    (made,) = told(PROPOSAL, emitter=emitter)
     assert isinstance(made, ProposalMade)
-    assert told(other, reader=reader) == []
+    assert told(other, emitter=emitter) == []
     assert made.is_open
 
 
 def test_proposals_close_when_their_proposer_leaves() -> None:
-    reader = new_reader()
-    (made,) = told(PROPOSAL, reader=reader)
+    emitter = new_emitter()
+    (made,) = told(PROPOSAL, emitter=emitter)
     assert isinstance(made, ProposalMade)
     bob = Peer("bob")
-    assert list(reader.events_in(PRESENCE, PeerChanges())) == []
-    left = list(reader.events_in(PRESENCE, PeerChanges(left=(bob,))))
+    assert list(emitter.events_in(PRESENCE, PeerChanges())) == []
+    left = list(emitter.events_in(PRESENCE, PeerChanges(left=(bob,))))
     assert left == [PeerLeft(bob), ProposalClosed(made, "left", "bob")]
     assert not made.is_open
 
 
 def test_oldest_undecided_proposals_are_forgotten() -> None:
-    reader = new_reader()
+    emitter = new_emitter()
     first, *_, last = [
-        told(envelope("mcp/proposal", {"method": "ping"}, name=str(number)), reader=reader)[0]
+        told(envelope("mcp/proposal", {"method": "ping"}, name=str(number)), emitter=emitter)[0]
         for number in range(MAX_OPEN_PROPOSALS + 1)
     ]
     assert isinstance(first, ProposalMade)
