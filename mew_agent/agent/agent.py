@@ -1,7 +1,8 @@
-"""An agent: a participant with a model. Builds its parts from the configuration and answers one chat after another.
+"""An agent: a participant with a model. Builds its parts from the configuration and connects them to the space.
 
-Owns the agent's lifetime, the queue of work, and the sending of the statuses that the conversation emits. Does not know
-which chats are for it, when agents talk in a loop, how a turn runs or what is in context.
+Owns the agent's lifetime, what it does with each envelope that arrives, and the sending of the statuses that the
+conversation emits. Does not know which chats are for it, when agents talk in a loop, how a chat is answered or what is
+in context.
 """
 
 import logging
@@ -18,28 +19,24 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.join import DeliveryRequest
 
 from mew_agent.agent.address_filter import AddressFilter
-from mew_agent.agent.board_tools import BOARD_TOOLS, BoardTools, context_line
+from mew_agent.agent.board_tools import BOARD_TOOLS, BoardTools
+from mew_agent.agent.chat_worker import ChatWorker
 from mew_agent.agent.inbox import Inbox, is_about
 from mew_agent.agent.loop_guard import LoopGuard, Verdict
-from mew_agent.agent.maintenance import run_maintenance
 from mew_agent.agent.peer_tools import RESOURCE_TOOLS, PeerTools, ResourceTools
 from mew_agent.agent.recall import RECALL_RESULT
 from mew_agent.agent.resources import CLOSE_SECONDS, AgentResources, check_provider, open_resources
 from mew_agent.agent.sessions import AgentSessions, ModelParts
-from mew_agent.agent.turn import Turn
 from mew_agent.config.agent_config import (
     AgentConfig,
     check_model_source,
     load_agent_config,
     refuse_misspelled_variables,
 )
-from mew_agent.context.store import InboxChange, MemoryStore, Store, StoredChat
+from mew_agent.context.store import MemoryStore, Store
 from mew_agent.conversation.context_view import ContextView
-from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ContextEvent, ConversationEvent, StatusChanged
 from mew_agent.conversation.model_calls import CALL_BOUND_SECONDS
-from mew_agent.conversation.texts import TOO_OLD
-from mew_agent.errors import GatewayError, MewAgentError, NotConfirmed, NotConnected, NotPermitted
 from mew_agent.model.interface import Model
 from mew_agent.participant.listeners import call_handler
 from mew_agent.participant.mcp_client import Timeouts
@@ -55,19 +52,8 @@ LOOP_STOPPED = (
     "I stopped answering '{peer}': {reason}. I continue as soon as a person or a program sends a message to one of us."
 )
 
-RETRY_SECONDS = 1.0
-"""Pause before an answer is sent again that the gateway did not confirm."""
-
 FIRST_HISTORY = 1_000
 """How many envelopes an agent reads after a process that was killed while it joined for the first time."""
-
-DISCOVERY_SECONDS = 5.0
-"""How long an answer waits for peers that have not listed their tools yet. Each peer delays at most one answer."""
-
-NO_WINDOW = "the context window of '{model}' is unknown; set `context_token_limit`"
-
-MAX_WINDOW_RETRIES = 2
-"""How often a server that did not report a loaded window is asked again after an answer."""
 
 
 class Agent(Participant):
@@ -107,7 +93,6 @@ class Agent(Participant):
         )
         self.config = config
         self._model = model
-        self._window_is_configured = self.conversation.tracker.window.basis == "configured"
         self.conversation.events.subscribe(self._on_conversation_event)
         self.context_view = ContextView(self.conversation)
         """How full the agent's own context is, and was."""
@@ -129,8 +114,7 @@ class Agent(Participant):
             ResourceTools(self),
             PeerTools(self, self._reserved_tool_names),
         )
-        self._turn: Turn | None = None
-        self._window_retries = 0
+        self._worker = ChatWorker(self, config, self._sessions, self._inbox)
         self._was_joined = False
 
     @classmethod
@@ -186,7 +170,7 @@ class Agent(Participant):
             elif self._inbox.skips_past:
                 self.session.client.first_delivery = DeliveryRequest(last=FIRST_HISTORY)  # with our own presence
             await super().__aenter__()
-            self.start_soon(self._discover_window)
+            self.start_soon(self._sessions.discover_window)
             self.start_soon(self._work)
             return self
         except BaseException:
@@ -241,7 +225,7 @@ class Agent(Participant):
 
             tasks.start_soon(end_with_connection)
             try:
-                await self._answer_chats()
+                await self._worker.run()
             except Exception as error:
                 logger.exception("stopped answering chats")
                 await self.session.end(error)
@@ -265,7 +249,7 @@ class Agent(Participant):
     async def receive(self, envelope: Envelope) -> None:
         """Queue chats, and cancel what a participant cancels."""
         position = self.session.client.arrived.position
-        turn = self._turn
+        turn = self._worker.turn
         self._loops.observe(envelope)
         match envelope.kind:
             case _ if envelope.sender == self.id:
@@ -358,8 +342,8 @@ class Agent(Participant):
 
     async def close_streams(self, reason: str) -> None:
         """Close the stream of the running turn."""
-        if self._turn is not None:
-            await self._turn.close_stream(reason)
+        if self._worker.turn is not None:
+            await self._worker.turn.close_stream(reason)
 
     async def _on_conversation_event(self, event: ConversationEvent) -> None:
         """Send a status to everyone; pass other events of the context on to handlers."""
@@ -374,74 +358,6 @@ class Agent(Participant):
         """Send the agent's status, because that of a session changed; its figures are in the report's `sessions`."""
         await self.control.broadcast(self.conversation.status())
 
-    # -- work --------------------------------------------------------------------------------------------
-
-    async def _answer_chats(self) -> None:
-        # A question that is cancelled or answered further on in what was missed must not be begun.
-        await self.session.client.until_caught_up()
-        while True:
-            chat = await self._inbox.next(self.messenger.until_active)
-            self._turn = turn = await self._turn_for(chat)
-            try:
-                await self._answer(turn)
-            except (NotConnected, NotConfirmed) as error:
-                logger.warning("answer to '%s' not sent yet: %s", chat.envelope.sender, error)
-                self._inbox.put_back(turn.question)
-                await anyio.sleep(RETRY_SECONDS)
-                continue
-            except (GatewayError, NotPermitted) as error:
-                logger.warning("answer to '%s' not sent: %s", chat.envelope.sender, error)
-            except Exception:  # a failure in one chat must not end the others
-                logger.exception("failed to answer a chat from '%s'", chat.envelope.sender)
-            finally:
-                self._turn = None
-            await self._inbox.finish(chat)
-
-    async def _turn_for(self, chat: StoredChat) -> Turn:
-        session = await self._sessions.session_for(chat.envelope.sender, chat.envelope.body.get("session"))
-        status = self.control.status() if session is self._main else session.conversation.status()
-        return Turn(
-            self,
-            session,
-            self._inbox,
-            chat,
-            max_iterations=self.config.max_iterations,
-            show_reasoning=self.config.reasoning_enabled,
-            max_seconds=self.config.max_turn_seconds,
-            prefix=f"{context_line(status)}\n\n" if self.config.context_line else "",
-        )
-
-    async def _answer(self, turn: Turn) -> None:
-        """Add what was said before a chat, answer the chat, and then carry out what the policy decided."""
-        conversation, question = turn.conversation, turn.question
-        state = conversation.state
-        if self._inbox.is_outdated(question, self.config.max_question_age_seconds):
-            await self._answer_outdated(turn)
-            return
-        if question.state == "queued" and conversation is self.conversation:
-            for remark in self._inbox.take_overheard():
-                said, removed = remark.envelope, InboxChange(removed=(remark.number,))
-                text = str(said.body["text"])
-                await state.add_user_message(text, sender=said.sender, envelope_id=said.id, inbox=removed)
-        await self.discovery.wait_for_first_answers(DISCOVERY_SECONDS)
-        if state.window_unknown:
-            await self._discover_window()
-        had_failed = conversation.calls.last_error_status is not None
-        await turn.run()
-        if self._should_ask_window_again(conversation, had_failed=had_failed):
-            await self._discover_window()
-        await conversation.apply_pending()
-        if self.config.upkeep and not self._inbox and not self.control.is_paused:
-            await run_maintenance(conversation, max_iterations=self.config.max_iterations)
-
-    async def _answer_outdated(self, turn: Turn) -> None:
-        """Decline a question that waited too long for this process; one that names no one is only kept as context."""
-        if not turn.chat.names(self.id):
-            await self._inbox.remember(turn.question)
-            return
-        hours = self.config.max_question_age_seconds / 3600
-        await turn.run(TOO_OLD.format(age=f"more than {hours:g} h"))
-
     def _reserved_tool_names(self) -> frozenset[str]:
         """Names of the agent's own tools, which no peer's tool may have."""
         own = (spec.name for spec in self.conversation.context_tools.specs())
@@ -450,29 +366,6 @@ class Agent(Participant):
     async def _acknowledge(self, chat: Envelope, status: str) -> None:
         if self.may_send(kinds.CHAT_ACKNOWLEDGE):
             await self.send(kinds.CHAT_ACKNOWLEDGE, {"status": status}, to=(chat.sender,), correlation_id=(chat.id,))
-
-    def _should_ask_window_again(self, conversation: Conversation, *, had_failed: bool) -> bool:
-        """Whether the server may know its window by now: it was down before, or loads a model with the first call."""
-        if conversation.calls.last_error_status or conversation.tracker.window.basis in ("configured", "loaded"):
-            return False
-        if had_failed:
-            return True
-        self._window_retries += 1
-        return self._window_retries <= MAX_WINDOW_RETRIES
-
-    async def _discover_window(self) -> None:
-        """Ask the model's server for its window unless the window is configured."""
-        if self._window_is_configured:
-            return
-        try:
-            window = await self._model.discover_window()
-        except MewAgentError as error:
-            logger.info("the model's server did not report its window: %s", error)
-            window = None
-        if window is not None:
-            await self._sessions.change_window(window)
-        elif self.conversation.state.window_unknown:
-            await self.control.announce(f"policy_stopped:{NO_WINDOW.format(model=self.config.model)}")
 
 
 def _is_join_of(envelope: Envelope, participant: str) -> bool:

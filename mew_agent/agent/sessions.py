@@ -1,7 +1,8 @@
 """The conversations of one agent: its own, and sessions that it keeps apart for those who ask for one.
 
-Owns what conversations share (model, policy, most tools), what each has alone (history, accounts, store, the tools over
-them), and the bound: beyond it, the session that was not used for longest is deleted. Answers nothing itself.
+Owns what conversations share (model, its window, policy, most tools), what each has alone (history, accounts, store,
+the tools over them), and the bound: beyond it, the session that was not used for longest is deleted. Answers nothing
+itself.
 """
 
 import hashlib
@@ -28,7 +29,8 @@ from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ConversationEvent, StatusChanged
 from mew_agent.conversation.model_calls import CALL_BOUND_SECONDS, ConversationOptions
 from mew_agent.conversation.texts import DEFAULT_SYSTEM_PROMPT
-from mew_agent.model.interface import Model, Window
+from mew_agent.errors import MewAgentError
+from mew_agent.model.interface import Model
 from mew_agent.tokens.tokenizers import TextCounter, chosen_counter
 from mew_agent.tools.bounds import ResultBound
 from mew_agent.tools.sources import AgentTools, ToolSource
@@ -45,6 +47,11 @@ SessionKey = tuple[str, str]
 """The participant whose session it is, and the name that it gave."""
 
 MAIN: SessionKey = ("", MAIN_SESSION)
+
+NO_WINDOW = "the context window of '{model}' is unknown; set `context_token_limit`"
+
+MAX_WINDOW_RETRIES = 2
+"""How often a server that did not report a loaded window is asked again after an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +87,13 @@ class AgentSessions:
     _shared: Sequence[ToolSource] = ()
     _sessions: dict[SessionKey, AgentSession] = field(default_factory=dict)
     """The least recently used first."""
+    _window_is_configured: bool = False
+    _window_retries: int = 0
 
     def open_main(self, store: Store) -> AgentSession:
         """Open the agent's own conversation; the tools follow with `share_tools`."""
         self.main = self._new(MAIN, store)
+        self._window_is_configured = self.main.conversation.tracker.window.basis == "configured"
         return self.main
 
     def share_tools(self, own: ToolSource, *others: ToolSource) -> None:
@@ -112,10 +122,30 @@ class AgentSessions:
         self._write_keys()
         return session
 
-    async def change_window(self, window: Window) -> None:
-        """Set the window that the server reported, in every conversation."""
-        for session in (self.main, *self._sessions.values()):
-            await session.conversation.change_window(window)
+    async def discover_window(self) -> None:
+        """Ask the model's server for its window, unless one is configured, and set it in every conversation."""
+        if self._window_is_configured:
+            return
+        try:
+            window = await self.parts.model.discover_window()
+        except MewAgentError as error:
+            logger.info("the model's server did not report its window: %s", error)
+            window = None
+        if window is not None:
+            for session in (self.main, *self._sessions.values()):
+                await session.conversation.change_window(window)
+        elif self.main.conversation.state.window_unknown:
+            await self.main.conversation.emit_status(f"policy_stopped:{NO_WINDOW.format(model=self.config.model)}")
+
+    async def discover_window_again(self, conversation: Conversation, *, had_failed: bool) -> None:
+        """Ask again after an answer if the server may know by now: it was down before, or loads on the first call."""
+        if conversation.calls.last_error_status or conversation.tracker.window.basis in ("configured", "loaded"):
+            return
+        if not had_failed:
+            self._window_retries += 1
+            if self._window_retries > MAX_WINDOW_RETRIES:
+                return
+        await self.discover_window()
 
     async def aclose(self) -> None:
         """Close the stores of all sessions; the caller closes its own."""

@@ -19,6 +19,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent import Participant
 from mew_agent.agent.agent import Agent, run_agent
+from mew_agent.agent.chat_worker import ChatWorker
 from mew_agent.agent.inbox import MAX_OVERHEARD_CHATS, MAX_QUEUED_CHATS
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.context.sqlite_store import SqliteStore
@@ -381,13 +382,16 @@ async def test_an_agent_whose_work_fails_leaves_with_the_error(
 ) -> None:
     caplog.set_level(logging.CRITICAL, "mew_agent")
 
-    class Broken(Agent):
-        async def _answer_chats(self) -> None:
+    class BrokenWorker(ChatWorker):
+        async def run(self) -> None:
             raise RuntimeError("cannot answer")
 
-    async with rehearsing() as (server, model), Broken(config(gateway, server.base_url), model) as agent:
-        with anyio.fail_after(10), pytest.raises(RuntimeError, match="cannot answer"):
-            await agent.run()
+    async with rehearsing() as (server, model):
+        agent = Agent(config(gateway, server.base_url), model)
+        agent._worker = BrokenWorker(agent, agent.config, agent._sessions, agent._inbox)
+        async with agent:
+            with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(RuntimeError, match="cannot answer"):
+                await agent.run()
 
 
 async def test_a_superseded_agent_stops_with_the_reason(gateway: RunningGateway) -> None:

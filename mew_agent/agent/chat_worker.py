@@ -1,0 +1,108 @@
+"""Answers the chats of an agent's inbox, one after another.
+
+Owns what comes before and after a turn: the remarks that were overheard, outdated questions, the discovery of peers and
+of the model's window, idle maintenance, and a second attempt when the gateway is lost. Does not know which chats are
+for the agent (see `Inbox`) or how a turn runs (see `Turn`).
+"""
+
+import logging
+from dataclasses import dataclass
+
+import anyio
+
+from mew_agent.agent.board_tools import context_line
+from mew_agent.agent.inbox import Inbox
+from mew_agent.agent.maintenance import run_maintenance
+from mew_agent.agent.sessions import AgentSessions
+from mew_agent.agent.turn import Turn
+from mew_agent.config.agent_config import AgentConfig
+from mew_agent.context.store import InboxChange, StoredChat
+from mew_agent.conversation.texts import TOO_OLD
+from mew_agent.errors import GatewayError, NotConfirmed, NotConnected, NotPermitted
+from mew_agent.participant.participant import Participant
+
+logger = logging.getLogger("mew_agent.agent.chat_worker")
+
+RETRY_SECONDS = 1.0
+"""Pause before an answer is sent again that the gateway did not confirm."""
+
+DISCOVERY_SECONDS = 5.0
+"""How long an answer waits for peers that have not listed their tools yet. Each peer delays at most one answer."""
+
+
+@dataclass(eq=False)
+class ChatWorker:
+    """Answers the chats of one inbox. `turn` is the one that runs now."""
+
+    participant: Participant
+    config: AgentConfig
+    sessions: AgentSessions
+    inbox: Inbox
+    turn: Turn | None = None
+
+    async def run(self) -> None:
+        """Answer chats until cancelled. A chat whose answer fails is logged and does not end the others."""
+        # A question that is cancelled or answered further on in what was missed must not be begun.
+        await self.participant.session.client.until_caught_up()
+        while True:
+            chat = await self.inbox.next(self.participant.messenger.until_active)
+            self.turn = turn = await self._turn_for(chat)
+            try:
+                await self._answer(turn)
+            except (NotConnected, NotConfirmed) as error:
+                logger.warning("answer to '%s' not sent yet: %s", chat.envelope.sender, error)
+                self.inbox.put_back(turn.question)
+                await anyio.sleep(RETRY_SECONDS)
+                continue
+            except (GatewayError, NotPermitted) as error:
+                logger.warning("answer to '%s' not sent: %s", chat.envelope.sender, error)
+            except Exception:
+                logger.exception("failed to answer a chat from '%s'", chat.envelope.sender)
+            finally:
+                self.turn = None
+            await self.inbox.finish(chat)
+
+    async def _turn_for(self, chat: StoredChat) -> Turn:
+        session = await self.sessions.session_for(chat.envelope.sender, chat.envelope.body.get("session"))
+        is_main = session is self.sessions.main
+        status = self.participant.control.status() if is_main else session.conversation.status()
+        return Turn(
+            self.participant,
+            session,
+            self.inbox,
+            chat,
+            max_iterations=self.config.max_iterations,
+            show_reasoning=self.config.reasoning_enabled,
+            max_seconds=self.config.max_turn_seconds,
+            prefix=f"{context_line(status)}\n\n" if self.config.context_line else "",
+        )
+
+    async def _answer(self, turn: Turn) -> None:
+        """Add what was said before a chat, answer the chat, and then carry out what the policy decided."""
+        conversation, question = turn.conversation, turn.question
+        state = conversation.state
+        if self.inbox.is_outdated(question, self.config.max_question_age_seconds):
+            await self._answer_outdated(turn)
+            return
+        if question.state == "queued" and turn.session is self.sessions.main:
+            for remark in self.inbox.take_overheard():
+                said, removed = remark.envelope, InboxChange(removed=(remark.number,))
+                text = str(said.body["text"])
+                await state.add_user_message(text, sender=said.sender, envelope_id=said.id, inbox=removed)
+        await self.participant.discovery.wait_for_first_answers(DISCOVERY_SECONDS)
+        if state.window_unknown:
+            await self.sessions.discover_window()
+        had_failed = conversation.calls.last_error_status is not None
+        await turn.run()
+        await self.sessions.discover_window_again(conversation, had_failed=had_failed)
+        await conversation.apply_pending()
+        if self.config.upkeep and not self.inbox and not self.participant.control.is_paused:
+            await run_maintenance(conversation, max_iterations=self.config.max_iterations)
+
+    async def _answer_outdated(self, turn: Turn) -> None:
+        """Decline a question that waited too long for this process; one that names no one is only kept as context."""
+        if not turn.chat.names(self.participant.id):
+            await self.inbox.remember(turn.question)
+            return
+        hours = self.config.max_question_age_seconds / 3600
+        await turn.run(TOO_OLD.format(age=f"more than {hours:g} h"))
