@@ -177,11 +177,15 @@ def _accepted(
         raise RejectedSummary(problem)
     summary = _completed(text, found, items, previous, budget_tokens, tracker)
     known = kept_reply_tokens(reply.usage, thinking_seen=bool(reply.reasoning_text))
-    written, kept = features(reply.text), features(summary.text)
-    # What was added from the extract has no reported size.
-    if known is None or known > most_tokens(written) or kept > written:
+    written = features(reply.text)
+    if known is None or known > most_tokens(written):
         return summary
-    return replace(summary, known_tokens=round(known * kept / written))
+    # The model's own lines keep their reported size; only what the extract added is projected.
+    own_lines = {line.rstrip() for line in text.splitlines()}
+    added = [line for line in summary.text.splitlines() if line not in own_lines]
+    added_units = features("\n".join(added))
+    own = known * (features(summary.text) - added_units) / written
+    return replace(summary, known_tokens=round(own + tracker.ledger.calibration.tokens(added_units)))
 
 
 def _completed(
