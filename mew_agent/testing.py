@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from mew_spaces.config.loading import load_space, parse_space
-from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
+from mew_agent.cli.programs.gateway import RunningGateway, serve_for_tests
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RehearsalServer, serve_rehearsal
 
@@ -56,8 +55,7 @@ def mew_gateway(mew_space: str | Path, mew_thread: BlockingPortal) -> Iterator[R
 
     `ws_url` and `token_of(participant)` are what clients need; `board()` is what `mew status` shows.
     """
-    config = load_space(mew_space) if isinstance(mew_space, Path) else parse_space(mew_space)
-    with mew_thread.wrap_async_context_manager(serve_gateway(config)) as gateway:
+    with mew_thread.wrap_async_context_manager(serve_for_tests(mew_space)) as gateway:
         yield gateway
 
 

@@ -1,13 +1,15 @@
-"""`mew gateway start`: runs the gateway of one or more spaces in the foreground."""
+"""`mew gateway start`: runs the gateway of one or more spaces in the foreground; and the gateway of a test."""
 
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Annotated
 
-from mew_spaces.config.loading import load_space
+from mew_spaces.config.loading import load_space, parse_space
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import state_dir
 from mew_spaces.gateway.certificate import TlsFiles
-from mew_spaces.gateway.gateway import HostedSpace, RunningGateway, run_gateway
+from mew_spaces.gateway.gateway import HostedSpace, run_gateway, serve_gateway
+from mew_spaces.gateway.gateway import RunningGateway as RunningGateway
 from mew_spaces.gateway.proxies import TrustedProxies
 
 from mew_agent.cli.app import terminal
@@ -76,6 +78,11 @@ def start(
         tls=tls,
         trusted_proxies=trusted_proxy or (),
     )
+
+
+def serve_for_tests(space: str | Path) -> AbstractAsyncContextManager[RunningGateway]:
+    """The gateway of a space, given as the text or the path of its space.yaml, on a free port; it writes no files."""
+    return serve_gateway(load_space(space) if isinstance(space, Path) else parse_space(space))
 
 
 def _refuse_shared_folders(configs: list[Path], states: list[Path]) -> None:
