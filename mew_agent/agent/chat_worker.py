@@ -50,7 +50,7 @@ class ChatWorker:
             try:
                 await self._answer(turn)
             except (NotConnected, NotConfirmed) as error:
-                logger.warning("answer to '%s' not sent yet: %s", chat.envelope.sender, error)
+                self.participant.session.log_failure(error, f"answer to '{chat.envelope.sender}' not sent yet")
                 self.inbox.put_back(turn.question)
                 await anyio.sleep(RETRY_SECONDS)
                 continue

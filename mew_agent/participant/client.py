@@ -145,6 +145,11 @@ class Client:
         """Whether there is a welcomed connection on which everything missed has arrived."""
         return self._socket is not None
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether we are leaving, or the connection has ended for good."""
+        return self._closing or self._over
+
     async def run(self, receive: Receive) -> None:
         """Stay joined until closed. Raises a `GatewayError` when that is not possible, and what `receive` raises."""
         inbox, arrivals = anyio.create_memory_object_stream[Arrived](INBOX_MESSAGES)

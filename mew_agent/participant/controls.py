@@ -125,7 +125,8 @@ class Control(Subscriber):
             else:
                 await self.announce(f"refused:{error.field}: {error.problem}", (envelope.id,), to=(envelope.sender,))
         except GatewayError as error:
-            logger.warning("no reply sent to '%s' from '%s': %s", envelope.kind, envelope.sender, error)
+            what = f"no reply sent to '{envelope.kind}' from '{envelope.sender}'"
+            self._messenger.session.log_failure(error, what)
 
     async def _carry_out(self, envelope: Envelope, request: ControlPayload) -> None:
         match request:
@@ -183,7 +184,7 @@ class Control(Subscriber):
             try:
                 await self._messenger.send(kinds.PARTICIPANT_STATUS, status, to=to, correlation_id=correlation_id)
             except GatewayError as error:
-                logger.warning("status not sent: %s", error)
+                self._messenger.session.log_failure(error, "status not sent")
 
     async def _pause(self, envelope: Envelope, pause: Pause) -> None:
         self._pauses += 1

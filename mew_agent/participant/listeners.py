@@ -27,6 +27,9 @@ Handler = Callable[..., object]
 Arguments = Callable[[Any], tuple[Any, ...]]
 """Returns the arguments of a handler for an event."""
 
+LogFailure = Callable[[Exception], None]
+"""Logs an error that a handler raised."""
+
 Emitted = tuple[Envelope | None, tuple[object, ...]]
 """The envelope that caused the events, if there is one, and the events."""
 
@@ -74,17 +77,17 @@ class Listeners:
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             logger.debug("dropped an event after the end")
 
-    async def run(self) -> None:
-        """Call the handlers until closed."""
+    async def run(self, log_failure: LogFailure) -> None:
+        """Call the handlers until closed. `log_failure` logs what they raise."""
         assert self._receive_stream is not None
         async for envelope, events in self._receive_stream:
             if envelope is not None:
                 for handler in (*self._by_kind.get(envelope.kind, ()), *self._by_kind.get(None, ())):
-                    await _call(handler, envelope)
+                    await _call(log_failure, handler, envelope)
             for event in events:
                 for event_class, handler, arguments in tuple(self._by_class):
                     if isinstance(event, event_class):
-                        await _call(handler, *((event,) if arguments is None else arguments(event)))
+                        await _call(log_failure, handler, *((event,) if arguments is None else arguments(event)))
 
 
 async def call_handler(handler: Handler, *arguments: object) -> None:
@@ -92,8 +95,8 @@ async def call_handler(handler: Handler, *arguments: object) -> None:
     await run_function(partial(handler, *arguments), {})
 
 
-async def _call(handler: Handler, *arguments: object) -> None:
+async def _call(log_failure: LogFailure, handler: Handler, *arguments: object) -> None:
     try:
         await call_handler(handler, *arguments)
-    except Exception:
-        logger.exception("event handler failed")
+    except Exception as error:
+        log_failure(error)

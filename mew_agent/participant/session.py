@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import anyio.abc
 
-from mew_agent.errors import MewAgentError
+from mew_agent.errors import GatewayError, MewAgentError, PeerError
 from mew_agent.participant.client import Client, Receive
 from mew_agent.participant.listeners import Listeners
 
@@ -49,7 +49,7 @@ class SpaceSession:
         await self._tasks.__aenter__()
         try:
             self._tasks.start_soon(self._stay_joined, receive)
-            self._tasks.start_soon(self._listeners.run)
+            self._tasks.start_soon(self._listeners.run, self._log_handler_failure)
             await self._wait_for_welcome_or_end()
         except BaseException:
             self._tasks.cancel_scope.cancel()
@@ -105,9 +105,27 @@ class SpaceSession:
         try:
             await function(*args)
         except MewAgentError as error:
-            logger.warning("%s", error)
+            self.log_failure(error)
         except Exception:
             logger.exception("background task failed")
+
+    def log_failure(self, error: Exception, what: str = "", *, traceback: bool = False) -> None:
+        """Log a failure of background work: `what` failed, if given.
+
+        At the end of a session envelopes in flight stay unconfirmed and peers stay silent. That is logged for debugging
+        only: nobody who ends a program waits for its background work.
+        """
+        is_expected = self.client.is_ending and isinstance(error, GatewayError | PeerError)
+        text = f"{what}: {error}" if what else str(error)
+        logger.log(
+            logging.DEBUG if is_expected else logging.ERROR if traceback else logging.WARNING,
+            "%s",
+            text,
+            exc_info=error if traceback else None,
+        )
+
+    def _log_handler_failure(self, error: Exception) -> None:
+        self.log_failure(error, "event handler failed", traceback=True)
 
     async def _wait_for_welcome_or_end(self) -> None:
         async with anyio.create_task_group() as race:

@@ -101,7 +101,7 @@ class Fulfiller:
                     with anyio.move_on_after(self.policy.ask_seconds):
                         reason = await self._decide(proposal)
             except GatewayError as error:
-                logger.warning("cannot ask about a proposal of '%s': %s", proposal.sender, error)
+                self._me.session.log_failure(error, f"cannot ask about a proposal of '{proposal.sender}'")
                 reason = "busy"
             finally:
                 del self._ask_scopes[name]

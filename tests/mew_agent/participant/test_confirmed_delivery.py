@@ -1,5 +1,6 @@
 """Sends are confirmed and missed envelopes arrive late, over connections that break at any byte."""
 
+import logging
 from pathlib import Path
 from random import Random
 
@@ -114,6 +115,45 @@ async def test_an_unconfirmed_send_raises_not_confirmed() -> None:
             await bob.send("chat", {"text": "?"}, wait_seconds=0.2)
         assert caught.value.envelope.body == {"text": "?"}
         await bob.send("chat", {"text": "written and not waited for"}, confirm=False)
+
+
+async def test_what_is_unconfirmed_when_we_leave_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "mew_agent")
+    async with (
+        serve_gateway(config()) as gateway,
+        faulty_link(gateway.port) as link,
+        Participant(gateway.ws_url, space="demo", id="ada", token="a") as ada,
+    ):
+        asked, stalled = anyio.Event(), anyio.Event()
+        bob = participant(link, "bob")
+
+        @bob.on_chat
+        async def answer(_: ChatReceived) -> None:
+            asked.set()
+            await stalled.wait()
+            await bob.chat("from a handler")
+
+        async def chat_in_background() -> None:
+            await bob.chat("from the background")
+
+        async def cut_when_leaving() -> None:
+            await until(lambda: bob.session.client.is_ending)
+            await link.cut()
+
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async with anyio.create_task_group() as tasks, bob:
+                await ada.chat("?", to="bob")
+                await asked.wait()
+                link.stall()
+                stalled.set()
+                bob.start_soon(chat_in_background)
+                bob.start_soon(bob.control.announce)
+                await anyio.wait_all_tasks_blocked()
+                tasks.start_soon(cut_when_leaving)
+                await bob.aclose()
+                await until(lambda: caplog.text.count("the gateway did not confirm this") == 3)
+        link.release()
+    assert [record.getMessage() for record in caplog.records if record.levelno > logging.DEBUG] == []
 
 
 async def test_a_refused_send_raises_the_error_of_the_gateway() -> None:

@@ -15,6 +15,7 @@ from mew_agent.participant.gaps import MAX_COUNTED_STREAMS, FrameCounts, History
 from mew_agent.participant.listeners import EVENT_BUFFER, Listeners
 from mew_agent.participant.participant import Participant
 from tests.support.faulty_link import faulty_link
+from tests.support.waiting import PATIENCE_SECONDS
 
 SPACE = """
 space: {id: demo}
@@ -118,7 +119,7 @@ def test_the_number_of_counted_streams_is_bounded() -> None:
 
 
 async def test_slow_handlers_get_a_gap_where_events_were_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    events, seen, resumed = Listeners(), [], anyio.Event()
+    events, seen, failures, resumed = Listeners(), [], list[Exception](), anyio.Event()
 
     async def handle(event: object) -> None:
         await resumed.wait()
@@ -128,12 +129,12 @@ async def test_slow_handlers_get_a_gap_where_events_were_dropped(caplog: pytest.
     events.open()
     events.emit(None, "first")
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(events.run)
+        tasks.start_soon(events.run, failures.append)
         await anyio.wait_all_tasks_blocked()
         for number in range(EVENT_BUFFER + 50):
             events.emit(None, number)
         resumed.set()
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while len(seen) < EVENT_BUFFER + 2:
                 await anyio.sleep(0.01)
             events.emit(None, "last")
@@ -143,3 +144,4 @@ async def test_slow_handlers_get_a_gap_where_events_were_dropped(caplog: pytest.
     events.close()
     assert seen == ["first", *range(EVENT_BUFFER), HistoryGap("handlers_too_slow"), "last"]
     assert len(caplog.messages) == 1
+    assert failures == []

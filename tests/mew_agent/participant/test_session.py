@@ -5,12 +5,13 @@ from collections.abc import Callable
 
 import anyio
 import pytest
+from mew_protocol.envelope import Envelope
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, Unauthorized
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.participant import Participant
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 Joined = Callable[..., Participant]
 
@@ -85,11 +86,18 @@ async def test_failing_background_task_ends_nothing_else(joined: Joined, caplog:
         async def fail(error: Exception) -> None:
             raise error
 
+        def fail_on_envelope(_: Envelope) -> None:
+            raise NotConnected("ws://handled")
+
         ada.start_soon(fail, ValueError("mine"))
         ada.start_soon(fail, NotConnected("ws://h"))
+        ada.on("test/handled")(fail_on_envelope)
+        ada.listeners.emit(Envelope.write("test/handled", id="1", ts="t", sender="bob"))
         await anyio.wait_all_tasks_blocked()
         assert ada.is_joined
         assert "not connected to the gateway at ws://h" in caplog.text
+        await until(lambda: "event handler failed: not connected to the gateway at ws://handled" in caplog.text)
+        assert "in fail_on_envelope" in caplog.text  # the author of a handler needs its traceback
 
 
 def test_participant_can_be_built_before_an_event_loop_runs(free_port: int) -> None:
