@@ -1,8 +1,8 @@
 """Connects one space to its connections: events in, effects performed in order.
 
-Owns, for one space, its core, its outbound channels, connection ids, and the clock and ids that the pure core gets as
-arguments. Each envelope is decided before the next one is read, so all members see one order. `outbox` performs
-effects as soon as the envelopes ahead of them are stored. Knows no sockets and no HTTP.
+Owns, for one space, its core, connection ids, and the clock and ids that the pure core gets as arguments. Each envelope
+is decided before the next one is read, so all members see one order. `outbox` lets `performer` perform an effect as
+soon as the envelopes ahead of it are stored. Knows no sockets and no HTTP.
 """
 
 import logging
@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any
 
 import anyio
 from mew_protocol import errors, kinds
@@ -22,33 +22,20 @@ from mew_protocol.payloads.participant import Board
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.board import SpaceSnapshot
-from mew_spaces.core.effects import (
-    AddToken,
-    Admit,
-    AuditNote,
-    Broadcast,
-    CloseConnection,
-    ConnectionId,
-    Deliver,
-    Dismiss,
-    Effect,
-    Receipt,
-    Relay,
-    RevokeTokens,
-    StateChanged,
-)
+from mew_spaces.core.effects import Broadcast, ConnectionId, Effect, Receipt
 from mew_spaces.core.space import Space
 from mew_spaces.core.system_messages import NewId
 from mew_spaces.gateway.acknowledgements import Acknowledgements
-from mew_spaces.gateway.audit import AuditLog, Recipients, Transport
+from mew_spaces.gateway.audit import AuditLog, Transport
 from mew_spaces.gateway.auth import TokenBook, generate_token, space_folder
 from mew_spaces.gateway.clock import WallClock, new_uuid, now_utc
-from mew_spaces.gateway.delivery import DeliverySessions, numbered
+from mew_spaces.gateway.delivery import DeliverySessions
 from mew_spaces.gateway.join_storm import JoinPace
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.membership_store import MembershipStore
-from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json, frame_message
+from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json
 from mew_spaces.gateway.outbox import DuplicateReceipt, Outbox
+from mew_spaces.gateway.performer import EffectPerformer
 from mew_spaces.gateway.virtual import FileChannel
 from mew_spaces.log.interface import Bounds, SpaceLog
 from mew_spaces.log.memory import MemoryLog
@@ -102,17 +89,19 @@ class SpaceService:
         self._clock = self._wall_clock or clock
         self._fanout = Fanout()
         self._sessions = DeliverySessions(self.log, self._fanout, self._notify_session, self.space.state.streams)
+        self._performer = EffectPerformer(
+            self.space, self.log, self._fanout, self._sessions, self._store, audit, self._clock
+        )
         self._outbox = Outbox(
             self.log,
-            write=self._write_broadcast,
+            write=self._performer.write_broadcast,
             perform=self._perform_one,
             refuse=self._refuse_unstored,
             performed=self._finish_performing,
         )
-        self._channels: dict[ConnectionId, OutboundChannel] = {}
-        self._owners: dict[ConnectionId, ParticipantId] = {}
-        self._acknowledgements = Acknowledgements(self.log, self.space, self._owners, clock=self._clock, new_id=new_id)
-        self._virtual: dict[ParticipantId, ConnectionId] = {}
+        self._acknowledgements = Acknowledgements(
+            self.log, self.space, self._performer.owners, clock=self._clock, new_id=new_id
+        )
         self._slow: list[ConnectionId] = []
         self.join_pace = JoinPace()
         self._last_connection = 0
@@ -130,13 +119,13 @@ class SpaceService:
 
     def attach(self, connection: ConnectionId, channel: OutboundChannel) -> None:
         """Set the channel that writes to a connection."""
-        self._channels[connection] = channel
+        self._performer.channels[connection] = channel
 
     def join(
         self, connection: ConnectionId, participant: ParticipantId, delivery: DeliveryRequest | None = None
     ) -> None:
         """Let a connection in whose token was checked; with `delivery` it gets numbers, receipts and replay."""
-        self._owners[connection] = participant
+        self._performer.owners[connection] = participant
         if delivery is not None and connection not in self._sessions:
             self._sessions.begin(connection, delivery, next_sequence=self.log.next_sequence)
         self._perform(self.space.join(connection, participant, now=self._clock()))
@@ -160,7 +149,7 @@ class SpaceService:
             error,
             message,
             now=self._clock(),
-            participant=self._owners.get(connection),
+            participant=self._performer.owners.get(connection),
             code=code,
             envelope_id=correlation_id,
         )
@@ -168,12 +157,12 @@ class SpaceService:
 
     def leave(self, connection: ConnectionId) -> None:
         """Handle a closed connection."""
-        participant = self._owners.pop(connection, None)
+        participant = self._performer.owners.pop(connection, None)
         if participant is not None:
             self._perform(self.space.leave(connection, participant, now=self._clock()))
         self._fanout.remove(connection)
         self._sessions.end(connection)
-        self._channels.pop(connection, None)
+        self._performer.channels.pop(connection, None)
 
     def mark_slow(self, connection: ConnectionId) -> None:
         """Disconnect a slow consumer as soon as the current effects are performed."""
@@ -186,7 +175,7 @@ class SpaceService:
         configured = self.config.participants.get(participant)
         if configured is None or configured.output_log is None or self._writer is None:
             return
-        if participant in self._virtual or not self.tokens.knows(participant):
+        if participant in self._performer.virtual or not self.tokens.knows(participant):
             return
         channel = FileChannel(self._folder, configured.output_log, self._writer, self.config.gateway_logging)
         try:
@@ -195,9 +184,9 @@ class SpaceService:
             log.warning("output_log of %s: cannot be written, nothing is logged: %s", participant, error)
             return
         connection = self.new_connection()
-        self._virtual[participant] = connection
+        self._performer.virtual[participant] = connection
         self.attach(connection, channel)
-        self._owners[connection] = participant
+        self._performer.owners[connection] = participant
         self._perform(self.space.join_virtually(connection, participant, now=self._clock()))
 
     def connect_virtual_participants(self) -> None:
@@ -247,7 +236,8 @@ class SpaceService:
         while True:
             await anyio.sleep(self._sessions.presences.pause_seconds)
             for to, changes in self._sessions.presences.take():
-                self._send(frame_json(self.space.compose_presence_batch(changes, now=self._clock()).encode()), to)
+                batch = self.space.compose_presence_batch(changes, now=self._clock())
+                self._performer.send(frame_json(batch.encode()), to)
 
     def relay(self, connection: ConnectionId, sender: ParticipantId, frame: StreamFrame) -> None:
         """Handle a stream frame from a socket."""
@@ -259,7 +249,7 @@ class SpaceService:
             self._wall_clock.follow()
         self._outbox.probe()
         for participant in self.tokens.refresh():  # a token file changed, or its time is over
-            self._close_all(participant, errors.CLOSE_UNAUTHORIZED, errors.UNAUTHORIZED)
+            self._performer.close_all(participant, errors.CLOSE_UNAUTHORIZED, errors.UNAUTHORIZED)
         self._perform(self.space.expire(now=self._clock()))
 
     def _shift_deadlines(self, by: timedelta) -> None:
@@ -311,50 +301,16 @@ class SpaceService:
             self._sessions.replay()
 
     def _perform_one(self, effect: Effect | DuplicateReceipt) -> None:
-        match effect:
-            case DuplicateReceipt():
-                self._perform_one(self._acknowledgements.duplicate(*effect, is_failing=self._outbox.is_failing))
-            case Broadcast():
-                raise AssertionError("a broadcast is numbered before it is performed")
-            case Deliver(envelope, connections, is_secret):
-                data = self._sessions.welcome(connections, envelope).encode()
-                self._send(frame_json(data), connections)
-                if self._audit is not None and not is_secret:
-                    names = dict.fromkeys(self._owners[one] for one in connections if one in self._owners)
-                    about = {"type": envelope.kind}
-                    self._audit.log_delivered(envelope, data, tuple(names), now=self._clock(), metadata=about)
-            case Relay(frame, connections):
-                self._sessions.frames.add(frame.stream_id)
-                self._fanout.write_frame(frame_message(frame.raw), connections)
-            case Admit() | Dismiss() | CloseConnection():
-                self._change_connection(effect)
-            case StateChanged() | AddToken() | RevokeTokens() | AuditNote():
-                self._change_membership(effect)
-            case _:
-                assert_never(effect)
-
-    def _write_broadcast(self, effect: Broadcast, data: bytes, sequence: int | None, is_logged: bool) -> None:
-        counted = None
-        if sequence is not None and self._fanout.numbered:
-            counted = frame_json(numbered(data, sequence))
-        presences = self._sessions.presences
-        if effect.envelope.kind == kinds.SYSTEM_PRESENCE and presences.collects(
-            is_replaying=bool(self._sessions.replaying)
-        ):
-            presences.add(effect.envelope.body, without=effect.without)
-            self._fanout.write_to_others(frame_json(data), numbered=counted, without=effect.without, others=presences)
-        else:
-            self._fanout.write_to_all(frame_json(data), numbered=counted, without=effect.without)
-        if self._audit is not None and not is_logged:
-            recipients = self._recipients(self._audit, effect)
-            about = {"source_participant": effect.envelope.sender}
-            self._audit.log_delivered(effect.envelope, data, recipients, now=self._clock(), metadata=about)
+        if isinstance(effect, DuplicateReceipt):
+            effect = self._acknowledgements.duplicate(*effect, is_failing=self._outbox.is_failing)
+        self._performer.perform(effect)
 
     # Answers to senders
 
     def _notify_session(self, connection: ConnectionId, **about: Any) -> None:
         # Not through the outbox: the counts in it hold for this place among the frames that the session gets.
-        self._perform_one(self._acknowledgements.receipt(connection, self._owners.get(connection, ""), None, **about))
+        participant = self._performer.owners.get(connection, "")
+        self._performer.perform(self._acknowledgements.receipt(connection, participant, None, **about))
 
     def _decide(self, draft: Draft, sender: ParticipantId, connection: ConnectionId | None, now: datetime) -> Receipt:
         """Refuse an envelope while the log cannot be written, else let the space decide."""
@@ -370,38 +326,7 @@ class SpaceService:
 
     def _refuse_unstored(self, envelope: Envelope) -> None:
         for error in self._acknowledgements.not_stored_everywhere(envelope):
-            self._perform_one(error)
-
-    def _change_connection(self, effect: Admit | Dismiss | CloseConnection) -> None:
-        channel = self._channels.get(effect.connection)
-        match effect:
-            case Admit(connection):
-                if channel is not None:
-                    self._sessions.admit(connection, channel)
-            case Dismiss(connection):
-                self._fanout.remove(connection)
-                self._sessions.pause(connection)
-            case CloseConnection(_, code, reason):
-                if channel is not None:
-                    channel.close(code, reason)
-            case _:
-                assert_never(effect)
-
-    def _change_membership(self, effect: StateChanged | AddToken | RevokeTokens | AuditNote) -> None:
-        match effect:
-            case StateChanged(changes):
-                self._store.store(changes)
-                self._sessions.frames.follow(changes, self.log.position.sequence)
-            case AddToken(participant, token):
-                self._store.add_token(participant, token)
-            case RevokeTokens(participant):
-                self._revoke_tokens(participant)
-            case AuditNote():
-                log.info("%s: %s, by %s", effect.event, effect.participant, effect.by)
-                if self._audit is not None:
-                    self._audit.log_permission_change(effect, now=self._clock())
-            case _:
-                assert_never(effect)
+            self._performer.perform(error)
 
     def _perform_receipt(
         self,
@@ -424,9 +349,7 @@ class SpaceService:
             if data is None or accepted is not draft:
                 data = accepted.encode()
             if audit is not None:
-                members = len(self.space.members)
-                count_only = members > audit.max_named_recipients and not first.without
-                recipients = members if count_only else self._recipients(audit, first)
+                recipients = self._performer.recipients(audit, first)
                 audit.log_accepted(accepted, data, sender, transport, recipients, decision, now=now)
             self._outbox.broadcast(first, data, at=now.timestamp(), is_logged=True)
             if self._slow or self._sessions.replaying:
@@ -440,36 +363,12 @@ class SpaceService:
         self._perform(effects)
         return False
 
-    def _recipients(self, audit: AuditLog, effect: Broadcast) -> Recipients:
-        left_out = {self._owners[one] for one in effect.without if one in self._owners} if effect.without else ()
-        count = len(self.space.members) - len(left_out)
-        if count > audit.max_named_recipients:
-            return count
-        return tuple(name for name in self.space.members if name not in left_out)
-
-    def _revoke_tokens(self, participant: ParticipantId) -> None:
-        """Revoke tokens, and close sockets that were superseded: the core does not know these any more."""
-        self._store.revoke_tokens(participant)
-        self._virtual.pop(participant, None)
-        self._close_all(participant, errors.CLOSE_REMOVED, errors.REMOVED)
-
-    def _close_all(self, participant: ParticipantId, code: int, reason: str) -> None:
-        kept = self._virtual.get(participant)
-        for connection in [one for one, owner in self._owners.items() if owner == participant and one != kept]:
-            self._perform_one(CloseConnection(connection, code, reason))
-
-    def _send(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
-        for connection in connections:
-            channel = self._channels.get(connection)
-            if channel is not None and channel.is_open:
-                channel.write(framed)
-
     def _end_slow(self, connection: ConnectionId) -> None:
         """Tell a slow consumer why and disconnect it. Its leaving may in turn make others slow."""
-        channel = self._channels.get(connection)
+        channel = self._performer.channels.get(connection)
         if channel is None:
             return
-        participant = self._owners.get(connection)
+        participant = self._performer.owners.get(connection)
         log.warning("%s: disconnected as a slow consumer", participant or "a connection that has not joined")
         message = "you read more slowly than messages arrive and were disconnected; join again to continue"
         effect = self.space.compose_error(

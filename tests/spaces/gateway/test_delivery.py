@@ -277,7 +277,7 @@ async def test_an_envelope_sent_twice_to_a_full_disk_is_never_confirmed(tmp_path
         database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count').fetchone()[0]}")
         text = "x" * 60_000
         draft = Draft(kind="chat", id="big", payload={"text": text})
-        connection = next(iter(gateway.service._owners))
+        connection = next(iter(gateway.service._performer.owners))
         for _ in range(2):  # the second copy arrives while the first is being stored
             gateway.service.receive(connection, ParticipantId("coder"), draft)
         for _ in range(2):
@@ -291,7 +291,7 @@ async def test_a_receipt_is_refused_with_the_batch_that_cannot_be_stored(tmp_pat
     async with serve_gateway(config, state=tmp_path) as gateway, session(gateway, "coder") as (coder, _):
         database = _log_of(gateway.service)._database
         database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count').fetchone()[0]}")
-        connection = next(iter(gateway.service._owners))
+        connection = next(iter(gateway.service._performer.owners))
         draft = Draft(kind="chat", id="big", payload={"text": "x" * 60_000})
         gateway.service.receive(connection, ParticipantId("coder"), draft)
         receipt = gateway.service._acknowledgements.receipt(connection, "coder", "without an echo", status="accepted")

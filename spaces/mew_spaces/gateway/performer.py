@@ -1,0 +1,156 @@
+"""Performs the effects of one space: writes to connections, and changes who is connected and who may connect.
+
+Owns the connections of the space: their channels and the participants they belong to. Does not decide anything, and
+does not know what has to be stored first; `service` and `outbox` do.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import assert_never
+
+from mew_protocol import errors, kinds
+from mew_protocol.ids import ParticipantId
+
+from mew_spaces.core.effects import (
+    AddToken,
+    Admit,
+    AuditNote,
+    Broadcast,
+    CloseConnection,
+    ConnectionId,
+    Deliver,
+    Dismiss,
+    Effect,
+    Relay,
+    RevokeTokens,
+    StateChanged,
+)
+from mew_spaces.core.space import Space
+from mew_spaces.gateway.audit import AuditLog, Recipients
+from mew_spaces.gateway.delivery import DeliverySessions, numbered
+from mew_spaces.gateway.membership_store import MembershipStore
+from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json, frame_message
+from mew_spaces.log.interface import SpaceLog
+
+log = logging.getLogger("spaces")
+
+
+@dataclass(eq=False)
+class EffectPerformer:
+    """Performs one effect at a time. `audit` None: nothing is logged."""
+
+    space: Space
+    log: SpaceLog
+    fanout: Fanout
+    sessions: DeliverySessions
+    store: MembershipStore
+    audit: AuditLog | None
+    clock: Callable[[], datetime]
+    channels: dict[ConnectionId, OutboundChannel] = field(default_factory=dict)
+    owners: dict[ConnectionId, ParticipantId] = field(default_factory=dict)
+    """The participant of each connection that has joined."""
+    virtual: dict[ParticipantId, ConnectionId] = field(default_factory=dict)
+    """The connections to log files; they end with their participant, not with its token."""
+
+    def perform(self, effect: Effect) -> None:
+        """Perform an effect that is not a broadcast."""
+        match effect:
+            case Broadcast():
+                raise AssertionError("a broadcast is numbered before it is performed")
+            case Deliver(envelope, connections, is_secret):
+                data = self.sessions.welcome(connections, envelope).encode()
+                self.send(frame_json(data), connections)
+                if self.audit is not None and not is_secret:
+                    names = dict.fromkeys(self.owners[one] for one in connections if one in self.owners)
+                    about = {"type": envelope.kind}
+                    self.audit.log_delivered(envelope, data, tuple(names), now=self.clock(), metadata=about)
+            case Relay(frame, connections):
+                self.sessions.frames.add(frame.stream_id)
+                self.fanout.write_frame(frame_message(frame.raw), connections)
+            case Admit() | Dismiss() | CloseConnection():
+                self._change_connection(effect)
+            case StateChanged() | AddToken() | RevokeTokens() | AuditNote():
+                self._change_membership(effect)
+            case _:
+                assert_never(effect)
+
+    def write_broadcast(self, effect: Broadcast, data: bytes, sequence: int | None, is_logged: bool) -> None:
+        """Write a broadcast with the bytes `data` to the members; `sequence` is None if it could not be stored.
+
+        `is_logged` says that the audit log has its line already.
+        """
+        counted = None
+        if sequence is not None and self.fanout.numbered:
+            counted = frame_json(numbered(data, sequence))
+        presences = self.sessions.presences
+        if effect.envelope.kind == kinds.SYSTEM_PRESENCE and presences.collects(
+            is_replaying=bool(self.sessions.replaying)
+        ):
+            presences.add(effect.envelope.body, without=effect.without)
+            self.fanout.write_to_others(frame_json(data), numbered=counted, without=effect.without, others=presences)
+        else:
+            self.fanout.write_to_all(frame_json(data), numbered=counted, without=effect.without)
+        if self.audit is not None and not is_logged:
+            recipients = self.recipients(self.audit, effect)
+            about = {"source_participant": effect.envelope.sender}
+            self.audit.log_delivered(effect.envelope, data, recipients, now=self.clock(), metadata=about)
+
+    def recipients(self, audit: AuditLog, effect: Broadcast) -> Recipients:
+        """Return the members that a broadcast reaches, or their number if the logs name no more than that."""
+        left_out = {self.owners[one] for one in effect.without if one in self.owners} if effect.without else ()
+        count = len(self.space.members) - len(left_out)
+        if count > audit.max_named_recipients:
+            return count
+        return tuple(name for name in self.space.members if name not in left_out)
+
+    def close_all(self, participant: ParticipantId, code: int, reason: str) -> None:
+        """Close the connections of a participant, except to its log file."""
+        kept = self.virtual.get(participant)
+        for connection in [one for one, owner in self.owners.items() if owner == participant and one != kept]:
+            self.perform(CloseConnection(connection, code, reason))
+
+    def send(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
+        """Write a framed message to connections that may not have joined."""
+        for connection in connections:
+            channel = self.channels.get(connection)
+            if channel is not None and channel.is_open:
+                channel.write(framed)
+
+    def _change_connection(self, effect: Admit | Dismiss | CloseConnection) -> None:
+        channel = self.channels.get(effect.connection)
+        match effect:
+            case Admit(connection):
+                if channel is not None:
+                    self.sessions.admit(connection, channel)
+            case Dismiss(connection):
+                self.fanout.remove(connection)
+                self.sessions.pause(connection)
+            case CloseConnection(_, code, reason):
+                if channel is not None:
+                    channel.close(code, reason)
+            case _:
+                assert_never(effect)
+
+    def _change_membership(self, effect: StateChanged | AddToken | RevokeTokens | AuditNote) -> None:
+        match effect:
+            case StateChanged(changes):
+                self.store.store(changes)
+                self.sessions.frames.follow(changes, self.log.position.sequence)
+            case AddToken(participant, token):
+                self.store.add_token(participant, token)
+            case RevokeTokens(participant):
+                self._revoke_tokens(participant)
+            case AuditNote():
+                log.info("%s: %s, by %s", effect.event, effect.participant, effect.by)
+                if self.audit is not None:
+                    self.audit.log_permission_change(effect, now=self.clock())
+            case _:
+                assert_never(effect)
+
+    def _revoke_tokens(self, participant: ParticipantId) -> None:
+        """Revoke tokens, and close sockets that were superseded: the core does not know these any more."""
+        self.store.revoke_tokens(participant)
+        self.virtual.pop(participant, None)
+        self.close_all(participant, errors.CLOSE_REMOVED, errors.REMOVED)
