@@ -44,6 +44,11 @@ def test_the_command_of_container_and_service_starts_and_stops_a_space(tmp_path:
         until_in_thread(is_ready)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_SECONDS) == 0
+        # The journal keeps this output.
+        token = (tmp_path / ".mew" / "tokens" / "ada.token").read_text().strip()
+        output = (tmp_path / "out").read_text()
+        assert "/dashboard" in output
+        assert token not in output
     finally:
         process.kill()
 

@@ -320,6 +320,9 @@ def _next_steps(plan: LaunchPlan, *, is_background: bool) -> list[str]:
     """The addresses of the dashboard, and three commands to type next, which work as they stand."""
     people = plan.people
     pages = plan.dashboards()
+    if not is_background and not sys.stdout.isatty():
+        # A service manager or container engine keeps this output, and the address of a person holds a token.
+        pages = [(name, url.partition("#")[0]) for name, url in pages[:1]]
     lines = [f"dashboard{f' of {name}' if len(pages) > 1 else ''}: {url}" for name, url in pages]
     if len(people) > 1:
         lines.append(f"commands act as one of {', '.join(people)}: --participant ID; or {default_hint(people[0])}")

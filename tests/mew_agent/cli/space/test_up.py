@@ -49,11 +49,16 @@ def test_with_two_people_each_printed_command_names_one(
     path = plan.launch.folder / "space.yaml"
     path.write_text(SPACE.replace("  ada: {}", "  ada: {}\n  bob: {}"))
     monkeypatch.chdir(path.parent)
-    _print_started(make_launch_plan(StartOptions(port=0), {"PATH": os.environ["PATH"]}))
-    _, ada, bob, act, _, *steps = capsys.readouterr().out.splitlines()
+    both = make_launch_plan(StartOptions(port=0), {"PATH": os.environ["PATH"]})
+    _print_summary(both, set(), {})
+    ada, bob = (line for line in capsys.readouterr().out.splitlines() if line.startswith("dashboard"))
+    _print_started(both)
+    _, page, act, _, *steps = capsys.readouterr().out.splitlines()
     assert ada.startswith("dashboard of ada: ")
     assert bob.startswith("dashboard of bob: ")
     assert bob.endswith("&space=review&participant=bob")
+    # Output that a program keeps has no token.
+    assert page == f"dashboard: {both.launch.address.http}/dashboard"
     assert act == (
         "commands act as one of ada, bob: --participant ID; "
         "or set `default_participant: ada` under `space` in space.yaml"
