@@ -17,6 +17,7 @@ from mew_protocol import kinds
 from mew_protocol.agent_settings import REHEARSAL
 from mew_protocol.envelope import Envelope
 from mew_protocol.join import DeliveryRequest
+from mew_protocol.payloads.mcp import proposals_in
 
 from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.board_tools import BOARD_TOOLS, BoardTools
@@ -240,7 +241,7 @@ class Agent(Participant):
         self._was_joined = True
         welcome = self.session.client.arrived.message
         if isinstance(welcome, Envelope):
-            self.start_soon(self._close_abandoned_streams, welcome)
+            self.start_soon(self._clean_up_after_earlier_process, welcome)
         if interrupted := tuple(chat.envelope.id for chat in self._inbox.interrupted):
             self.start_soon(self.control.announce, "restarted", interrupted)
         else:
@@ -333,12 +334,16 @@ class Agent(Participant):
             self.conversation.state.set_waiting(waits)
             await self.conversation.emit_status()
 
-    async def _close_abandoned_streams(self, welcome: Envelope) -> None:
-        """Close the streams of an earlier process that the gateway has not missed yet."""
+    async def _clean_up_after_earlier_process(self, welcome: Envelope) -> None:
+        """Close the streams and withdraw the proposals of an earlier process that the gateway has not missed yet."""
         for stream in welcome.body.get("active_streams") or ():
             if isinstance(stream, dict) and stream.get("owner") == self.id:
                 payload = {"stream_id": stream.get("stream_id"), "reason": "the agent restarted"}
                 await self.send(kinds.STREAM_CLOSE, payload)
+        for proposal in proposals_in(welcome.body):
+            if proposal.sender == self.id and self.may_send(kinds.MCP_WITHDRAW, to=proposal.addressees):
+                reason, about = {"reason": "the agent restarted"}, (proposal.id,)
+                await self.send(kinds.MCP_WITHDRAW, reason, to=proposal.addressees, correlation_id=about)
 
     async def close_streams(self, reason: str) -> None:
         """Close the stream of the running turn."""

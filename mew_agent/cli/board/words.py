@@ -206,10 +206,11 @@ def remarks(entry: BoardEntry, *, now: datetime, fault: str | None = None) -> li
         when = ago(entry.received_at, now) if status else None
         found.append(f"not connected, last report {when}" if when else "not connected")
     if status is not None:
-        has_rejoined = entry.connected and (status.status or "").startswith(SHUTTING_DOWN)
+        word = status.status or ""
+        is_over = word.startswith(SHUTTING_DOWN) if entry.connected else word == "waiting_for_approval"
         found += [
-            *(() if has_rejoined else _status_remarks(status)),
-            *(_report_remarks(status.context, now) if status.context else ()),
+            *(() if is_over else _status_remarks(status)),
+            *(_report_remarks(entry, status.context, now) if status.context else ()),
         ]
     return [one for one in dict.fromkeys(found) if one]
 
@@ -236,9 +237,9 @@ def approval(wait: Waiting) -> str:
     return clean(f"{wait.what}{shown}")
 
 
-def _report_remarks(report: ContextReport, now: datetime) -> Iterator[str]:
+def _report_remarks(entry: BoardEntry, report: ContextReport, now: datetime) -> Iterator[str]:
     for wait in report.waiting or ():
-        if wait.kind == "approval":
+        if wait.kind == "approval" and entry.connected:  # a proposal ends when its proposer leaves
             age = ago(wait.since, now)
             yield f"{approval(wait)}, asked {age}" if age else approval(wait)
     if isinstance(report.severity, int) and report.severity > 0:

@@ -8,11 +8,10 @@ once is removed again. If no space runs, only the file changes.
 import json
 import os
 import shlex
-import time
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 from mew_protocol import kinds
@@ -21,7 +20,7 @@ from mew_protocol.envelope import Draft
 from mew_protocol.ids import new_id_problem
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, load_space, parse_space, with_participant
 from mew_spaces.launch.program_logs import log_folder, log_path
-from mew_spaces.launch.run_file import RunFile, read_run_file
+from mew_spaces.launch.run_file import RunFile
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
@@ -35,12 +34,9 @@ from mew_agent.cli.app.locate import (
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, SpaceFileOptions, option, with_option_groups
 from mew_agent.cli.remote.session import open_session
 from mew_agent.cli.space.plan import check_new_participant
+from mew_agent.cli.space.restart import start_program, supervisor_of
 from mew_agent.cli.space.up import RELOAD_SIGNAL
 from mew_agent.errors import ConfigError, GatewayError, MewAgentError
-
-JOIN_SECONDS: Final = 15.0
-
-_POLL_SECONDS: Final = 0.05
 
 
 class ParticipantRole(StrEnum):
@@ -193,8 +189,8 @@ def _withdraw(name: str, config: SpaceConfig, run_path: Path, run: RunFile) -> N
         )
     except MewAgentError as error:
         terminal.warn(f"'{name}' stays a member until the next start: {error}")
-    if run.pids.supervisor is not None and run.is_running(run.pids.supervisor):
-        os.kill(run.pids.supervisor, RELOAD_SIGNAL)
+    if (supervisor := supervisor_of(run)) is not None:
+        os.kill(supervisor, RELOAD_SIGNAL)
 
 
 def parse_capabilities(text: str | None) -> list[dict[str, Any]]:
@@ -217,23 +213,16 @@ def parse_capabilities(text: str | None) -> list[dict[str, Any]]:
 
 def _start(name: str, run_path: Path, run: RunFile) -> AddOutcome:
     """Have the process of `mew up` start the program, and wait until it has joined. The text may be why it failed."""
-    supervisor = run.pids.supervisor
-    if supervisor is None or not run.is_running(supervisor):
+    supervisor = supervisor_of(run)
+    if supervisor is None:
         return AddOutcome(f"added, but `mew up` has ended; start it with `mew agent run --participant {name}`")
-    os.kill(supervisor, RELOAD_SIGNAL)
-    config = load_space(run.config)
-    api = open_session(ConnectionOptions(participant=inviter_of(config, run), folder=run_path.parent.parent)).api
-    until = time.monotonic() + JOIN_SECONDS
-    while time.monotonic() < until:
-        newest = read_run_file(run_path)
-        if newest is None:
-            return AddOutcome("the space has ended", is_added=False)
-        if name in newest.exits:  # with its reason; the supervisor can forget it from now on
-            return AddOutcome(newest.exits[name].words, is_added=False)
-        if any(entry["id"] == name and entry["connected"] for entry in api.board()["participants"]):
-            return AddOutcome("added and joined", has_joined=True)
-        time.sleep(_POLL_SECONDS)
-    return AddOutcome(f"added, but has not joined yet; `mew logs {name}` shows what it writes")
+    inviter = inviter_of(load_space(run.config), run)
+    session = open_session(ConnectionOptions(participant=inviter, folder=run_path.parent.parent))
+    try:
+        fault = start_program(name, run_path, run, supervisor, session)
+    except TimeoutError:
+        return AddOutcome(f"added, but has not joined yet; `mew logs {name}` shows what it writes")
+    return AddOutcome(fault, is_added=False) if fault is not None else AddOutcome("added and joined", has_joined=True)
 
 
 def _running_space(path: Path) -> tuple[Path | None, RunFile | None]:

@@ -1,12 +1,12 @@
 """`mew restart`: restarts a running space, or the program of one participant.
 
-Owns what is checked and printed. `up` starts a space; the process of `mew up` restarts a program.
+Owns what is checked and printed, and how to have the process of `mew up` start a program; `up` starts a space.
 """
 
 import os
 import time
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 from mew_spaces.config.loading import load_space
@@ -17,13 +17,13 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import find_run
 from mew_agent.cli.app.options import ConnectionOptions, FolderOption, JsonOption, LogLevel, participant_argument
-from mew_agent.cli.remote.session import open_session
+from mew_agent.cli.remote.session import ApiSession, open_session
 from mew_agent.cli.space.plan import StartOptions, make_launch_plan
 from mew_agent.cli.space.up import RELOAD_SIGNAL, start_detached
 from mew_agent.errors import ConfigError, did_you_mean
 
-RESTART_SECONDS: Final = 20.0
-"""Time for a program to end, start again and join."""
+START_SECONDS: Final = 20.0
+"""Time for a program to end if it runs, to start and to join."""
 
 _POLL_SECONDS: Final = 0.05
 
@@ -62,33 +62,59 @@ def _restart_participant(name: str, path: Path, run: RunFile, *, as_json: bool) 
         raise ConfigError("PARTICIPANT", f"'{name}' is not in {run.config}{did_you_mean(name, config.participants)}")
     if name not in run.pids.participants and name not in run.exits:
         raise ConfigError("PARTICIPANT", f"`mew up` started no program for '{name}'")
-    supervisor = run.pids.supervisor
-    if supervisor is None or not run.is_running(supervisor):
+    supervisor = supervisor_of(run)
+    if supervisor is None:
         raise ConfigError(run.space, "its `mew up` has ended; use `mew restart` without a participant")
     request_restart(path, name)
-    os.kill(supervisor, RELOAD_SIGNAL)
-    fault = _wait_restarted(name, path, run)
+    connection = ConnectionOptions(name, gateway=run.gateway, space=run.space, folder=path.parent.parent)
+    session = open_session(connection)  # reads as the participant itself, which every space has a token of
+    try:
+        fault = start_program(name, path, run, supervisor, session)
+    except TimeoutError as error:
+        fault = str(error)
     text = f"{name}: restarted" if fault is None else f"{name}: {fault}"
     terminal.print_outcome(text, {"participant": name, "restarted": fault is None, "fault": fault}, as_json=as_json)
     return ExitCode.DONE if fault is None else ExitCode.FAILED
 
 
-def _wait_restarted(name: str, path: Path, run: RunFile) -> str | None:
-    """Wait until a new program of the participant has joined. Returns what is wrong; None if nothing is."""
-    connection = ConnectionOptions(name, gateway=run.gateway, space=run.space, folder=path.parent.parent)
-    api = open_session(connection).api  # reads as the participant itself, which every space has a token of
-    until = time.monotonic() + RESTART_SECONDS
+def supervisor_of(run: RunFile) -> int | None:
+    """The id of the process of `mew up` that runs a space; None if it has ended."""
+    pid = run.pids.supervisor
+    return pid if run.is_running(pid) else None
+
+
+def start_program(name: str, path: Path, run: RunFile, supervisor: int, session: ApiSession) -> str | None:
+    """Have `mew up` read space.yaml and its requests again, and wait until a new program of the participant has joined.
+
+    An agent has joined when it has sent a status: the board must not show what an earlier program waited for. Returns
+    why the program ended instead; None if it joined. Raises `TimeoutError` if neither happened in time.
+    """
+    before = _entry(session, name)
+    known = before.get("status_id") if "context" in (before.get("status") or {}) else None
+    os.kill(supervisor, RELOAD_SIGNAL)
+    until = time.monotonic() + START_SECONDS
+    entry: dict[str, Any] = {}
     while time.monotonic() < until:
         newest = read_run_file(path)
-        if newest is None:
+        if newest is None or supervisor_of(newest) is None:
             return "the space has ended"
-        if (newest.pids.participants.get(name), newest.exits.get(name)) != (
-            run.pids.participants.get(name),
-            run.exits.get(name),
-        ):
-            if (fault := newest.faults().get(name)) is not None:
-                return fault
-            if any(entry["id"] == name and entry["connected"] for entry in api.board()["participants"]):
+        if _program(newest, name) != _program(run, name):
+            if (ended := newest.exits.get(name)) is not None:  # the supervisor records each end with its reason
+                return ended.words
+            entry = _entry(session, name)
+            if entry.get("connected") and (known is None or entry.get("status_id") != known):
                 return None
         time.sleep(_POLL_SECONDS)
-    return f"has not joined within {RESTART_SECONDS:g} seconds"
+    if entry.get("connected"):  # it sends no status any more
+        return None
+    raise TimeoutError(f"has not joined within {START_SECONDS:g} seconds")
+
+
+def _program(run: RunFile, name: str) -> tuple[object, object]:
+    """What tells one program of a participant from the next: its process, and how it ended."""
+    return run.pids.participants.get(name), run.exits.get(name)
+
+
+def _entry(session: ApiSession, name: str) -> dict[str, Any]:
+    """A participant's line of the board; empty if it has none."""
+    return next((dict(entry) for entry in session.api.board()["participants"] if entry["id"] == name), {})

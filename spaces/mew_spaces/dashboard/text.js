@@ -177,7 +177,8 @@ export function remarks(entry, receivedAgo, age) {
     const budget = Number.isInteger(report.budget_tokens) ? ` of ${grouped(report.budget_tokens)}` : "";
     found.push(`spent ${grouped(report.spent_tokens)}${budget} tokens`);
   }
-  for (const one of report?.waiting ?? []) if (one.kind === "approval") found.push(approval(one, age));
+  const waits = (entry.connected && report?.waiting) || []; // a proposal ends when its proposer leaves
+  for (const one of waits) if (one.kind === "approval") found.push(approval(one, age));
   if (report?.sessions?.length) found.push(sessions(report.sessions));
   if (report?.injection) {
     const left = report.injection.remaining === undefined ? "" : ` (${grouped(report.injection.remaining)} left)`;

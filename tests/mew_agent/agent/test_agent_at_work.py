@@ -162,6 +162,22 @@ async def test_cancelling_a_turn_withdraws_its_proposals() -> None:
         await s.recorder.first("coder", "reasoning/conclusion", cancelled=True)
 
 
+async def test_a_started_agent_withdraws_what_an_earlier_process_proposed() -> None:
+    async with serve_gateway(parse_space(SPACE)) as gateway, serve_rehearsal() as server:
+
+        def participant(name: str) -> Participant:
+            return Participant(gateway.ws_url, space="demo", id=name, token=gateway.token_of(name))
+
+        async with participant("ada") as ada, participant("scales"):
+            recorder = EnvelopeRecorder(ada)
+            async with participant("coder") as earlier:
+                proposed = await earlier.send("mcp/proposal", {"method": "tools/list"}, to="scales")
+            await ada.send("mcp/proposal", {"method": "tools/list"}, to="scales")
+            async with running_agent(gateway, server, None, None, 30.0, "coder", ()):
+                await recorder.first("coder", "mcp/withdraw", about=proposed)
+            assert [one.proposer for one in gateway.service.space.membership.undecided_proposals] == ["ada"]
+
+
 # -- its context line and levels ---------------------------------------------------------------------------
 
 

@@ -91,6 +91,15 @@ def test_sessions_are_counted_apart_from_the_agents_own_figures(
     assert words.remarks(BoardEntry(id="x", connected=True, status=status), now=NOW) == [shown]
 
 
+def test_a_participant_that_left_waits_for_no_approval() -> None:
+    wait = {"kind": "approval", "what": "approval of write on files", "since": ""}
+    report = {"basis": "reported", "level": "healthy", "severity": 0, "waiting": [wait]}
+    status = Status.model_validate({"messages_in_context": 1, "status": "waiting_for_approval", "context": report})
+    gone, back = (BoardEntry(id="x", connected=connected, status=status) for connected in (False, True))
+    assert words.remarks(gone, now=NOW) == ["not connected"]
+    assert words.remarks(back, now=NOW) == ["waiting for approval", "approval of write on files"]
+
+
 def test_largest_suggested_saving_is_shown() -> None:
     saved = [{"text": "a", "tokens_saved": 12, "impact": "low"}, {"text": "b", "tokens_saved": 1_200, "impact": "high"}]
     report = {"basis": "reported", "level": "warning", "severity": 1, "suggestions": saved}
