@@ -15,6 +15,7 @@ from mew_agent.model.interface import Image, Message, ToolCall
 
 ItemRole = Literal["user", "assistant", "tool"]
 
+PINS_HEADING = "[Pinned texts. They hold until they are unpinned, whatever else leaves the conversation.]"
 SUMMARY_HEADING = "[Summary of the conversation so far]"
 CLEARED_RESULT = "[Tool result cleared to save context; it is kept as {id}]"
 
@@ -64,6 +65,7 @@ class Pin:
 
     id: str
     text: str
+    origin: str = ""  # the participant that pinned it, or what configured it
 
 
 FactKind = Literal["rule", "preference", "decision", "goal", "fact", "open", "done"]
@@ -157,8 +159,9 @@ class History:
 
     def request_messages(self, system_prompt: str, note: str = "") -> tuple[Message, ...]:
         """The messages of a request: system prompt, pins, summary, items. `note` comes before the newest turn."""
-        messages = [Message("system", system_prompt)] if system_prompt else []
-        messages += [Message("system", pin.text) for pin in self.pins]
+        # One system message: the templates of some models refuse a second one.
+        system = "\n\n".join(text for text in (system_prompt, pinned_text(self.pins)) if text)
+        messages = [Message("system", system)] if system else []
         if self.summary is not None:
             messages.append(Message("user", summary_text(self.summary.text)))
         asked: set[str] = set()
@@ -183,6 +186,16 @@ class History:
             waiting.update(call.id for call in item.tool_calls)
             waiting.discard(item.tool_call_id or "")
         return frozenset(waiting)
+
+
+def pinned_text(pins: Sequence[Pin]) -> str:
+    """The pins as they are sent, under their heading; empty if there are none."""
+    return "\n".join((PINS_HEADING, *(pin_line(pin) for pin in pins))) if pins else ""
+
+
+def pin_line(pin: Pin) -> str:
+    """One pin as it is sent, with its id and origin."""
+    return f"[{pin.id}, from {pin.origin}] {pin.text}" if pin.origin else f"[{pin.id}] {pin.text}"
 
 
 def summary_text(text: str) -> str:

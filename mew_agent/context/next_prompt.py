@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mew_protocol.context_report import NextPromptBasis
 
-from mew_agent.context.history import History
+from mew_agent.context.history import History, pinned_text
 from mew_agent.context.ledger import Ledger
 from mew_agent.context.policy import output_reserve_tokens
 from mew_agent.tokens.projection import features
@@ -29,7 +29,7 @@ class NextPrompt:
         prefix = (system_prompt, tools_text, tuple(self.history.pins))
         if prefix != self._prefix:
             self._prefix = prefix
-            pins = sum(features(pin.text) for pin in self.history.pins)
+            pins = features(pinned_text(self.history.pins))
             self.ledger.describe_prefix(features(system_prompt) + features(tools_text), pins)
 
     def forget_prefix(self) -> None:

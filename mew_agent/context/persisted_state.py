@@ -3,6 +3,7 @@
 from mew_protocol.context_report import Injection, LastCompaction, LastReported
 from pydantic import BaseModel, ConfigDict
 
+from mew_agent.context.history import Pin
 from mew_agent.context.policy import PolicyState
 from mew_agent.context.reminders import Reminder
 
@@ -38,7 +39,7 @@ class SavedContext(BaseModel):
 
 
 class PersistedState(BaseModel):
-    """Reminders, and what the policy named `policy` decided that was not performed yet."""
+    """Reminders and pins, and what the policy named `policy` decided that was not performed yet."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -48,3 +49,5 @@ class PersistedState(BaseModel):
     planned_clear: str | None = None  # why the context is cleared before the next generation
     injection: Injection | None = None  # the prompt or countdown in force, as the report shows it
     policy: str | None = None
+    pins: tuple[Pin, ...] = ()  # those that participants and the agent itself made
+    pins_made: int = 0

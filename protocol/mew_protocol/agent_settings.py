@@ -19,6 +19,8 @@ from pydantic import (
     model_validator,
 )
 
+from mew_protocol.context_report import MAX_PIN_CHARS, MAX_PINS
+
 REHEARSAL: Final = "rehearsal"
 """As `base_url`: the built-in rehearsal model, for trying things out without a provider."""
 
@@ -48,6 +50,7 @@ Positive = Annotated[Count, Field(gt=0)]
 Seconds = Annotated[float, BeforeValidator(_refuse_boolean), Field(gt=0, allow_inf_nan=False)]
 Number = Annotated[float, BeforeValidator(_refuse_boolean)]
 ModelUrl = Annotated[str, AfterValidator(_checked_model_url)]
+PinText = Annotated[str, Field(min_length=1, max_length=MAX_PIN_CHARS)]
 TokenizerChoice = Literal["auto", "off", "gpt", "mistral", "llama2", "llama3"]
 
 
@@ -119,6 +122,12 @@ class AgentSettings(_Settings):
         description=f"URL of an OpenAI-compatible server (default: OpenAI); `{REHEARSAL}` uses the built-in model.",
     )
     system_prompt: str | None = Field(default=None, description="System prompt (default: a short general one).")
+    pins: tuple[PinText, ...] = Field(
+        default=(),
+        max_length=MAX_PINS,
+        description="Texts that stay verbatim in every prompt, such as safety rules.",
+    )
+    pin_tools: bool = Field(default=False, description="Offer the model tools to pin and unpin texts.")
     context_token_limit: Positive | None = Field(
         default=None,
         description="Context window in tokens (default: ask the model's server; 128,000 if it does not report one).",

@@ -5,7 +5,8 @@ the dashboard, the terminal, scripts, and the text shown to the model. Its rule:
 provider or labelled as what it is. An unknown number is absent, never 0 (docs/reference/context-report.md).
 """
 
-from typing import Any, Literal, Self
+import hashlib
+from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -38,6 +39,12 @@ CompactionTrigger = str
 """Why a compaction ran: `threshold`, `would_overflow`, `overflow_error`, `requested`, `threshold_projected`."""
 
 Tokens = int
+
+MAX_PINS: Final = 32
+"""How many texts may be pinned in one agent, those of its settings included."""
+
+MAX_PIN_CHARS: Final = 4_000
+"""How long one pinned text may be, in characters."""
 
 
 class _Part(BaseModel):
@@ -89,6 +96,24 @@ class Injection(_Part):
     kind: str
     remaining: int | None = None
     text: str = ""
+
+
+class PinReport(_Part):
+    """A text that an agent sends verbatim with every request. `tokens` is projected.
+
+    `hash` is that of `pin_hash`, so that a peer can check the text. `origin` is the participant that pinned it,
+    `agent settings` or `space settings`.
+    """
+
+    id: str
+    hash: str
+    tokens: int = Field(ge=0)
+    origin: str
+
+
+def pin_hash(text: str) -> str:
+    """Return the first 16 hexadecimal digits of the SHA-256 of a pinned text in UTF-8."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 class SavingSuggestion(_Part):
@@ -170,6 +195,7 @@ class ContextReport(_Part):
     suggestions: tuple[SavingSuggestion, ...] | None = None
     waiting: tuple[Waiting, ...] | None = None
     sessions: tuple[SessionContext, ...] | None = None
+    pins: tuple[PinReport, ...] | None = None
     model: str | None = None
 
     @model_validator(mode="after")

@@ -43,6 +43,8 @@ PARTICIPANT_FORGET: Final = "participant/forget"
 PARTICIPANT_COMPACT: Final = "participant/compact"
 PARTICIPANT_COMPACT_DONE: Final = "participant/compact-done"
 PARTICIPANT_CLEAR: Final = "participant/clear"
+PARTICIPANT_PIN: Final = "participant/pin"
+PARTICIPANT_UNPIN: Final = "participant/unpin"
 PARTICIPANT_RESTART: Final = "participant/restart"
 PARTICIPANT_SHUTDOWN: Final = "participant/shutdown"
 

@@ -9,16 +9,22 @@ from typing import Final, Literal
 from pydantic import Field
 
 from mew_protocol import kinds
-from mew_protocol.context_report import ContextReport, PartBasis, SummaryWriter
+from mew_protocol.context_report import MAX_PIN_CHARS, ContextReport, PartBasis, PinReport, SummaryWriter
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.payloads.base import Payload, read_payload
+
+
+class PinnedText(PinReport):
+    """A pin with its text, as the answer to a `participant/request-status` with the field `pins` lists it."""
+
+    text: str
 
 
 class Status(Payload):
     """`participant/status`: what a participant reports of itself.
 
     `messages_in_context` counts history items without system prompt and pins. `tokens` is present only if it is known;
-    `context.basis` says how. Further metrics in snake_case are allowed.
+    `context.basis` says how. `pins` is present only if it was requested. Further metrics in snake_case are allowed.
     """
 
     messages_in_context: int = Field(ge=0)
@@ -27,6 +33,7 @@ class Status(Payload):
     status: str | None = None
     latency_ms: int | None = None
     context: ContextReport | None = None
+    pins: tuple[PinnedText, ...] | None = None
 
 
 UNLABELLED: Final = "unlabelled"
@@ -147,6 +154,21 @@ class Clear(Payload):
     reason: str | None = None
 
 
+class PinRequest(Payload):
+    """Send this text verbatim with every request to the model. Repeating it changes nothing.
+
+    The answer is a status with `pinned`, `already_pinned` or `refused:REASON`.
+    """
+
+    text: str = Field(min_length=1, max_length=MAX_PIN_CHARS)
+
+
+class UnpinRequest(Payload):
+    """Remove a pin, named by its id or its whole text. The answer is a status with `unpinned` or `refused:REASON`."""
+
+    pin: str = Field(min_length=1)
+
+
 class Restart(Payload):
     """Close the participant's own streams and delete its history."""
 
@@ -160,7 +182,7 @@ class Shutdown(Payload):
     reason: str | None = None
 
 
-Control = Pause | Resume | RequestStatus | Forget | Compact | Clear | Restart | Shutdown
+Control = Pause | Resume | RequestStatus | Forget | Compact | Clear | PinRequest | UnpinRequest | Restart | Shutdown
 """The payload of any control."""
 
 CONTROLS: dict[str, type[Control]] = {
@@ -170,6 +192,8 @@ CONTROLS: dict[str, type[Control]] = {
     kinds.PARTICIPANT_FORGET: Forget,
     kinds.PARTICIPANT_COMPACT: Compact,
     kinds.PARTICIPANT_CLEAR: Clear,
+    kinds.PARTICIPANT_PIN: PinRequest,
+    kinds.PARTICIPANT_UNPIN: UnpinRequest,
     kinds.PARTICIPANT_RESTART: Restart,
     kinds.PARTICIPANT_SHUTDOWN: Shutdown,
 }

@@ -68,10 +68,17 @@ class DeliveryStart(Payload):
     frames: FrameTotals | None = None
 
 
+class SpaceFacts(Payload):
+    """What the space says to its agents: standing instructions, and what each described participant is for."""
+
+    instructions: str | None = None
+    descriptions: dict[str, str] = Field(default_factory=dict)
+
+
 class Welcome(Payload):
     """What a joiner gets.
 
-    Extensions: `board`, the last status of every participant, and `proposals`, those that need a decision.
+    Extensions: `board`, the last status of every participant, `proposals`, those that need a decision, and `space`.
     """
 
     you: Member
@@ -80,6 +87,7 @@ class Welcome(Payload):
     board: tuple[BoardEntry, ...] | None = None
     proposals: tuple[UndecidedProposal, ...] | None = None
     delivery: DeliveryStart | None = None
+    space: SpaceFacts | None = None
 
 
 class Presence(Payload):

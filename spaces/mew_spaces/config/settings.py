@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from mew_protocol.agent_settings import ModelFacts, WrittenAgentSettings
 from mew_protocol.capability import MAX_PATTERNS, number_problem, patterns_problem
 from mew_protocol.codec import DEFAULT_MAX_BYTES, DEFAULT_MAX_DEPTH
+from mew_protocol.context_report import MAX_PIN_CHARS
 from mew_protocol.ids import MAX_ID_LENGTH, id_problem
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -105,6 +106,8 @@ class SpaceSection(_ConfigSection):
     id: Id
     name: str | None = None
     description: str | None = None
+    instructions: str | None = Field(default=None, min_length=1, max_length=MAX_PIN_CHARS)
+    """Standing instructions, which every agent of the space keeps in every prompt."""
     default_participant: str | None = None
     ui_theme: str | None = None
 
@@ -145,6 +148,8 @@ class ParticipantConfig(_ConfigSection):
 
     type: str | None = None
     name: str | None = None
+    description: str | None = Field(default=None, min_length=1, max_length=500)
+    """What the participant is for. Agents keep it in every prompt, their own and those of the others."""
     role: Role | None = None
     """Gives the capabilities that an agent, a tool, a person or an observer needs. `capabilities` adds to them."""
     capabilities: Capabilities | None = None
@@ -361,6 +366,13 @@ class SpaceConfig(_ConfigSection):
     gateway: GatewayOptions = GatewayOptions()
     models: dict[str, ModelFacts] = Field(default_factory=dict)
     gateway_logging: GatewayLogging = GatewayLogging()
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the welcome says about the space (see `SpaceFacts`); empty if space.yaml says nothing."""
+        described = {name: one.description for name, one in self.participants.items() if one.description is not None}
+        facts = {"instructions": self.space.instructions, "descriptions": described}
+        return {key: value for key, value in facts.items() if value}
 
     def is_person(self, participant: str) -> bool:
         """Return whether this id is configured as a person."""

@@ -429,6 +429,8 @@ class Space:
         }
         if proposals := self.membership.undecided_proposals:
             payload["proposals"] = [self._describe_proposal(one, now) for one in proposals]
+        if facts := self._config.facts:
+            payload["space"] = facts
         message = self._messages.compose(kinds.SYSTEM_WELCOME, payload, now=now, to=(participant,))
         return Deliver(message, connections)
 
