@@ -40,11 +40,13 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_protocol.context_report import Injection as Injection
     from mew_protocol.context_report import LastCompaction as LastCompaction
     from mew_protocol.context_report import LastReported as LastReported
+    from mew_protocol.context_report import PinReport as PinReport
     from mew_protocol.context_report import SavingSuggestion as SavingSuggestion
     from mew_protocol.context_report import SessionContext as SessionContext
     from mew_protocol.context_report import Waiting as Waiting
     from mew_protocol.envelope import Envelope as Envelope
     from mew_protocol.payloads.participant import CompactDone as CompactDone
+    from mew_protocol.payloads.participant import PinnedText as PinnedText
     from mew_protocol.payloads.participant import Status as Status
 
     from mew_agent.agent.agent import Agent as Agent
@@ -70,6 +72,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.errors import CertificateRejected as CertificateRejected
     from mew_agent.errors import ConfigError as ConfigError
     from mew_agent.errors import ContextOverflow as ContextOverflow
+    from mew_agent.errors import ControlRefused as ControlRefused
     from mew_agent.errors import GatewayError as GatewayError
     from mew_agent.errors import MewAgentError as MewAgentError
     from mew_agent.errors import ModelError as ModelError
@@ -87,6 +90,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.errors import PeerError as PeerError
     from mew_agent.errors import PeerFailed as PeerFailed
     from mew_agent.errors import PeerTimeout as PeerTimeout
+    from mew_agent.errors import PinRefused as PinRefused
     from mew_agent.errors import PolicyStopped as PolicyStopped
     from mew_agent.errors import Refused as Refused
     from mew_agent.errors import Rejected as Rejected
@@ -150,10 +154,10 @@ _NAMES_OF = {
     "mew_agent.config.agent_config": "AgentConfig",
     "mew_agent.context.window": "Compression Occupancy",
     "mew_agent.errors": (
-        "AnswerLost BadAnswer CertificateRejected ConfigError ContextOverflow GatewayError MewAgentError ModelError "
-        "ModelFailed ModelRateLimited ModelRefused ModelStreamCut ModelUnreachable NoAnswer NotAccepted NotConfirmed "
-        "NotConnected NotPermitted PeerAbsent PeerError PeerFailed PeerTimeout PolicyStopped Refused Rejected "
-        "Superseded TooLarge ToolsUnsupported Unauthorized"
+        "AnswerLost BadAnswer CertificateRejected ConfigError ContextOverflow ControlRefused GatewayError "
+        "MewAgentError ModelError ModelFailed ModelRateLimited ModelRefused ModelStreamCut ModelUnreachable "
+        "NoAnswer NotAccepted NotConfirmed NotConnected NotPermitted PeerAbsent PeerError PeerFailed PeerTimeout "
+        "PinRefused PolicyStopped Refused Rejected Superseded TooLarge ToolsUnsupported Unauthorized"
     ),
     "mew_agent.participant.events": (
         "ChatReceived ContextReported PeerJoined PeerLeft PeerLevelChanged ProposalClosed ProposalMade"
@@ -188,10 +192,11 @@ _NAMES_OF = {
     "mew_protocol.capability": "CapabilitySet",
     "mew_protocol.codec": "StreamFrame",
     "mew_protocol.context_report": (
-        "BreakdownPart ContextReport Injection LastCompaction LastReported SavingSuggestion SessionContext Waiting"
+        "BreakdownPart ContextReport Injection LastCompaction LastReported PinReport SavingSuggestion SessionContext "
+        "Waiting"
     ),
     "mew_protocol.envelope": "Envelope",
-    "mew_protocol.payloads.participant": "CompactDone Status",
+    "mew_protocol.payloads.participant": "CompactDone PinnedText Status",
 }
 _HOMES = {name: home for home, names in _NAMES_OF.items() for name in names.split()}
 

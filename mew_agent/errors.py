@@ -184,6 +184,16 @@ class PolicyStopped(MewAgentError):
         return f"I had to stop because of my context policy '{self.policy}': {self.problem}"
 
 
+@dataclass(eq=False)
+class PinRefused(MewAgentError):
+    """A text cannot be pinned or unpinned; `problem` names the field, what is wrong and what is expected."""
+
+    problem: str
+
+    def __str__(self) -> str:
+        return self.problem
+
+
 class PeerError(MewAgentError):
     """A peer answered with an error, or did not answer."""
 
@@ -263,6 +273,18 @@ class Refused(PeerError):
     def __str__(self) -> str:
         tail = f": {self.detail}" if self.detail else ""
         return f"the gateway refused '{self.kind}' to '{self.peer}' ({self.error}){tail}"
+
+
+@dataclass(eq=False)
+class ControlRefused(PeerError):
+    """A peer did not carry out a control; `problem` says why."""
+
+    peer: str
+    kind: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"'{self.peer}' refused '{self.kind}': {self.problem}"
 
 
 @dataclass(eq=False)

@@ -38,6 +38,7 @@ from mew_agent.context.store import MemoryStore, Store
 from mew_agent.conversation.context_view import ContextView
 from mew_agent.conversation.events import ContextEvent, ConversationEvent, StatusChanged
 from mew_agent.conversation.model_calls import CALL_BOUND_SECONDS
+from mew_agent.conversation.pins import PIN_TOOLS
 from mew_agent.model.interface import Model
 from mew_agent.participant.listeners import call_handler
 from mew_agent.participant.mcp_client import Timeouts
@@ -235,11 +236,13 @@ class Agent(Participant):
 
     async def joined(self) -> None:
         """Send the status right after the welcome; it says if the connection was lost or the process was killed."""
+        welcome = self.session.client.arrived.message
+        if isinstance(welcome, Envelope):
+            self._sessions.pin_space(welcome)
         if self._was_joined:
             self.start_soon(self.control.announce, "rejoined")
             return
         self._was_joined = True
-        welcome = self.session.client.arrived.message
         if isinstance(welcome, Envelope):
             self.start_soon(self._clean_up_after_earlier_process, welcome)
         if interrupted := tuple(chat.envelope.id for chat in self._inbox.interrupted):
@@ -366,7 +369,7 @@ class Agent(Participant):
     def _reserved_tool_names(self) -> frozenset[str]:
         """Names of the agent's own tools, which no peer's tool may have."""
         own = (spec.name for spec in self.conversation.context_tools.specs())
-        return frozenset((*self.toolbox.tools, *BOARD_TOOLS, *RESOURCE_TOOLS, RECALL_RESULT, *own))
+        return frozenset((*self.toolbox.tools, *BOARD_TOOLS, *RESOURCE_TOOLS, *PIN_TOOLS, RECALL_RESULT, *own))
 
     async def _acknowledge(self, chat: Envelope, status: str) -> None:
         if self.may_send(kinds.CHAT_ACKNOWLEDGE):

@@ -14,8 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mew_protocol.context_report import ContextReport, SessionContext
+from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import MAIN_SESSION, SESSION_NAME
 from mew_protocol.payloads.participant import Status
+from mew_protocol.payloads.system import SpaceFacts
+from pydantic import ValidationError
 
 from mew_agent.agent.recall import RecallTools
 from mew_agent.config.agent_config import AgentConfig, chosen_policy
@@ -28,8 +31,9 @@ from mew_agent.context.window import resolve_window
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ConversationEvent, StatusChanged
 from mew_agent.conversation.model_calls import CALL_BOUND_SECONDS, ConversationOptions
+from mew_agent.conversation.pins import SETTINGS_ORIGIN, SPACE_ORIGIN, PinTools, pins_of_space
 from mew_agent.conversation.texts import DEFAULT_SYSTEM_PROMPT
-from mew_agent.errors import MewAgentError
+from mew_agent.errors import ConfigError, MewAgentError
 from mew_agent.model.interface import Model
 from mew_agent.tokens.tokenizers import TextCounter, chosen_counter
 from mew_agent.tools.bounds import ResultBound
@@ -93,6 +97,7 @@ class AgentSessions:
     def open_main(self, store: Store) -> AgentSession:
         """Open the agent's own conversation; the tools follow with `share_tools`."""
         self.main = self._new(MAIN, store)
+        self._pin_settings()
         self._window_is_configured = self.main.conversation.tracker.window.basis == "configured"
         return self.main
 
@@ -134,6 +139,8 @@ class AgentSessions:
         if window is not None:
             for session in (self.main, *self._sessions.values()):
                 await session.conversation.change_window(window)
+            if self.main.conversation.pins.all and (problem := self.main.conversation.pins.problem()) is not None:
+                await self.main.conversation.emit_status(f"pins_do_not_fit:{problem}")
         elif self.main.conversation.state.window_unknown:
             await self.main.conversation.emit_status(f"policy_stopped:{NO_WINDOW.format(model=self.config.model)}")
 
@@ -146,6 +153,15 @@ class AgentSessions:
             if self._window_retries > MAX_WINDOW_RETRIES:
                 return
         await self.discover_window()
+
+    def pin_space(self, welcome: Envelope) -> None:
+        """Pin what the space says to its agents, in place of what it said before."""
+        try:
+            facts = SpaceFacts.model_validate(welcome.body.get("space") or {})
+        except ValidationError as error:
+            logger.warning("ignored what the welcome says about the space: %s", error)
+            return
+        self.main.conversation.pins.configure(SPACE_ORIGIN, pins_of_space(facts, self.config.id))
 
     async def aclose(self) -> None:
         """Close the stores of all sessions; the caller closes its own."""
@@ -170,8 +186,20 @@ class AgentSessions:
             summary_timeout_seconds=config.summary_timeout_seconds,
             load_counter=lambda: parts.counter or chosen_counter(config.tokenizer, config.tokenizer_settings),
             windows=config.windows,
+            shared_pins=None if key == MAIN else self.main.conversation.pins,
         )
         return AgentSession(key, Conversation(parts.model, tracker, store, options), tools)
+
+    def _pin_settings(self) -> None:
+        """Pin the texts of the settings. Raises `ConfigError` if they do not fit a configured window."""
+        conversation = self.main.conversation
+        conversation.pins.configure(
+            SETTINGS_ORIGIN, {f"s{number}": text for number, text in enumerate(self.config.pins, start=1)}
+        )
+        conversation.calls.describe_prefix()
+        problem = conversation.pins.problem() if self.config.pins else None
+        if problem is not None and conversation.tracker.window.basis == "configured":
+            raise ConfigError("pins", problem)
 
     def _add_tools(self, session: AgentSession) -> None:
         conversation, (own, *others) = session.conversation, self._shared
@@ -179,6 +207,8 @@ class AgentSessions:
         needs_reminders = conversation.needs_reminder_tools
         if needs_reminders if self.config.reminders is None else self.config.reminders:
             session.tools.add(conversation.context_tools)
+        if self.config.pin_tools:
+            session.tools.add(PinTools(conversation.pins, self.config.id, self.main.conversation.emit_status))
         for source in (RecallTools(conversation.state), *others):
             session.tools.add(source)
 

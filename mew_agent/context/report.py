@@ -4,11 +4,14 @@ Owns which keys are present: an unknown figure is left out, and each figure has 
 """
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from mew_protocol.context_report import ContextReport
+from mew_protocol.context_report import ContextReport, PinReport, pin_hash
 
+from mew_agent.context.history import pin_line
 from mew_agent.context.policy import compact_at_tokens, level_of
+from mew_agent.tokens.projection import Units, features
 
 if TYPE_CHECKING:
     from mew_agent.context.policy import ContextSnapshot, Policy
@@ -36,6 +39,7 @@ def report_of(tracker: "Tracker") -> ContextReport:
         "injection": tracker.injection,
         "waiting": tracker.waiting or None,
         "sessions": tracker.sessions or None,
+        "pins": pin_reports(tracker) or None,
         "model": tracker.model,
     }
     if basis == "reported" and (usage := measurement.usage) is not None:
@@ -59,6 +63,26 @@ def report_of(tracker: "Tracker") -> ContextReport:
         known["breakdown"] = _breakdown(tracker, measurement.tokens)
     _add_outlook(known, tracker, snapshot)
     return ContextReport.model_validate(known)
+
+
+def pin_reports(tracker: "Tracker") -> tuple[PinReport, ...]:
+    """The pins as reports show them."""
+    project = tracker.ledger.calibration.project
+    return tuple(
+        PinReport(
+            id=pin.id,
+            hash=pin_hash(pin.text),
+            tokens=project(_features_of(pin_line(pin)), messages=0),
+            origin=pin.origin,
+        )
+        for pin in tracker.history.pins
+    )
+
+
+@lru_cache(maxsize=256)
+def _features_of(text: str) -> Units:
+    """Every report needs these, and pins rarely change."""
+    return features(text)
 
 
 def _add_outlook(known: dict[str, Any], tracker: "Tracker", snapshot: "ContextSnapshot") -> None:

@@ -15,7 +15,7 @@ from mew_protocol.context_report import SessionContext, Waiting
 from mew_agent.compaction.compactor import CompactionResult, apply_plan
 from mew_agent.compaction.planner import CompactionPlan, MostTokens, NothingToDo, plan_compaction, plan_forget
 from mew_agent.context import policy as policies
-from mew_agent.context.history import History, Item, Pin, Summary
+from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.persisted_state import PersistedState
 from mew_agent.context.policy import NO_FLAGS, Action, CompactionMethod, GenerationFlags, Phase
@@ -25,6 +25,7 @@ from mew_agent.context.suggestions import SavingSuggestions
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation import texts
 from mew_agent.conversation.events import ConversationEvents, ItemAdded
+from mew_agent.conversation.pins import ContextPins
 from mew_agent.model.interface import Image, ModelReply, ToolCall, Window
 from mew_agent.participant.messenger import timestamp
 from mew_agent.tokens.sizes import INLINE_CHARS, Size, Sizes, in_thread
@@ -48,13 +49,18 @@ class ContextState:
         *,
         result_bound: ResultBound | None = None,
         sizes: Sizes | None = None,
+        shared_pins: ContextPins | None = None,
     ) -> None:
+        """`shared_pins` are those of another conversation, which stores them."""
         self.tracker = tracker
         self.store = store
         self.events = events
         self.sizes = sizes or Sizes()
         self.result_bound = result_bound or ResultBound()
         self.reminders = Reminders()
+        self.pins = ContextPins(tracker, self.save) if shared_pins is None else shared_pins
+        self._stores_pins = shared_pins is None
+        tracker.history.pins = self.pins.all
         self.pending_prompts: tuple[str, ...] = ()  # prompts of the policy that enter the history before the next call
         self.planned_clear: str | None = None  # why the context is cleared before the next call; None if it is not
         self.answering_turn: int | None = None  # the turn being answered, which nothing may remove; None between turns
@@ -90,11 +96,14 @@ class ContextState:
         await self.close_open_calls(RESTARTED_RESULT)
 
     def _restore(self, persisted: PersistedState) -> None:
-        """Restore what the policy decided; after a change of policy only the agent's own reminders remain."""
+        """Restore what the policy decided; after a change of policy only pins and the agent's own reminders remain."""
+        pins, made = persisted.pins, persisted.pins_made
         if persisted.policy not in (None, self.tracker.policy.name):
             own = tuple(reminder for reminder in persisted.reminders if reminder.owner is None)
             persisted = PersistedState(reminders=own, reminders_made=persisted.reminders_made)
             self.tracker.policy_state = policies.PolicyState()
+        if self._stores_pins:
+            self.pins.restore(pins, made)
         self.reminders = Reminders(persisted.reminders, persisted.reminders_made)
         self.pending_prompts, self.planned_clear = persisted.pending_prompts, persisted.planned_clear
         self.tracker.injection = persisted.injection
@@ -109,6 +118,8 @@ class ContextState:
             planned_clear=self.planned_clear,
             injection=self.tracker.injection,
             policy=self.tracker.policy.name,
+            pins=self.pins.made_here if self._stores_pins else (),
+            pins_made=self.pins.made if self._stores_pins else 0,
         )
 
     async def save(
@@ -146,10 +157,6 @@ class ContextState:
     def end_turn(self) -> None:
         """End the turn being answered."""
         self.answering_turn = None
-
-    def pin(self, pin: Pin) -> None:
-        """Keep a text verbatim in every request."""
-        self.history.pins.append(pin)
 
     async def add_user_message(
         self, text: str, *, sender: str, envelope_id: str, inbox: InboxChange = UNCHANGED

@@ -23,6 +23,7 @@ from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.context_tools import ContextTools
 from mew_agent.conversation.model_calls import ConversationOptions, ModelCalls, ReplyListener
 from mew_agent.conversation.overflow import halved, is_overflow, overflow_compaction, window_after
+from mew_agent.conversation.pins import ContextPins
 from mew_agent.conversation.policy_actions import PendingActions, carry_out
 from mew_agent.conversation.tool_results import make_room_for_results, withhold_results
 from mew_agent.errors import MewAgentError, ModelError, PolicyStopped, ToolsUnsupported
@@ -56,7 +57,12 @@ class Conversation:
     def __init__(self, model: Model, tracker: Tracker, store: Store, options: ConversationOptions) -> None:
         self.events = events.ConversationEvents()
         self.state = ContextState(
-            tracker, store, self.events, result_bound=options.result_bound, sizes=Sizes(options.load_counter)
+            tracker,
+            store,
+            self.events,
+            result_bound=options.result_bound,
+            sizes=Sizes(options.load_counter),
+            shared_pins=options.shared_pins,
         )
         self.calls = ModelCalls(model, self.state, options)
         self.context_tools = ContextTools(self.state)
@@ -126,6 +132,11 @@ class Conversation:
     def is_compacting(self) -> bool:
         """Whether a compaction runs or waits for the running call."""
         return self._is_compacting
+
+    @property
+    def pins(self) -> ContextPins:
+        """The pins of the agent."""
+        return self.state.pins
 
     async def compact(self, request: wire.Compact) -> CompactDone:
         """Compact on request, after the running call. The answer contains failures."""

@@ -19,6 +19,7 @@ from mew_agent.compaction.summary import RejectedSummary
 from mew_agent.context.history import History, Pin
 from mew_agent.context.store import CallRecord, CallRole
 from mew_agent.conversation.context_state import ContextState
+from mew_agent.conversation.pins import ContextPins
 from mew_agent.errors import MewAgentError, ModelError, ModelStreamCut
 from mew_agent.model.interface import (
     Model,
@@ -56,6 +57,7 @@ class ConversationOptions:
     summary_timeout_seconds: float = SUMMARY_TIMEOUT_SECONDS  # for one summary, before the addition for its size
     result_bound: ResultBound = field(default_factory=ResultBound)
     load_counter: Callable[[], TextCounter | None] = no_counter  # loads the model's tokenizer, if any, in a thread
+    shared_pins: ContextPins | None = None  # those of the conversation that stores them; None: this one does
     windows: Mapping[str, int] = field(default_factory=dict)  # in tokens, of models that may answer instead
 
 

@@ -19,18 +19,21 @@ from mew_protocol.payloads.participant import (
     CompactDone,
     Forget,
     Pause,
+    PinnedText,
+    PinRequest,
     RequestStatus,
     Restart,
     Resume,
     Shutdown,
     Status,
+    UnpinRequest,
     is_control_for,
     read_control,
 )
 from mew_protocol.payloads.participant import Control as ControlPayload
 from pydantic import BaseModel
 
-from mew_agent.errors import GatewayError, NotPermitted
+from mew_agent.errors import GatewayError, NotPermitted, PinRefused
 from mew_agent.participant.dispatcher import Hooks, Subscriber
 from mew_agent.participant.events import EventEmitter
 from mew_agent.participant.messenger import Messenger, timestamp
@@ -63,7 +66,29 @@ class Controllable(Protocol):
         ...
 
     async def clear(self) -> None:
-        """Remove everything."""
+        """Remove everything but the pins."""
+        ...
+
+    @property
+    def pins(self) -> "PinKeeper":
+        """The texts that stay in every request."""
+        ...
+
+
+class PinKeeper(Protocol):
+    """Keeps the pins of a conversation."""
+
+    @property
+    def texts(self) -> tuple[PinnedText, ...]:
+        """All pins, as reports show them, with their texts."""
+        ...
+
+    async def add(self, text: str, origin: str) -> bool:
+        """Pin a text. Returns False if it was pinned already. Raises `PinRefused`."""
+        ...
+
+    async def remove(self, name: str) -> None:
+        """Remove a pin by its id or whole text. Raises `PinRefused`."""
         ...
 
 
@@ -85,6 +110,20 @@ class NoConversation:
 
     async def clear(self) -> None:
         return None
+
+    @property
+    def pins(self) -> "PinKeeper":
+        return self
+
+    @property
+    def texts(self) -> tuple[PinnedText, ...]:
+        return ()
+
+    async def add(self, text: str, origin: str) -> bool:
+        raise PinRefused("this participant has no context to pin a text in")
+
+    async def remove(self, name: str) -> None:
+        raise PinRefused("this participant has no context, so it has no pins")
 
 
 class Control(Subscriber):
@@ -124,6 +163,8 @@ class Control(Subscriber):
                 await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, _skipped(str(error)))
             else:
                 await self.announce(f"refused:{error.field}: {error.problem}", (envelope.id,), to=(envelope.sender,))
+        except PinRefused as error:
+            await self.announce(f"refused:{error}", (envelope.id,), to=(envelope.sender,))
         except GatewayError as error:
             what = f"no reply sent to '{envelope.kind}' from '{envelope.sender}'"
             self._messenger.session.log_failure(error, what)
@@ -136,7 +177,10 @@ class Control(Subscriber):
                 self._messenger.resume()
                 await self.announce("active", (envelope.id,))
             case RequestStatus():
-                await self._answer(envelope, kinds.PARTICIPANT_STATUS, narrowed(self.status(), request.fields))
+                status = self.status()
+                if request.fields is not None and "pins" in request.fields:
+                    status = status.model_copy(update={"pins": self.conversation.pins.texts})
+                await self._answer(envelope, kinds.PARTICIPANT_STATUS, narrowed(status, request.fields))
             case Compact():
                 await self._compact(envelope, request)
             case Forget():
@@ -146,6 +190,12 @@ class Control(Subscriber):
             case Clear():
                 await self.conversation.clear()
                 await self.announce(_with_reason("cleared", request.reason), (envelope.id,))
+            case PinRequest():
+                is_new = await self.conversation.pins.add(request.text, envelope.sender)
+                await self.announce("pinned" if is_new else "already_pinned", (envelope.id,))
+            case UnpinRequest():
+                await self.conversation.pins.remove(request.pin)
+                await self.announce("unpinned", (envelope.id,))
             case Restart():
                 await self._hooks.close_streams("restart")
                 await self.conversation.clear()

@@ -15,7 +15,6 @@ from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.participant import Compact, CompactDone, Status
 from pydantic import BaseModel
 
 from mew_agent.errors import ConfigError, refuse_misspelled
@@ -38,8 +37,8 @@ from mew_agent.participant.listeners import Listeners, call_handler
 from mew_agent.participant.mcp_client import McpClient, Timeouts
 from mew_agent.participant.mcp_server import McpServer
 from mew_agent.participant.messenger import Messenger
+from mew_agent.participant.peer_controls import PeerControls
 from mew_agent.participant.peers import Peer, PeerContext, Peers
-from mew_agent.participant.requests import CompactionRequest, read_answer
 from mew_agent.participant.session import SpaceSession
 from mew_agent.tools.catalog import LocalOffers, Offers
 from mew_agent.tools.functions import Tool
@@ -59,7 +58,7 @@ ProposalHandler = TypeVar("ProposalHandler", bound=Callable[[ProposalMade], obje
 ProposalClosedHandler = TypeVar("ProposalClosedHandler", bound=Callable[[ProposalClosed], object])
 
 
-class Participant:
+class Participant(PeerControls):
     """Join a space: `async with Participant(gateway, space=..., id=..., token=...) as me`.
 
     Entering returns when the gateway has welcomed us; it raises `Unauthorized`, `CertificateRejected` or `NotConnected`
@@ -93,7 +92,7 @@ class Participant:
         self.listeners = Listeners()
         client = Client(Credentials(gateway, space, id, token, ca_file), first_connect_seconds=first_connect_seconds)
         self.session = SpaceSession(client, self.listeners)
-        self.messenger = Messenger(id, self.session)
+        super().__init__(Messenger(id, self.session))
         self.events = EventEmitter(self.messenger, self.listeners)
         self.control = Control(self.messenger, self.events, hooks=self, conversation=conversation)
         self.mcp = McpClient(self.messenger, timeouts or Timeouts())
@@ -378,30 +377,6 @@ class Participant:
         shows no activity for `inactivity_seconds`, `PeerAbsent`, and what `send` raises.
         """
         return AnswerStream(self.answers, agent, text, inactivity_seconds)
-
-    async def compact(
-        self,
-        peer: str,
-        *,
-        reason: str | None = None,
-        target_tokens: int | None = None,
-        target_percent: int | None = None,
-        timeout_seconds: float = 120.0,
-    ) -> CompactDone:
-        """Ask a peer to compact its context and wait until it has. Check `skipped` and `freed_tokens`.
-
-        `target_tokens` is the size to compact to, `target_percent` the same as a part of the window. A peer without the
-        capability `participant/compact-done` does not report `freed_tokens`. Raises what `ask` raises, and `BadAnswer`.
-        """
-        payload = Compact(reason=reason, target_tokens=target_tokens, target_percent=target_percent)
-        request = CompactionRequest(self.messenger.draft(kinds.PARTICIPANT_COMPACT, payload, to=(peer,)), peer)
-        await self.messenger.send_and_wait(request, timeout_seconds)
-        return request.outcome(timeout_seconds)
-
-    async def request_status(self, peer: str, *, timeout_seconds: float = 30.0) -> Status:
-        """Ask a peer for its current status. Raises what `ask` raises, and `BadAnswer`."""
-        kind, answer = kinds.PARTICIPANT_REQUEST_STATUS, kinds.PARTICIPANT_STATUS
-        return read_answer(await self.ask(kind, {}, to=peer, answer=answer, timeout_seconds=timeout_seconds), Status)
 
     async def request(
         self, peer: str, method: str, params: Mapping[str, Any] | None = None, *, timeouts: Timeouts | None = None

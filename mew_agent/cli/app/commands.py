@@ -45,6 +45,8 @@ COMMANDS: Final[Sections] = {
         "compact": _command("Compact a participant's context and report the tokens freed.", "remote.control:compact"),
         "forget": _command("Drop messages from one end of a participant's history.", "remote.control:forget"),
         "clear": _command("Clear a participant's history.", "remote.control:clear"),
+        "pin": _command("Keep a text in every prompt of an agent, or list its pins.", "remote.pins:pin"),
+        "unpin": _command("Remove a text that is pinned in an agent.", "remote.pins:unpin"),
         "pause": _command("Pause a participant.", "remote.control:pause"),
         "resume": _command("Resume a paused participant.", "remote.control:resume"),
         "shutdown": _command("Shut a participant down.", "remote.control:shutdown"),

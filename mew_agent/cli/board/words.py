@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from mew_protocol.context_report import ContextReport, SessionContext, UnknownReason, Waiting
+from mew_protocol.context_report import ContextReport, PinReport, SessionContext, UnknownReason, Waiting
 from mew_protocol.payloads.participant import BoardEntry, Status, basis_label
 
 NO_CONTEXT: Final = "reports no context"
@@ -33,11 +33,14 @@ _SKIPPED: Final[Mapping[str, str]] = {
 }
 
 _ARGUMENT_CELLS: Final = 60
+_PIN_HASHES: Final = 3
 
 SHUTTING_DOWN: Final = "shutting_down"
 """The last status before a participant leaves. A program that sends no status when it joins again keeps it."""
 
-_QUIET: Final = frozenset({"", "active", "idle", "ready", "joined", "compacted"})
+_QUIET: Final = frozenset(
+    {"", "active", "idle", "ready", "joined", "compacted", "pinned", "already_pinned", "unpinned"}
+)
 """Statuses that need no action from a reader."""
 
 _FAILURES: Final = ("model_", "context_overflow", "turn_stopped", "policy_stopped")
@@ -254,8 +257,17 @@ def _report_remarks(entry: BoardEntry, report: ContextReport, now: datetime) -> 
         yield f"{words(report.injection.kind)}{left}"
     if report.sessions:
         yield sessions(report.sessions)
+    if report.pins:
+        yield pins(report.pins)
     if report.suggestions:
         yield f"could save ~{max(one.tokens_saved for one in report.suggestions):,}"
+
+
+def pins(pinned: Sequence[PinReport]) -> str:
+    """The number of pins and the beginning of each hash: `2 pins 3f2a19c1 99b0ab12`."""
+    hashes = " ".join(clean(one.hash[:8]) for one in pinned[:_PIN_HASHES])
+    more = "" if len(pinned) <= _PIN_HASHES else " ..."
+    return f"{len(pinned)} pin{'' if len(pinned) == 1 else 's'} {hashes}{more}"
 
 
 def sessions(contexts: Sequence[SessionContext]) -> str:

@@ -18,6 +18,7 @@ text                                  send it, to /target or to all
 /status P [FIELD ...]                 ask for a status
 /compact P [TOKENS] [REASON]          compact a participant's context
 /forget P [oldest|newest] [N]         drop messages from a participant's history
+/pin P TEXT, /unpin P ID|TEXT         keep a text in every prompt of an agent, or remove it
 /clear, /pause P [SECONDS], /resume, /restart, /shutdown P [REASON]
 /approve [N], /reject [N] [REASON]    answer a proposal; omit N if only one is open
 /call P TOOL [JSON]                   call a participant's tool
@@ -81,10 +82,18 @@ def _compact(words: list[str]) -> dict[str, Any]:
     return _reason(words[1:], target_tokens=int(words[0])) if has_target else _reason(words)
 
 
+def _text(words: list[str]) -> str:
+    if not words:
+        raise InvalidLine("a text or the id of a pin is missing; see /help")
+    return " ".join(words)
+
+
 _CONTROLS: Final[Mapping[str, tuple[str, Callable[[list[str]], dict[str, Any]]]]] = {
     "/status": (kinds.PARTICIPANT_REQUEST_STATUS, lambda words: {"fields": words} if words else {}),
     "/compact": (kinds.PARTICIPANT_COMPACT, _compact),
     "/forget": (kinds.PARTICIPANT_FORGET, _forget),
+    "/pin": (kinds.PARTICIPANT_PIN, lambda words: {"text": _text(words)}),
+    "/unpin": (kinds.PARTICIPANT_UNPIN, lambda words: {"pin": _text(words)}),
     "/clear": (kinds.PARTICIPANT_CLEAR, _reason),
     "/pause": (kinds.PARTICIPANT_PAUSE, _pause),
     "/resume": (kinds.PARTICIPANT_RESUME, _reason),

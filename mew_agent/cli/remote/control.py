@@ -135,7 +135,7 @@ def forget(
     payload = Forget(direction="newest" if newest else "oldest", entries=entries)
     with send_request(connection, target, kinds.PARTICIPANT_FORGET, payload, timeout) as request:
         before = request.last_status.messages_in_context if request.last_status is not None else None
-        status = _next_status(request, passing=("compacting",))
+        status = next_status(request, passing=("compacting",))
         word = status.status or "answered"
         if word == "compacted" and before is not None:
             # Agents report `compacted` for any history that got smaller; the number of messages says more here.
@@ -225,11 +225,11 @@ def _control(
 ) -> int:
     """Send a control, wait for the status that answers it, and print it."""
     with send_request(connection, participant, kind, payload, timeout_seconds) as request:
-        status = _next_status(request)
+        status = next_status(request)
         return _print_status(request.participant, status.status or "answered", status, as_json=as_json)
 
 
-def _next_status(request: SentRequest, *, passing: tuple[str, ...] = ()) -> Status:
+def next_status(request: SentRequest, *, passing: tuple[str, ...] = ()) -> Status:
     """The status that answers. Statuses named in `passing` come before the answer and are skipped."""
     statuses = (_parse(Status, body) for _, body in request.answers(kinds.PARTICIPANT_STATUS))
     return next(status for status in statuses if status.status not in passing)
@@ -271,7 +271,7 @@ def _following_status(request: SentRequest) -> Status | None:
     """The status that announces the end of the compaction, or None if it does not come soon."""
     request.deadline = min(request.deadline, time.monotonic() + _LAST_STATUS_SECONDS)
     try:
-        return _next_status(request)
+        return next_status(request)
     except (PeerTimeout, NotConnected):
         return None
 

@@ -74,6 +74,7 @@ class Space:
         self.members = self.membership.connected
         self.board = StatusBoard(self.state)
         self._limits = config.limits
+        self._facts = config.facts
         self._ignore_to = config.capabilities.ignore_to
         self._messages = SystemMessages(new_id)
         self._buckets: dict[str, TokenBucket] = {}
@@ -429,8 +430,8 @@ class Space:
         }
         if proposals := self.membership.undecided_proposals:
             payload["proposals"] = [self._describe_proposal(one, now) for one in proposals]
-        if facts := self._config.facts:
-            payload["space"] = facts
+        if self._facts:
+            payload["space"] = self._facts
         message = self._messages.compose(kinds.SYSTEM_WELCOME, payload, now=now, to=(participant,))
         return Deliver(message, connections)
 

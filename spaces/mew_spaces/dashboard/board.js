@@ -59,6 +59,7 @@ function readReport(context) {
   if (Array.isArray(context.waiting)) {
     report.waiting = context.waiting.filter((one) => typeof one?.kind === "string" && typeof one.what === "string");
   }
+  if (Array.isArray(context.pins)) report.pins = context.pins.filter((one) => typeof one?.hash === "string");
   if (Array.isArray(context.sessions)) report.sessions = context.sessions.filter(isRecord);
   if (Array.isArray(context.suggestions)) {
     report.suggestions = context.suggestions.filter((one) => isCount(one?.tokens_saved) && typeof one.text === "string");

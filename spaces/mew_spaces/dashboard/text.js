@@ -52,7 +52,7 @@ export const sentence = (text) => (/[.!?…]$/.test(text.trim()) ? text.trim() :
 export const statusWord = (status) => plain((status.status ?? "").split(":")[0]);
 
 /** Statuses that need no attention. */
-const QUIET = new Set(["", "active", "idle", "ready", "joined", "compacted"]);
+const QUIET = new Set(["", "active", "idle", "ready", "joined", "compacted", "pinned", "already_pinned", "unpinned"]);
 
 /** The problem that a participant without a context reports, in brackets; empty without one. */
 export const problemOf = ({ status, connected }) =>
@@ -155,6 +155,12 @@ function approval(one, age) {
   return `${one.what}${shown}${ago(age(one.since), ", asked ")} (${who} can decide)`;
 }
 
+/** How many texts are pinned, and the beginning of each hash. */
+function pins(all) {
+  const hashes = all.slice(0, 3).map((one) => one.hash.slice(0, 8));
+  return `${counted(all.length, "pin")} ${hashes.join(" ")}${all.length > 3 ? " ..." : ""}`;
+}
+
 /** The sessions of an agent, whose figures are not part of its own. */
 function sessions(all) {
   const count = counted(all.length, "session");
@@ -179,6 +185,7 @@ export function remarks(entry, receivedAgo, age) {
   }
   const waits = (entry.connected && report?.waiting) || []; // a proposal ends when its proposer leaves
   for (const one of waits) if (one.kind === "approval") found.push(approval(one, age));
+  if (report?.pins?.length) found.push(pins(report.pins));
   if (report?.sessions?.length) found.push(sessions(report.sessions));
   if (report?.injection) {
     const left = report.injection.remaining === undefined ? "" : ` (${grouped(report.injection.remaining)} left)`;

@@ -13,7 +13,7 @@ from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.agent.board_tools import BoardTools, context_words, headroom_tokens
 from mew_agent.model.interface import ToolCall
-from mew_agent.participant.controls import Controllable
+from mew_agent.participant.controls import NoConversation
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerContext
 from mew_agent.tools.sources import CallContext
@@ -31,7 +31,7 @@ participants:
 CONTEXT = CallContext("chat-1")
 
 
-class FixedConversation(Controllable):
+class FixedConversation(NoConversation):
     """A conversation with given figures."""
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.context.history import SUMMARY_HEADING, History, Pin, Summary, summary_text
+from mew_agent.context.history import PINS_HEADING, SUMMARY_HEADING, History, Pin, Summary, summary_text
 from mew_agent.model.interface import Message, ToolCall
 from tests.support.histories import TURNS, MadeTurn, history_of
 
@@ -44,8 +44,7 @@ def test_a_request_has_system_prompt_pins_summary_and_items_in_order() -> None:
     history = History(pins=[Pin("p", "Never delete.")], summary=Summary("Frames."))
     history.append("user", "And now?", id="i", at="t", name="ada")
     assert history.request_messages("Be brief.") == (
-        Message("system", "Be brief."),
-        Message("system", "Never delete."),
+        Message("system", f"Be brief.\n\n{PINS_HEADING}\n[p] Never delete."),
         Message("user", f"{SUMMARY_HEADING}\nFrames."),
         Message("user", "And now?", "ada"),
     )

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from mew_protocol.payloads.participant import Compact, Forget
 
-from mew_agent.context.history import Pin
 from mew_agent.context.policy import LMSTUDIO, MEW
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.conversation.events import ConversationEvent, ItemAdded
@@ -74,7 +73,7 @@ async def test_a_configured_length_drops_the_oldest_before_each_question(start_c
 
 async def test_pins_stay_in_every_request(start_conversation: StartConversation, text: Callable[[int], str]) -> None:
     async with start_conversation() as driver:
-        driver.conversation.state.pin(Pin("p", "The house rule is quiet."))
+        assert await driver.conversation.pins.add("The house rule is quiet.", "ada")
         for _ in range(4):
             await driver.turn(text(100))
         await driver.conversation.compact(Compact())
