@@ -4,8 +4,9 @@ Owns how capabilities are written on the command line. What may be granted is de
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from mew_protocol import kinds
@@ -17,6 +18,8 @@ from mew_agent.cli.remote.control import ReasonOption
 from mew_agent.cli.remote.request import NoSuchParticipant
 from mew_agent.cli.remote.session import ApiSession, open_session
 from mew_agent.errors import ConfigError
+
+_EXPECTED: Final = """chat, '{"kind": "chat"}', or a list of these in JSON"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +35,7 @@ class Capabilities:
 
     def patterns(self) -> list[dict[str, Any]]:
         """The capabilities as patterns. Raises `ConfigError`."""
-        patterns = [_pattern(text) for text in self.written]
-        if self.to:
-            patterns = [{**pattern, "to": self.to} for pattern in patterns]
-        if (found := patterns_problem(patterns)) is not None:
-            raise ConfigError("CAPABILITY", found[1])
-        return patterns
+        return read_capabilities("CAPABILITY", *self.written, to=self.to or ())
 
 
 @with_option_groups
@@ -101,16 +99,26 @@ def _capabilities_of(session: ApiSession, name: str) -> Any:
     return listed[name]
 
 
-def _pattern(text: str) -> dict[str, Any]:
-    if not text.startswith("{"):
-        return {"kind": text}
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise ConfigError("CAPABILITY", f"is not JSON: {error}", '{"kind": "mcp/proposal"}') from None
-    if "kind" not in value:
-        raise ConfigError("CAPABILITY", f"has no kind: {text}", '{"kind": "mcp/proposal"}')
-    return dict(value)
+def read_capabilities(where: str, *texts: str, to: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Read capabilities as patterns: each text is a kind, or JSON with a kind, a pattern, or a list of these.
+
+    `to` limits them to these participants. Raises `ConfigError` that names the option or argument `where`.
+    """
+    patterns: list[dict[str, Any]] = []
+    for text in texts:
+        try:
+            value = json.loads(text) if text.startswith(("{", "[", '"')) else text
+        except ValueError as error:
+            raise ConfigError(where, f"is not JSON: {error}", _EXPECTED) from None
+        for one in value if isinstance(value, list) and value else [value]:
+            pattern = {"kind": one} if isinstance(one, str) else one
+            if not isinstance(pattern, dict) or "kind" not in pattern:
+                raise ConfigError(where, f"has no kind: {json.dumps(one)}", _EXPECTED)
+            patterns.append({**pattern, "to": list(to)} if to else pattern)
+    if (found := patterns_problem(patterns)) is not None:
+        index, problem = found
+        raise ConfigError(where, problem if index is None else f"pattern {index + 1}: {problem}")
+    return patterns
 
 
 def _names(patterns: list[dict[str, Any]]) -> str:

@@ -5,7 +5,6 @@ space.yaml gets its section for the next start, and the process of `mew up` star
 once is removed again. If no space runs, only the file changes.
 """
 
-import json
 import os
 import shlex
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 from mew_protocol import kinds
-from mew_protocol.capability import CapabilitySet, patterns_problem
+from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import new_id_problem
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, load_space, parse_space, with_participant
@@ -32,6 +31,7 @@ from mew_agent.cli.app.locate import (
     space_folder,
 )
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, SpaceFileOptions, option, with_option_groups
+from mew_agent.cli.remote.grants import read_capabilities
 from mew_agent.cli.remote.session import open_session
 from mew_agent.cli.space.plan import check_new_participant
 from mew_agent.cli.space.restart import start_program, supervisor_of
@@ -80,7 +80,7 @@ class NewParticipant:
         if self.role is not None or self.capabilities is None:
             section["role"] = str(self.role or ParticipantConfig.model_validate(section).acts_as)
         if self.capabilities is not None:
-            section["capabilities"] = parse_capabilities(self.capabilities)
+            section["capabilities"] = read_capabilities("--capabilities", self.capabilities)
         return section
 
 
@@ -191,24 +191,6 @@ def _withdraw(name: str, config: SpaceConfig, run_path: Path, run: RunFile) -> N
         terminal.warn(f"'{name}' stays a member until the next start: {error}")
     if (supervisor := supervisor_of(run)) is not None:
         os.kill(supervisor, RELOAD_SIGNAL)
-
-
-def parse_capabilities(text: str | None) -> list[dict[str, Any]]:
-    """Read capabilities from JSON: a list of patterns or of kinds. Raises `ConfigError`."""
-    if text is None:
-        return []
-    expected = '["chat"] or [{"kind": "chat"}]'
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise ConfigError("--capabilities", f"is not JSON: {error}", expected) from None
-    patterns = [{"kind": one} if isinstance(one, str) else one for one in value] if isinstance(value, list) else []
-    if not patterns or not all(isinstance(one, dict) and "kind" in one for one in patterns):
-        raise ConfigError("--capabilities", "is not a list of patterns", expected)
-    if (found := patterns_problem(patterns)) is not None:
-        index, problem = found
-        raise ConfigError("--capabilities", problem if index is None else f"pattern {index + 1}: {problem}")
-    return patterns
 
 
 def _start(name: str, run_path: Path, run: RunFile) -> AddOutcome:

@@ -30,7 +30,8 @@ from mew_spaces.gateway.auth import (
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import space_config_path
 from mew_agent.cli.app.options import JsonOption, SpaceFileOptions, option, participant_option, with_option_groups
-from mew_agent.cli.space.add import admit_to_running_space, parse_capabilities
+from mew_agent.cli.remote.grants import read_capabilities
+from mew_agent.cli.space.add import admit_to_running_space
 from mew_agent.errors import ConfigError, did_you_mean
 
 _SECONDS: Final[Mapping[str, int]] = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -183,7 +184,10 @@ def _admit(space: SpaceConfig, participant: str, capabilities: str | None, path:
         hint = did_you_mean(participant, space.participants)
         problem = f"'{participant}' is not in {path}{hint}"
         raise ConfigError("--participant", problem, None if hint else ", ".join(space.participants))
-    wanted = parse_capabilities(capabilities) if capabilities is not None else [*space.patterns_of(participant)]
+    if capabilities is not None:
+        wanted = read_capabilities("--capabilities", capabilities)
+    else:
+        wanted = [*space.patterns_of(participant)]
     if not known and (unfit := new_id_problem(participant)) is not None:
         raise ConfigError("--participant", unfit)
     if not admit_to_running_space(participant, space, wanted, path) and not known:

@@ -1,9 +1,25 @@
 """`mew grant` and `mew revoke`."""
 
+import json
+
+import pytest
 from mew_spaces.gateway.gateway import RunningGateway
 
+from mew_agent.cli.remote.grants import read_capabilities
+from mew_agent.errors import ConfigError
 from tests.support.cli import mew, seat
 from tests.support.gateway_client import joined
+
+
+def test_capabilities_are_kinds_or_patterns() -> None:
+    expected = [{"kind": "chat"}, {"kind": "mcp/*"}]
+    assert read_capabilities("-c", '["chat", {"kind": "mcp/*"}]') == expected
+    assert read_capabilities("-c", "chat", '{"kind": "mcp/*"}') == expected
+    assert read_capabilities("-c", '"chat"', to=("ada",)) == [{"kind": "chat", "to": ["ada"]}]
+    with pytest.raises(ConfigError, match="-c: has no kind"):
+        read_capabilities("-c", "[]")
+    with pytest.raises(ConfigError, match="pattern 2: a text in this pattern has 1,001 characters; the limit is 1,000"):
+        read_capabilities("-c", json.dumps(["chat", "*" * 1_001]))
 
 
 async def test_a_grant_holds_until_it_is_revoked(gateway: RunningGateway) -> None:

@@ -10,8 +10,7 @@ from mew_spaces.gateway.auth import token_path
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_spaces.launch.run_file import RunFile
 
-from mew_agent.cli.space.add import NewParticipant, ParticipantRole, inviter_of, parse_capabilities
-from mew_agent.errors import ConfigError
+from mew_agent.cli.space.add import NewParticipant, ParticipantRole, inviter_of
 from tests.mew_agent.cli.remote.test_session import running_space
 from tests.support.cli import mew
 from tests.support.gateway_client import joined
@@ -88,7 +87,7 @@ async def test_add_without_a_supervisor_says_how_to_start_it(config: Path, tmp_p
         (("--", "-x"), "'-x' is no valid id"),
         (("ada",), "'ada' already exists"),
         (("x", "-c", "{"), "--capabilities: is not JSON"),
-        (("x", "-c", "[1]"), "is not a list of patterns"),
+        (("x", "-c", "[1]"), "--capabilities: has no kind: 1"),
         (("x", "--command", "nosuchprogram"), "program 'nosuchprogram' not found"),
         (("x",), "no model is configured for 'x'"),
     ],
@@ -119,15 +118,6 @@ def test_any_person_who_may_invite_adds_a_participant_where_no_one_is_the_defaul
     run = RunFile(space="a", gateway="", ws="", started_at="")
     assert inviter_of(config, run) == "bob"
     assert inviter_of(config, run.model_copy(update={"person": "cid"})) == "cid"
-
-
-def test_capabilities_are_kinds_or_patterns() -> None:
-    assert parse_capabilities(None) == []
-    assert parse_capabilities('["chat", {"kind": "mcp/*"}]') == [{"kind": "chat"}, {"kind": "mcp/*"}]
-    with pytest.raises(ConfigError, match="is not a list of patterns"):
-        parse_capabilities('"chat"')
-    with pytest.raises(ConfigError, match="pattern 2: a text in this pattern has 1,001 characters; the limit is 1,000"):
-        parse_capabilities(json.dumps(["chat", "*" * 1_001]))
 
 
 async def test_token_create_invites_into_the_running_space(config: Path, tmp_path: Path) -> None:
