@@ -6,6 +6,7 @@ Owns what counts as the answer to each, and how it is printed. What a control do
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
@@ -38,6 +39,16 @@ _LAST_STATUS_SECONDS: Final = 3.0
 P = TypeVar("P", bound=BaseModel)
 
 ReasonOption = Annotated[str | None, option("--reason TEXT", "Reason to send to the participant.")]
+
+
+@dataclass(frozen=True, slots=True)
+class ControlOptions:
+    """A control that a status answers, as given on the command line."""
+
+    target: TargetArgument
+    reason: ReasonOption = None
+    timeout: TimeoutOption = STATUS_SECONDS
+    as_json: JsonOption = False
 
 
 @with_option_groups
@@ -145,88 +156,56 @@ def forget(
 
 
 @with_option_groups
-def clear(
-    target: TargetArgument,
-    reason: ReasonOption = None,
-    timeout: TimeoutOption = STATUS_SECONDS,
-    *,
-    as_json: JsonOption = False,
-    connection: ConnectionOptions,
-) -> int:
+def clear(control: ControlOptions, connection: ConnectionOptions) -> int:
     """Clear a participant's history."""
-    return _control(connection, target, kinds.PARTICIPANT_CLEAR, Clear(reason=reason), timeout, as_json=as_json)
+    return _control(connection, control, kinds.PARTICIPANT_CLEAR, Clear(reason=control.reason))
 
 
 @with_option_groups
 def pause(
-    target: TargetArgument,
+    *,
     seconds: Annotated[
         float | None, option("--seconds SECONDS", "Resume after this time (default: stay paused).", min=0)
     ] = None,
-    reason: ReasonOption = None,
-    timeout: TimeoutOption = STATUS_SECONDS,
-    *,
-    as_json: JsonOption = False,
+    control: ControlOptions,
     connection: ConnectionOptions,
 ) -> int:
     """Pause a participant."""
-    payload = Pause(timeout_seconds=seconds, reason=reason)
-    return _control(connection, target, kinds.PARTICIPANT_PAUSE, payload, timeout, as_json=as_json)
+    payload = Pause(timeout_seconds=seconds, reason=control.reason)
+    return _control(connection, control, kinds.PARTICIPANT_PAUSE, payload)
 
 
 @with_option_groups
-def resume(
-    target: TargetArgument,
-    reason: ReasonOption = None,
-    timeout: TimeoutOption = STATUS_SECONDS,
-    *,
-    as_json: JsonOption = False,
-    connection: ConnectionOptions,
-) -> int:
+def resume(control: ControlOptions, connection: ConnectionOptions) -> int:
     """Resume a paused participant."""
-    return _control(connection, target, kinds.PARTICIPANT_RESUME, Resume(reason=reason), timeout, as_json=as_json)
+    return _control(connection, control, kinds.PARTICIPANT_RESUME, Resume(reason=control.reason))
 
 
 @with_option_groups
-def shutdown(
-    target: TargetArgument,
-    reason: ReasonOption = None,
-    timeout: TimeoutOption = STATUS_SECONDS,
-    *,
-    as_json: JsonOption = False,
-    connection: ConnectionOptions,
-) -> int:
+def shutdown(control: ControlOptions, connection: ConnectionOptions) -> int:
     """Shut a participant down.
 
     It leaves the space, and its program ends. The gateway refuses what it sends until it joins again.
     """
-    payload = Shutdown(reason=reason)
-    with send_request(connection, target, kinds.PARTICIPANT_SHUTDOWN, payload, timeout) as request:
+    target, payload = control.target, Shutdown(reason=control.reason)
+    with send_request(connection, target, kinds.PARTICIPANT_SHUTDOWN, payload, control.timeout) as request:
         try:
             for _, body in request.answers(kinds.PARTICIPANT_STATUS):
                 status = _parse(Status, body)
                 if (status.status or "").startswith("refused"):
-                    return _print_status(target, str(status.status), status, as_json=as_json)
+                    return _print_status(target, str(status.status), status, as_json=control.as_json)
         except ParticipantOffline:
             outcome = {"participant": target, "shut_down": True}
-            terminal.print_outcome(f"{target}: shut down", outcome, as_json=as_json)
+            terminal.print_outcome(f"{target}: shut down", outcome, as_json=control.as_json)
             return ExitCode.DONE
     raise AssertionError("`answers` ends by raising only")
 
 
-def _control(
-    connection: ConnectionOptions,
-    participant: str,
-    kind: str,
-    payload: BaseModel,
-    timeout_seconds: float,
-    *,
-    as_json: bool,
-) -> int:
+def _control(connection: ConnectionOptions, control: ControlOptions, kind: str, payload: BaseModel) -> int:
     """Send a control, wait for the status that answers it, and print it."""
-    with send_request(connection, participant, kind, payload, timeout_seconds) as request:
+    with send_request(connection, control.target, kind, payload, control.timeout) as request:
         status = next_status(request)
-        return _print_status(request.participant, status.status or "answered", status, as_json=as_json)
+        return _print_status(request.participant, status.status or "answered", status, as_json=control.as_json)
 
 
 def next_status(request: SentRequest, *, passing: tuple[str, ...] = ()) -> Status:

@@ -23,15 +23,18 @@ _EXPECTED: Final = """chat, '{"kind": "chat"}', or a list of these in JSON"""
 
 
 @dataclass(frozen=True, slots=True)
-class Capabilities:
-    """Capabilities as given on the command line."""
+class CapabilityChange:
+    """A change of what a participant may send, as given on the command line."""
 
+    recipient: TargetArgument
     written: Annotated[
         list[str], typer.Argument(metavar="CAPABILITY", help="Kind such as `mcp/proposal`, or a pattern in JSON.")
     ]
     to: Annotated[list[str] | None, option("--to ID", "Allow it only to this participant; repeat it for several.")] = (
         None
     )
+    as_json: JsonOption = False
+    reason: ReasonOption = None
 
     def patterns(self) -> list[dict[str, Any]]:
         """The capabilities as patterns. Raises `ConfigError`."""
@@ -39,49 +42,35 @@ class Capabilities:
 
 
 @with_option_groups
-def grant(
-    recipient: TargetArgument,
-    capabilities: Capabilities,
-    *,
-    as_json: JsonOption = False,
-    reason: ReasonOption = None,
-    connection: ConnectionOptions,
-) -> None:
+def grant(change: CapabilityChange, connection: ConnectionOptions) -> None:
     """Allow a participant to send more.
 
     A grant ends when the participant has been away for five seconds. To make it permanent, write it in space.yaml.
     """
-    session, patterns = open_session(connection), capabilities.patterns()
+    session, recipient, patterns = open_session(connection), change.recipient, change.patterns()
     _capabilities_of(session, recipient)
-    _send(session, kinds.CAPABILITY_GRANT, recipient, patterns, reason)
+    _send(session, kinds.CAPABILITY_GRANT, recipient, patterns, change.reason)
     outcome = {"participant": recipient, "granted": patterns}
-    terminal.print_outcome(f"{recipient}: may now send {_names(patterns)}", outcome, as_json=as_json)
-    if as_json:
+    terminal.print_outcome(f"{recipient}: may now send {_names(patterns)}", outcome, as_json=change.as_json)
+    if change.as_json:
         return
     terminal.print_line("  it ends when the participant leaves; to keep it, add to space.yaml, under its capabilities:")
     terminal.print_lines(f"  - {json.dumps(pattern)}" for pattern in patterns)
 
 
 @with_option_groups
-def revoke(
-    recipient: TargetArgument,
-    capabilities: Capabilities,
-    *,
-    as_json: JsonOption = False,
-    reason: ReasonOption = None,
-    connection: ConnectionOptions,
-) -> None:
+def revoke(change: CapabilityChange, connection: ConnectionOptions) -> None:
     """Take back what was granted to a participant.
 
     What space.yaml or an invitation gives stays.
     """
-    session, patterns = open_session(connection), capabilities.patterns()
+    session, recipient, patterns = open_session(connection), change.recipient, change.patterns()
     before = _capabilities_of(session, recipient)
-    _send(session, kinds.CAPABILITY_REVOKE, recipient, patterns, reason)
+    _send(session, kinds.CAPABILITY_REVOKE, recipient, patterns, change.reason)
     if _capabilities_of(session, recipient) == before:
         raise ConfigError(recipient, f"was not granted {_names(patterns)}; what space.yaml gives, change there")
     outcome = {"participant": recipient, "revoked": patterns}
-    terminal.print_outcome(f"{recipient}: {_names(patterns)} revoked", outcome, as_json=as_json)
+    terminal.print_outcome(f"{recipient}: {_names(patterns)} revoked", outcome, as_json=change.as_json)
 
 
 def _send(session: ApiSession, kind: str, recipient: str, patterns: list[dict[str, Any]], reason: str | None) -> None:

@@ -72,18 +72,43 @@ class TokenHolder:
         return file
 
 
-FormatOption = Annotated[TokenFormat, option("--format, --output, -o FORMAT", "Print text, json, or env for a shell.")]
-ExpiresOption = Annotated[str | None, option("--expires TIME", "Create a token for this time, such as 30m, 8h or 7d.")]
+@dataclass(frozen=True, slots=True)
+class NewTokenOptions:
+    """How long a new token is valid, and how to print it, as given on the command line."""
+
+    output: Annotated[TokenFormat, option("--format, --output, -o FORMAT", "Print text, json, or env for a shell.")] = (
+        TokenFormat.TEXT
+    )
+    expires: Annotated[str | None, option("--expires TIME", "Create a token for this time, such as 30m, 8h or 7d.")] = (
+        None
+    )
+    as_json: JsonOption = False
+
+    def expires_at(self) -> datetime | None:
+        """When the token expires; None: never. Raises `ConfigError`."""
+        if self.expires is None:
+            return None
+        match = _DURATION.fullmatch(self.expires)
+        if match is None:
+            raise ConfigError("--expires", f"'{self.expires}' is no time", "a number with s, m, h or d, such as 8h")
+        return datetime.now(UTC) + timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
+
+    def print(self, name: str, space: SpaceConfig, token: str) -> None:
+        """Print a token in the chosen format."""
+        match TokenFormat.JSON if self.as_json else self.output:
+            case TokenFormat.TEXT:
+                terminal.print_line(token)
+            case TokenFormat.JSON:
+                terminal.print_json({"participant": name, "space": space.space.id, "token": token})
+            case TokenFormat.ENV:
+                terminal.print_line(f"export {token_variable(name)}={shlex.quote(token)}")
 
 
 @with_option_groups
 def create(
     holder: TokenHolder,
     place: SpaceFileOptions,
-    output: FormatOption = TokenFormat.TEXT,
-    expires: ExpiresOption = None,
-    *,
-    as_json: JsonOption = False,
+    new: NewTokenOptions,
     capabilities: Annotated[
         str | None, option("--capabilities, -c JSON", "Invite a new participant with this list of capabilities.")
     ] = None,
@@ -95,7 +120,7 @@ def create(
     invited into the running space.
     """
     path = space_config_path(place.config, place.folder)
-    space, state, expires_at = load_space(path), state_dir(path), _read_expiry(expires)
+    space, state, expires_at = load_space(path), state_dir(path), new.expires_at()
     file, participant = holder.file(state, must_exist=False), holder.participant
     if participant is not None:
         _admit(space, participant, capabilities, path)
@@ -108,18 +133,11 @@ def create(
     else:
         stored = read_token_file(file)
         token = _write(file) if stored is None or stored.has_expired(datetime.now(UTC)) else stored.token
-    _print_token(holder.id, space, token, TokenFormat.JSON if as_json else output)
+    new.print(holder.id, space, token)
 
 
 @with_option_groups
-def rotate(
-    holder: TokenHolder,
-    place: SpaceFileOptions,
-    output: FormatOption = TokenFormat.TEXT,
-    expires: ExpiresOption = None,
-    *,
-    as_json: JsonOption = False,
-) -> None:
+def rotate(holder: TokenHolder, place: SpaceFileOptions, new: NewTokenOptions) -> None:
     """Replace a token by a new one and print it.
 
     The old token stops working at once, and a running space closes the connections of its holder. Restart the
@@ -127,8 +145,8 @@ def rotate(
     """
     path = space_config_path(place.config, place.folder)
     space, file = load_space(path), holder.file(state_dir(path))
-    token = _write(file, _read_expiry(expires))
-    _print_token(holder.id, space, token, TokenFormat.JSON if as_json else output)
+    token = _write(file, new.expires_at())
+    new.print(holder.id, space, token)
 
 
 @with_option_groups
@@ -199,22 +217,3 @@ def _write(file: Path, expires_at: datetime | None = None) -> str:
         return write_new_token(file, expires_at).token
     except OSError as error:
         raise TokenError(f"{file}: cannot be stored: {error}") from None
-
-
-def _read_expiry(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise ConfigError("--expires", f"'{text}' is no time", "a number with s, m, h or d, such as 8h")
-    return datetime.now(UTC) + timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
-
-
-def _print_token(name: str, space: SpaceConfig, token: str, output: TokenFormat) -> None:
-    match output:
-        case TokenFormat.TEXT:
-            terminal.print_line(token)
-        case TokenFormat.JSON:
-            terminal.print_json({"participant": name, "space": space.space.id, "token": token})
-        case TokenFormat.ENV:
-            terminal.print_line(f"export {token_variable(name)}={shlex.quote(token)}")
