@@ -8,7 +8,7 @@ It never errs the other way: an envelope that matches a contained pattern always
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from mew_protocol.capability import BASELINE, CapabilityPattern, is_same_value, value_matches
+from mew_protocol.capability import CapabilityPattern, is_same_value, value_matches
 from mew_protocol.patterns import BudgetExceeded, Steps, Undecidable, compile_text, has_wildcard, is_everything
 
 COMPARISON_STEPS: Final = 80_000
@@ -21,20 +21,6 @@ _STEPS_PER_COMPILATION: Final = 600
 """What compiling one text costs, besides two steps for each of its characters."""
 
 
-def may_pass_on(
-    own: Iterable[CapabilityPattern],
-    wanted: CapabilityPattern,
-    *,
-    ignore_to: bool = False,
-    steps: Steps | None = None,
-) -> bool:
-    """Return whether a participant with the patterns `own` may give `wanted` to another. False if invalid.
-
-    Several calls may share a budget. Raises `BudgetExceeded` if it is spent.
-    """
-    return covers(own, wanted, ignore_to=ignore_to, steps=steps) or covers((BASELINE,), wanted, steps=steps)
-
-
 def covers(
     patterns: Iterable[CapabilityPattern],
     wanted: CapabilityPattern,
@@ -44,7 +30,8 @@ def covers(
 ) -> bool:
     """Return whether `wanted` is contained in these patterns, each of its kinds in one of them. False if invalid.
 
-    Several calls may share a budget. Raises `BudgetExceeded` if it is spent.
+    A participant may pass on what its own patterns cover, `BASELINE` among them. Several calls may share a budget.
+    Raises `BudgetExceeded` if it is spent.
     """
     held = patterns if isinstance(patterns, tuple) else tuple(patterns)
     steps = steps or Steps(COMPARISON_STEPS)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from mew_protocol import errors, kinds
 from mew_protocol.capability import has_kind, patterns_problem
-from mew_protocol.containment import COMPARISON_STEPS, may_pass_on
+from mew_protocol.containment import COMPARISON_STEPS, covers
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.errors import PayloadError
 from mew_protocol.ids import ParticipantId, id_problem
@@ -319,7 +319,7 @@ class MembershipRules:
         """Refuse patterns that the sender does not hold itself."""
         own, steps = self._membership.permissions_of(sender).patterns, Steps(COMPARISON_STEPS)
         for pattern in patterns:
-            if not may_pass_on(own, pattern, ignore_to=self._config.capabilities.ignore_to, steps=steps):
+            if not covers(own, pattern, ignore_to=self._config.capabilities.ignore_to, steps=steps):
                 text = f"you cannot give a capability that you do not hold: {json.dumps(pattern, ensure_ascii=False)}"
                 return refuse(errors.GRANT_EXCEEDS_OWN, text, your_capabilities=own)
         return None

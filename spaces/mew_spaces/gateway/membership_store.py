@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from mew_protocol.containment import may_pass_on
+from mew_protocol.containment import covers
 from mew_protocol.ids import ParticipantId
 from mew_protocol.patterns import BudgetExceeded
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -110,7 +110,7 @@ class MembershipStore:
             held = membership.permissions_of(self.state.invited[participant].invited_by).patterns
             wanted = config.patterns_of(participant)
             try:
-                is_held = all(may_pass_on(held, one, ignore_to=config.capabilities.ignore_to) for one in wanted)
+                is_held = all(covers(held, one, ignore_to=config.capabilities.ignore_to) for one in wanted)
             except BudgetExceeded:
                 is_held = False
             if not is_held:
