@@ -187,6 +187,7 @@ class AgentSessions:
             load_counter=lambda: parts.counter or chosen_counter(config.tokenizer, config.tokenizer_settings),
             windows=config.windows,
             shared_pins=None if key == MAIN else self.main.conversation.pins,
+            prices=config.prices,
         )
         return AgentSession(key, Conversation(parts.model, tracker, store, options), tools)
 

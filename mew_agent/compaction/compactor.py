@@ -16,6 +16,7 @@ from mew_agent.compaction.extract import Extract, extract
 from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.compaction.summary import (
     SECTIONS,
+    ClosingRequest,
     RejectedSummary,
     cleaned,
     clipped,
@@ -36,6 +37,9 @@ logger = logging.getLogger("mew_agent.compaction")
 
 INPUT_SHARE = (7, 10)
 """Share of the room left by instructions and answer that the material may fill; the rest absorbs projection errors."""
+
+CLOSING_SHARE = (19, 20)
+"""Share of the window that the conversation with a request for its summary, and the summary, may fill together."""
 
 SUMMARY_TIMEOUT_SECONDS = 60.0
 TOKENS_PER_SECOND = 1000  # read by a slow server; a longer conversation adds this much to the timeout
@@ -61,10 +65,15 @@ async def write_summary(
     tracker: Tracker,
     call: SummaryCall,
     *,
+    conversation: ModelRequest | None = None,
     timeout_seconds: float = SUMMARY_TIMEOUT_SECONDS,
     may_extract: bool = True,
 ) -> Summary | None:
     """Write the summary that a plan needs; None if it needs none.
+
+    `conversation` is the request that sends everything up to the last item that leaves; the first attempt is that
+    request with one message more, so that a provider that caches prompts reads only that message. Without it, if that
+    would not fit, and for a second attempt, the request is a transcript.
 
     All calls together take at most `timeout_seconds`, plus 1 second for each `TOKENS_PER_SECOND` tokens that the
     summary replaces. If the model writes no acceptable summary in that time, the extract takes its place, unless
@@ -82,7 +91,12 @@ async def write_summary(
     problem: ModelError | RejectedSummary = RejectedSummary(f"the summary was not complete after {bound:.3g} seconds")
     try:
         with anyio.move_on_after(bound):
-            summary = await _summarise(items, previous, budget, tracker, call)
+            found: Summary | str | None = None
+            if conversation is not None and _has_room_to_close(budget, items, tracker):
+                found = await _summarise_in_place(conversation, items, previous, budget, tracker, call)
+            if not isinstance(found, Summary):
+                found = await _summarise(items, previous, budget, tracker, call, problem=found)
+            summary = found
             _refuse_growth(summary, plan, tracker)
     except (ModelError, RejectedSummary) as error:
         summary, problem = None, error
@@ -91,8 +105,8 @@ async def write_summary(
     if summary is None:
         if not may_extract:
             raise problem
-        found = await in_thread(lambda: extract(items, previous.facts if previous else ()))
-        summary = _completed("", found, items, previous, budget, tracker)
+        facts = await in_thread(lambda: extract(items, previous.facts if previous else ()))
+        summary = _completed("", facts, items, previous, budget, tracker)
         if not summary.text:
             raise problem
         logger.warning("no summary by a model (%s); the extract takes its place", problem)
@@ -125,14 +139,43 @@ def apply_plan(
     return CompactionResult(_combined(outcomes), tuple(evicted), tuple(stubs))
 
 
+async def _summarise_in_place(
+    conversation: ModelRequest,
+    items: Sequence[Item],
+    previous: Summary | None,
+    budget_tokens: int,
+    tracker: Tracker,
+    call: SummaryCall,
+) -> Summary | str | None:
+    """Summarise a conversation where it stands. Returns why not if the summary is refused; None if it does not fit."""
+    closing = ClosingRequest(items, budget_tokens)
+    messages = (*conversation.messages, closing.message)
+    try:
+        reply = await call(replace(conversation, messages=messages, max_output_tokens=budget_tokens))
+    except ContextOverflow:
+        return None
+    answer = replace(reply, text=closing.with_ids(reply.text))
+    try:
+        return await in_thread(lambda: _accepted(answer, items, previous, budget_tokens, tracker))
+    except RejectedSummary as rejected:
+        return rejected.reason
+
+
 async def _summarise(
-    items: Sequence[Item], previous: Summary | None, budget_tokens: int, tracker: Tracker, call: SummaryCall
+    items: Sequence[Item],
+    previous: Summary | None,
+    budget_tokens: int,
+    tracker: Tracker,
+    call: SummaryCall,
+    problem: str | None = None,
 ) -> Summary:
-    """Summarise in parts that fit, each together with the summary so far."""
+    """Summarise a transcript in parts that fit, each together with the summary so far.
+
+    `problem` says why a first attempt was refused; there is no third one.
+    """
     room = _room(tracker.window.max_tokens, budget_tokens, tracker)
     halvings = 0
     rest, summary = deque(items), previous
-    problem: str | None = None
     while rest:
         if room < MIN_ROOM_TOKENS:
             raise RejectedSummary(f"a window of {tracker.window.max_tokens:,} tokens is too small to summarise in")
@@ -205,6 +248,15 @@ def _completed(
         items=items,
         previous=previous,
     )
+
+
+def _has_room_to_close(budget_tokens: int, items: Sequence[Item], tracker: Tracker) -> bool:
+    """Whether the conversation up to the last item that leaves fits together with a request for its summary."""
+    ledger, (numerator, denominator) = tracker.ledger, CLOSING_SHARE
+    staying = sum(tokens for seq, tokens in ledger.item_prices().items() if seq > items[-1].seq)
+    request = ledger.calibration.project(features(ClosingRequest(items, budget_tokens).message.content), messages=1)
+    sent = ledger.next_prompt_tokens - staying + request
+    return (sent + budget_tokens) * denominator <= tracker.window.max_tokens * numerator
 
 
 def _room(window_tokens: int, budget_tokens: int, tracker: Tracker) -> int:

@@ -23,7 +23,10 @@ SECTIONS = (
     "Open and next",
 )
 
-INSTRUCTIONS = """You summarise the older part of a conversation so that the work can go on without it.
+TRANSCRIPT_TASK = "You summarise the older part of a conversation so that the work can go on without it."
+CLOSING_TASK = """Summarise the conversation above so that the work can go on without it. Do not answer it, do not
+continue it and call no tool: reply with the summary only. Carry over what still holds of an earlier summary."""
+INSTRUCTIONS = """{task}
 Use exactly these headings, in this order, and leave out a heading only if there is nothing to say under it:
 
 {headings}
@@ -49,6 +52,9 @@ _SECTION_OF: dict[FactKind, str] = {
 _BINDING: tuple[FactKind, ...] = ("rule", "preference")
 _SAME = 0.7  # share of a line's words that another line has if both say the same
 
+_LISTED_MESSAGES = 64
+_OPENING_CHARS = 48
+_SHORT_CITATION = re.compile(r"\[(m\d+(?:[,;]\s*m\d+)*)\]")
 _CITATION = re.compile(r"\[([^\[\]\n]{1,512})\]")
 _BETWEEN_CITED = re.compile(r"[,;]\s*")
 _SHAPE_OF_OUR_IDS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[\w.]+-\d+")
@@ -76,14 +82,49 @@ def summary_messages(
 
     `problem` says what was wrong with a first attempt.
     """
-    instructions = INSTRUCTIONS.format(
-        headings="\n".join(f"## {section}" for section in SECTIONS), budget=budget_tokens
-    )
+    instructions = _instructions(TRANSCRIPT_TASK, budget_tokens)
     if problem is not None:
         instructions += REFUSED.format(problem=problem)
     blocks = [] if previous is None else [f"<earlier_summary>\n{_inert(previous.text)}\n</earlier_summary>"]
     blocks += [transcript_entry(item) for item in items]
     return (Message("system", instructions), Message("user", "\n".join(blocks)))
+
+
+class ClosingRequest:
+    """The last message of a conversation that is to be summarised as it is, and what its citations mean.
+
+    The messages before it are those of the conversation itself, so that a provider that caches prompts has read them
+    already. Those have no ids, so the request lists the newest messages of participants with a short one each.
+    """
+
+    def __init__(self, items: Sequence[Item], budget_tokens: int) -> None:
+        said = [item for item in items if item.role == "user" and not item.notice and item.content.strip()]
+        said = said[-_LISTED_MESSAGES:]
+        self._ids = {f"m{number}": item.envelope_id or item.id for number, item in enumerate(said, start=1)}
+        listed = (
+            f"[{short}] {item.name or 'user'}: {_opening(item)}" for short, item in zip(self._ids, said, strict=True)
+        )
+        instructions = _instructions(CLOSING_TASK, budget_tokens)
+        sources = "\n".join(("\n\nMessages to cite:", *listed)) if said else ""
+        self.message = Message("user", f"{instructions}{sources}")
+
+    def with_ids(self, text: str) -> str:
+        """A model's text with the true ids in its citations, and without citations of messages not listed."""
+
+        def cited(match: re.Match[str]) -> str:
+            ids = [self._ids[short] for short in _BETWEEN_CITED.split(match[1]) if short in self._ids]
+            return f"[{', '.join(ids)}]" if ids else ""
+
+        return _SHORT_CITATION.sub(cited, text)
+
+
+def _instructions(task: str, budget_tokens: int) -> str:
+    headings = "\n".join(f"## {section}" for section in SECTIONS)
+    return INSTRUCTIONS.format(task=task, headings=headings, budget=budget_tokens)
+
+
+def _opening(item: Item) -> str:
+    return " ".join(item.content[: 2 * _OPENING_CHARS].split())[:_OPENING_CHARS]
 
 
 def transcript_entry(item: Item) -> str:

@@ -16,11 +16,11 @@ from typing import Annotated, Any, Final
 import yaml
 from mew_protocol.agent_settings import (
     IGNORED_KEYS,
-    LOCAL,
     REHEARSAL,
     AgentSettings,
     LoopLimits,
     ModelFacts,
+    ModelPrice,
     Summariser,
     WrittenAgentSettings,
 )
@@ -97,6 +97,11 @@ class AgentConfig(AgentSettings):
         lengths = {name: facts.context_length or facts.input_length for name, facts in self.models.items()}
         return {name: tokens for name, tokens in lengths.items() if tokens is not None}
 
+    @property
+    def prices(self) -> dict[str, ModelPrice]:
+        """Prices from `models`, by model name."""
+        return {name: facts.price for name, facts in self.models.items() if facts.price is not None}
+
     def summariser_model(self) -> Summariser | None:
         """The configured summariser, else the policy's; None means the agent's own model."""
         if self.summariser is not None:
@@ -157,7 +162,6 @@ def build_agent_config(sources: Iterable[Source], *, environ: Mapping[str, str])
     """
     values, origins, notices = _merge(sources)
     _resolve_api_keys(values, origins, environ)
-    _resolve_local_model(values, origins)
     try:
         config = AgentConfig.model_validate(values)
     except ValidationError as error:
@@ -202,17 +206,6 @@ def _resolve_api_keys(values: dict[str, Any], origins: _Origins, environ: Mappin
         source, written = origins["summariser"]
         api_key = _api_key_from(environ, summariser["api_key_env"], source.place(written, "api_key_env"))
         values["summariser"] = {**summariser, "api_key": api_key, "api_key_env": None}
-
-
-def _resolve_local_model(values: dict[str, Any], origins: _Origins) -> None:
-    """Make the path of a local model relative to the file that names it. `OPENAI_MODEL` names no local model."""
-    if values.get("base_url") != LOCAL or not isinstance(values.get("model"), str):
-        return
-    source, _ = origins["model"]
-    if source.folder is not None and values["model"].endswith(".gguf"):
-        values["model"] = str(source.folder / Path(values["model"]).expanduser())
-    elif source.where == "environment":
-        del values["model"]
 
 
 def _error_of(error: ValidationError, origins: _Origins) -> ConfigError:
@@ -272,7 +265,7 @@ def chosen_policy(config: AgentConfig, places: Mapping[str, str] = MappingProxyT
     else:
         policy = policy_from(config.policy, where, lambda key: f"{where}.{key}")
     facts = config.models.get(config.model)
-    settings: dict[str, float] = {} if facts is None else facts.model_dump(exclude_none=True)
+    settings: dict[str, float] = {} if facts is None else facts.model_dump(exclude_none=True, exclude={"price"})
     return configure_policy(
         policy,
         facts=settings,

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from mew_protocol.context_report import (
     Basis,
+    CompactionCost,
     ContextReport,
     Injection,
     LastCompaction,
@@ -51,6 +52,7 @@ class CutOutcome:
     basis: PartBasis
     summary_by: SummaryWriter | None = None
     summary_problem: str | None = None
+    cost: CompactionCost | None = None
 
     def as_last_compaction(self, at: str) -> LastCompaction:
         """The outcome as the report shows it, for a compaction that ended at this time."""

@@ -8,6 +8,7 @@ import logging
 from mew_protocol.payloads.participant import CompactDone
 
 from mew_agent.compaction.compactor import CompactionResult, write_summary
+from mew_agent.compaction.cost import SummarySpending
 from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.compaction.summary import RejectedSummary
 from mew_agent.context.policy import CompactAction
@@ -16,6 +17,7 @@ from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.events import ContextCompacted
 from mew_agent.conversation.model_calls import CallInterrupted, ModelCalls
 from mew_agent.errors import ModelError
+from mew_agent.model.interface import ModelReply, ModelRequest
 
 logger = logging.getLogger("mew_agent.compaction")
 
@@ -24,17 +26,35 @@ COMPACTION_FAILURES = (ModelError, RejectedSummary, CallInterrupted)
 
 
 async def run_compaction(
-    plan: CompactionPlan, trigger: str, state: ContextState, calls: ModelCalls, *, may_extract: bool = True
+    plan: CompactionPlan,
+    trigger: str,
+    state: ContextState,
+    calls: ModelCalls,
+    *,
+    may_extract: bool = True,
+    spending: SummarySpending | None = None,
 ) -> CompactionResult:
-    """Carry out a plan. Raises one of `COMPACTION_FAILURES`, after which nothing has changed."""
+    """Carry out a plan. Raises one of `COMPACTION_FAILURES`, after which nothing has changed.
+
+    `spending` holds the summary calls of attempts before this one, and gets those of this one.
+    """
+    spending = spending or SummarySpending(calls.summary_price)
+
+    async def summarise(request: ModelRequest) -> ModelReply:
+        spending.calls += 1
+        reply = await calls.summary(request)
+        spending.record(reply.usage)
+        return reply
+
     summary = await write_summary(
         plan,
         state.tracker,
-        calls.summary,
+        summarise,
+        conversation=None if plan.evict is None else calls.request_up_to(plan.evict[1]),
         timeout_seconds=calls.summary_timeout_seconds,
         may_extract=may_extract,
     )
-    result = await state.apply_compaction(plan, summary, trigger)
+    result = await state.apply_compaction(plan, summary, trigger, spending)
     await state.events.emit(ContextCompacted(result.outcome.tokens_before, result.outcome.tokens_after, trigger))
     return result
 
@@ -43,9 +63,10 @@ async def run_compaction_or_drop(
     plan: CompactionPlan, action: CompactAction, state: ContextState, calls: ModelCalls
 ) -> None:
     """Carry out a plan. If no summary is available and the policy says so, drop the oldest turns without one."""
+    spending = SummarySpending(calls.summary_price)
     drops = state.tracker.policy.fallback == "drop_oldest" and action.method != "drop_oldest"
     try:
-        await run_compaction(plan, action.trigger, state, calls, may_extract=not drops)
+        await run_compaction(plan, action.trigger, state, calls, may_extract=not drops, spending=spending)
     except (ModelError, RejectedSummary) as error:
         if not drops:
             raise
@@ -54,7 +75,7 @@ async def run_compaction_or_drop(
         dropping = state.plan_compaction(action.target_tokens, "drop_oldest", is_refused=is_refused)
         if not isinstance(dropping, CompactionPlan):
             raise
-        await run_compaction(dropping, action.trigger, state, calls)
+        await run_compaction(dropping, action.trigger, state, calls, spending=spending)
 
 
 def compacted_answer(result: CompactionResult, tracker: Tracker) -> CompactDone:
@@ -71,6 +92,7 @@ def compacted_answer(result: CompactionResult, tracker: Tracker) -> CompactDone:
         basis=outcome.basis,
         summary_by=outcome.summary_by,
         summary_problem=outcome.summary_problem,
+        cost=outcome.cost,
     )
 
 

@@ -13,6 +13,7 @@ from uuid import uuid4
 from mew_protocol.context_report import SessionContext, Waiting
 
 from mew_agent.compaction.compactor import CompactionResult, apply_plan
+from mew_agent.compaction.cost import SummarySpending, cache_lost_tokens
 from mew_agent.compaction.planner import CompactionPlan, MostTokens, NothingToDo, plan_compaction, plan_forget
 from mew_agent.context import policy as policies
 from mew_agent.context.history import History, Item, Summary
@@ -292,13 +293,18 @@ class ContextState:
             most=None if is_refused else MostTokens(*ledger.most_tokens()),
         )
 
-    async def apply_compaction(self, plan: CompactionPlan, summary: Summary | None, trigger: str) -> CompactionResult:
+    async def apply_compaction(
+        self, plan: CompactionPlan, summary: Summary | None, trigger: str, spending: SummarySpending | None = None
+    ) -> CompactionResult:
         """Carry out a plan with the summary written for it, and record it as the last compaction."""
-        tracker = self.tracker
+        tracker, spending = self.tracker, spending or SummarySpending()
+        lost_tokens = cache_lost_tokens(plan, tracker)
         result = apply_plan(plan, summary, tracker, trigger=trigger, count=self.sizes.count)
         if summary is not None:
             labelled = replace(result.outcome, summary_by=summary.written_by, summary_problem=summary.problem)
             result = replace(result, outcome=labelled)
+        cost = spending.cost(result.outcome.freed_tokens, lost_tokens)
+        result = replace(result, outcome=replace(result.outcome, cost=cost))
         threshold = policies.compact_at_tokens(tracker.policy, tracker.window.max_tokens) or tracker.window.max_tokens
         progressed = result.outcome.freed_tokens > 0 and tracker.ledger.next_prompt_tokens < threshold
         tracker.compacted(result.outcome, at=timestamp(), at_seconds=time.time(), progressed=progressed)

@@ -13,6 +13,7 @@ from typing import Any, assert_never
 from uuid import uuid4
 
 import anyio
+from mew_protocol.agent_settings import ModelPrice
 
 from mew_agent.compaction.compactor import SUMMARY_TIMEOUT_SECONDS
 from mew_agent.compaction.summary import RejectedSummary
@@ -59,6 +60,7 @@ class ConversationOptions:
     load_counter: Callable[[], TextCounter | None] = no_counter  # loads the model's tokenizer, if any, in a thread
     shared_pins: ContextPins | None = None  # those of the conversation that stores them; None: this one does
     windows: Mapping[str, int] = field(default_factory=dict)  # in tokens, of models that may answer instead
+    prices: Mapping[str, ModelPrice] = field(default_factory=dict)  # by the name of the model
 
 
 class CallInterrupted(MewAgentError):
@@ -215,6 +217,19 @@ class ModelCalls:
             tokens = await self._model.count_prompt(request)
             if tokens is not None:
                 self._state.record_server_count(tokens)
+
+    @property
+    def summary_price(self) -> ModelPrice | None:
+        """The configured price of the model that writes summaries."""
+        return self._options.prices.get(self._summariser.identity.model)
+
+    def request_up_to(self, last_seq: int) -> ModelRequest | None:
+        """The start of a main request, up to this item; None if another model writes the summaries."""
+        if self._options.summariser is not None:
+            return None
+        history = self._state.history
+        shown = replace(history, items=[item for item in history.items if item.seq <= last_seq])
+        return ModelRequest(shown.request_messages(self._options.system_prompt), self._prefix()[0])
 
     def _request(self) -> tuple[ModelRequest, str]:
         """The next main request, and the fingerprint of what it sends besides the items."""

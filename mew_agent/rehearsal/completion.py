@@ -25,6 +25,7 @@ class Completion:
     reasoning: tuple[str, ...] = ()
     text: tuple[str, ...] = ()
     calls: tuple[ToolCall, ...] = ()
+    cached_tokens: int | None = None  # of the prompt; None without a cache
 
     @property
     def id(self) -> str:
@@ -32,7 +33,13 @@ class Completion:
 
 
 def complete(
-    plan: PlannedReply, options: RehearsalOptions, *, number: int, prompt_tokens: int, max_tokens: int | None
+    plan: PlannedReply,
+    options: RehearsalOptions,
+    *,
+    number: int,
+    prompt_tokens: int,
+    max_tokens: int | None,
+    cached_tokens: int | None = None,
 ) -> Completion:
     """Cut `plan` to `max_tokens` and to the room in the window. `number` identifies the reply and its calls."""
     room = options.window_tokens - prompt_tokens
@@ -63,6 +70,7 @@ def complete(
         reasoning=tuple(reasoning),
         text=tuple(text),
         calls=tuple(calls),
+        cached_tokens=cached_tokens,
     )
 
 
@@ -75,8 +83,9 @@ def usage_of(completion: Completion, options: RehearsalOptions, fixed: ReportedU
     usage: Json = {"prompt_tokens": prompt, "completion_tokens": generated}
     if total is not None and options.usage_on != "no_total":
         usage["total_tokens"] = total
-    if options.cached_tokens is not None:
-        usage["prompt_tokens_details"] = {"cached_tokens": options.cached_tokens}
+    cached = completion.cached_tokens if options.cached_tokens is None else options.cached_tokens
+    if cached is not None:
+        usage["prompt_tokens_details"] = {"cached_tokens": cached}
     if completion.reasoning_tokens and options.reasoning_reported:
         usage["completion_tokens_details"] = {"reasoning_tokens": completion.reasoning_tokens}
     return usage

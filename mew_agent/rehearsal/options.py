@@ -73,6 +73,10 @@ class RehearsalOptions(_Options):
 
     reasoning_reported: bool = True
     cached_tokens: NonNegativeInt | None = None  # cached prompt tokens to report (default: not reported)
+    prefix_cache: bool = False
+    """Report as cached what a prompt has in common with the start of one of the newest prompts, token by token.
+    `cached_tokens` overrides it."""
+
     script: tuple[ScriptedReply, ...] = ()  # the first replies, one per call. Summary requests skip this list.
     summary_behaviour: SummaryBehaviour = "extract"
     summary_script: tuple[str, ...] = ()

@@ -1,6 +1,7 @@
 """The rehearsal model as an ASGI app in the shape of an OpenAI-compatible server: routes, errors, records, faults."""
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ from mew_agent.rehearsal import completion as wire
 from mew_agent.rehearsal.behaviour import SELF_DESCRIPTION, PlannedReply, plan_reply
 from mew_agent.rehearsal.options import RehearsalOptions, ReportedUsage
 from mew_agent.rehearsal.summaries import is_summary_request
-from mew_agent.rehearsal.tokenizer import count_request
+from mew_agent.rehearsal.tokenizer import count_request, render_request
 from mew_agent.rehearsal.tool_requests import RequestedCall
 
 CLOSE_CONNECTION = "rehearsal.close_connection"
@@ -27,6 +28,9 @@ CLOSE_CONNECTION = "rehearsal.close_connection"
 KEPT_REQUESTS = 1_000
 KEPT_REQUEST_BYTES = 8 * 1024 * 1024
 """How many of the newest requests are recorded, and how large their bodies may be together."""
+
+CACHED_PROMPTS = 8
+"""How many of the newest prompts the prefix cache holds."""
 
 _STATUS_CODES = {
     401: ("invalid_request_error", "invalid_api_key", "Incorrect API key provided."),
@@ -85,6 +89,7 @@ class RehearsalServer:
         self.requests: list[RecordedRequest] = []
         self._request_bytes = 0
         self._requests_seen = 0
+        self._cached_prompts: deque[list[str]] = deque(maxlen=CACHED_PROMPTS)
         self.app = Starlette(
             routes=[
                 Route("/", self._describe),
@@ -215,7 +220,12 @@ class RehearsalServer:
         max_tokens = _max_tokens(body)
         plan = self._scripted(recorded) or plan_reply(messages, tools, options, max_tokens)
         completion = wire.complete(
-            plan, options, number=recorded.number, prompt_tokens=recorded.prompt_tokens, max_tokens=max_tokens
+            plan,
+            options,
+            number=recorded.number,
+            prompt_tokens=recorded.prompt_tokens,
+            max_tokens=max_tokens,
+            cached_tokens=self._read_cache(messages, tools) if options.prefix_cache else None,
         )
         if is_streamed and recorded.is_summary and options.summary_behaviour in ("silent", "endless"):
             return _ChunkStream(self, recorded, wire.unlimited_chunks(completion))
@@ -227,6 +237,13 @@ class RehearsalServer:
         recorded.is_complete = True
         self.notify_change()
         return JSONResponse(wire.body_of(completion, usage))
+
+    def _read_cache(self, messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]]) -> int:
+        """Tokens at the start of this prompt that the cache holds; the prompt then enters the cache."""
+        prompt = render_request(messages, tools)
+        cached = max((_common_tokens(prompt, earlier) for earlier in self._cached_prompts), default=0)
+        self._cached_prompts.append(prompt)
+        return min(cached, len(prompt) - 1)  # servers evaluate at least one token
 
     def _scripted(self, recorded: RecordedRequest) -> PlannedReply | None:
         script, summaries = self._options.script, self._options.summary_script
@@ -385,6 +402,11 @@ def _max_tokens(body: Mapping[str, object]) -> int | None:
 def _wants_usage(body: Mapping[str, object]) -> bool:
     options = body.get("stream_options")
     return isinstance(options, Mapping) and options.get("include_usage") is True
+
+
+def _common_tokens(prompt: Sequence[str], earlier: Sequence[str]) -> int:
+    pairs = zip(prompt, earlier, strict=False)
+    return next((at for at, (one, other) in enumerate(pairs) if one != other), min(len(prompt), len(earlier)))
 
 
 def _invalid(message: str, param: str | None) -> _ApiError:

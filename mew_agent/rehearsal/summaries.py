@@ -28,8 +28,11 @@ _BLOCK = re.compile(
 _ATTRIBUTE = re.compile(r"\b(id|from)=\"([^\"]*)\"")
 _TOKEN_LIMIT = re.compile(r"\b(?:at most|no more than|within|under) (\d+) tokens\b", re.IGNORECASE)
 _CITED = re.compile(r"\[[^\[\]\n]{1,128}\]$")
+_LISTED = re.compile(r"^\[(?P<id>m\d+)\] [^:\n]+: (?P<text>.+)$", re.MULTILINE)
+_LISTED_CHARS = 200
 # What `behaviour` puts around the sentences that it quotes.
 _OWN_FRAME = re.compile(r"(?:You write:|Earlier:|From what I was given:) (?=\")|(?<!\w)\"|\"(?!\w)")
+_FRAGMENT = re.compile(r"[,;(]$|\b(?:and|or|the|of|to)$")  # the first line of a wrapped sentence
 _NEAR_EDGE_CHARS = 400
 _LONG_REQUEST_CHARS = 1500
 _MAX_IDENTIFIERS = 24
@@ -76,6 +79,7 @@ def summarise(messages: Sequence[Message], limit_tokens: int) -> str:
         _Statement(turn.role, sentence, turn.id if "[id]" in instructions else "")
         for turn in source
         for sentence in texts.sentences(_OWN_FRAME.sub("\n", turn.text) if turn.role == "assistant" else turn.text)
+        if not _FRAGMENT.search(sentence)
     ]
     names = texts.identifiers(turn.text for turn in source)[:_MAX_IDENTIFIERS]
     headings = list(dict.fromkeys(match.strip() for match in _HEADING.findall(instructions)))[:12]
@@ -125,8 +129,12 @@ def _is_request(text: str) -> bool:
 
 
 def _source(messages: Sequence[Message], request_at: int) -> list[_Turn]:
-    """What to summarise: the other messages, and the blocks or the long text of the request itself."""
+    """What to summarise: the other messages, or else the blocks or the long text of the request itself.
+
+    Messages whose beginnings the request lists with an id, as `[id] author: beginning`, have that id.
+    """
     turns: list[_Turn] = []
+    ids = {match["text"]: match["id"] for match in _LISTED.finditer(message_text(messages[request_at]))}
     for place, message in enumerate(messages):
         role, text = str(message.get("role")), message_text(message)
         if place != request_at and role in ("system", "developer"):
@@ -134,7 +142,10 @@ def _source(messages: Sequence[Message], request_at: int) -> list[_Turn]:
         blocks = list(_blocks(text))
         if blocks:
             turns += blocks
-        elif place != request_at or (role == "user" and len(text) > _LONG_REQUEST_CHARS):
+        elif place != request_at:
+            opening = " ".join(text[:_LISTED_CHARS].split())
+            turns.append(_Turn(role, text, next((ids[part] for part in ids if opening.startswith(part)), "")))
+        elif role == "user" and len(text) > _LONG_REQUEST_CHARS and not ids:
             turns.append(_Turn(role, text))
     return [turn for turn in turns if turn.text]
 

@@ -74,6 +74,28 @@ def count_request(messages: Sequence[Mapping[str, object]], tools: Sequence[Mapp
     return tokens
 
 
+def render_request(messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]] = ()) -> list[str]:
+    """The tokens of the prompt of a request: as many as `count_request` says, tools first, as in most templates."""
+    tokens = []
+    if tools:
+        tokens += ["<tools>"] * TOKENS_FOR_TOOLS
+        for tool in tools:
+            tokens += ["<tool>"] * TOKENS_PER_TOOL
+            tokens += encode(json.dumps(tool, ensure_ascii=False, sort_keys=True, separators=(",", ":")))
+    for message in messages:
+        tokens += [f"<{message.get('role')}>"] * TOKENS_PER_MESSAGE
+        name, calls = message.get("name"), message.get("tool_calls")
+        if isinstance(name, str):
+            tokens += ["<name>"] * TOKENS_FOR_NAME + encode(name)
+        tokens += encode(message_text(message))
+        for call in calls if isinstance(calls, Sequence) and not isinstance(calls, str) else ():
+            function = call.get("function") if isinstance(call, Mapping) else None
+            tokens += ["<call>"] * TOKENS_PER_TOOL_CALL
+            if isinstance(function, Mapping):
+                tokens += encode(str(function.get("name") or "")) + encode(str(function.get("arguments") or ""))
+    return tokens + ["<reply>"] * TOKENS_FOR_PRIMER
+
+
 def _count_json_call(call: object) -> int:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping):

@@ -24,9 +24,6 @@ from mew_protocol.context_report import MAX_PIN_CHARS, MAX_PINS
 REHEARSAL: Final = "rehearsal"
 """As `base_url`: the built-in rehearsal model, for trying things out without a provider."""
 
-LOCAL: Final = "local"
-"""As `base_url`: a real model on this machine. `model` is a GGUF file; without one, a small packaged model."""
-
 DEFAULT_MODEL: Final = "gpt-4o"
 
 
@@ -43,14 +40,15 @@ def _bare_off_as_text(value: object) -> object:
 
 
 def _checked_model_url(text: str) -> str:
-    if text in (REHEARSAL, LOCAL) or re.match(r"https?://[^/]", text):
+    if text == REHEARSAL or re.match(r"https?://[^/]", text):
         return text
-    raise ValueError(f"must be a URL like http://127.0.0.1:1234/v1, '{REHEARSAL}' or '{LOCAL}'")
+    raise ValueError(f"must be a URL like http://127.0.0.1:1234/v1, or '{REHEARSAL}'")
 
 
 Count = Annotated[int, BeforeValidator(_refuse_boolean)]
 Positive = Annotated[Count, Field(gt=0)]
 Seconds = Annotated[float, BeforeValidator(_refuse_boolean), Field(gt=0, allow_inf_nan=False)]
+Price = Annotated[float, BeforeValidator(_refuse_boolean), Field(ge=0, allow_inf_nan=False)]
 Number = Annotated[float, BeforeValidator(_refuse_boolean)]
 ModelUrl = Annotated[str, AfterValidator(_checked_model_url)]
 PinText = Annotated[str, Field(min_length=1, max_length=MAX_PIN_CHARS)]
@@ -66,6 +64,17 @@ class _Settings(BaseModel):
     @classmethod
     def _without_empty_keys(cls, given: object) -> object:
         return {key: value for key, value in given.items() if value is not None} if isinstance(given, dict) else given
+
+
+class ModelPrice(_Settings):
+    """What a model's provider charges for a million tokens."""
+
+    input: Price = Field(description="Price of a million prompt tokens.")
+    cached_input: Price | None = Field(
+        default=None, description="Price of a million prompt tokens that are read from the cache (default: `input`)."
+    )
+    output: Price = Field(description="Price of a million output tokens.")
+    currency: str = Field(min_length=1, description="Name of the currency, as it is shown.")
 
 
 class ModelFacts(_Settings):
@@ -89,6 +98,9 @@ class ModelFacts(_Settings):
     )
     withhold_tool_results_above_bytes: Positive | None = Field(
         default=None, description="Size in bytes above which a policy may withhold a tool result at high levels."
+    )
+    price: ModelPrice | None = Field(
+        default=None, description="What the provider charges; reports of compactions then show their cost in money."
     )
 
 
@@ -119,13 +131,10 @@ class AgentSettings(_Settings):
     """What an agent runs with, apart from its identity, its API key and its store."""
 
     name: str | None = Field(default=None, description="Name shown to others (default: the participant id).")
-    model: str = Field(
-        default=DEFAULT_MODEL, min_length=1, description="Model to call; with `base_url: local` a GGUF file."
-    )
+    model: str = Field(default=DEFAULT_MODEL, min_length=1, description="Model to call.")
     base_url: ModelUrl | None = Field(
         default=None,
-        description=f"URL of an OpenAI-compatible server (default: OpenAI); `{REHEARSAL}` uses the built-in model,"
-        f" `{LOCAL}` a GGUF file on this machine.",
+        description=f"URL of an OpenAI-compatible server (default: OpenAI); `{REHEARSAL}` uses the built-in model.",
     )
     system_prompt: str | None = Field(default=None, description="System prompt (default: a short general one).")
     pins: tuple[PinText, ...] = Field(

@@ -71,6 +71,35 @@ SummaryWriter = Literal["model", "extract"]
 """Who wrote a summary: a model, or the agent itself by quoting sentences of the messages."""
 
 
+class CompactionCost(_Part):
+    """What a compaction cost. Tokens are those that the provider reported for its summary calls.
+
+    They are absent without a call, and if a call reported none. `freed_per_token` is the net freed tokens for each
+    token of these calls. `cache_lost_tokens` of the last call were read from the provider's cache and cannot be any
+    more: projected, and absent if the provider reports no cached tokens. `amount` is present if a price is configured.
+    """
+
+    calls: int = Field(ge=0)
+    prompt_tokens: int | None = Field(default=None, ge=0)
+    cached_tokens: int | None = Field(default=None, ge=0)
+    completion_tokens: int | None = Field(default=None, ge=0)
+    freed_per_token: float | None = None
+    cache_lost_tokens: int | None = Field(default=None, ge=0)
+    amount: float | None = Field(default=None, ge=0)
+    currency: str | None = None
+
+    def __str__(self) -> str:
+        """For people: `2,310 tokens in 1 call (1,900 cached, 8.1 freed per token), 0.0123 USD`; empty if unknown."""
+        if self.prompt_tokens is None or self.completion_tokens is None:
+            return ""
+        spent = self.prompt_tokens + self.completion_tokens
+        details = [] if self.cached_tokens is None else [f"{self.cached_tokens:,} cached"]
+        details += [] if self.freed_per_token is None else [f"{self.freed_per_token:.1f} freed per token"]
+        known = f" ({', '.join(details)})" if details else ""
+        money = "" if self.amount is None else f", {self.amount:.4g} {self.currency or ''}".rstrip()
+        return f"{spent:,} tokens in {self.calls} call{'' if self.calls == 1 else 's'}{known}{money}"
+
+
 class LastCompaction(_Part):
     """What the last compaction did. Counts are in tokens; `freed_tokens` is net: before minus after.
 
@@ -88,6 +117,7 @@ class LastCompaction(_Part):
     basis: PartBasis
     summary_by: SummaryWriter | None = None
     summary_problem: str | None = None
+    cost: CompactionCost | None = None
 
 
 class Injection(_Part):

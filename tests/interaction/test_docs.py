@@ -78,7 +78,7 @@ class Block:
 
     @property
     def is_skipped(self) -> bool:
-        return "not run: " in self.note
+        return self.note.startswith("not run: ")
 
     @property
     def commands(self) -> list[str]:
@@ -221,14 +221,14 @@ def test_the_commands_of_a_page_run_from_first_to_last(page: Path, reader: "Read
 
 
 def is_same_output(line: str, other: str) -> bool:
-    """Whether two lines differ in figures at most, and there by 2 % or 5: a summary cites ids, which are random."""
+    """Whether two lines differ in figures at most, and there by a tenth or 5: a summary cites ids, which are random."""
     figures, others = (
         [int(figure.replace(",", "")) for figure in re.findall(r"\d[\d,]*", text)] for text in (line, other)
     )
     words, other_words = (re.sub(r"[\d,.%█▒░]+|\s+", " ", text).split() for text in (line, other))
     if words != other_words or len(figures) != len(others):
         return False
-    return all(abs(one - two) <= max(5, one // 50) for one, two in zip(figures, others, strict=True))
+    return all(abs(one - two) <= max(5, one // 10) for one, two in zip(figures, others, strict=True))
 
 
 class Reader:

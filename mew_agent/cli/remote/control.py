@@ -230,11 +230,12 @@ def _print_compaction(request: SentRequest, done: CompactDone, target_tokens: in
         return ExitCode.SKIPPED
     freed = "an unknown number of" if done.freed_tokens is None else f"{done.freed_tokens:,}"
     messages = "" if done.freed_messages is None else f", {done.freed_messages} message{_s(done.freed_messages)}"
+    cost = f"; summary cost {done.cost}" if done.cost is not None and str(done.cost) else ""
     status = _following_status(request)
     now = f"; now {_figures(status)}" if status is not None else ""
     if status is not None:
         outcome["status"] = _json_of(status)
-    terminal.print_outcome(f"{name}: freed {freed} tokens{messages}{now}", outcome, as_json=as_json)
+    terminal.print_outcome(f"{name}: freed {freed} tokens{messages}{cost}{now}", outcome, as_json=as_json)
     return ExitCode.DONE
 
 

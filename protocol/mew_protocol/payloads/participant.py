@@ -9,7 +9,14 @@ from typing import Final, Literal
 from pydantic import Field
 
 from mew_protocol import kinds
-from mew_protocol.context_report import MAX_PIN_CHARS, ContextReport, PartBasis, PinReport, SummaryWriter
+from mew_protocol.context_report import (
+    MAX_PIN_CHARS,
+    CompactionCost,
+    ContextReport,
+    PartBasis,
+    PinReport,
+    SummaryWriter,
+)
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.payloads.base import Payload, read_payload
 
@@ -132,7 +139,7 @@ class CompactDone(Payload):
     """The answer to every `participant/compact`. `freed_tokens` is net: the new summary is subtracted.
 
     `tokens_before` and `tokens_after` are absent if the size was unknown. `basis` says how `freed_tokens` is known.
-    `summary_by` and `summary_problem` are those of `LastCompaction`.
+    `summary_by`, `summary_problem` and `cost` are those of `LastCompaction`.
     """
 
     status: str
@@ -146,6 +153,7 @@ class CompactDone(Payload):
     basis: PartBasis | None = None
     summary_by: SummaryWriter | None = None
     summary_problem: str | None = None
+    cost: CompactionCost | None = None
 
 
 class Clear(Payload):

@@ -209,7 +209,15 @@ export function replaced(report) {
   const last = report?.last_compaction;
   if (!(Number.isInteger(last?.freed_messages) && last.freed_messages > 0)) return "";
   const messages = counted(last.freed_messages, "message");
-  return last.summary_tokens > 0 ? `${messages} replaced by a summary of ~${grouped(last.summary_tokens)} tokens` : `${messages} removed without a summary`;
+  return last.summary_tokens > 0 ? `${messages} replaced by a summary of ~${grouped(last.summary_tokens)} tokens${spent(last.cost)}` : `${messages} removed without a summary`;
+}
+
+/** What the summary calls of a compaction cost; empty if they did not report it. */
+function spent(cost) {
+  if (!Number.isInteger(cost?.prompt_tokens) || !Number.isInteger(cost.completion_tokens)) return "";
+  const cached = Number.isInteger(cost.cached_tokens) ? `, ${grouped(cost.cached_tokens)} of them cached` : "";
+  const money = Number.isFinite(cost.amount) && typeof cost.currency === "string" ? `, ${Number(cost.amount.toPrecision(3))} ${cost.currency}` : "";
+  return `, for ${grouped(cost.prompt_tokens + cost.completion_tokens)} tokens${cached}${money}`;
 }
 
 /** A suggestion that saves tokens. The saving is always an estimate. */

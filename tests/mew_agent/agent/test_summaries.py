@@ -1,10 +1,24 @@
 """Summaries of an agent over real sockets: bounded, checked, completed, and carried from round to round."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from mew_agent.rehearsal import RecordedRequest
 from tests.mew_agent.conftest import StartAgent
+
+
+def look_up(q: str) -> str:
+    """Look something up."""
+    return q
+
+
+def cached_of(request: RecordedRequest) -> int:
+    """The cached prompt tokens that the server reported."""
+    reported: Any = request.reported
+    return int(reported["prompt_tokens_details"]["cached_tokens"])
+
 
 GOAL = "## Goal and request\n"
 RULES = (
@@ -32,6 +46,63 @@ async def test_a_summariser_without_end_blocks_no_chat(
         await s.recorder.first("coder", "chat", about=question)
         assert len(s.summary_requests) == 1
         assert s.summary_requests[0].is_disconnected
+
+
+async def test_a_summary_request_continues_the_conversation_that_the_provider_caches(
+    start_agent: StartAgent, text: Callable[[int], str]
+) -> None:
+    price = {"input": 2.0, "cached_input": 0.5, "output": 8.0, "currency": "EUR"}
+    agent = {"models": {"rehearsal": {"price": price}}}
+    async with start_agent(agent=agent, tools=[look_up], window_tokens=32_000, prefix_cache=True) as s:
+        for _ in range(8):
+            await s.ask(text(900))
+        sent = await s.control("compact")
+        done = await s.recorder.first("coder", "participant/compact-done", about=sent)
+        (summary,), call = s.summary_requests, s.main_requests[-1]
+        asked: Any = summary.body
+        called: Any = call.body
+        *before, closing = asked["messages"]
+        assert before == called["messages"][: len(before)]
+        assert asked["tools"] == called["tools"]
+        assert "Summarise the conversation above" in closing["content"]
+        cost, prompt, output = done.body["cost"], summary.prompt_tokens, summary.completion_tokens or 0
+        cached = cached_of(summary)
+        assert cached >= 0.9 * prompt
+        assert (cost["calls"], cost["prompt_tokens"], cost["completion_tokens"]) == (1, prompt, output)
+        assert cost["cached_tokens"] == cached
+        assert cost["freed_per_token"] == round(done.body["freed_tokens"] / (prompt + output), 3)
+        assert cost["amount"] == pytest.approx(((prompt - cached) * 2 + cached * 0.5 + output * 8) / 1e6)
+        assert cost["currency"] == "EUR"
+        assert (await s.status())["context"]["last_compaction"]["cost"] == cost
+        await s.ask("And now?")
+        lost = cached_of(s.main_requests[-2]) - cached_of(s.main_requests[-1])
+        assert cost["cache_lost_tokens"] == pytest.approx(lost, abs=64), "projected"
+
+
+async def test_a_summary_cites_the_messages_of_a_continued_conversation(
+    start_agent: StartAgent, text: Callable[[int], str]
+) -> None:
+    async with start_agent(window_tokens=32_000) as s:
+        first = await s.send_chat(f"Please keep the stations in order. {text(600)}")
+        await s.recorder.first("coder", "chat", about=first)
+        for _ in range(4):
+            await s.ask(text(600))
+        await s.recorder.first("coder", "participant/compact-done", about=await s.control("compact"))
+        await s.ask("And now?")
+        sent = str(s.main_requests[-1].body["messages"])
+        assert f"[{first.id}]" in sent
+        assert "[m1]" not in sent
+
+
+async def test_a_refused_summary_is_asked_for_once_more_as_a_transcript(
+    start_agent: StartAgent, text: Callable[[int], str]
+) -> None:
+    async with start_agent(summary_script=("",)) as s:
+        for _ in range(4):
+            await s.ask(text(150))
+        done = await s.recorder.first("coder", "participant/compact-done", about=await s.control("compact"))
+        assert (done.body["summary_by"], done.body["cost"]["calls"]) == ("model", 2)
+        assert "<message id=" in str(s.summary_requests[1].body["messages"])
 
 
 JUNK = {

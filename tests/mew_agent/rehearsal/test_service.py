@@ -14,7 +14,7 @@ from mew_agent.model.interface import Message, ModelReply, ModelRequest, ToolSpe
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal import RehearsalServer, ScriptedReply, ScriptedToolCall, serve_rehearsal
 from mew_agent.rehearsal import service as rehearsal_service
-from mew_agent.rehearsal.tokenizer import count, count_request, count_tool_call
+from mew_agent.rehearsal.tokenizer import TOKENS_FOR_PRIMER, count, count_request, count_tool_call
 from tests.support.waiting import PATIENCE_SECONDS
 
 GIVEN = Message("user", "The Elbe is 1094 km long. Hamburg lies at it. The Elbe starts in Bohemia.")
@@ -87,6 +87,23 @@ async def test_the_next_prompt_grows_by_reply_and_new_message(server: RehearsalS
     before, after = server.requests
     overhead = count_request([{"content": ""}, {"content": ""}]) - count_request([])
     assert after.prompt_tokens - before.prompt_tokens == count(first.text) + count(QUESTION.content) + overhead
+
+
+async def test_the_prefix_cache_reports_what_two_prompts_have_in_common(
+    server: RehearsalServer, model: OpenAIModel
+) -> None:
+    server.change(prefix_cache=True)
+
+    async def cached(*messages: Message, tools: tuple[ToolSpec, ...] = ()) -> int | None:
+        usage = (await ask(model, *messages, tools=tools)).usage
+        return None if usage is None else usage.cached_tokens
+
+    given = count_request([{"role": "user", "content": GIVEN.content}]) - TOKENS_FOR_PRIMER
+    assert await cached(GIVEN) == 0
+    assert await cached(GIVEN, QUESTION) == given
+    assert (await cached(QUESTION, GIVEN) or 0) < given
+    assert await cached(GIVEN, QUESTION) == server.requests[-1].prompt_tokens - 1, "one token is always evaluated"
+    assert await cached(GIVEN, QUESTION, tools=(LOOK_UP,)) == 0, "tools come first in the prompt"
 
 
 async def test_streamed_and_whole_replies_are_equal(server: RehearsalServer, model: OpenAIModel) -> None:

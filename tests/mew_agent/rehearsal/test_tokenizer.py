@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from mew_agent.rehearsal.tokenizer import (
     count_request,
     count_tool_call,
     encode,
+    render_request,
 )
 
 PROSE = "A workspace holds many agents, and nobody has to guess how full a context window is at the moment. "
@@ -89,6 +91,23 @@ def test_every_part_of_a_request_is_counted() -> None:
     tool = {"type": "function", "function": {"name": "add"}}
     rendered = '{"function":{"name":"add"},"type":"function"}'
     assert count_request([], [tool]) == TOKENS_FOR_PRIMER + TOKENS_FOR_TOOLS + TOKENS_PER_TOOL + count(rendered)
+
+
+CALLS = st.lists(
+    st.just("x") | st.fixed_dictionaries({"function": st.fixed_dictionaries({"name": TEXTS, "arguments": TEXTS})}),
+    max_size=2,
+)
+CALLING = st.fixed_dictionaries(
+    {"role": st.just("assistant"), "content": st.none(), "name": TEXTS, "tool_calls": CALLS}
+)
+TOOLS = st.lists(st.fixed_dictionaries({"type": st.just("function"), "function": st.dictionaries(TEXTS, TEXTS)}))
+
+
+@given(MESSAGES, st.lists(CALLING, max_size=2), TOOLS)
+def test_a_rendered_prompt_has_as_many_tokens_as_are_counted(
+    messages: list[Any], calling: list[Any], tools: list[Any]
+) -> None:
+    assert len(render_request(messages + calling, tools)) == count_request(messages + calling, tools)
 
 
 def test_malformed_calls_cost_their_frame() -> None:
