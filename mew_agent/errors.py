@@ -65,6 +65,13 @@ class ConfigError(MewAgentError):
         return f"{self.where}: {self.problem}{tail}"
 
 
+class MissingExtra(ConfigError):
+    """The package of an extra is not installed. `where` needs it, `expected` installs it."""
+
+    def __str__(self) -> str:
+        return f"{self.where} needs the extra {self.problem}: {self.expected}"
+
+
 class GatewayError(MewAgentError):
     """The gateway refused us or is gone."""
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 import anyio
 import anyio.abc
 from mew_protocol import kinds
-from mew_protocol.agent_settings import REHEARSAL
+from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_protocol.envelope import Envelope
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.payloads.mcp import proposals_in
@@ -125,9 +125,9 @@ class Agent(Participant):
 
         Entering it loads the session; leaving it closes store and model. Raises `ConfigError` if the policy is invalid.
         """
-        if model is None and config.base_url == REHEARSAL:
-            config = config.model_copy(update={"model": REHEARSAL})
         resources = open_resources(config, model)
+        if model is None and config.base_url in (REHEARSAL, LOCAL):
+            config = config.model_copy(update={"model": resources.model.identity.model})
         agent = cls(config, resources.model, resources.store, summariser=resources.summariser)
         agent._resources = resources
         return agent
@@ -140,8 +140,8 @@ class Agent(Participant):
 
         Reads `MEW_GATEWAY`, `MEW_SPACE`, `MEW_PARTICIPANT_ID` and `MEW_TOKEN`, which `mew up` and `mew run` set,
         `OPENAI_API_KEY`, `OPENAI_BASE_URL` and `OPENAI_MODEL`, and `MEW_AGENT_CONFIG` (JSON with any keys). `model` is
-        a name, or a `Model` of your own, which leaving the agent closes. `base_url="rehearsal"` needs no provider.
-        Raises `ConfigError` that names what is missing, wrong or unknown.
+        a name, or a `Model` of your own, which leaving the agent closes. `base_url="rehearsal"` and
+        `base_url="local"` need no provider. Raises `ConfigError` that names what is missing, wrong or unknown.
         """
         own = None if isinstance(model, str) else model
         settings["model"] = own.identity.model if own is not None else model

@@ -6,7 +6,7 @@ Owns which model and store a configuration means, and that they are closed toget
 from dataclasses import dataclass
 
 import anyio
-from mew_protocol.agent_settings import REHEARSAL
+from mew_protocol.agent_settings import LOCAL, REHEARSAL
 
 from mew_agent.config.agent_config import AgentConfig, chosen_policy
 from mew_agent.config.policy_choice import provider_refusal
@@ -39,7 +39,7 @@ class AgentResources:
 def open_resources(config: AgentConfig, model: Model | None = None) -> AgentResources:
     """Open what a configuration names; `model` replaces its model.
 
-    `base_url: rehearsal` is a rehearsal model in this process.
+    `base_url: rehearsal` is a rehearsal model in this process, and `base_url: local` a GGUF file.
     """
     key = config.api_key.get_secret_value() if config.api_key else None
     limits = StoreLimits(config.store_max_days, config.store_max_megabytes * 1024 * 1024)
@@ -73,6 +73,10 @@ def _model(name: str, base_url: str | None, key: str | None, window_tokens: int 
         from mew_agent.rehearsal.server import EmbeddedRehearsal
 
         return EmbeddedRehearsal(window_tokens)
+    if base_url == LOCAL:
+        from mew_agent.model.local_server import embedded_local
+
+        return embedded_local(name, window_tokens)
     from mew_agent.model.openai_client import OpenAIModel
 
     return OpenAIModel(name, base_url, key)

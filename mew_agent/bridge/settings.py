@@ -11,17 +11,10 @@ from typing import Annotated, Final, Literal
 from mew_protocol.environment import inherited
 from pydantic import BaseModel, ConfigDict, Field
 
-from mew_agent.errors import ConfigError
+from mew_agent.errors import MissingExtra
 
 BRIDGE_CONFIG: Final = "MEW_BRIDGE_CONFIG"
 """Environment variable with the settings as JSON. Not an argument, because `ps` would show the keys in it."""
-
-
-class MissingExtra(ConfigError):
-    """The package of an extra is not installed. `where` needs it, `expected` installs it."""
-
-    def __str__(self) -> str:
-        return f"{self.where} needs the extra {self.problem}: {self.expected}"
 
 
 class _BridgeModel(BaseModel):

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final
 import yaml
 from mew_protocol.agent_settings import (
     IGNORED_KEYS,
+    LOCAL,
     REHEARSAL,
     AgentSettings,
     LoopLimits,
@@ -162,6 +163,7 @@ def build_agent_config(sources: Iterable[Source], *, environ: Mapping[str, str])
     """
     values, origins, notices = _merge(sources)
     _resolve_api_keys(values, origins, environ)
+    _resolve_local_model(values, origins)
     try:
         config = AgentConfig.model_validate(values)
     except ValidationError as error:
@@ -206,6 +208,17 @@ def _resolve_api_keys(values: dict[str, Any], origins: _Origins, environ: Mappin
         source, written = origins["summariser"]
         api_key = _api_key_from(environ, summariser["api_key_env"], source.place(written, "api_key_env"))
         values["summariser"] = {**summariser, "api_key": api_key, "api_key_env": None}
+
+
+def _resolve_local_model(values: dict[str, Any], origins: _Origins) -> None:
+    """Make the path of a local model relative to the file that names it. `OPENAI_MODEL` names no local model."""
+    if values.get("base_url") != LOCAL or not isinstance(values.get("model"), str):
+        return
+    source, _ = origins["model"]
+    if source.folder is not None and values["model"].endswith(".gguf"):
+        values["model"] = str(source.folder / Path(values["model"]).expanduser())
+    elif source.where == "environment":
+        del values["model"]
 
 
 def _error_of(error: ValidationError, origins: _Origins) -> ConfigError:

@@ -3,8 +3,8 @@
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
@@ -12,8 +12,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mew_agent.http_server import serving
-from mew_agent.model.interface import ModelEvent, ModelIdentity, ModelRequest, Window
-from mew_agent.model.openai_client import OpenAIModel
+from mew_agent.model.embedded import EmbeddedModel
 from mew_agent.rehearsal.options import RehearsalOptions
 from mew_agent.rehearsal.service import CLOSE_CONNECTION, RehearsalServer
 
@@ -59,48 +58,18 @@ def run_rehearsal(
         return
 
 
-class EmbeddedRehearsal:
+class EmbeddedRehearsal(EmbeddedModel):
     """The rehearsal model as a `Model` for a program without a model server. Starts at the first call."""
 
     def __init__(self, window_tokens: int | None = None) -> None:
-        self._options = RehearsalOptions() if window_tokens is None else RehearsalOptions(window_tokens=window_tokens)
-        self._starting = anyio.Lock()
-        self._open = AsyncExitStack()
-        self._model: OpenAIModel | None = None
+        options = RehearsalOptions() if window_tokens is None else RehearsalOptions(window_tokens=window_tokens)
 
-    @property
-    def identity(self) -> ModelIdentity:
-        """The name only: the address of the embedded server is of no use to others."""
-        return ModelIdentity(_NAME, _NAME)
+        @asynccontextmanager
+        async def serve() -> AsyncIterator[str]:
+            async with serve_rehearsal(options) as server:
+                yield server.base_url
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Run one call; see `Model.stream`."""
-        model = await self._started()
-        async with aclosing(model.stream(request)) as events:
-            async for event in events:
-                yield event
-
-    async def discover_window(self) -> Window | None:
-        """The configured window."""
-        return await (await self._started()).discover_window()
-
-    async def count_prompt(self, request: ModelRequest) -> int | None:
-        """The exact number of prompt tokens of a request."""
-        return await (await self._started()).count_prompt(request)
-
-    async def aclose(self) -> None:
-        """Stop the server. A later call starts another one."""
-        async with self._starting:
-            self._model = None
-            await self._open.aclose()
-
-    async def _started(self) -> OpenAIModel:
-        async with self._starting:
-            if self._model is None:
-                server = await self._open.enter_async_context(serve_rehearsal(self._options))
-                self._model = OpenAIModel(_NAME, server.base_url, _NAME)
-                self._open.push_async_callback(self._model.aclose)
-            return self._model
+        super().__init__(_NAME, _NAME, serve)
 
 
 class _BreakableProtocol(H11Protocol):

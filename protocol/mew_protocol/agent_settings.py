@@ -24,6 +24,9 @@ from mew_protocol.context_report import MAX_PIN_CHARS, MAX_PINS
 REHEARSAL: Final = "rehearsal"
 """As `base_url`: the built-in rehearsal model, for trying things out without a provider."""
 
+LOCAL: Final = "local"
+"""As `base_url`: a real model on this machine. `model` is a GGUF file; without one, a small packaged model."""
+
 DEFAULT_MODEL: Final = "gpt-4o"
 
 
@@ -40,9 +43,9 @@ def _bare_off_as_text(value: object) -> object:
 
 
 def _checked_model_url(text: str) -> str:
-    if text == REHEARSAL or re.match(r"https?://[^/]", text):
+    if text in (REHEARSAL, LOCAL) or re.match(r"https?://[^/]", text):
         return text
-    raise ValueError(f"must be a URL like http://127.0.0.1:1234/v1, or '{REHEARSAL}'")
+    raise ValueError(f"must be a URL like http://127.0.0.1:1234/v1, '{REHEARSAL}' or '{LOCAL}'")
 
 
 Count = Annotated[int, BeforeValidator(_refuse_boolean)]
@@ -131,10 +134,13 @@ class AgentSettings(_Settings):
     """What an agent runs with, apart from its identity, its API key and its store."""
 
     name: str | None = Field(default=None, description="Name shown to others (default: the participant id).")
-    model: str = Field(default=DEFAULT_MODEL, min_length=1, description="Model to call.")
+    model: str = Field(
+        default=DEFAULT_MODEL, min_length=1, description="Model to call; with `base_url: local` a GGUF file."
+    )
     base_url: ModelUrl | None = Field(
         default=None,
-        description=f"URL of an OpenAI-compatible server (default: OpenAI); `{REHEARSAL}` uses the built-in model.",
+        description=f"URL of an OpenAI-compatible server (default: OpenAI); `{REHEARSAL}` uses the built-in model,"
+        f" `{LOCAL}` a GGUF file on this machine.",
     )
     system_prompt: str | None = Field(default=None, description="System prompt (default: a short general one).")
     pins: tuple[PinText, ...] = Field(

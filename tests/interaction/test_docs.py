@@ -78,7 +78,7 @@ class Block:
 
     @property
     def is_skipped(self) -> bool:
-        return self.note.startswith("not run: ")
+        return "not run: " in self.note
 
     @property
     def commands(self) -> list[str]:

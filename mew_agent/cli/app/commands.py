@@ -115,8 +115,8 @@ COMMANDS: Final[Sections] = {
             {"start": _command("Run the gateway of one or more spaces.", "programs.gateway:start")},
         ),
         "model": GroupEntry(
-            "Run the rehearsal model.",
-            {"serve": _command("Run the rehearsal model: canned replies, no real model.", "programs.model:serve")},
+            "Run a model server.",
+            {"serve": _command("Run the rehearsal model, or a real one from a GGUF file.", "programs.model:serve")},
         ),
         "client": GroupEntry(
             "Connect by hand or from a script.",

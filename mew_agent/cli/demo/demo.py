@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import anyio
 import typer
-from mew_protocol.agent_settings import REHEARSAL
+from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_spaces.gateway.auth import read_token
 from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 from pydantic_core import to_json
@@ -33,11 +33,13 @@ from mew_agent.cli.demo.story import CompactionCheck, DemoFailed, DemoStory
 from mew_agent.cli.demo.texts import TextPart, split_text
 from mew_agent.cli.demo.view import Show, cause_of, shown
 from mew_agent.errors import ConfigError
+from mew_agent.model.local_server import find_gguf
 from mew_agent.participant.participant import Participant
 
 BY_ITSELF, ON_REQUEST, YOU = "reader", "editor", "you"
 WINDOW_TOKENS = 4096
 LIMIT_SECONDS = 55.0
+LOCAL_LIMIT_SECONDS = 1800.0
 START_SECONDS = 70.0
 """Timeout of `mew up` and `mew down`. They have their own timeouts; this one is for a process that hangs."""
 
@@ -63,21 +65,26 @@ def demo(
     *,
     keep: Annotated[bool, option("--keep", "Keep the space running at the end.")] = False,
     as_json: Annotated[bool, option("--json", "Print events as JSON Lines.")] = False,
+    local: Annotated[bool, option("--local", "Use a small real model on this machine; takes minutes.")] = False,
 ) -> int:
     """Watch two agents fill up and compact; needs no key.
 
     Takes less than a minute. With OPENAI_API_KEY or OPENAI_BASE_URL set, it uses that model instead of the rehearsal
     model.
     """
+    if local:
+        find_gguf(LOCAL, where="--local")
     readings = [read_text_file(path) for path in files or default_files()]
     agents = [BY_ITSELF, ON_REQUEST]
     started = time.monotonic()
-    with interrupt_on_termination(), running_space(keep=keep) as (run, folder, model):
+    with interrupt_on_termination(), running_space(keep=keep, local=local) as (run, folder, model):
         with shown(as_json=as_json, names=(BY_ITSELF, ON_REQUEST)) as show:
             files_read = [reading.path.name for reading in readings]
             show({"event": "started", "model": model, "agents": agents, "files": files_read, "gateway": run.gateway})
             pace_seconds = PACE_SECONDS if terminal.is_terminal(sys.stdout) and not as_json else 0.0
-            checks = anyio.run(play, run, folder, readings, show, pace_seconds)
+            checks = anyio.run(
+                play, run, folder, readings, show, pace_seconds, LOCAL_LIMIT_SECONDS if local else LIMIT_SECONDS
+            )
             seconds = time.monotonic() - started
             outcome = [check.as_event() for check in checks]
             show({"event": "summary", "seconds": round(seconds, 1), "checks": outcome})
@@ -91,15 +98,21 @@ def demo(
 
 
 async def play(
-    run: RunFile, folder: Path, readings: list[DemoFile], show: Show, pace_seconds: float
+    run: RunFile,
+    folder: Path,
+    readings: list[DemoFile],
+    show: Show,
+    pace_seconds: float,
+    limit_seconds: float = LIMIT_SECONDS,
 ) -> list[CompactionCheck]:
     """Join the running space as its person and play the story. Raises `DemoFailed` at the timeout."""
     token = read_token(folder / ".mew", YOU, environ={}) or ""
-    with anyio.move_on_after(LIMIT_SECONDS):
+    with anyio.move_on_after(limit_seconds):
         async with Participant(run.ws, space=run.space, id=YOU, token=token) as me:
             story = DemoStory(me, by_itself=BY_ITSELF, on_request=ON_REQUEST, show=show, pace_seconds=pace_seconds)
+            story.answer_timeout_seconds = max(story.answer_timeout_seconds, limit_seconds / 4)
             return await story.play(parts_by_agent(readings))
-    raise DemoFailed(f"the demo did not end within {LIMIT_SECONDS:g} seconds; the model may be too slow")
+    raise DemoFailed(f"the demo did not end within {limit_seconds:g} seconds; the model may be too slow")
 
 
 def parts_by_agent(readings: list[DemoFile]) -> dict[str, Iterator[TextPart]]:
@@ -146,12 +159,15 @@ def read_text_file(path: Path) -> DemoFile:
 # -- the space -----------------------------------------------------------------------------------------------
 
 
-def write_space(folder: Path, environ: Mapping[str, str]) -> str:
+def write_space(folder: Path, environ: Mapping[str, str], *, local: bool = False) -> str:
     """Write the demo's space.yaml. Returns a description of its model."""
     real = bool(environ.get("OPENAI_API_KEY") or environ.get("OPENAI_BASE_URL"))
     agent: dict[str, Any] = {"model": REHEARSAL, "base_url": REHEARSAL, "context_token_limit": WINDOW_TOKENS}
     words = f"the rehearsal model (canned replies, no real model; window {WINDOW_TOKENS:,} tokens)"
-    if real:
+    if local:
+        agent = {"model": LOCAL, "base_url": LOCAL, "context_token_limit": WINDOW_TOKENS}
+        words = f"a small real model on this machine (window {WINDOW_TOKENS:,} tokens)"
+    elif real:
         name = environ.get("OPENAI_MODEL") or DEFAULT_REAL_MODEL
         agent = {"model": name, "context_token_limit": WINDOW_TOKENS}
         words = f"{name} (window limited to {WINDOW_TOKENS:,} tokens)"
@@ -166,12 +182,12 @@ def write_space(folder: Path, environ: Mapping[str, str]) -> str:
 
 
 @contextmanager
-def running_space(*, keep: bool) -> Iterator[tuple[RunFile, Path, str]]:
+def running_space(*, keep: bool, local: bool = False) -> Iterator[tuple[RunFile, Path, str]]:
     """Run `mew up`, and `mew down` after it unless kept. Yields the run file, the folder, and the model in words."""
     kept = False
     folder = Path(tempfile.mkdtemp(prefix="mew-demo-"))
     try:
-        model = write_space(folder, os.environ)
+        model = write_space(folder, os.environ, local=local)
         run_mew("up", "--detach", "--space-dir", str(folder), "--port", "0")
         run = read_run_file(run_file_path(folder / ".mew"))
         if run is None:

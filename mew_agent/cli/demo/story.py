@@ -71,6 +71,7 @@ class DemoStory:
     show: Callable[[dict[str, Any]], None]
     """Receives the events of the demo."""
     pace_seconds: float = 0.0
+    answer_timeout_seconds: float = ANSWER_TIMEOUT_SECONDS
     checks: list[CompactionCheck] = field(default_factory=list)
     _open: dict[str, LastCompaction] = field(default_factory=dict)
     _sent_characters: dict[str, list[int]] = field(default_factory=dict)
@@ -106,7 +107,7 @@ class DemoStory:
                 continue
             if context.tokens * denominator >= context.max_tokens * numerator:
                 self.show({"event": "ask", "participant": agent, "kind": kinds.PARTICIPANT_COMPACT})
-                done = await self.me.compact(agent, reason="demo", timeout_seconds=ANSWER_TIMEOUT_SECONDS)
+                done = await self.me.compact(agent, reason="demo", timeout_seconds=self.answer_timeout_seconds)
                 self.show(
                     {"event": "compact-done", "participant": agent, **done.model_dump(mode="json", exclude_none=True)}
                 )
@@ -147,7 +148,7 @@ class DemoStory:
 
     async def _chat(self, agent: str, text: str) -> None:
         answer = await self.me.ask(
-            kinds.CHAT, {"text": text}, to=agent, answer=kinds.CHAT, timeout_seconds=ANSWER_TIMEOUT_SECONDS
+            kinds.CHAT, {"text": text}, to=agent, answer=kinds.CHAT, timeout_seconds=self.answer_timeout_seconds
         )
         self.show({"event": "answer", "participant": agent, "text": answer.body.get("text")})
         context = self._context(agent)
@@ -194,7 +195,7 @@ class DemoStory:
         return context.report.compactions if context and context.report else 0
 
     async def _wait_for(self, condition: Callable[[], object], problem: str) -> None:
-        with anyio.move_on_after(ANSWER_TIMEOUT_SECONDS):
+        with anyio.move_on_after(self.answer_timeout_seconds):
             while not condition():
                 await self._changed.wait()
             return

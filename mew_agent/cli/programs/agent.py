@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-from mew_protocol.agent_settings import REHEARSAL
+from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_spaces.gateway.auth import read_token
 
 from mew_agent.agent.agent import run_agent
@@ -66,8 +66,8 @@ def run(
     for notice in notices:
         terminal.warn(notice)
     check_model_source(settings, where="mew agent run")
-    if settings.base_url == REHEARSAL:
-        raise ConfigError("base_url", "only `mew up` starts a rehearsal model; give the URL of `mew model serve`")
+    if settings.base_url in (REHEARSAL, LOCAL):
+        raise ConfigError("base_url", "only `mew up` starts a model server; give the URL of `mew model serve`")
     terminal.configure_logging(settings.log_level)
     run_until_terminated(lambda: run_agent(settings))
 

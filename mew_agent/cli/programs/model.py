@@ -1,43 +1,84 @@
-"""`mew model serve`: runs the rehearsal model in the foreground."""
+"""`mew model serve`: runs the rehearsal model, or a real one from a GGUF file, in the foreground."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
+
+import anyio
+from mew_protocol.agent_settings import LOCAL
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import DEFAULT_HOST, HostOption, PortOption, option
+from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.errors import ConfigError
+from mew_agent.model.local_server import (
+    DEFAULT_WINDOW_TOKENS,
+    LocalModelOptions,
+    find_gguf,
+    serve_local,
+)
 from mew_agent.rehearsal.options import RehearsalOptions
 from mew_agent.rehearsal.server import run_rehearsal
-from mew_agent.rehearsal.service import RehearsalServer
 
 
 def serve(
     *,
     port: PortOption = 8100,
     host: HostOption = DEFAULT_HOST,
-    window: Annotated[int, option("--window N", "Context window in tokens.", min=1)] = 8192,
-    model_name: Annotated[str, option("--model-name NAME", "Name of the model.")] = "rehearsal",
-    reply_tokens: Annotated[int, option("--reply-tokens N", "Longest ordinary reply in tokens.", min=1)] = 120,
-    chunk_delay: Annotated[float, option("--chunk-delay SECONDS", "Delay between streamed chunks.", min=0)] = 0.0,
+    window: Annotated[int, option("--window N", "Context window in tokens.", min=1)] = DEFAULT_WINDOW_TOKENS,
+    model_name: Annotated[
+        str | None, option("--model-name NAME", "Name of the model (default: rehearsal, or that of the file).")
+    ] = None,
+    reply_tokens: Annotated[
+        int | None,
+        option("--reply-tokens N", "Longest ordinary reply in tokens (default: 120).", min=1),
+    ] = None,
+    chunk_delay: Annotated[
+        float, option("--chunk-delay SECONDS", "Delay between streamed chunks of the rehearsal model.", min=0)
+    ] = 0.0,
+    local: Annotated[bool, option("--local", "Run a real model instead: a small one that is installed.")] = False,
+    gguf: Annotated[Path | None, option("--gguf FILE", "Run the real model in this GGUF file.")] = None,
+    threads: Annotated[int, option("--threads N", "Threads of a real model; 0 is half of the cores.", min=0)] = 0,
     of_space: Annotated[bool, option("--of-space", hidden=True)] = False,
 ) -> None:
-    """Run the rehearsal model: canned replies, no real model.
+    """Run the rehearsal model (canned replies, no real model), or a real one.
 
-    An OpenAI-compatible server for demos and tests. It quotes the text it is given, counts tokens exactly with its own
-    tokenizer, and refuses requests that exceed its window.
+    An OpenAI-compatible server. The rehearsal model is for demos and tests: it quotes the text it is given, counts
+    tokens exactly with its own tokenizer, and refuses requests that exceed its window. With --local or --gguf it is
+    llama.cpp's server with a real model, which needs the extra `local`.
     """
-    options = RehearsalOptions(
-        model=model_name, window_tokens=window, reply_tokens=reply_tokens, chunk_delay_seconds=chunk_delay
-    )
 
-    def announce(server: RehearsalServer) -> None:
-        terminal.print_line(
-            f"rehearsal model '{model_name}' (canned replies, no real model) at {server.base_url},"
-            f" window {window:,} tokens"
-        )
+    def announce(what: str, name: str, base_url: str) -> None:
+        terminal.print_line(f"{what} at {base_url}")
         if not of_space:  # `mew up` configures its agents itself
-            terminal.print_line(f"to use it: OPENAI_BASE_URL={server.base_url} OPENAI_MODEL={model_name}")
+            terminal.print_line(f"to use it: OPENAI_BASE_URL={base_url} OPENAI_MODEL={name}")
 
+    if local or gguf is not None:
+        found = find_gguf(gguf or LOCAL, where="--local" if gguf is None else "--gguf")
+        options = LocalModelOptions(found, window, threads, model_name or "", reply_tokens or 0)
+
+        async def run() -> None:
+            with _port_problems(host, port):
+                async with serve_local(options, host=host, port=port) as base_url:
+                    announce(f"{found} on llama.cpp", options.model_name, base_url)
+                    await anyio.sleep_forever()
+
+        run_until_terminated(run)
+        return
+    name = model_name or "rehearsal"
+    rehearsal = RehearsalOptions(
+        model=name, window_tokens=window, reply_tokens=reply_tokens or 120, chunk_delay_seconds=chunk_delay
+    )
+    what = f"rehearsal model '{name}' (canned replies, no real model; window {window:,} tokens)"
+    with _port_problems(host, port):
+        run_rehearsal(rehearsal, host=host, port=port, on_ready=lambda server: announce(what, name, server.base_url))
+
+
+@contextmanager
+def _port_problems(host: str, port: int) -> Iterator[None]:
+    """Turn an `OSError` of listening into a `ConfigError`."""
     try:
-        run_rehearsal(options, host=host, port=port, on_ready=announce)
+        yield
     except OSError as error:
         raise ConfigError("--port", f"cannot listen on {host}:{port}: {error.strerror or error}") from None

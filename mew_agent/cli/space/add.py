@@ -117,8 +117,8 @@ def _add(newcomer: NewParticipant, place: SpaceFileOptions) -> AddOutcome:
     run_path, run = _running_space(path)
     starts = newcomer.starts and config.participants[newcomer.name].has_program
     if starts:
-        has_rehearsal = run is None or bool(run.pids.model)
-        for notice in check_new_participant(newcomer.name, config, path, has_rehearsal=has_rehearsal):
+        has_model_server = run is None or bool(run.pids.model)
+        for notice in check_new_participant(newcomer.name, config, path, has_model_server=has_model_server):
             terminal.warn(notice)
     if run_path is not None and run is not None:
         invite(newcomer.name, config, run_path, run)

@@ -1,7 +1,7 @@
 """Checks the `agent:` sections of a space.yaml, and turns them into the settings of the agents' processes.
 
 Owns what a space adds to an agent's settings: facts about models, the file of its conversation, the address of the
-rehearsal model. What settings mean is in `mew_agent.config.agent_config`.
+model server that the space starts. What settings mean is in `mew_agent.config.agent_config`.
 """
 
 import socket
@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from mew_protocol.agent_settings import REHEARSAL, WrittenAgentSettings
+from mew_protocol.agent_settings import LOCAL, REHEARSAL, WrittenAgentSettings
 from mew_spaces.config.loading import SpaceConfig
 
 from mew_agent.cli.app.locate import place_of, space_folder
@@ -25,6 +25,7 @@ from mew_agent.config.agent_config import (
 )
 from mew_agent.errors import ConfigError
 from mew_agent.gateway_address import cause_of
+from mew_agent.model.local_server import find_gguf, name_of
 
 PROBE_SECONDS: Final = 1.5
 """How long the start of a space waits for a model server to accept a connection."""
@@ -67,35 +68,61 @@ def read_section(
 
 
 def process_settings(agent: AgentSection, store: Path, model_port: int | None) -> dict[str, Any]:
-    """The settings that the agent's process gets; on the rehearsal model, with that model's address."""
+    """The settings that the agent's process gets; for the space's own model server, with its address."""
     settings = {"store": str(store), **agent.written}
-    if agent.config.base_url == REHEARSAL:
+    serves = served_model(agent.config)
+    if serves is not None:
         settings.pop("api_key_env", None)
-        settings |= {"base_url": f"http://127.0.0.1:{model_port}/v1", "api_key": REHEARSAL, "model": REHEARSAL}
+        name = REHEARSAL if serves == REHEARSAL else name_of(Path(serves))
+        settings |= {"base_url": f"http://127.0.0.1:{model_port}/v1", "api_key": REHEARSAL, "model": name}
         facts = agent.written.get("models", {}).get(agent.config.model)
         if facts is not None:
-            settings["models"] = {REHEARSAL: facts}
+            settings["models"] = {name: facts}
     return settings
 
 
-def window_arguments(rehearsing: list[AgentConfig]) -> tuple[str, ...]:
-    """Arguments that make the rehearsal model's window as large as the largest limit of its agents."""
-    limits = [one.context_token_limit for one in rehearsing if one.context_token_limit]
-    return ("--window", str(max(limits))) if limits else ()
+def served_model(agent: AgentConfig) -> str | None:
+    """What the space's own model server has to serve: `rehearsal`, or the path of a GGUF file.
+
+    None if the agent uses another server. Raises `ConfigError` and `MissingExtra` as `find_gguf` does.
+    """
+    if agent.base_url == LOCAL:
+        return str(find_gguf(agent.model, where=f"{agent.id}: model"))
+    return REHEARSAL if agent.base_url == REHEARSAL else None
 
 
-def check_rehearsal(agent: AgentConfig, *, has_rehearsal: bool) -> None:
-    """Refuse an agent on the rehearsal model in a space without one. Raises `ConfigError`."""
-    if agent.base_url == REHEARSAL and not has_rehearsal:
-        problem = "this space runs without a rehearsal model; restart it with `mew down` and `mew up`"
-        raise ConfigError(agent.id, problem)
+def shared_model(agents: Iterable[AgentConfig]) -> str | None:
+    """What the space's model server serves to all agents that use it. Raises `ConfigError` if they need two."""
+    users: dict[str, str] = {}
+    for agent in agents:
+        if (serves := served_model(agent)) is not None:
+            users.setdefault(serves, agent.id)
+    if len(users) > 1:
+        needs = ", ".join(f"{user} needs {serves}" for serves, user in users.items())
+        raise ConfigError("base_url", f"a space starts one model server; {needs}", "the URL of `mew model serve`")
+    return next(iter(users), None)
+
+
+def server_arguments(serves: str, agents: Iterable[AgentConfig]) -> tuple[str, ...]:
+    """Arguments of `mew model serve`. The window is as large as the largest limit of the agents that use it."""
+    limits = [one.context_token_limit for one in agents if one.context_token_limit and served_model(one) == serves]
+    window = ("--window", str(max(limits))) if limits else ()
+    return (*window, *(("--gguf", serves) if serves != REHEARSAL else ()))
+
+
+def check_served(agent: AgentConfig, serves: str | None) -> None:
+    """Refuse an agent on a model that the running space does not serve. Raises `ConfigError`."""
+    wanted = served_model(agent)
+    if wanted is not None and wanted != serves:
+        what = "a rehearsal model" if wanted == REHEARSAL else f"a server for {wanted}"
+        raise ConfigError(agent.id, f"this space runs without {what}; restart it with `mew down` and `mew up`")
 
 
 def unreachable_models(agents: Iterable[AgentConfig]) -> Iterator[str]:
     """Warnings about model servers that accept no connection now. Asks each server once, and sends it nothing."""
     users: dict[str, list[str]] = {}
     for agent in agents:
-        if agent.base_url is not None and agent.base_url != REHEARSAL:
+        if agent.base_url not in (None, REHEARSAL, LOCAL):
             users.setdefault(agent.base_url, []).append(agent.id)
     for url, names in users.items():
         problem = _connection_problem(url)

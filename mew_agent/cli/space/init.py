@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from mew_protocol.agent_settings import REHEARSAL
+from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_spaces.config.loading import parse_space
 
 from mew_agent.cli.app import terminal
@@ -51,7 +51,9 @@ def init(
     template: Annotated[str | None, typer.Argument(metavar="TEMPLATE", help="Name of the template.")] = None,
     *,
     name: Annotated[str | None, option("--name ID", "Space id (default: the folder's name).")] = None,
-    model: Annotated[str | None, option("--model NAME", "Model of the agents; `rehearsal` needs no key.")] = None,
+    model: Annotated[
+        str | None, option("--model NAME", "Model of the agents; `rehearsal` and `local` need no key.")
+    ] = None,
     description: Annotated[str | None, option("--description TEXT", "Description of the space.")] = None,
     force: Annotated[bool, option("--force", "Overwrite the space of this folder.")] = False,
     list_templates: Annotated[bool, option("--list-templates", "List the templates.")] = False,
@@ -107,7 +109,9 @@ def _create(template: Template, folder: Path, given: dict[str, str], *, asks: bo
     _ignore(folder / ".gitignore")
     terminal.print_line(f"created '{values[SPACE_NAME]}' in .mew/{SPACE_FILE} from the template '{template.name}'")
     terminal.print_line(f"  participants: {', '.join(space.participants)}")
-    if any(one.agent is not None and one.agent.base_url != REHEARSAL for one in space.participants.values()):
+    if any(
+        one.agent is not None and one.agent.base_url not in (REHEARSAL, LOCAL) for one in space.participants.values()
+    ):
         _print_secrets(variables)
     terminal.print_line("next: mew up -i (start and join it), or mew up")
     return ExitCode.DONE

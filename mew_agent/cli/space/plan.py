@@ -17,10 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeGuard
 
 from mew_protocol import kinds
-from mew_protocol.agent_settings import REHEARSAL
+from mew_protocol.agent_settings import LOCAL, REHEARSAL, WrittenAgentSettings
 from mew_protocol.capability import CapabilitySet, stars_across_folders
 from mew_protocol.envelope import Draft
 from mew_spaces.config.loading import SpaceConfig, load_space, place_in
@@ -55,11 +55,12 @@ from mew_agent.cli.app.options import (
     option,
 )
 from mew_agent.cli.space.agent_sections import (
-    check_rehearsal,
+    check_served,
     process_settings,
     read_section,
+    server_arguments,
+    shared_model,
     unreachable_models,
-    window_arguments,
 )
 from mew_agent.errors import ConfigError
 from mew_agent.gateway_address import CA_VARIABLE, tls_failure, trust
@@ -102,11 +103,15 @@ class StartOptions:
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """A space that is ready to start: checked, with its tokens and addresses."""
+    """A space that is ready to start: checked, with its tokens and addresses.
+
+    `serves` is what its own model server serves: `rehearsal`, or the path of a GGUF file; None without a server.
+    """
 
     launch: Launch
     state: Path
     model_port: int | None = None
+    serves: str | None = None
     model_arguments: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
     person: str | None = None
@@ -200,8 +205,9 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
         for name, participant in config.participants.items()
         if participant.agent is not None and participant.auto_start
     }
-    rehearsing = [agent.config for agent in agents.values() if agent.config.base_url == REHEARSAL]
-    model_port = choose_address("127.0.0.1", 0).port if rehearsing else None
+    configs = [agent.config for agent in agents.values()]
+    serves = shared_model(configs)
+    model_port = choose_address("127.0.0.1", 0).port if serves else None
     sessions = state / "sessions"
     address, tls = _chosen_or_next_address(options), tls_files(config, folder.resolve())
     if tls is not None:
@@ -230,7 +236,8 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
         launch=launch,
         state=state,
         model_port=model_port,
-        model_arguments=("--of-space", *window_arguments(rehearsing)),
+        serves=serves,
+        model_arguments=("--of-space", *server_arguments(serves, configs)) if serves else (),
         notices=(
             *_other_port(options, address),
             *(notice for agent in agents.values() for notice in agent.notices),
@@ -239,7 +246,7 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
                 for place, name in launch.unset_variables()
             ),
             *missing_capabilities(config, path),
-            *unreachable_models(agent.config for agent in agents.values()),
+            *unreachable_models(configs),
             *_stars_across_folders(config, path),
             *_keys_without_effect(config, path),
         ),
@@ -253,8 +260,8 @@ def add_new_participants(
     """The plan with the participants that were added to space.yaml since the start, and their programs.
 
     The programs of the participants `again` are included, with the settings that space.yaml has now. The running
-    gateway has already created their tokens. Raises as `make_launch_plan` does, and `ConfigError` for an agent on the
-    rehearsal model if the space was started without it.
+    gateway has already created their tokens. Raises as `make_launch_plan` does, and `ConfigError` for an agent on a
+    model that the space's own server does not serve.
     """
     environ = os.environ if environ is None else environ
     path, known = plan.launch.config_path, plan.launch.config.participants
@@ -265,7 +272,7 @@ def add_new_participants(
         tokens[name] = ensure_token(plan.state, name, environ=environ)
         if participant.agent is not None and participant.auto_start:
             agent = read_section(name, participant.agent, config, path, environ)
-            check_rehearsal(agent.config, has_rehearsal=plan.model_port is not None)
+            check_served(agent.config, plan.serves)
             settings[name] = process_settings(agent, plan.state / "sessions" / f"{name}.db", plan.model_port)
     launch = replace(plan.launch, config=config, tokens=tokens, agent_settings=settings)
     programs = [program for program in launch.participants() if program.name in added]
@@ -275,10 +282,12 @@ def add_new_participants(
     return replace(plan, launch=launch), programs
 
 
-def check_new_participant(name: str, config: SpaceConfig, path: Path, *, has_rehearsal: bool) -> tuple[str, ...]:
+def check_new_participant(
+    name: str, config: SpaceConfig, path: Path, *, has_model_server: bool = True
+) -> tuple[str, ...]:
     """Refuse what `add_new_participants` would refuse, before anything is changed. Raises `ConfigError`.
 
-    Returns warnings.
+    `has_model_server`: the running space has started one, or the space does not run. Returns warnings.
     """
     section, command = config.participants[name].agent, config.participants[name].command
     found = command is None or "${" in command or shutil.which(command) or (space_folder(path) / command).is_file()
@@ -286,9 +295,17 @@ def check_new_participant(name: str, config: SpaceConfig, path: Path, *, has_reh
         raise ConfigError(name, f"program '{command}' not found")
     if section is not None:
         agent = read_section(name, section, config, path, os.environ).config
-        check_rehearsal(agent, has_rehearsal=has_rehearsal)
+        if not has_model_server:
+            check_served(agent, None)
+        others = (one.agent for other, one in config.participants.items() if other != name and one.auto_start)
+        shared = [read_section(name, one, config, path, os.environ).config for one in others if _uses_own_server(one)]
+        shared_model([*shared, agent])
         return tuple(unreachable_models([agent]))
     return ()
+
+
+def _uses_own_server(section: WrittenAgentSettings | None) -> TypeGuard[WrittenAgentSettings]:
+    return section is not None and section.base_url in (REHEARSAL, LOCAL)
 
 
 def check_person(config: SpaceConfig, chosen: str | None) -> None:

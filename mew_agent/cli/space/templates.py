@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mew_protocol.agent_settings import REHEARSAL
+from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_protocol.ids import MAX_ID_LENGTH, id_problem
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -134,7 +134,8 @@ def choose_values(
 ) -> dict[str, str]:
     """Choose a value for each variable that is not secret: given, asked for, from the environment, or the default.
 
-    A rehearsal model needs its own server, so the two are set together. Raises `ConfigError` for an invalid space id.
+    The models `rehearsal` and `local` need their own server, so the two are set together. Raises `ConfigError` for an
+    invalid space id.
     """
     specials = {"dirname": context.folder_name, "username": context.user, "date": context.day}
     values = {"SPACE_DESCRIPTION": "", "UI_THEME": "", SPACE_NAME: _valid_id(context.folder_name), **given}
@@ -145,8 +146,8 @@ def choose_values(
         if value is None:
             value = _SPECIAL.sub(lambda match: specials[match[1]], variable.default)
             value = _valid_id(value) if variable.name == SPACE_NAME else value
-        if variable.name == "AGENT_BASE_URL" and values.get(AGENT_MODEL) == REHEARSAL:
-            value = REHEARSAL
+        if variable.name == "AGENT_BASE_URL" and values.get(AGENT_MODEL) in (REHEARSAL, LOCAL):
+            value = values[AGENT_MODEL]
         elif ask is not None and variable.prompt:
             value = ask(variable, value)
         values[variable.name] = value

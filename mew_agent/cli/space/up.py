@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Annotated, Any, Final, cast
 
 import anyio
+from mew_protocol.agent_settings import REHEARSAL
 from mew_spaces.errors import SpacesError
 from mew_spaces.launch.launch import GATEWAY, MODEL
 from mew_spaces.launch.program_logs import log_path, prepare_log_folder
@@ -65,7 +66,7 @@ def up(
     """Start a space: its gateway and its participants.
 
     Starts every participant with `auto_start`; Ctrl-C stops them all. An agent with `base_url: rehearsal` uses a
-    built-in rehearsal model, so you can try things out without a provider.
+    built-in rehearsal model, and one with `base_url: local` a GGUF file, so you can try things out without a provider.
     """
     if sys.platform == "win32":
         raise ConfigError("mew up", "needs a POSIX system; run `mew gateway start` and `mew agent run` by hand")
@@ -297,8 +298,10 @@ def _summary(plan: LaunchPlan, joined: set[str], faults: Mapping[str, str]) -> d
 def _print_summary(plan: LaunchPlan, joined: set[str], faults: Mapping[str, str]) -> None:
     here = Path.cwd()
     terminal.print_line(f"{plan.space} is running in the background at {plan.launch.address.http}")
-    if plan.model_port:
+    if plan.serves == REHEARSAL:
         terminal.print_line("  its agents use the rehearsal model: canned replies, no real model")
+    elif plan.serves is not None:
+        terminal.print_line(f"  its agents use a model on this machine: {plan.serves}")
     for program in plan.launch.participants():
         if program.name in faults:
             state = f"{faults[program.name]} (see {relative_to(here, log_path(plan.logs, program.name))})"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from mew_protocol.agent_settings import REHEARSAL
+from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_protocol.environment import inherited
 
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig
@@ -93,7 +93,7 @@ class Program:
     @property
     def label(self) -> str:
         """Its name in messages."""
-        return {"gateway": "gateway", "model": "rehearsal model"}.get(self.role, self.name)
+        return {"gateway": "gateway", "model": "model server"}.get(self.role, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Launch:
         return Program(GATEWAY, command, self.folder, environment, "gateway", opens=self.address)
 
     def model(self, port: int, arguments: Sequence[str] = ()) -> Program:
-        """Return the rehearsal model server, for agents that use it."""
+        """Return the model server, for agents on the rehearsal model or on a local one."""
         command = (*self.mew, "model", "serve", "--port", str(port), *arguments)
         environment = self._reduced(())
         return Program(MODEL, command, self.folder, environment, "model", opens=ListenAddress("127.0.0.1", port))
@@ -253,7 +253,7 @@ def _agent_variables(participant: ParticipantConfig) -> tuple[str, ...]:
     given = agent.given()
     summariser = given.get("summariser")
     named = [one["api_key_env"] for one in (given, summariser) if isinstance(one, Mapping) and one.get("api_key_env")]
-    has_key = "api_key_env" in given or given.get("base_url") == REHEARSAL
+    has_key = "api_key_env" in given or given.get("base_url") in (REHEARSAL, LOCAL)
     return (*_MODEL_VARIABLES, *named, *(() if has_key else (_API_KEY,)))
 
 

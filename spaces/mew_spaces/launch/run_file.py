@@ -33,7 +33,7 @@ class _RunRecord(BaseModel):
 
 
 class Pids(_RunRecord):
-    """Process ids of the supervisor, the gateway, the rehearsal model and the participants."""
+    """Process ids of the supervisor, the gateway, the model server and the participants."""
 
     supervisor: int | None = None
     gateway: int | None = None

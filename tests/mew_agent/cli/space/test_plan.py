@@ -116,7 +116,7 @@ def test_dashboard_url_without_a_person_holds_no_token(tmp_path: Path) -> None:
 
 def test_rehearsing_agents_share_one_model(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, REHEARSAL)
-    assert [program.label for program in plan.services()] == ["gateway", "rehearsal model"]
+    assert [program.label for program in plan.services()] == ["gateway", "model server"]
     assert plan.services()[1].command[-2:] == ("--window", "9000")
     for name in ("a", "b"):
         settings = settings_of(plan, name)
@@ -322,8 +322,8 @@ def test_new_agent_rehearses_only_with_a_rehearsal_model(tmp_path: Path) -> None
     with pytest.raises(ConfigError, match="runs without a rehearsal model"):
         add_new_participants(plan, KEY)
     with pytest.raises(ConfigError, match="runs without a rehearsal model"):
-        check_new_participant("late", parse_space(text), tmp_path / "space.yaml", has_rehearsal=False)
-    check_new_participant("late", parse_space(text), tmp_path / "space.yaml", has_rehearsal=True)
+        check_new_participant("late", parse_space(text), tmp_path / "space.yaml", has_model_server=False)
+    check_new_participant("late", parse_space(text), tmp_path / "space.yaml")
 
 
 @pytest.mark.parametrize(
@@ -333,10 +333,10 @@ def test_program_of_a_new_participant_must_exist(tmp_path: Path, command: str, i
     (tmp_path / "tool").touch()
     config = parse_space(f"space: {{id: s}}\nparticipants: {{late: {{command: '{command}'}}}}\n")
     if is_there:
-        check_new_participant("late", config, tmp_path / "space.yaml", has_rehearsal=False)
+        check_new_participant("late", config, tmp_path / "space.yaml", has_model_server=False)
     else:
         with pytest.raises(ConfigError, match="late: program 'nosuch' not found"):
-            check_new_participant("late", config, tmp_path / "space.yaml", has_rehearsal=False)
+            check_new_participant("late", config, tmp_path / "space.yaml", has_model_server=False)
 
 
 POLICY = "name: team\nbased_on: dominds-v3\nsettings: {optimal_max_tokens: 60000}\n"

@@ -1,0 +1,56 @@
+"""A model whose server runs inside this process: started at the first call, stopped with its owner.
+
+Owns when the server runs. Does not know which server it is.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+
+import anyio
+
+from mew_agent.model.interface import ModelEvent, ModelIdentity, ModelRequest, Window
+from mew_agent.model.openai_client import OpenAIModel
+
+
+class EmbeddedModel:
+    """A `Model` for a program without a model server. `serve` runs one and yields its base URL."""
+
+    def __init__(self, name: str, kind: str, serve: Callable[[], AbstractAsyncContextManager[str]]) -> None:
+        self._name, self._kind, self._serve = name, kind, serve
+        self._starting = anyio.Lock()
+        self._open = AsyncExitStack()
+        self._model: OpenAIModel | None = None
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """The name and the kind of server: the address of an embedded server is of no use to others."""
+        return ModelIdentity(self._name, self._kind)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Run one call; see `Model.stream`."""
+        model = await self._started()
+        async with aclosing(model.stream(request)) as events:
+            async for event in events:
+                yield event
+
+    async def discover_window(self) -> Window | None:
+        """The loaded window."""
+        return await (await self._started()).discover_window()
+
+    async def count_prompt(self, request: ModelRequest) -> int | None:
+        """The exact number of prompt tokens of a request."""
+        return await (await self._started()).count_prompt(request)
+
+    async def aclose(self) -> None:
+        """Stop the server. A later call starts another one."""
+        async with self._starting:
+            self._model = None
+            await self._open.aclose()
+
+    async def _started(self) -> OpenAIModel:
+        async with self._starting:
+            if self._model is None:
+                base_url = await self._open.enter_async_context(self._serve())
+                self._model = OpenAIModel(self._name, base_url, self._name)
+                self._open.push_async_callback(self._model.aclose)
+            return self._model

