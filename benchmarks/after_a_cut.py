@@ -20,15 +20,13 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.corpus import Writer
-from benchmarks.projection import FAMILIES, SCENARIOS, SYSTEM, WINDOW_TOKENS, converse, load_counter
+from benchmarks.projection import FAMILIES, SCENARIOS, SYSTEM, WINDOW_TOKENS, converse, load_counter, record_call
 from mew_agent.compaction.planner import CompactionPlan, MostTokens, plan_compaction
 from mew_agent.context.history import History, Item, Summary, summary_text
-from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.policy import PRESETS
 from mew_agent.context.tracker import Tracker
 from mew_agent.errors import ConfigError
 from mew_agent.model.interface import Window
-from mew_agent.model.usage import Usage
 from mew_agent.tokens.tokenizers import TextCounter
 
 Template = Literal["additive", "verbose", "rewriting"]
@@ -93,22 +91,7 @@ def replay(
             cut = compact(tracker, server, writer)
             if cut is not None:
                 yield cut
-        prompt = server.prompt(history)
-        called = f"{call.tool_call.name}{call.tool_call.arguments}" if call.tool_call else ""
-        completion = counter.count(call.reply + called)
-        usage = Usage(prompt, completion, prompt + completion)
-        tracker.call_kept(
-            usage,
-            call_id=f"{number}",
-            at="",
-            last_seq=history.last_seq,
-            revision=history.revision,
-            served_model="model",
-            fingerprint="same",
-        )
-        known = kept_reply_tokens(usage, thinking_seen=False)
-        calls = (call.tool_call,) if call.tool_call else ()
-        reply = history.append("assistant", call.reply, id=f"r{number}", at="", tool_calls=calls, known_tokens=known)
+        reply, _ = record_call(tracker, call, number, server.prompt(history), counter)
         tracker.reply_added(reply, counter.count(reply.text()) if options.counted else None)
 
 

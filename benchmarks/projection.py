@@ -30,7 +30,7 @@ from random import Random
 from typing import Literal
 
 from benchmarks.corpus import KINDS, Half, Writer
-from mew_agent.context.history import History
+from mew_agent.context.history import History, Item
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.policy import PRESETS
 from mew_agent.context.tracker import Tracker
@@ -86,6 +86,11 @@ class ScriptedCall:
     entered: tuple[tuple[Literal["user", "tool"], str], ...]
     reply: str
     tool_call: ToolCall | None
+
+    @property
+    def written(self) -> str:
+        """All that the model writes: the reply, and its tool call."""
+        return self.reply + (f"{self.tool_call.name}{self.tool_call.arguments}" if self.tool_call else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +171,28 @@ class PredictedPrompt:
     predicted: dict[Method, int]
 
 
+def record_call(
+    tracker: Tracker, call: ScriptedCall, number: int, prompt_tokens: int, counter: TextCounter
+) -> tuple[Item, int]:
+    """Record a call with its true usage and append its reply. Returns the reply and its completion tokens."""
+    history = tracker.history
+    completion = counter.count(call.written)
+    usage = Usage(prompt_tokens, completion, prompt_tokens + completion)
+    tracker.call_kept(
+        usage,
+        call_id=f"{number}",
+        at="",
+        last_seq=history.last_seq,
+        revision=history.revision,
+        served_model="model",
+        fingerprint="same",
+    )
+    known = kept_reply_tokens(usage, thinking_seen=False)
+    calls = (call.tool_call,) if call.tool_call else ()
+    reply = history.append("assistant", call.reply, id=f"r{number}", at="", tool_calls=calls, known_tokens=known)
+    return reply, completion
+
+
 def replay(conversation: ScriptedConversation, counter: TextCounter) -> Iterator[PredictedPrompt]:
     """Replay a conversation with this tokenizer as the model's, and let each method predict each prompt."""
     history = History()
@@ -191,29 +218,11 @@ def replay(conversation: ScriptedConversation, counter: TextCounter) -> Iterator
                 "exact": anchor + new_tokens if number else prompt,
             },
         )
-        written = call.reply + (f"{call.tool_call.name}{call.tool_call.arguments}" if call.tool_call else "")
-        completion = counter.count(written)
-        usage = Usage(prompt, completion, prompt + completion)
-        tracker.call_kept(
-            usage,
-            call_id=f"{number}",
-            at="",
-            last_seq=history.last_seq,
-            revision=history.revision,
-            served_model="model",
-            fingerprint="same",
-        )
-        item = history.append(
-            "assistant",
-            call.reply,
-            id=f"r{number}",
-            at="",
-            tool_calls=(call.tool_call,) if call.tool_call else (),
-            known_tokens=kept_reply_tokens(usage, thinking_seen=False),
-        )
-        tracker.reply_added(item)
-        prompt += completion + overhead
-        anchor, chars, new_chars, new_tokens, new_messages = usage.total_tokens, chars + len(written), 0, overhead, 1
+        reply, completion = record_call(tracker, call, number, prompt, counter)
+        tracker.reply_added(reply)
+        anchor = prompt + completion
+        prompt = anchor + overhead
+        chars, new_chars, new_tokens, new_messages = chars + len(call.written), 0, overhead, 1
 
 
 def judge(family: str, scenario: str, method: Method, runs: Sequence[Sequence[PredictedPrompt]]) -> Result:

@@ -61,18 +61,16 @@ def read_request(body: object) -> ApiRequest:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise invalid_body("messages", "is empty or not a list", "a list of messages that ends with the user's")
-    check_messages(messages, "messages")
+    text, system, earlier = read_messages(messages, "messages")
     if body.get("n") not in (None, 1):
         raise invalid_body("n", f"is {body['n']!r}", "1: an agent answers once")
     if body.get("logprobs"):
         raise invalid_body("logprobs", "is on", "off: agents do not report them")
     if body.get("modalities") not in (None, ["text"]):
         raise invalid_body("modalities", "is not supported", '["text"]')
-    refuse_required_tools(body)
     options = body.get("stream_options")
     if options is not None and not isinstance(options, Mapping):
         raise invalid_body("stream_options", f"is {_kind(options)}", "an object")
-    text, system, earlier = split_messages(messages, "messages")
     return ApiRequest(
         model=model,
         text=text,
@@ -87,18 +85,23 @@ def read_request(body: object) -> ApiRequest:
 
 
 def checked_body(body: object) -> tuple[Mapping[str, Any], str]:
-    """The body and its model. Raises `OpenAIApiError`."""
+    """The body and its model. Raises `OpenAIApiError`, also if the client requires a call of one of its tools."""
     if not isinstance(body, Mapping):
         raise invalid_body("body", f"is {_kind(body)}", "a JSON object")
     model = body.get("model")
     if not isinstance(model, str) or not model:
         problem = "is missing" if model in (None, "") else f"is {_kind(model)}"
         raise invalid_body("model", problem, "the name of an agent")
+    if body.get("tool_choice") not in (None, "none", "auto"):
+        raise invalid_body("tool_choice", "requires a tool call", "none or auto: an agent calls the tools of its space")
     return body, model
 
 
-def check_messages(messages: list[Any], where: str) -> None:
-    """Raise `OpenAIApiError` unless these are messages of known roles, the last one the user's."""
+def read_messages(messages: list[Any], where: str) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+    """The last message, the system messages, and the texts of users and assistant before the last one.
+
+    Raises `OpenAIApiError` unless these are messages of known roles, the last one the user's.
+    """
     for index, message in enumerate(messages):
         if not isinstance(message, Mapping):
             raise invalid_body(f"{where}[{index}]", f"is {_kind(message)}", "an object with `role` and `content`")
@@ -107,10 +110,6 @@ def check_messages(messages: list[Any], where: str) -> None:
     if (role := messages[-1]["role"]) != "user":
         place = f"{where}[{len(messages) - 1}].role"
         raise invalid_body(place, f"is '{role}'", "'user': the last message must be the user's")
-
-
-def split_messages(messages: list[Any], where: str) -> tuple[str, str, tuple[tuple[str, str], ...]]:
-    """The last message, the system messages, and the texts of users and assistant before the last one."""
     last = len(messages) - 1
     texts = [(one["role"], _loose_text(one.get("content"))) for one in messages[:-1]]
     system = "\n".join(text for role, text in texts if role in _SYSTEM_ROLES)
@@ -134,12 +133,6 @@ def checked_format(value: object, where: str) -> Mapping[str, Any] | None:
     if kind == "json_schema" and not isinstance(value.get("json_schema"), Mapping):
         raise invalid_body(f"{where}.json_schema", "is missing", "an object with `name` and `schema`")
     return value
-
-
-def refuse_required_tools(body: Mapping[str, Any]) -> None:
-    """Raise `OpenAIApiError` if the client requires a call of one of its tools."""
-    if body.get("tool_choice") not in (None, "none", "auto"):
-        raise invalid_body("tool_choice", "requires a tool call", "none or auto: an agent calls the tools of its space")
 
 
 def ignored_parts(body: Mapping[str, Any], supported: frozenset[str], *, has_system: bool) -> Iterator[str]:

@@ -11,13 +11,11 @@ from typing import Any, Final, Literal
 from mew_agent.openai_api.format import ApiAnswer, Json, OpenAIApiError, event, invalid_body
 from mew_agent.openai_api.request import (
     ApiRequest,
-    check_messages,
     checked_body,
     checked_format,
     flag,
     ignored_parts,
-    refuse_required_tools,
-    split_messages,
+    read_messages,
     user_of,
 )
 
@@ -30,17 +28,14 @@ Kind = Literal["reasoning", "message"]
 def read_responses_request(body: object) -> ApiRequest:
     """Read the body of `POST /v1/responses`. Raises `OpenAIApiError` (400)."""
     body, model = checked_body(body)
-    messages = _messages_of(body.get("input"))
-    check_messages(messages, "input")
+    text, system, earlier = read_messages(_messages_of(body.get("input")), "input")
     if flag(body.get("background"), "background"):
         raise invalid_body("background", "is on", "false: answers are not stored")
     if body.get("prompt") is not None:
         raise invalid_body("prompt", "is not supported", "`input`: an agent has its own prompt")
-    refuse_required_tools(body)
     previous = body.get("previous_response_id")
     if previous is not None and not isinstance(previous, str):
         raise invalid_body("previous_response_id", "is not a string", "the id of an earlier response")
-    text, system, earlier = split_messages(messages, "input")
     if previous is not None and earlier:
         raise invalid_body("input", "has earlier messages", "only the new message, with previous_response_id")
     instructions = body.get("instructions")

@@ -21,7 +21,8 @@ from mew_agent.context.store import Store
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RecordedRequest, RehearsalOptions, RehearsalServer, serve_rehearsal
-from tests.support.conversation_driver import StartConversation, conversation_starter
+from tests.support.conversation_driver import StartConversation
+from tests.support.conversation_driver import start_conversation as new_conversation
 from tests.support.waiting import PATIENCE_SECONDS
 
 SPACE = """
@@ -277,4 +278,4 @@ def text() -> Callable[[int], str]:
 @pytest.fixture
 def start_conversation() -> StartConversation:
     """Builds conversations with a rehearsal model, without a gateway."""
-    return conversation_starter()
+    return new_conversation

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 from mew_protocol.payloads.participant import Status
@@ -73,66 +73,49 @@ class ConversationDriver:
             await self.conversation.apply_pending()
 
 
-class StartConversation(Protocol):
-    def __call__(
-        self,
-        *,
-        policy: Policy = MEW,
-        window: int | None = None,
-        store: Store | None = None,
-        call_bound_seconds: float = 30.0,
-        keep_newest_items: int | None = None,
-        tools: tuple[ToolSpec, ...] = (),
-        system_prompt: str = "You keep records.",
-        counter: TextCounter | None = None,
-        **options: Any,
-    ) -> AbstractAsyncContextManager[ConversationDriver]: ...
+@asynccontextmanager
+async def start_conversation(
+    *,
+    policy: Policy = MEW,
+    window: int | None = None,
+    store: Store | None = None,
+    call_bound_seconds: float = 30.0,
+    keep_newest_items: int | None = None,
+    tools: tuple[ToolSpec, ...] = (),
+    system_prompt: str = "You keep records.",
+    counter: TextCounter | None = None,
+    **options: Any,
+) -> AsyncIterator[ConversationDriver]:
+    """A conversation with a rehearsal model, without a gateway. `options` are those of `RehearsalOptions`."""
+    async with serve_rehearsal(RehearsalOptions(**options)) as server:
+        model = OpenAIModel("rehearsal", server.base_url, "key", max_retries=0)
+        tracker = Tracker(
+            history=History(),
+            policy=policy,
+            window=resolve_window(window or server.options.window_tokens),
+            model="rehearsal",
+        )
+        driver: ConversationDriver
+        conversation_options = ConversationOptions(
+            system_prompt=system_prompt,
+            tools=lambda: driver.tools,
+            keep_newest_items=keep_newest_items,
+            call_bound_seconds=call_bound_seconds,
+            load_counter=lambda: counter,
+        )
+        conversation = Conversation(model, tracker, store or MemoryStore(), conversation_options)
+        driver = ConversationDriver(server, conversation, tools)
+        conversation.events.subscribe(driver.record_status)
+        try:
+            with anyio.fail_after(PATIENCE_SECONDS):
+                yield driver
+        finally:
+            await model.aclose()
+            if store is not None:
+                await store.aclose()
 
 
-def conversation_starter() -> StartConversation:
-    """What builds one."""
-
-    @asynccontextmanager
-    async def build(
-        *,
-        policy: Policy = MEW,
-        window: int | None = None,
-        store: Store | None = None,
-        call_bound_seconds: float = 30.0,
-        keep_newest_items: int | None = None,
-        tools: tuple[ToolSpec, ...] = (),
-        system_prompt: str = "You keep records.",
-        counter: TextCounter | None = None,
-        **options: Any,
-    ) -> AsyncIterator[ConversationDriver]:
-        async with serve_rehearsal(RehearsalOptions(**options)) as server:
-            model = OpenAIModel("rehearsal", server.base_url, "key", max_retries=0)
-            tracker = Tracker(
-                history=History(),
-                policy=policy,
-                window=resolve_window(window or server.options.window_tokens),
-                model="rehearsal",
-            )
-            driver: ConversationDriver
-            conversation_options = ConversationOptions(
-                system_prompt=system_prompt,
-                tools=lambda: driver.tools,
-                keep_newest_items=keep_newest_items,
-                call_bound_seconds=call_bound_seconds,
-                load_counter=lambda: counter,
-            )
-            conversation = Conversation(model, tracker, store or MemoryStore(), conversation_options)
-            driver = ConversationDriver(server, conversation, tools)
-            conversation.events.subscribe(driver.record_status)
-            try:
-                with anyio.fail_after(PATIENCE_SECONDS):
-                    yield driver
-            finally:
-                await model.aclose()
-                if store is not None:
-                    await store.aclose()
-
-    return build
+StartConversation = Callable[..., AbstractAsyncContextManager[ConversationDriver]]
 
 
 async def fill(driver: ConversationDriver, text: Callable[[int], str], *, below: float, tokens: int = 150) -> None:

@@ -26,6 +26,13 @@ def raw_socket(gateway: RunningGateway) -> Iterator[socket.socket]:
         yield connection
 
 
+def read_until_closed(connection: socket.socket) -> None:
+    """Wait for the gateway to close a connection; raises TimeoutError if it never does."""
+    with suppress(ConnectionError):
+        while connection.recv(4096):
+            pass
+
+
 def shake_hands(connection: socket.socket) -> None:
     """Become a WebSocket."""
     connection.sendall(HANDSHAKE)

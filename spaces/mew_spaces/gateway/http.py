@@ -132,6 +132,9 @@ _SPACE = Parameter("space", "The space's id; `default` selects the space that th
 _SPACE_QUERY = Parameter("space", "The space's id (default: the space that the token belongs to)")
 _LIMIT = Parameter("limit", "How many messages to return at most", minimum=1, maximum=1_000, default=100)
 
+_REFUSED = (401, 403, 404, 429)
+"""The errors of every route that needs a token."""
+
 HEALTH = Operation("GET", "/health", "Health check", HealthAnswer)
 OPENAPI = Operation("GET", "/openapi.json", "This document")
 PARTICIPANTS = Operation(
@@ -140,7 +143,7 @@ PARTICIPANTS = Operation(
     "List the participants of a space",
     ParticipantList,
     parameters=(_SPACE_QUERY,),
-    errors=(401, 403, 404, 429),
+    errors=_REFUSED,
 )
 POST_MESSAGE = Operation(
     "POST",
@@ -157,7 +160,7 @@ POLL_MESSAGES = Operation(
     "Read the messages after a position",
     MessagePage,
     parameters=(_PARTICIPANT, _SPACE_QUERY, Parameter("since", "The `next` of an earlier answer"), _LIMIT),
-    errors=(400, 401, 403, 404, 429),
+    errors=(400, *_REFUSED),
 )
 CONTEXT = Operation(
     "GET",
@@ -165,7 +168,7 @@ CONTEXT = Operation(
     "Read the last status of every participant",
     Board,
     parameters=(_SPACE,),
-    errors=(401, 403, 404, 429),
+    errors=_REFUSED,
 )
 PROPOSALS = Operation(
     "GET",
@@ -173,7 +176,7 @@ PROPOSALS = Operation(
     "List the proposals that need a decision, and who may make each request",
     UndecidedProposals,
     parameters=(_SPACE,),
-    errors=(401, 403, 404, 429),
+    errors=_REFUSED,
 )
 EVENTS = Operation(
     "GET",
@@ -181,7 +184,7 @@ EVENTS = Operation(
     "Follow a space: one `board` event, then each `envelope`",
     media_type="text/event-stream",
     parameters=(_SPACE, Parameter("since", "The last event seen; the header Last-Event-ID takes precedence")),
-    errors=(401, 403, 404, 429),
+    errors=_REFUSED,
 )
 
 Handler = Callable[[Request], Awaitable[Response]]

@@ -43,7 +43,7 @@ async def test_some_policies_keep_the_last_figure_without_usage(
     start_conversation: StartConversation, policy: object
 ) -> None:
     options = {"policy": policy, "window": 8192, "fixed_usage": ((900, 60, 960), None)}
-    async with start_conversation(**options) as driver:  # type: ignore[arg-type]
+    async with start_conversation(**options) as driver:
         await driver.turn("One.")
         await driver.turn("Two.")
         occupancy = ContextView(driver.conversation).occupancy

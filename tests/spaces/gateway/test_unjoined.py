@@ -27,7 +27,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_spaces.gateway.unjoined import CONNECTION_BYTES, UnjoinedConnections
 
 from tests.support.gateway_client import joined, opened
-from tests.support.raw_socket import HANDSHAKE, frame, messages, raw_socket, shake_hands
+from tests.support.raw_socket import HANDSHAKE, frame, messages, raw_socket, read_until_closed, shake_hands
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 MEBIBYTE = 1024 * 1024
@@ -128,15 +128,6 @@ def test_a_hundred_unauthenticated_peers_cost_at_most_64_mebibytes(flood: str, d
 def silent_connections(gateway: RunningGateway, count: int) -> Iterator[list[socket.socket]]:
     with ExitStack() as stack:
         yield [stack.enter_context(raw_socket(gateway)) for _ in range(count)]
-
-
-def read_until_closed(connection: socket.socket) -> None:
-    """Wait for the gateway to close a connection; raises TimeoutError if it never does."""
-    try:
-        while connection.recv(4096):
-            pass
-    except ConnectionError:
-        pass
 
 
 def until_closing(connection: socket.socket) -> list[tuple[int, bytes]]:
