@@ -25,7 +25,7 @@ from mew_agent.agent.chat_worker import ChatWorker
 from mew_agent.agent.inbox import Inbox, is_about
 from mew_agent.agent.loop_guard import LoopGuard, Verdict
 from mew_agent.agent.peer_tools import RESOURCE_TOOLS, PeerTools, ResourceTools
-from mew_agent.agent.recall import RECALL_RESULT
+from mew_agent.agent.recall import RECALL_TOOLS
 from mew_agent.agent.resources import CLOSE_SECONDS, AgentResources, check_provider, open_resources
 from mew_agent.agent.sessions import AgentSessions, ModelParts
 from mew_agent.config.agent_config import (
@@ -80,7 +80,7 @@ class Agent(Participant):
         """
         parts = ModelParts(model, summariser, counter, call_bound_seconds)
         self._sessions = AgentSessions(config, parts, self._announce_sessions)
-        self._main = self._sessions.open_main(store or MemoryStore())
+        self._main = self._sessions.open_main(store or MemoryStore(config.store_limits))
         self.conversation = self._main.conversation
         self.tools = self._main.tools
         super().__init__(
@@ -369,7 +369,7 @@ class Agent(Participant):
     def _reserved_tool_names(self) -> frozenset[str]:
         """Names of the agent's own tools, which no peer's tool may have."""
         own = (spec.name for spec in self.conversation.context_tools.specs())
-        return frozenset((*self.toolbox.tools, *BOARD_TOOLS, *RESOURCE_TOOLS, *PIN_TOOLS, RECALL_RESULT, *own))
+        return frozenset((*self.toolbox.tools, *BOARD_TOOLS, *RESOURCE_TOOLS, *PIN_TOOLS, *RECALL_TOOLS, *own))
 
     async def _acknowledge(self, chat: Envelope, status: str) -> None:
         if self.may_send(kinds.CHAT_ACKNOWLEDGE):

@@ -1,10 +1,13 @@
-"""A tool with which a model reads results that were cut or cleared, from the store of the session.
+"""Tools with which a model reads what left its context: results that were cut or cleared, and messages by words.
 
-Owns when it is offered: as soon as there is something to recall, because before that it would only confuse a model.
+Owns when each is offered: as soon as there is something to recall, because before that it would only confuse a model.
 """
 
 from typing import Final
 
+from mew_protocol.payloads.compactions import Recall
+
+from mew_agent.conversation.archive import ContextArchive
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.errors import MewAgentError
 from mew_agent.model.interface import ToolSpec
@@ -12,38 +15,68 @@ from mew_agent.tokens.sizes import in_thread
 from mew_agent.tools.bounds import beginning
 from mew_agent.tools.sources import FunctionTools
 
+RECALL: Final = "recall"
 RECALL_RESULT: Final = "recall_result"
+RECALL_TOOLS: Final = frozenset({RECALL, RECALL_RESULT})
 HEADING: Final = "[{id}, characters {start:,} to {end:,} of {whole:,}]\n"
+FOUND: Final = "[{who}, {at}, id {id}]\n{text}"
+NOTHING_FOUND: Final = "Nothing that left the context has the words: {words}"
+MAX_WORDS_CHARS: Final = 1_000
 SLACK_TOKENS: Final = 8
 """The sizes of two texts do not add up exactly to the size of both together."""
 
 
 class ResultNotStored(MewAgentError):
-    """No result is stored under this id, or the position is past its end."""
+    """Nothing is stored under this id, or the position is past its end."""
+
+
+class ArchiveNotRead(MewAgentError):
+    """What left the context cannot be searched; the text says why."""
 
 
 class RecallTools(FunctionTools):
-    """The source of this tool; see `ToolSource`."""
+    """The source of these tools; see `ToolSource`."""
 
     def __init__(self, state: ContextState) -> None:
         self._state = state
-        self._is_offered = False
-        super().__init__(self.recall_result)
+        self._archive = ContextArchive(state)
+        self._offered: set[str] = set()
+        super().__init__(self.recall_result, self.recall)
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """See `ToolSource`. Once offered it stays, because prompts with different tools are not comparable."""
-        self._is_offered |= self._state.has_cut_results or any(item.stubbed for item in self._state.history.items)
-        return super().specs() if self._is_offered else ()
+        """See `ToolSource`. A tool once offered stays, because prompts with different tools are not comparable."""
+        state = self._state
+        if state.has_cut_results or any(item.stubbed for item in state.history.items):
+            self._offered.add(RECALL_RESULT)
+        if state.tracker.compactions:
+            self._offered |= RECALL_TOOLS
+        return tuple(spec for spec in super().specs() if spec.name in self._offered)
+
+    async def recall(self, words: str, limit: int = 5) -> str:
+        """Search the earlier messages that a summary replaced, when the summary lacks a detail.
+
+        Finds messages with all the words, else with any of them, and shows an extract of each. Read a whole one with
+        recall_result and its id.
+        """
+        done = await self._archive.recall(Recall(words=words[:MAX_WORDS_CHARS] or " ", limit=min(max(limit, 1), 20)))
+        if done.error is not None:
+            raise ArchiveNotRead(done.error)
+        if not done.found:
+            return NOTHING_FOUND.format(words=words)
+        parts = (FOUND.format(who=one.sender or one.role, at=one.at, id=one.id, text=one.text) for one in done.found)
+        shown, state = "\n\n".join(parts), self._state
+        limits = state.result_bound.limits({RECALL: state.project(shown)}, state.room())
+        return beginning(shown, limits[RECALL], state.project)
 
     async def recall_result(self, id: str, start: int = 0, find: str | None = None) -> str:  # noqa: A002 - a model's word
-        """Read a part of a tool result that was cut or cleared to save context, by the id in the note about it.
+        """Read a part of a tool result or message that was cut or removed to save context, by its id.
 
         The part begins at character `start`, or at the first occurrence of the text `find` after it.
         """
         state = self._state
         item = await state.store.recall(id)
-        if item is None or item.role != "tool":
-            raise ResultNotStored(f"no result is stored as '{id}'")
+        if item is None:
+            raise ResultNotStored(f"nothing is stored as '{id}'")
         whole = item.content
         place = whole.find(find, max(0, start)) if find else max(0, start)
         if place < 0 or place >= len(whole):

@@ -10,7 +10,6 @@ from mew_protocol.agent_settings import LOCAL, REHEARSAL
 
 from mew_agent.config.agent_config import AgentConfig, chosen_policy
 from mew_agent.config.policy_choice import provider_refusal
-from mew_agent.context.sqlite_schema import StoreLimits
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import MemoryStore, Store
 from mew_agent.errors import ConfigError, MewAgentError
@@ -42,8 +41,8 @@ def open_resources(config: AgentConfig, model: Model | None = None) -> AgentReso
     `base_url: rehearsal` is a rehearsal model in this process, and `base_url: local` a GGUF file.
     """
     key = config.api_key.get_secret_value() if config.api_key else None
-    limits = StoreLimits(config.store_max_days, config.store_max_megabytes * 1024 * 1024)
-    store: Store = SqliteStore(config.store, limits) if config.store else MemoryStore()
+    limits = config.store_limits
+    store: Store = SqliteStore(config.store, limits) if config.store else MemoryStore(limits)
     summariser: Model | None = None
     if (named := config.summariser_model()) is not None:
         own_key = named.api_key.get_secret_value() if named.api_key else key

@@ -23,7 +23,6 @@ from pydantic import ValidationError
 from mew_agent.agent.recall import RecallTools
 from mew_agent.config.agent_config import AgentConfig, chosen_policy
 from mew_agent.context.history import History
-from mew_agent.context.sqlite_schema import StoreLimits
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import MemoryStore, Store, StoreUnusable
 from mew_agent.context.tracker import Tracker
@@ -220,7 +219,7 @@ class AgentSessions:
         except StoreUnusable as error:
             # Never answered in another conversation, which would show one client what another said.
             logger.warning("session '%s' of '%s' begins again, in memory: %s", key[1], key[0], error)
-            session = self._new(key, MemoryStore())
+            session = self._new(key, MemoryStore(self.config.store_limits))
         self._add_tools(session)
         session.is_new = not session.conversation.history.next_seq
 
@@ -256,9 +255,8 @@ class AgentSessions:
         return None if store is None else store.with_name(f"{store.name}~{what}")
 
     def _store_of(self, key: SessionKey) -> Store:
-        path, config = self._path_of(_file_name(key)), self.config
-        limits = StoreLimits(config.store_max_days, config.store_max_megabytes * 1024 * 1024)
-        return MemoryStore() if path is None else SqliteStore(path, limits)
+        path, limits = self._path_of(_file_name(key)), self.config.store_limits
+        return MemoryStore(limits) if path is None else SqliteStore(path, limits)
 
     def _stored_keys(self) -> list[SessionKey]:
         path = self._path_of("sessions")

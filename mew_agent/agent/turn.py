@@ -114,6 +114,7 @@ class Turn:
         """Stop the turn: the model call is cancelled, and open tool calls get a result that says so."""
         self._cancel_reason = reason
         self._scope.cancel()
+        self.conversation.calls.interrupt_summary()  # of a compaction that follows the answer
 
     async def close_stream(self, reason: str) -> None:
         """Close the reasoning stream before the turn does."""

@@ -1,7 +1,7 @@
 """[pure] The history of an agent: items in order, call/result pairs, turns, pins and the summary.
 
-Items are only appended, except by `evict`, `stub` and `clear`, each of which raises `revision`. Does not know tokens,
-models or time; ids and timestamps come as arguments.
+Items are only appended, except by `evict`, `stub`, `clear` and `put_back`, each of which raises `revision`. Does not
+know tokens, models or time; ids and timestamps come as arguments.
 """
 
 from collections.abc import Sequence
@@ -156,6 +156,11 @@ class History:
         self.items, self.summary = [], None
         self.revision += 1
         return count
+
+    def put_back(self, items: Sequence[Item], summary: Summary | None) -> None:
+        """Set all items and the summary: those that a removal took are among them again."""
+        self.items, self.summary = list(items), summary
+        self.revision += 1
 
     def request_messages(self, system_prompt: str, note: str = "") -> tuple[Message, ...]:
         """The messages of a request: system prompt, pins, summary, items. `note` comes before the newest turn."""

@@ -223,6 +223,19 @@ class Intervals:
         del left[span(left, first_seq, last_seq)]
         self._rebuild(kept, left, calibration)
 
+    def put_back(self, measures: Sequence[Measure], prices: Mapping[int, int], calibration: Calibration) -> None:
+        """Put items back that a cut removed, each as a measured interval at the price it had by its seq."""
+        if not measures:
+            return
+        kept = list(self)
+        for measure in measures:
+            tokens = max(0, prices.get(measure.seq, measure.project(calibration)))
+            tool_tokens = tokens if measure.tool_result else 0
+            amount = {"message_tokens": tokens - tool_tokens, "tool_tokens": tool_tokens}
+            kept.append(Interval(measure.seq, measure.seq, "measured", **amount))
+        items = sorted((*self.items, *measures), key=_SEQ)
+        self._rebuild(sorted(kept, key=lambda interval: interval.first_seq), items, calibration)
+
     def replace(self, new: Mapping[int, Measure], freed: Mapping[int, int], calibration: Calibration) -> None:
         """Replace items by others of the same seq that take `freed` tokens less each. Their intervals become lumps."""
         waiting = sorted(seq for seq in new if self.items and seq <= self.items[-1].seq)

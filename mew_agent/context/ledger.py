@@ -90,6 +90,11 @@ class Tail:
         del self.items[span(self.items, first_seq, last_seq)]
         self.project(calibration)
 
+    def put_back(self, measures: Sequence[Measure], calibration: Calibration) -> None:
+        """Add items that were cut, in the order of their seqs."""
+        self.items = sorted((*self.items, *measures), key=lambda measure: measure.seq)
+        self.project(calibration)
+
     def replace(self, new: Mapping[int, Measure], calibration: Calibration) -> None:
         """Replace items by others of the same seq."""
         self.items = [new.get(measure.seq, measure) for measure in self.items]
@@ -304,10 +309,36 @@ class Ledger:
         self._note_change(moved=True)
         return Price(sum(freed.values()), "projected")
 
-    def set_summary(self, measure: Measure | None) -> int:
-        """Set or remove the summary that replaces cut items. Returns its tokens."""
+    def put_back(
+        self, returned: Sequence[Measure], replaced: Sequence[Measure], prices: Mapping[int, int], booked_until: int
+    ) -> None:
+        """Put items back that a cut removed, and texts in place of their notes, at the prices (by seq) they had.
+
+        Before a report, and after `booked_until` and the newest reported item, they were not sent and are not now.
+        """
+        if replaced:
+            now, new = self.item_prices(), {measure.seq: measure for measure in replaced}
+            freed = {
+                seq: now.get(seq, 0) - prices.get(seq, measure.project(self.calibration))
+                for seq, measure in new.items()
+            }
+            self._intervals.replace(new, freed, self.calibration)
+            self._tail.replace(new, self.calibration)
+        sent_until = -1 if self.prompt_tokens is None else max(booked_until, self.booked_until)
+        self._intervals.put_back([m for m in returned if m.seq <= sent_until], prices, self.calibration)
+        self._tail.put_back([m for m in returned if m.seq > sent_until], self.calibration)
+        self._count_unsteady()
+        self._note_change(moved=True)
+
+    @property
+    def booked_until(self) -> int:
+        """The seq of the newest item in a reported prompt; -1 if there is none."""
+        return self._intervals.items[-1].seq if self._intervals.items else -1
+
+    def set_summary(self, measure: Measure | None, tokens: int | None = None) -> int:
+        """Set or remove the summary that replaces cut items. Returns its tokens: `tokens` if known, else projected."""
         self.summary_measure = measure
-        self.summary_tokens = measure.project(self.calibration) if measure else 0
+        self.summary_tokens = 0 if measure is None else tokens or measure.project(self.calibration)
         self._note_change(moved=True)
         return self.summary_tokens
 

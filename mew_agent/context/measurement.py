@@ -124,6 +124,13 @@ class Measurement:
             self.tokens, self.basis, self.reason = self.tokens - freed, "projected", None
         return freed
 
+    def resume(self, tokens: int | None) -> None:
+        """Continue with the size from before a clear, which is projected now; None: it was not known then either."""
+        if tokens is None:
+            self.become_unknown("usage_unavailable" if self._last_reported else "no_call_yet")
+        else:
+            self.tokens, self.basis, self.reason = tokens, "projected", None
+
     def clear(self) -> None:
         """Start over with an empty history."""
         self.become_unknown("cleared")

@@ -126,6 +126,15 @@ class KeptReply:
         self.hidden_tokens = max(0, self.tokens - visible)
         return True
 
+    @property
+    def figures(self) -> tuple[int, int, int] | None:
+        """The seq of the reply, its share of the total and its hidden tokens; None without a reply."""
+        return None if self.seq is None else (self.seq, self.tokens, self.hidden_tokens)
+
+    def restore(self, seq: int, tokens: int, hidden_tokens: int) -> None:
+        """Take an item that returned as the reply again."""
+        self.seq, self.tokens, self.hidden_tokens, self.is_awaited = seq, tokens, hidden_tokens, False
+
     def is_in(self, first_seq: int, last_seq: int) -> bool:
         """Whether the reply is one of these items."""
         return self.seq is not None and first_seq <= self.seq <= last_seq

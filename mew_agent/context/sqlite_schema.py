@@ -8,17 +8,18 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from mew_agent.context.store import StoreDamaged, StoreUnusable
+from mew_agent.context.sqlite_archive import ARCHIVE_TABLES, drop_index
+from mew_agent.context.store import StoreDamaged, StoreLimits, StoreUnusable
 
-SCHEMA_VERSION: Final = 2
-"""Version 2 added the inbox to version 1, the version of files that name none. Creating the tables that are missing is
-the whole migration, so each file gets them when it is opened."""
+SCHEMA_VERSION: Final = 3
+"""Version 2 added the inbox to version 1, the version of files that name none; version 3 added the archive. Creating
+the tables that are missing is the whole migration, so each file gets them when it is opened."""
 
-_TABLES: Final = """
+_TABLES: Final = f"""{ARCHIVE_TABLES}
 CREATE TABLE IF NOT EXISTS items (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL, original TEXT NOT NULL, present TEXT, left_at_revision INTEGER);
 CREATE INDEX IF NOT EXISTS items_by_id ON items (id);
@@ -27,17 +28,17 @@ CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS inbox (number INTEGER PRIMARY KEY, chat TEXT NOT NULL);
 """
 
-_RESCUED: Final = {"items": "seq", "calls": "number", "inbox": "number", "state": "key"}
+_RESCUED: Final = {
+    "items": ("seq",),
+    "calls": ("number",),
+    "inbox": ("number",),
+    "state": ("key",),
+    "compactions": ("number",),
+    "archive": ("compaction", "seq"),
+}
+"""The key of each table that is saved from a damaged file; the full-text index is made again."""
 _PRUNED_PARTS: Final = 8
 _SQLITE_HEADER: Final = b"SQLite format 3\0"
-
-
-@dataclass(frozen=True, slots=True)
-class StoreLimits:
-    """What a session file may keep of what is not in the context any more. None: no limit."""
-
-    max_age_days: float | None = None
-    max_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +144,16 @@ def set_aside(path: Path, now: datetime) -> tuple[Path, dict[str, int]]:
     return aside, saved
 
 
-def _readable_rows(damaged: sqlite3.Connection, table: str, key: str) -> Iterator[tuple[object, ...]]:
+def _readable_rows(damaged: sqlite3.Connection, table: str, key: tuple[str, ...]) -> Iterator[tuple[object, ...]]:
     """The rows of a table from both ends, up to where each end cannot be read."""
     seen: set[object] = set()
     for order in ("ASC", "DESC"):
         with suppress(sqlite3.Error, UnicodeDecodeError):
-            for row in damaged.execute(f"SELECT * FROM {table} ORDER BY {key} {order}"):  # noqa: S608 - our own names
-                if row[0] in seen:
+            by = ", ".join(f"{column} {order}" for column in key)
+            for row in damaged.execute(f"SELECT * FROM {table} ORDER BY {by}"):  # noqa: S608 - our own names
+                if row[: len(key)] in seen:
                     break
-                seen.add(row[0])
+                seen.add(row[: len(key)])
                 if row[0] != "schema":
                     yield row
 
@@ -163,8 +165,7 @@ def prune(connection: sqlite3.Connection, limits: StoreLimits, now: datetime) ->
     """
     before = _size(connection)
     items = calls = 0
-    if limits.max_age_days is not None:
-        oldest = (now.astimezone(UTC) - timedelta(days=limits.max_age_days)).strftime("%Y-%m-%dT%H:%M:%S")
+    if (oldest := limits.oldest(now)) is not None:
         with connection:
             items += connection.execute(
                 "DELETE FROM items WHERE present IS NULL AND json_extract(original, '$.at') < ?", (oldest,)
@@ -173,6 +174,9 @@ def prune(connection: sqlite3.Connection, limits: StoreLimits, now: datetime) ->
                 "DELETE FROM calls WHERE json_extract(record, '$.at') < ? AND number < (SELECT max(number) FROM calls)",
                 (oldest,),
             ).rowcount
+    if items or (limits.max_bytes is not None and _size(connection) > limits.max_bytes):
+        with connection:
+            drop_index(connection)  # it holds texts that were removed
     if limits.max_bytes is not None and _size(connection) > limits.max_bytes:
         more_items, more_calls = _shrink(connection, limits.max_bytes * 3 // 4)
         items, calls = items + more_items, calls + more_calls

@@ -15,11 +15,14 @@ from typing import Any, TypeVar
 import anyio
 import anyio.to_thread
 from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.compactions import CompactionEntry
 from pydantic import TypeAdapter, ValidationError
 
+from mew_agent.context import sqlite_archive
+from mew_agent.context.archive import ArchivedCompaction
 from mew_agent.context.history import Item, Summary
 from mew_agent.context.persisted_state import PersistedState, SavedContext
-from mew_agent.context.sqlite_schema import Pruned, StoreLimits, open_session_file, prune, set_aside
+from mew_agent.context.sqlite_schema import Pruned, open_session_file, prune, set_aside
 from mew_agent.context.store import (
     UNCHANGED,
     CallRecord,
@@ -29,6 +32,7 @@ from mew_agent.context.store import (
     StoreDamaged,
     StoredChat,
     StoredInbox,
+    StoreLimits,
     StoreUnusable,
 )
 from mew_agent.model.usage import Usage
@@ -98,9 +102,15 @@ class SqliteStore(Store):
         call: CallRecord | None = None,
         evicted: Sequence[int] = (),
         replaced: Sequence[Item] = (),
+        restored: Sequence[Item] = (),
+        compaction: ArchivedCompaction | None = None,
         inbox: InboxChange = UNCHANGED,
-    ) -> None:
-        def write(db: sqlite3.Connection) -> None:
+    ) -> int | None:
+        def write(db: sqlite3.Connection) -> int | None:
+            number = None
+            if compaction is not None:
+                most = None if self._limits is None else self._limits.max_compactions
+                number = sqlite_archive.archive_cut(db, compaction, most=most)
             for item in added:
                 text = _text_of(item)
                 db.execute("INSERT INTO items VALUES (?, ?, ?, ?, NULL)", (item.seq, item.id, text, text))
@@ -112,15 +122,21 @@ class SqliteStore(Store):
                 "UPDATE items SET present = NULL, left_at_revision = ? WHERE seq = ? AND present IS NOT NULL",
                 [(session.revision, seq) for seq in evicted],
             )
+            db.executemany(
+                "UPDATE items SET present = ?, left_at_revision = NULL WHERE seq = ?",
+                [(_text_of(item), item.seq) for item in restored],
+            )
             if call is not None:
                 db.execute("INSERT INTO calls (role, record) VALUES (?, ?)", (call.role, json.dumps(asdict(call))))
             db.execute("INSERT OR REPLACE INTO state VALUES ('session', ?)", (_state_text(session),))
             _change_inbox(db, inbox)
+            return number
 
-        await self._run(write)
+        number = await self._run(write)
         self._changes += 1
         if self._limits is not None and self._changes % PRUNE_EVERY == 0:
             await self.prune(self._limits)
+        return number
 
     async def load_inbox(self) -> StoredInbox:
         return await self._run(_load_inbox)
@@ -131,6 +147,28 @@ class SqliteStore(Store):
     async def recall(self, item_id: str) -> Item | None:
         rows = await self._rows("SELECT original FROM items WHERE id = ? ORDER BY seq DESC LIMIT 1", item_id)
         return _item_from(rows[0][0]) if rows else None
+
+    async def compactions(self) -> list[CompactionEntry]:
+        return await self._run(sqlite_archive.entries)
+
+    async def archived(self, number: int) -> ArchivedCompaction | None:
+        return await self._run(lambda db: sqlite_archive.archived(db, number, _item_from))
+
+    async def search(self, words: str, limit: int) -> list[Item]:
+        try:
+            return await self._search(words, limit)
+        except StoreUnusable as error:
+            logger.warning("the full-text index is made again: %s", error)
+            await self._run(sqlite_archive.drop_index)
+            return await self._search(words, limit)
+
+    async def _search(self, words: str, limit: int) -> list[Item]:
+        # In parts, so that a large session can be written to meanwhile.
+        while await self._run(lambda db: sqlite_archive.index_some(db, _item_from)):
+            pass
+        seqs = await self._run(lambda db: sqlite_archive.search(db, words, limit))
+        rows = [await self._rows("SELECT original FROM items WHERE seq = ?", seq) for seq in seqs]
+        return [_item_from(text) for found in rows for (text,) in found]
 
     async def items(self, newest: int | None = None) -> list[Item]:
         """All items as they were added, in context or not, or the `newest` ones, oldest first."""

@@ -6,15 +6,20 @@ contract and a store in memory; `sqlite_store` keeps a session in a file. Does n
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, Protocol
 
 from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.compactions import CompactionEntry
 
+from mew_agent.context.archive import ArchivedCompaction
 from mew_agent.context.history import Item, Summary
 from mew_agent.context.persisted_state import PersistedState, SavedContext
+from mew_agent.context.sqlite_archive import search_items
 from mew_agent.errors import MewAgentError
 from mew_agent.model.usage import Usage
+from mew_agent.tokens.sizes import in_thread
 
 CallRole = Literal["main", "summary", "classification", "utility"]
 
@@ -32,6 +37,21 @@ class StoreUnusable(MewAgentError):
 
     def __str__(self) -> str:
         return f"the session file {self.path} cannot be used: {self.problem}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """What a store may keep of what is not in the context any more. None: no limit."""
+
+    max_age_days: float | None = None
+    max_bytes: int | None = None
+    max_compactions: int | None = None
+
+    def oldest(self, now: datetime) -> str | None:
+        """The time before which items are too old; None without a limit of age."""
+        if self.max_age_days is None:
+            return None
+        return (now.astimezone(UTC) - timedelta(days=self.max_age_days)).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 class StoreDamaged(StoreUnusable):
@@ -116,11 +136,14 @@ class Store(Protocol):
         call: CallRecord | None = None,
         evicted: Sequence[int] = (),
         replaced: Sequence[Item] = (),
+        restored: Sequence[Item] = (),
+        compaction: ArchivedCompaction | None = None,
         inbox: InboxChange = UNCHANGED,
-    ) -> None:
-        """Store what changed: items added, evicted (by seq) or replaced by stubs, a call, the inbox, and the state.
+    ) -> int | None:
+        """Store what changed: items added, evicted (by seq), replaced by stubs or restored, a call, the inbox, state.
 
-        Does not read `session.items`; items are stored one by one as they change.
+        `compaction` archives what the same change evicts and replaces, or undoes an earlier one; returns the number
+        that it gets. Does not read `session.items`; items are stored one by one as they change.
         """
 
     async def load_inbox(self) -> StoredInbox:
@@ -132,6 +155,15 @@ class Store(Protocol):
     async def recall(self, item_id: str) -> Item | None:
         """An item by id as it was when it was added, even if it has left the context; None if it is unknown."""
 
+    async def compactions(self) -> list[CompactionEntry]:
+        """All archived compactions, oldest first; numbers below the first are no longer kept."""
+
+    async def archived(self, number: int) -> ArchivedCompaction | None:
+        """A compaction with those of its items that are still stored, as they were in context; None if unknown."""
+
+    async def search(self, words: str, limit: int) -> list[Item]:
+        """Items that left the context or became notes, and contain these words, the best match first."""
+
     async def calls(self, newest: int | None = None) -> list[CallRecord]:
         """All calls, or the `newest` ones, oldest first."""
 
@@ -141,11 +173,15 @@ class Store(Protocol):
 
 @dataclass
 class MemoryStore(Store):
-    """A session in memory, which ends with the process."""
+    """A session in memory, which ends with the process. `limits` bound what has left the context."""
 
+    limits: StoreLimits = field(default_factory=StoreLimits)
     _session: Session | None = None
-    _originals: dict[str, Item] = field(default_factory=dict)
+    _originals: dict[int, Item] = field(default_factory=dict)
     _context: dict[int, Item] = field(default_factory=dict)
+    _left_chars: int = 0
+    _compactions: dict[int, ArchivedCompaction] = field(default_factory=dict)
+    _compactions_made: int = 0
     _calls: list[CallRecord] = field(default_factory=list)
     _chats: dict[int, StoredChat] = field(default_factory=dict)
     _position: str | None = None
@@ -163,18 +199,56 @@ class MemoryStore(Store):
         call: CallRecord | None = None,
         evicted: Sequence[int] = (),
         replaced: Sequence[Item] = (),
+        restored: Sequence[Item] = (),
+        compaction: ArchivedCompaction | None = None,
         inbox: InboxChange = UNCHANGED,
-    ) -> None:
+    ) -> int | None:
         for item in added:
-            self._originals[item.id] = item
-            self._context[item.seq] = item
+            self._originals[item.seq] = self._context[item.seq] = item
+        number = None if compaction is None else self._archive(compaction)
         self._context.update((item.seq, item) for item in replaced if item.seq in self._context)
+        for item in restored:
+            self._left_chars -= 0 if item.seq in self._context else self._chars(item.seq)
+            self._context[item.seq] = item
         for seq in evicted:
-            self._context.pop(seq, None)
+            if self._context.pop(seq, None) is not None:
+                self._left_chars += self._chars(seq)
+        self._drop_beyond_limits()
         if call is not None:
             self._calls.append(call)
         self._session = session
         await self.change_inbox(inbox)
+        return number
+
+    def _archive(self, compaction: ArchivedCompaction) -> int:
+        self._compactions_made = number = self._compactions_made + 1
+        self._compactions[number] = _with(compaction, number=number)
+        undone = self._compactions.get(compaction.entry.undoes or 0)
+        if undone is not None:
+            self._compactions[undone.entry.number] = _with(undone, undone_by=number)
+        if self.limits.max_compactions is not None:
+            self._compactions.pop(number - self.limits.max_compactions, None)
+        return number
+
+    def _chars(self, seq: int) -> int:
+        return len(self._originals[seq].text()) if seq in self._originals else 0
+
+    def _drop_beyond_limits(self) -> None:
+        oldest, most = self.limits.oldest(datetime.now(UTC)), self.limits.max_bytes
+        if (most is None or self._left_chars <= most) and oldest is None:
+            return
+        dropped: set[int] = set()
+        for seq in sorted(self._originals.keys() - self._context.keys()):
+            is_too_old = oldest is not None and self._originals[seq].at < oldest
+            if not is_too_old and (most is None or self._left_chars <= most):
+                break
+            self._left_chars -= self._chars(seq)
+            del self._originals[seq]
+            dropped.add(seq)
+        for number, one in self._compactions.items() if dropped else ():
+            kept = tuple(item for item in one.items if item.seq not in dropped)
+            problem = "pruned" if len(kept) < one.entry.items else None
+            self._compactions[number] = replace(_with(one, problem=problem), items=kept)
 
     async def load_inbox(self) -> StoredInbox:
         return StoredInbox(tuple(self._chats[number] for number in sorted(self._chats)), self._position)
@@ -186,10 +260,24 @@ class MemoryStore(Store):
         self._position = change.position or self._position
 
     async def recall(self, item_id: str) -> Item | None:
-        return self._originals.get(item_id)
+        return next((item for item in reversed(self._originals.values()) if item.id == item_id), None)
+
+    async def compactions(self) -> list[CompactionEntry]:
+        return [one.entry for one in self._compactions.values()]
+
+    async def archived(self, number: int) -> ArchivedCompaction | None:
+        return self._compactions.get(number)
+
+    async def search(self, words: str, limit: int) -> list[Item]:
+        left = [item for seq, item in self._originals.items() if self._context.get(seq) != item]
+        return await in_thread(lambda: search_items(left, words, limit))
 
     async def calls(self, newest: int | None = None) -> list[CallRecord]:
         return self._calls[-newest:] if newest else list(self._calls)
 
     async def aclose(self) -> None:
         return
+
+
+def _with(compaction: ArchivedCompaction, **changes: object) -> ArchivedCompaction:
+    return replace(compaction, entry=compaction.entry.model_copy(update=changes))

@@ -4,7 +4,7 @@ Owns the order in which an event changes measurement, ledger, next prompt, windo
 clock, the transport or the model.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from mew_protocol.context_report import (
@@ -22,6 +22,7 @@ from mew_protocol.context_report import (
 from mew_protocol.payloads.participant import Status
 
 from mew_agent.context import policy as policies
+from mew_agent.context.archive import UNDO, RestorePoint
 from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.ledger import Ledger
 from mew_agent.context.measurement import Measurement
@@ -161,6 +162,54 @@ class Tracker:
         self.ledger.replace_items(measure_of(item, counted.get(item.seq)) for item in items)
         freed = self._record_freed(held, next_before)
         return CutOutcome(trigger, before, self.tokens, freed, freed, 0, 0, "projected")
+
+    def restore_point(self, seqs: Sequence[int]) -> RestorePoint:
+        """The figures of these items and of all that a cut may change, with which `put_back` restores them."""
+        prices, kept = self.ledger.item_prices(), self.measurement.reply.figures
+        return RestorePoint(
+            prices={seq: prices[seq] for seq in seqs if seq in prices},
+            booked_until=self.ledger.booked_until,
+            summary_tokens=self.ledger.summary_tokens,
+            tokens=self.tokens,
+            reply=kept if kept is not None and kept[0] in seqs else None,
+            anchor=self.ledger.anchor(self.model),
+        )
+
+    def put_back(
+        self,
+        returned: Sequence[Item],
+        replaced: Sequence[Item],
+        point: RestorePoint,
+        counted: Mapping[int, int] = NOTHING_COUNTED,
+    ) -> CutOutcome:
+        """The history took these items back, and the summary from before they left, for which `point` was made."""
+        before, held, next_before = self.tokens, self._held_tokens, self.ledger.next_prompt_tokens
+        ledger, reply, anchor = self.ledger, self.measurement.reply, point.anchor
+        # Nothing was reported since a clear, so the last report is that of the history that is back.
+        resumes = ledger.prompt_tokens is None and anchor is not None and anchor.model == self.model
+        measures = {item.seq: measure_of(item, counted.get(item.seq)) for item in (*returned, *replaced)}
+        ledger.put_back(
+            [measures[item.seq] for item in returned],
+            [measures[item.seq] for item in replaced],
+            point.prices,
+            point.booked_until,
+        )
+        self._record_summary(point.summary_tokens)
+        if resumes and anchor is not None:
+            ledger.resume(anchor, self.measurement.served_model)
+            self.next_prompt.forget_prefix()
+        if point.reply is not None and reply.seq is None and ledger.booked_until < point.reply[0] in measures:
+            reply.restore(*point.reply)
+        if self.tokens is not None:
+            self._record_freed(held, next_before)
+        elif resumes or self.measurement.reason == "cleared":
+            # A reply whose tool calls were open stays away.
+            away = point.reply[1] if point.reply is not None and reply.seq is None else 0
+            self.measurement.resume(point.tokens - away if resumes and point.tokens is not None else None)
+        grown = ledger.next_prompt_tokens - next_before
+        if before is not None and self.tokens is not None:
+            grown = self.tokens - before
+        return CutOutcome(UNDO, before, self.tokens, -grown, -grown, 0, -len(returned), "projected")
 
     def compacted(self, outcome: CutOutcome, *, at: str, at_seconds: float, progressed: bool) -> None:
         """A whole compaction ended; it becomes `last_compaction`."""
@@ -341,10 +390,10 @@ class Tracker:
         """The last reported prompt and its reply, minus later cuts."""
         return (self.ledger.prompt_tokens or 0) + self.measurement.reply.tokens
 
-    def _record_summary(self) -> int:
+    def _record_summary(self, tokens: int | None = None) -> int:
         self._recorded_summary = summary = self.history.summary
         measure = None if summary is None else measure_of_summary(summary, self.ledger.calibration)
-        return self.ledger.set_summary(measure)
+        return self.ledger.set_summary(measure, tokens)
 
     def _record_freed(self, held_before: int, next_before: int) -> int:
         """Subtract what the books lost from `tokens`. Returns it; if `tokens` is unknown, what the next prompt lost."""

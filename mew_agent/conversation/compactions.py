@@ -11,6 +11,7 @@ from mew_agent.compaction.compactor import CompactionResult, write_summary
 from mew_agent.compaction.cost import SummarySpending
 from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.compaction.summary import RejectedSummary
+from mew_agent.context.archive import ITSELF, Origin
 from mew_agent.context.policy import CompactAction
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.context_state import ContextState
@@ -33,6 +34,7 @@ async def run_compaction(
     *,
     may_extract: bool = True,
     spending: SummarySpending | None = None,
+    origin: Origin = ITSELF,
 ) -> CompactionResult:
     """Carry out a plan. Raises one of `COMPACTION_FAILURES`, after which nothing has changed.
 
@@ -54,7 +56,7 @@ async def run_compaction(
         timeout_seconds=calls.summary_timeout_seconds,
         may_extract=may_extract,
     )
-    result = await state.apply_compaction(plan, summary, trigger, spending)
+    result = await state.apply_compaction(plan, summary, trigger, spending, origin)
     await state.events.emit(ContextCompacted(result.outcome.tokens_before, result.outcome.tokens_after, trigger))
     return result
 

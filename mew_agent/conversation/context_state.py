@@ -16,6 +16,7 @@ from mew_agent.compaction.compactor import CompactionResult, apply_plan
 from mew_agent.compaction.cost import SummarySpending, cache_lost_tokens
 from mew_agent.compaction.planner import CompactionPlan, MostTokens, NothingToDo, plan_compaction, plan_forget
 from mew_agent.context import policy as policies
+from mew_agent.context.archive import ITSELF, ArchivedCompaction, LeavingItems, Origin, entry_of, returning_items
 from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.persisted_state import PersistedState
@@ -23,7 +24,7 @@ from mew_agent.context.policy import NO_FLAGS, Action, CompactionMethod, Generat
 from mew_agent.context.reminders import Reminders
 from mew_agent.context.store import UNCHANGED, CallRecord, InboxChange, Session, Store
 from mew_agent.context.suggestions import SavingSuggestions
-from mew_agent.context.tracker import Tracker
+from mew_agent.context.tracker import CutOutcome, Tracker
 from mew_agent.conversation import texts
 from mew_agent.conversation.events import ConversationEvents, ItemAdded
 from mew_agent.conversation.pins import ContextPins
@@ -130,8 +131,10 @@ class ContextState:
         call: CallRecord | None = None,
         evicted: Sequence[int] = (),
         replaced: Sequence[Item] = (),
+        restored: Sequence[Item] = (),
+        compaction: ArchivedCompaction | None = None,
         inbox: InboxChange = UNCHANGED,
-    ) -> None:
+    ) -> int | None:
         """Store what changed (see `Store.keep`) together with the whole state."""
         history = self.history
         session = Session(
@@ -142,7 +145,16 @@ class ContextState:
             context=self.tracker.saved(),
             persisted=self.persisted,
         )
-        await self.store.keep(session, added=added, call=call, evicted=evicted, replaced=replaced, inbox=inbox)
+        return await self.store.keep(
+            session,
+            added=added,
+            call=call,
+            evicted=evicted,
+            replaced=replaced,
+            restored=restored,
+            compaction=compaction,
+            inbox=inbox,
+        )
 
     # -- what enters -------------------------------------------------------------------------------------
 
@@ -294,11 +306,16 @@ class ContextState:
         )
 
     async def apply_compaction(
-        self, plan: CompactionPlan, summary: Summary | None, trigger: str, spending: SummarySpending | None = None
+        self,
+        plan: CompactionPlan,
+        summary: Summary | None,
+        trigger: str,
+        spending: SummarySpending | None = None,
+        origin: Origin = ITSELF,
     ) -> CompactionResult:
         """Carry out a plan with the summary written for it, and record it as the last compaction."""
         tracker, spending = self.tracker, spending or SummarySpending()
-        lost_tokens = cache_lost_tokens(plan, tracker)
+        lost_tokens, leaving = cache_lost_tokens(plan, tracker), self._leaving(plan.evict, plan.stub_seqs)
         result = apply_plan(plan, summary, tracker, trigger=trigger, count=self.sizes.count)
         if summary is not None:
             labelled = replace(result.outcome, summary_by=summary.written_by, summary_problem=summary.problem)
@@ -307,8 +324,11 @@ class ContextState:
         result = replace(result, outcome=replace(result.outcome, cost=cost))
         threshold = policies.compact_at_tokens(tracker.policy, tracker.window.max_tokens) or tracker.window.max_tokens
         progressed = result.outcome.freed_tokens > 0 and tracker.ledger.next_prompt_tokens < threshold
-        tracker.compacted(result.outcome, at=timestamp(), at_seconds=time.time(), progressed=progressed)
-        await self.save(evicted=[item.seq for item in result.evicted], replaced=result.stubs)
+        at = timestamp()
+        tracker.compacted(result.outcome, at=at, at_seconds=time.time(), progressed=progressed)
+        compaction = leaving.archived(result.outcome.as_last_compaction(at), self.history.summary, origin)
+        evicted = [item.seq for item in result.evicted]
+        await self.save(evicted=evicted, replaced=result.stubs, compaction=compaction)
         return result
 
     async def record_failed_compaction(self) -> None:
@@ -316,17 +336,23 @@ class ContextState:
         self.tracker.compaction_failed(at_seconds=time.time())
         await self.save()
 
-    async def forget(self, direction: str, entries: int | None) -> int:
+    async def forget(self, direction: str, entries: int | None, origin: Origin | None = None) -> int:
         """Remove entries from one end, never the turn being answered or half of a call. Returns how many."""
-        return await self.remove(plan_forget(self.history, direction, entries, answering_turn=self.answering_turn))
+        span = plan_forget(self.history, direction, entries, answering_turn=self.answering_turn)
+        return await self.remove(span, origin)
 
-    async def remove(self, span: tuple[int, int] | None) -> int:
-        """Remove the items from the first to the last of these seqs. Returns how many."""
+    async def remove(self, span: tuple[int, int] | None, origin: Origin | None = None) -> int:
+        """Remove the items from the first to the last of these seqs; an `origin` archives them. Returns how many."""
         if span is None:
             return 0
+        leaving = self._leaving(span)
         removed = self.history.evict(span[0], span[1], self.history.summary)
-        self.tracker.cut(span[0], span[1], trigger="forget", freed_messages=len(removed))
-        await self.save(evicted=[item.seq for item in removed])
+        outcome = self.tracker.cut(span[0], span[1], trigger="forget", freed_messages=len(removed))
+        compaction = None
+        if origin is not None:
+            last = outcome.as_last_compaction(timestamp())
+            compaction = leaving.archived(last, self.history.summary, origin)
+        await self.save(evicted=[item.seq for item in removed], compaction=compaction)
         return len(removed)
 
     def span_of_turn(self, turn: int) -> tuple[int, int] | None:
@@ -334,15 +360,37 @@ class ContextState:
         seqs = [item.seq for item in self.history.items if item.turn == turn]
         return (seqs[0], seqs[-1]) if seqs else None
 
-    async def clear(self, reason: str | None) -> None:
+    async def clear(self, reason: str | None, origin: Origin = ITSELF) -> None:
         """Remove all items and pending prompts; reminders stay. The model reads a `reason` with the next call."""
-        removed = [item.seq for item in self.history.items]
-        self.history.clear()
+        history, tokens, next_tokens = self.history, self.tracker.tokens, self.tracker.next_prompt.tokens
+        is_empty, removed = not history.items and history.summary is None, [item.seq for item in history.items]
+        leaving = self._leaving((0, history.last_seq))
+        history.clear()
         self.tracker.cleared()
+        freed = next_tokens - self.tracker.next_prompt.tokens
+        outcome = CutOutcome("clear", tokens, None, freed, freed, 0, len(removed), "projected")
+        last = outcome.as_last_compaction(timestamp())
+        compaction = None if is_empty else leaving.archived(last, None, origin)
         self.renew_injection()
         self.pending_prompts = (texts.CONTEXT_CLEARED.format(reason=reason),) if reason else ()
         self.planned_clear = None
-        await self.save(evicted=removed)
+        await self.save(evicted=removed, compaction=compaction)
+
+    async def put_back(self, archived: ArchivedCompaction, origin: Origin) -> tuple[int, CutOutcome]:
+        """Undo a change: its items and the summary before it return. Returns the new entry's number and figures."""
+        counted = await self.sizes.counts({item.seq: item.text() for item in archived.items})
+        back, before = returning_items(archived.items, self.history.items), self.history.summary
+        self.history.put_back(back.merged, archived.before)
+        outcome = self.tracker.put_back(back.returned, back.replaced, archived.point, counted)
+        entry = entry_of(outcome.as_last_compaction(timestamp()), 0, origin, undoes=archived.entry.number)
+        undo = ArchivedCompaction(entry, before=before, after=archived.before)
+        return await self.save(restored=(*back.returned, *back.replaced), compaction=undo) or 0, outcome
+
+    def _leaving(self, span: tuple[int, int] | None, stub_seqs: Sequence[int] = ()) -> LeavingItems:
+        """What a removal of this span, and of these tool results, takes."""
+        (first, last), stubs = span or (0, -1), set(stub_seqs)
+        items = tuple(item for item in self.history.items if first <= item.seq <= last or item.seq in stubs)
+        return LeavingItems(items, self.history.summary, self.tracker.restore_point([item.seq for item in items]))
 
     # -- sizes and room ----------------------------------------------------------------------------------
 

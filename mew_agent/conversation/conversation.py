@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from mew_protocol.payloads import participant as wire
+from mew_protocol.payloads.compactions import Undo, UndoDone
 from mew_protocol.payloads.participant import CompactDone, Status
 
 from mew_agent.compaction.planner import CompactionPlan, NothingToDo
+from mew_agent.context.archive import Origin
 from mew_agent.context.history import History
 from mew_agent.context.policy import AbortAction, CompactAction, ErrorAction, GenerationFlags, Phase, level_of
 from mew_agent.context.policy.rules import InjectRule, RemindRule
@@ -19,9 +21,10 @@ from mew_agent.context.store import Store
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import Compression, learn_from_overflow
 from mew_agent.conversation import compactions, events, texts
+from mew_agent.conversation.archive import ContextArchive
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.context_tools import ContextTools
-from mew_agent.conversation.model_calls import ConversationOptions, ModelCalls, ReplyListener
+from mew_agent.conversation.model_calls import CallInterrupted, ConversationOptions, ModelCalls, ReplyListener
 from mew_agent.conversation.overflow import halved, is_overflow, overflow_compaction, window_after
 from mew_agent.conversation.pins import ContextPins
 from mew_agent.conversation.policy_actions import PendingActions, carry_out
@@ -65,6 +68,8 @@ class Conversation:
             shared_pins=options.shared_pins,
         )
         self.calls = ModelCalls(model, self.state, options)
+        self.archive = ContextArchive(self.state)
+        """What left the context, to read and search; `undo` brings it back."""
         self.context_tools = ContextTools(self.state)
         self.compaction_error: str | None = None
         """Why the newest compaction by the policy failed; None if it did not, or had nothing to remove."""
@@ -138,7 +143,7 @@ class Conversation:
         """The pins of the agent."""
         return self.state.pins
 
-    async def compact(self, request: wire.Compact) -> CompactDone:
+    async def compact(self, request: wire.Compact, asked_by: str | None = None) -> CompactDone:
         """Compact on request, after the running call. The answer contains failures."""
         if self._is_compacting:
             return compactions.skipped_answer("compaction_in_progress", self.tracker)
@@ -149,7 +154,8 @@ class Conversation:
                 plan = self.state.plan_compaction(target_tokens, self.tracker.policy.requested_method)
                 if isinstance(plan, NothingToDo):
                     return compactions.skipped_answer(plan.reason, self.tracker)
-                result = await compactions.run_compaction(plan, "requested", self.state, self.calls)
+                origin = Origin(asked_by, request.reason)
+                result = await compactions.run_compaction(plan, "requested", self.state, self.calls, origin=origin)
                 self.compaction_error = None
         except compactions.COMPACTION_FAILURES as error:
             return compactions.skipped_answer(str(error), self.tracker)
@@ -174,18 +180,26 @@ class Conversation:
             await self._emit_status("compacted")
         return Compression(before, ledger.next_prompt_tokens, target_tokens, removed)
 
-    async def forget(self, request: wire.Forget) -> int:
+    async def forget(self, request: wire.Forget, asked_by: str | None = None) -> int:
         """Remove entries from one end, never half of a call or the turn being answered. Returns how many."""
         async with self.calls.between_calls():
-            removed = await self.state.forget(request.direction, request.entries)
+            removed = await self.state.forget(request.direction, request.entries, Origin(asked_by))
             if removed:
                 self._pending_compaction = None
             return removed
 
-    async def clear(self) -> None:
+    async def clear(self, asked_by: str | None = None, reason: str | None = None) -> None:
         """Remove everything but reminders. A question being answered enters again before the next call."""
-        async with self.calls.between_calls():
-            await self._clear(None)
+        async with self.calls.between_calls(stops_summary=True):
+            await self._clear(None, Origin(asked_by, reason))
+
+    async def undo(self, request: Undo, asked_by: str | None = None) -> UndoDone:
+        """Undo a compaction, a forget or a clear, after the running call. The answer says why if that is refused."""
+        async with self.calls.between_calls(stops_summary=True):
+            done = await self.archive.undo(request, asked_by)
+        if done.status == "undone":
+            self._pending_compaction = None
+        return done
 
     # -- turns -------------------------------------------------------------------------------------------
 
@@ -251,7 +265,7 @@ class Conversation:
         reason = self.state.planned_clear
         if reason is not None:
             async with self.calls.between_calls():
-                await self._clear(reason)
+                await self._clear(reason, Origin(reason=reason))
             await self.emit_status(f"cleared:{reason}")
         elif self._pending_compaction is not None:
             await self._compact(self._pending_compaction)
@@ -397,11 +411,11 @@ class Conversation:
 
     # -- clearing and compacting -------------------------------------------------------------------------
 
-    async def _clear(self, reason: str | None) -> None:
+    async def _clear(self, reason: str | None, origin: Origin) -> None:
         """Remove everything but reminders. The caller holds the history; the model reads a `reason`."""
         tokens = self.tracker.tokens
         self._pending_compaction = None
-        await self.state.clear(reason)
+        await self.state.clear(reason, origin)
         await self.events.emit(events.ContextCleared(tokens, reason))
 
     async def _compact(self, action: CompactAction) -> bool:
@@ -449,6 +463,7 @@ class Conversation:
         problem = plan.reason if isinstance(plan, NothingToDo) else str(failure)
         self.compaction_error = None if failure is None else problem
         logger.warning("compaction (%s) changed nothing: %s", action.trigger, problem)
-        await self.state.record_failed_compaction()
+        if not isinstance(failure, CallInterrupted):
+            await self.state.record_failed_compaction()
         await self._emit_status(f"{'compaction_stalled' if self.tracker.is_stalled else 'compaction_failed'}:{problem}")
         return False

@@ -84,19 +84,30 @@ class ModelCalls:
         self._state = state
         self._options = options
         self._scope: anyio.CancelScope | None = None
+        self._is_summary = False  # whether the running call writes a summary
+        self._stopping_summaries = 0  # how many controls wait that end a summary instead of waiting for it
         self._requested_model = state.tracker.model
         self._own_window: Window | None = None
 
     # -- the lock ----------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def between_calls(self) -> AsyncIterator[None]:
-        """Hold the history between two calls; interrupt a call that runs past the bound."""
-        with anyio.move_on_after(self._options.call_bound_seconds) as wait:
-            await self.lock.acquire()
-        if wait.cancelled_caught:
-            self.interrupt()
-            await self.lock.acquire()
+    async def between_calls(self, *, stops_summary: bool = False) -> AsyncIterator[None]:
+        """Hold the history between two calls; interrupt a call that runs past the bound.
+
+        With `stops_summary` a summary is interrupted at once: what follows makes it worthless.
+        """
+        self._stopping_summaries += stops_summary
+        try:
+            if stops_summary:
+                self.interrupt_summary()
+            with anyio.move_on_after(self._options.call_bound_seconds) as wait:
+                await self.lock.acquire()
+            if wait.cancelled_caught:
+                self.interrupt()
+                await self.lock.acquire()
+        finally:
+            self._stopping_summaries -= stops_summary
         try:
             yield
         finally:
@@ -106,6 +117,11 @@ class ModelCalls:
         """Cancel the running call, also at the server; it raises `CallInterrupted`."""
         if self._scope is not None:
             self._scope.cancel()
+
+    def interrupt_summary(self) -> None:
+        """Interrupt the running call if it writes a summary."""
+        if self._is_summary:
+            self.interrupt()
 
     # -- calls -------------------------------------------------------------------------------------------
 
@@ -134,7 +150,13 @@ class ModelCalls:
 
         Not every server obeys `max_output_tokens`, so the reply is measured while it arrives.
         """
-        return await self._recorded(self._summariser, request, "summary", self._within(request.max_output_tokens))
+        if self._stopping_summaries:
+            raise CallInterrupted("a control interrupted the summary")
+        self._is_summary = True
+        try:
+            return await self._recorded(self._summariser, request, "summary", self._within(request.max_output_tokens))
+        finally:
+            self._is_summary = False
 
     async def side_call(self, request: ModelRequest, role: CallRole) -> ModelReply:
         """Make a call outside the conversation, between two of its calls. Recorded apart; it changes no figure."""

@@ -29,7 +29,7 @@ SHOWN_CHARS: Final = 40
 class ContextPins:
     """The pins of one agent, which all its conversations share."""
 
-    def __init__(self, tracker: Tracker, save: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, tracker: Tracker, save: Callable[[], Awaitable[object]]) -> None:
         self._tracker = tracker
         self._save = save
         self.made = 0

@@ -13,6 +13,15 @@ import anyio
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.errors import PayloadError
+from mew_protocol.payloads.compactions import (
+    ARCHIVE_ANSWERS,
+    CompactionHistory,
+    Recall,
+    RecallDone,
+    RequestHistory,
+    Undo,
+    UndoDone,
+)
 from mew_protocol.payloads.participant import (
     Clear,
     Compact,
@@ -41,6 +50,8 @@ from mew_agent.participant.peers import PeerChanges, PeerContext
 
 logger = logging.getLogger("mew_agent.participant.controls")
 
+NO_CONTEXT = "this participant has no context"
+
 NOTHING_TO_DO = frozenset({"no_history", "compaction_in_progress", "already_below_target"})
 """Reasons to skip a compaction that are not failures."""
 
@@ -57,21 +68,30 @@ class Controllable(Protocol):
         """Whether a compaction runs or waits for the running call."""
         ...
 
-    async def compact(self, request: Compact) -> CompactDone:
+    @property
+    def archive(self) -> "Archive":
+        """What left the conversation."""
+        ...
+
+    async def compact(self, request: Compact, asked_by: str | None = None) -> CompactDone:
         """Compact; failures are in the answer."""
         ...
 
-    async def forget(self, request: Forget) -> int:
+    async def forget(self, request: Forget, asked_by: str | None = None) -> int:
         """Remove entries from one end. Returns how many."""
         ...
 
-    async def clear(self) -> None:
+    async def clear(self, asked_by: str | None = None, reason: str | None = None) -> None:
         """Remove everything but the pins."""
         ...
 
     @property
     def pins(self) -> "PinKeeper":
         """The texts that stay in every request."""
+        ...
+
+    async def undo(self, request: Undo, asked_by: str | None = None) -> UndoDone:
+        """Undo a compaction, a forget or a clear; a refusal is in the answer."""
         ...
 
 
@@ -92,6 +112,18 @@ class PinKeeper(Protocol):
         ...
 
 
+class Archive(Protocol):
+    """What left a conversation."""
+
+    async def history(self, request: RequestHistory) -> CompactionHistory:
+        """List past compactions, or show one; failures are in the answer."""
+        ...
+
+    async def recall(self, request: Recall) -> RecallDone:
+        """Search what left; failures are in the answer."""
+        ...
+
+
 class NoConversation:
     """The conversation of a participant without a model: nothing to count and nothing to remove."""
 
@@ -102,13 +134,17 @@ class NoConversation:
     def status(self, word: str | None = None) -> Status:
         return Status(messages_in_context=0, status=word or "active")
 
-    async def compact(self, request: Compact) -> CompactDone:
+    @property
+    def archive(self) -> "Archive":
+        return self
+
+    async def compact(self, request: Compact, asked_by: str | None = None) -> CompactDone:
         return CompactDone(status="skipped", skipped=True, reason="no_history")
 
-    async def forget(self, request: Forget) -> int:
+    async def forget(self, request: Forget, asked_by: str | None = None) -> int:
         return 0
 
-    async def clear(self) -> None:
+    async def clear(self, asked_by: str | None = None, reason: str | None = None) -> None:
         return None
 
     @property
@@ -124,6 +160,15 @@ class NoConversation:
 
     async def remove(self, name: str) -> None:
         raise PinRefused("this participant has no context, so it has no pins")
+
+    async def undo(self, request: Undo, asked_by: str | None = None) -> UndoDone:
+        return UndoDone(status="refused", number=request.number, reason=NO_CONTEXT)
+
+    async def history(self, request: RequestHistory) -> CompactionHistory:
+        return CompactionHistory(error=NO_CONTEXT if request.number is not None else None)
+
+    async def recall(self, request: Recall) -> RecallDone:
+        return RecallDone()
 
 
 class Control(Subscriber):
@@ -185,25 +230,23 @@ class Control(Subscriber):
                 await self._compact(envelope, request)
             case Forget():
                 await self.announce("compacting", (envelope.id,))
-                await self.conversation.forget(request)
+                await self.conversation.forget(request, envelope.sender)
                 await self.announce("compacted", (envelope.id,))
             case Clear():
-                await self.conversation.clear()
+                await self.conversation.clear(envelope.sender, request.reason)
                 await self.announce(_with_reason("cleared", request.reason), (envelope.id,))
-            case PinRequest():
-                is_new = await self.conversation.pins.add(request.text, envelope.sender)
-                await self.announce("pinned" if is_new else "already_pinned", (envelope.id,))
-            case UnpinRequest():
-                await self.conversation.pins.remove(request.pin)
-                await self.announce("unpinned", (envelope.id,))
+            case PinRequest() | UnpinRequest():
+                await self._change_pins(envelope, request)
             case Restart():
                 await self._hooks.close_streams("restart")
-                await self.conversation.clear()
+                await self.conversation.clear(envelope.sender, request.reason or "restart")
                 await self.announce("restarted", (envelope.id,))
             case Shutdown():
                 await self.announce(_with_reason("shutting_down", request.reason), (envelope.id,))
                 await self._hooks.close_streams("shutdown")
                 await self._messenger.session.client.aclose()
+            case RequestHistory() | Recall() | Undo():
+                await self._use_archive(envelope, request)
             case _:
                 assert_never(request)
 
@@ -256,7 +299,7 @@ class Control(Subscriber):
             return
         await self.announce("compacting", (envelope.id,))
         try:
-            done = await self.conversation.compact(request)
+            done = await self.conversation.compact(request, envelope.sender)
         except Exception as error:  # the sender waits for an answer, whatever failed
             logger.exception("compaction for '%s' failed", envelope.sender)
             done = _skipped(f"{type(error).__name__}: {error}")
@@ -265,6 +308,34 @@ class Control(Subscriber):
             await self.announce(f"compaction_failed:{done.reason}", (envelope.id,))
         elif not self.conversation.is_compacting:  # otherwise the running compaction sends its own status
             await self.announce("compacted", (envelope.id,))
+
+    async def _change_pins(self, envelope: Envelope, request: PinRequest | UnpinRequest) -> None:
+        match request:
+            case PinRequest():
+                is_new = await self.conversation.pins.add(request.text, envelope.sender)
+                await self.announce("pinned" if is_new else "already_pinned", (envelope.id,))
+            case UnpinRequest():
+                await self.conversation.pins.remove(request.pin)
+                await self.announce("unpinned", (envelope.id,))
+
+    async def _use_archive(self, envelope: Envelope, request: RequestHistory | Recall | Undo) -> None:
+        """Carry out a request about past compactions. Without the capability for its answer, refuse it instead."""
+        answer = ARCHIVE_ANSWERS[envelope.kind]
+        if not self._messenger.may_send(answer, to=(envelope.sender,)):
+            refusal = f"refused:'{self._messenger.id}' lacks the capability {answer}"
+            await self.announce(refusal, (envelope.id,), to=(envelope.sender,))
+            return
+        payload: CompactionHistory | RecallDone | UndoDone
+        match request:
+            case RequestHistory():
+                payload = await self.conversation.archive.history(request)
+            case Recall():
+                payload = await self.conversation.archive.recall(request)
+            case Undo():
+                payload = await self.conversation.undo(request, envelope.sender)
+        await self._answer(envelope, answer, payload)
+        if isinstance(payload, UndoDone) and payload.status == "undone":
+            await self.announce(f"undone:{payload.number}", (envelope.id,))
 
     async def _answer(self, envelope: Envelope, kind: str, payload: BaseModel | dict[str, Any]) -> None:
         """Answer the sender of a control, if our capabilities allow it."""

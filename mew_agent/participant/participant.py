@@ -37,6 +37,7 @@ from mew_agent.participant.listeners import Listeners, call_handler
 from mew_agent.participant.mcp_client import McpClient, Timeouts
 from mew_agent.participant.mcp_server import McpServer
 from mew_agent.participant.messenger import Messenger
+from mew_agent.participant.peer_archive import PeerArchive
 from mew_agent.participant.peer_controls import PeerControls
 from mew_agent.participant.peers import Peer, PeerContext, Peers
 from mew_agent.participant.session import SpaceSession
@@ -58,7 +59,7 @@ ProposalHandler = TypeVar("ProposalHandler", bound=Callable[[ProposalMade], obje
 ProposalClosedHandler = TypeVar("ProposalClosedHandler", bound=Callable[[ProposalClosed], object])
 
 
-class Participant(PeerControls):
+class Participant(PeerControls, PeerArchive):
     """Join a space: `async with Participant(gateway, space=..., id=..., token=...) as me`.
 
     Entering returns when the gateway has welcomed us; it raises `Unauthorized`, `CertificateRejected` or `NotConnected`

@@ -17,7 +17,7 @@ from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.participant import CompactDone, Status
 
-from mew_agent.errors import AnswerLost, BadAnswer, PeerAbsent, PeerError, PeerTimeout, Refused
+from mew_agent.errors import AnswerLost, BadAnswer, ControlRefused, PeerAbsent, PeerError, PeerTimeout, Refused
 from mew_agent.participant.peers import PeerChanges
 
 COMPACTION_FAILED = "compaction_failed"
@@ -95,6 +95,18 @@ class CompactionRequest(PendingRequest):
         if answer.kind == kinds.PARTICIPANT_COMPACT_DONE:
             return read_answer(answer, CompactDone)
         return _outcome_from_status(read_answer(answer, Status))
+
+
+class ArchiveRequest(PendingRequest):
+    """A request about past compactions; a peer without the capability for the answer refuses it in a status."""
+
+    def receive(self, envelope: Envelope) -> str | None:
+        """See `PendingRequest.receive`."""
+        is_status = envelope.kind == kinds.PARTICIPANT_STATUS and envelope.sender == self.peer
+        if is_status and str(envelope.body.get("status") or "").startswith("refused:"):
+            problem = str(envelope.body["status"]).partition(":")[2]
+            self._complete(failure=ControlRefused(self.peer, self.sent.kind, problem))
+        return super().receive(envelope)
 
 
 class PendingRequests:

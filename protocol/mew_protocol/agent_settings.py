@@ -214,12 +214,16 @@ class AgentSettings(_Settings):
     )
     store_max_days: Positive | None = Field(
         default=None,
-        description="Age in days above which what has left the context is removed from the session file"
-        " (default: keep).",
+        description="Age in days above which what has left the context is removed from the session file, or from"
+        " memory (default: keep).",
     )
     store_max_megabytes: Positive = Field(
         default=256,
-        description="Size above which the oldest of what has left the context is removed from the session file.",
+        description="Size above which the oldest of what has left the context is removed from the session file, or"
+        " from memory.",
+    )
+    store_max_compactions: Positive = Field(
+        default=100, description="Number of compactions that can be listed and undone; older ones are dropped."
     )
     tool_timeout_seconds: Seconds = Field(default=300.0, description="Timeout for the agent's own tools.")
     peer_timeout_seconds: Seconds = Field(default=60.0, description="Timeout for a peer's answer.")

@@ -45,6 +45,12 @@ PARTICIPANT_COMPACT_DONE: Final = "participant/compact-done"
 PARTICIPANT_CLEAR: Final = "participant/clear"
 PARTICIPANT_PIN: Final = "participant/pin"
 PARTICIPANT_UNPIN: Final = "participant/unpin"
+PARTICIPANT_REQUEST_HISTORY: Final = "participant/request-history"
+PARTICIPANT_HISTORY: Final = "participant/history"
+PARTICIPANT_UNDO: Final = "participant/undo"
+PARTICIPANT_UNDO_DONE: Final = "participant/undo-done"
+PARTICIPANT_RECALL: Final = "participant/recall"
+PARTICIPANT_RECALL_DONE: Final = "participant/recall-done"
 PARTICIPANT_RESTART: Final = "participant/restart"
 PARTICIPANT_SHUTDOWN: Final = "participant/shutdown"
 
@@ -66,6 +72,9 @@ ALLOWED_WHILE_PAUSED: Final = frozenset(
         PARTICIPANT_CLEAR,
         PARTICIPANT_FORGET,
         PARTICIPANT_COMPACT_DONE,
+        PARTICIPANT_HISTORY,
+        PARTICIPANT_UNDO_DONE,
+        PARTICIPANT_RECALL_DONE,
         PARTICIPANT_SHUTDOWN,
         CHAT_ACKNOWLEDGE,
         CHAT_CANCEL,

@@ -47,6 +47,16 @@ COMMANDS: Final[Sections] = {
         "clear": _command("Clear a participant's history.", "remote.control:clear"),
         "pin": _command("Keep a text in every prompt of an agent, or list its pins.", "remote.pins:pin"),
         "unpin": _command("Remove a text that is pinned in an agent.", "remote.pins:unpin"),
+        "context": GroupEntry(
+            "List, show, undo and search compactions; try out policies.",
+            {
+                "history": _command("List a participant's compactions.", "remote.archive:history"),
+                "show": _command("Print a compaction's summary and what it replaced.", "remote.archive:show"),
+                "undo": _command("Undo a compaction: what it removed returns to the context.", "remote.archive:undo"),
+                "recall": _command("Search what left a participant's context.", "remote.archive:recall"),
+                "simulate": _command("Replay a log of context sizes through a policy.", "programs.context:simulate"),
+            },
+        ),
         "pause": _command("Pause a participant.", "remote.control:pause"),
         "resume": _command("Resume a paused participant.", "remote.control:resume"),
         "shutdown": _command("Shut a participant down.", "remote.control:shutdown"),
@@ -121,10 +131,6 @@ COMMANDS: Final[Sections] = {
         "client": GroupEntry(
             "Connect by hand or from a script.",
             {"connect": _command("Join a space and exchange lines of JSON.", "chat.client:connect")},
-        ),
-        "context": GroupEntry(
-            "Try out context policies.",
-            {"simulate": _command("Replay a log of context sizes through a policy.", "programs.context:simulate")},
         ),
     },
 }

@@ -113,8 +113,8 @@ def compact(
         announced = False
         for kind, body in request.answers(kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE):
             if kind == kinds.PARTICIPANT_COMPACT_DONE:
-                return _print_compaction(request, _parse(CompactDone, body), target_tokens, as_json=as_json)
-            status = _parse(Status, body)
+                return _print_compaction(request, parse_answer(CompactDone, body), target_tokens, as_json=as_json)
+            status = parse_answer(Status, body)
             if status.status == "compacting" and not announced and not as_json:
                 announced = True
                 size = f" {words.tokens(status)} tokens" if status.tokens is not None else ""
@@ -191,7 +191,7 @@ def shutdown(control: ControlOptions, connection: ConnectionOptions) -> int:
     with send_request(connection, target, kinds.PARTICIPANT_SHUTDOWN, payload, control.timeout) as request:
         try:
             for _, body in request.answers(kinds.PARTICIPANT_STATUS):
-                status = _parse(Status, body)
+                status = parse_answer(Status, body)
                 if (status.status or "").startswith("refused"):
                     return _print_status(target, str(status.status), status, as_json=control.as_json)
         except ParticipantOffline:
@@ -210,7 +210,7 @@ def _control(connection: ConnectionOptions, control: ControlOptions, kind: str, 
 
 def next_status(request: SentRequest, *, passing: tuple[str, ...] = ()) -> Status:
     """The status that answers. Statuses named in `passing` come before the answer and are skipped."""
-    statuses = (_parse(Status, body) for _, body in request.answers(kinds.PARTICIPANT_STATUS))
+    statuses = (parse_answer(Status, body) for _, body in request.answers(kinds.PARTICIPANT_STATUS))
     return next(status for status in statuses if status.status not in passing)
 
 
@@ -268,7 +268,8 @@ def _json_of(answer: BaseModel) -> dict[str, Any]:
     return answer.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
-def _parse(model: type[P], body: Mapping[str, Any]) -> P:
+def parse_answer(model: type[P], body: Mapping[str, Any]) -> P:
+    """Read the payload of an answer. Raises `PeerError`."""
     try:
         return model.model_validate(body)
     except ValidationError as error:

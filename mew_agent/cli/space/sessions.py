@@ -14,8 +14,8 @@ from mew_spaces.gateway.auth import state_dir
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import relative_to, space_config_path, space_folder
 from mew_agent.cli.app.options import FolderOption, JsonOption, option, participant_argument
-from mew_agent.context.sqlite_schema import StoreLimits
 from mew_agent.context.sqlite_store import SqliteStore
+from mew_agent.context.store import StoreLimits
 from mew_agent.errors import ConfigError, did_you_mean
 
 T = TypeVar("T")

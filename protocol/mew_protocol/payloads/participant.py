@@ -19,6 +19,14 @@ from mew_protocol.context_report import (
 )
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.payloads.base import Payload, read_payload
+from mew_protocol.payloads.compactions import (
+    CompactionHistory,
+    Recall,
+    RecallDone,
+    RequestHistory,
+    Undo,
+    UndoDone,
+)
 
 
 class PinnedText(PinReport):
@@ -190,7 +198,21 @@ class Shutdown(Payload):
     reason: str | None = None
 
 
-Control = Pause | Resume | RequestStatus | Forget | Compact | Clear | PinRequest | UnpinRequest | Restart | Shutdown
+Control = (
+    Pause
+    | Resume
+    | RequestStatus
+    | Forget
+    | Compact
+    | Clear
+    | PinRequest
+    | UnpinRequest
+    | Restart
+    | Shutdown
+    | RequestHistory
+    | Undo
+    | Recall
+)
 """The payload of any control."""
 
 CONTROLS: dict[str, type[Control]] = {
@@ -204,11 +226,17 @@ CONTROLS: dict[str, type[Control]] = {
     kinds.PARTICIPANT_UNPIN: UnpinRequest,
     kinds.PARTICIPANT_RESTART: Restart,
     kinds.PARTICIPANT_SHUTDOWN: Shutdown,
+    kinds.PARTICIPANT_REQUEST_HISTORY: RequestHistory,
+    kinds.PARTICIPANT_UNDO: Undo,
+    kinds.PARTICIPANT_RECALL: Recall,
 }
 
 PAYLOADS: dict[str, type[Payload]] = {
     kinds.PARTICIPANT_STATUS: Status,
     kinds.PARTICIPANT_COMPACT_DONE: CompactDone,
+    kinds.PARTICIPANT_HISTORY: CompactionHistory,
+    kinds.PARTICIPANT_UNDO_DONE: UndoDone,
+    kinds.PARTICIPANT_RECALL_DONE: RecallDone,
     **CONTROLS,
 }
 

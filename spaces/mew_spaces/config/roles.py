@@ -16,6 +16,9 @@ ROLE_PATTERNS: Final[Mapping[Role, tuple[dict[str, Any], ...]]] = {
         {"kind": "stream/*"},
         {"kind": "participant/status"},
         {"kind": "participant/compact-done"},
+        {"kind": "participant/history"},
+        {"kind": "participant/undo-done"},
+        {"kind": "participant/recall-done"},
         # It may see every tool and propose its calls; a person approves them.
         {"kind": "mcp/request", "payload": {"method": "*/list"}},
         {"kind": "mcp/proposal"},

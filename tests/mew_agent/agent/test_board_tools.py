@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from mew_protocol.payloads.participant import Compact, CompactDone, Forget, Status
+from mew_protocol.payloads.participant import Compact, CompactDone, Status
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
@@ -60,14 +60,8 @@ class FixedConversation(NoConversation):
             figures["tokens"] = self.tokens
         return Status.model_validate({**figures, "context": {**report, **rest, "compactions": 0}})
 
-    async def compact(self, request: Compact) -> CompactDone:
+    async def compact(self, request: Compact, asked_by: str | None = None) -> CompactDone:
         return self.done
-
-    async def forget(self, request: Forget) -> int:
-        return 0
-
-    async def clear(self) -> None:
-        return None
 
 
 Call = Callable[..., Any]

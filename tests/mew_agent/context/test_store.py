@@ -18,7 +18,6 @@ from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.persisted_state import PersistedState, SavedContext
 from mew_agent.context.policy import PolicyState
 from mew_agent.context.reminders import Reminder
-from mew_agent.context.sqlite_schema import StoreLimits
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import (
     CallRecord,
@@ -28,6 +27,7 @@ from mew_agent.context.store import (
     Store,
     StoredChat,
     StoredInbox,
+    StoreLimits,
     StoreUnusable,
 )
 from mew_agent.model.interface import ToolCall
@@ -372,7 +372,7 @@ async def test_a_file_of_version_1_is_migrated(tmp_path: Path) -> None:
     await store.change_inbox(InboxChange((chat(1),)))
     await store.aclose()
     with closing(sqlite3.connect(path)) as db:
-        assert db.execute("SELECT value FROM state WHERE key = 'schema'").fetchone() == ("2",)
+        assert db.execute("SELECT value FROM state WHERE key = 'schema'").fetchone() == ("3",)
 
 
 async def test_pruning_removes_only_what_has_left_the_context(tmp_path: Path) -> None:

@@ -1,0 +1,249 @@
+"""`mew context history`, `show`, `undo` and `recall`: what compactions removed from a participant's context.
+
+Owns how the answers are printed. What can be undone is up to the participant.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, TypeVar
+
+import typer
+from mew_protocol import kinds
+from mew_protocol.payloads.compactions import (
+    ARCHIVE_ANSWERS,
+    MAX_RECALLED,
+    ArchivedItem,
+    CompactionEntry,
+    CompactionHistory,
+    Recall,
+    RecallDone,
+    RequestHistory,
+    Undo,
+    UndoDone,
+)
+from mew_protocol.payloads.participant import Status
+from pydantic import BaseModel
+
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.exit_codes import ExitCode
+from mew_agent.cli.app.options import (
+    ConnectionOptions,
+    JsonOption,
+    TargetArgument,
+    TimeoutOption,
+    option,
+    with_option_groups,
+)
+from mew_agent.cli.board import words
+from mew_agent.cli.remote.control import ANSWER_SECONDS, STATUS_SECONDS, ReasonOption, parse_answer
+from mew_agent.cli.remote.request import send_request
+from mew_agent.errors import ControlRefused
+
+A = TypeVar("A", bound=BaseModel)
+
+NumberArgument = Annotated[int, typer.Argument(metavar="N", help="Number of the compaction.", min=1)]
+
+
+@with_option_groups
+def history(
+    target: TargetArgument,
+    timeout: TimeoutOption = STATUS_SECONDS,
+    *,
+    as_json: JsonOption = False,
+    connection: ConnectionOptions,
+) -> int:
+    """List a participant's compactions.
+
+    Shows when and why each ran, the tokens before and after, what it cost, and who asked, oldest first. A `forget`, a
+    `clear` and an undo are listed too.
+    """
+    found = _ask(connection, target, RequestHistory(), kinds.PARTICIPANT_REQUEST_HISTORY, timeout, CompactionHistory)
+    if as_json:
+        terminal.print_json({"participant": target, **_json_of(found)})
+        return ExitCode.DONE
+    now = datetime.now(UTC).astimezone()
+    for entry in found.entries:
+        terminal.print_line(_line(entry, now))
+    if not found.entries:
+        terminal.print_line(f"{target}: nothing has left the context yet")
+    if found.dropped:
+        terminal.warn(f"{found.dropped:,} older {_plural(found.dropped, 'entry', 'entries')} no longer kept")
+    return ExitCode.DONE
+
+
+@with_option_groups
+def show(
+    target: TargetArgument,
+    number: NumberArgument,
+    timeout: TimeoutOption = STATUS_SECONDS,
+    *,
+    as_json: JsonOption = False,
+    connection: ConnectionOptions,
+) -> int:
+    """Print a compaction's summary and what it replaced."""
+    shown = _page(connection, target, RequestHistory(number=number), timeout)
+    items, following = list(shown.items), shown.next
+    while following is not None:
+        page = _page(connection, target, RequestHistory(number=number, after=following), timeout)
+        items += page.items
+        following = page.next
+    if as_json:
+        whole = shown.model_copy(update={"items": tuple(items), "next": None})
+        terminal.print_json({"participant": target, **_json_of(whole)})
+        return ExitCode.DONE
+    now = datetime.now(UTC).astimezone()
+    for line in (*(_line(entry, now) for entry in shown.entries), *_texts(shown, items, now)):
+        terminal.print_line(line)
+    return ExitCode.DONE
+
+
+@with_option_groups
+def undo(
+    target: TargetArgument,
+    number: Annotated[
+        int | None, typer.Argument(metavar="N", help="Number of the compaction (default: the newest).", min=1)
+    ] = None,
+    reason: ReasonOption = None,
+    timeout: TimeoutOption = ANSWER_SECONDS,
+    *,
+    as_json: JsonOption = False,
+    connection: ConnectionOptions,
+) -> int:
+    """Undo a compaction: what it removed returns to the context.
+
+    Waits for the model call that is running. Exits with code 3 if the participant refuses, for instance because the
+    context would not fit the window, or because a later compaction has to be undone first.
+    """
+    payload = Undo(number=number, reason=reason)
+    done = _ask(connection, target, payload, kinds.PARTICIPANT_UNDO, timeout, UndoDone)
+    outcome = {"participant": target, **_json_of(done)}
+    if done.status != "undone":
+        terminal.print_outcome(f"{target}: not undone, {words.clean(done.reason or '')}", outcome, as_json=as_json)
+        return ExitCode.SKIPPED
+    messages = done.restored_messages or 0
+    size = "" if done.tokens_after is None else f"; now {done.tokens_after:,} of {done.max_tokens or 0:,} (projected)"
+    terminal.print_outcome(
+        f"{target}: undid {done.number}; {messages:,} {_plural(messages, 'message')} and {done.restored_tokens or 0:,}"
+        f" tokens are back{size}",
+        outcome,
+        as_json=as_json,
+    )
+    return ExitCode.DONE
+
+
+@with_option_groups
+def recall(
+    target: TargetArgument,
+    searched: Annotated[list[str], typer.Argument(metavar="WORDS", help="Words to search for; quotes keep a phrase.")],
+    limit: Annotated[int, option("--limit N", "Number of matches to print.", min=1, max=MAX_RECALLED)] = 10,
+    timeout: TimeoutOption = STATUS_SECONDS,
+    *,
+    as_json: JsonOption = False,
+    connection: ConnectionOptions,
+) -> int:
+    """Search what left a participant's context.
+
+    Prints an extract of each message that has all the words, the best match first; if there is none, of those that have
+    any of them. Exits with code 3 if nothing matches.
+    """
+    payload = Recall(words=" ".join(searched), limit=limit)
+    done = _ask(connection, target, payload, kinds.PARTICIPANT_RECALL, timeout, RecallDone)
+    if done.error is not None:
+        raise ControlRefused(target, kinds.PARTICIPANT_RECALL, words.clean(done.error))
+    if as_json:
+        terminal.print_json({"participant": target, **_json_of(done)})
+    elif not done.found:
+        terminal.print_line(f"{target}: nothing that left the context matches")
+    else:
+        now = datetime.now(UTC).astimezone()
+        for item in done.found:
+            for line in _item_lines(item, now):
+                terminal.print_line(line)
+    return ExitCode.DONE if done.found else ExitCode.SKIPPED
+
+
+def _page(connection: ConnectionOptions, target: str, request: RequestHistory, timeout: float) -> CompactionHistory:
+    kind = kinds.PARTICIPANT_REQUEST_HISTORY
+    page = _ask(connection, target, request, kind, timeout, CompactionHistory)
+    if page.error is not None:
+        raise ControlRefused(target, kind, words.clean(page.error))
+    return page
+
+
+def _ask(
+    connection: ConnectionOptions, target: str, payload: BaseModel, kind: str, timeout_seconds: float, model: type[A]
+) -> A:
+    """Send a request and return its answer. Raises `ControlRefused` if a status refuses it."""
+    with send_request(connection, target, kind, payload, timeout_seconds) as request:
+        for answered, body in request.answers(ARCHIVE_ANSWERS[kind], kinds.PARTICIPANT_STATUS):
+            if answered != kinds.PARTICIPANT_STATUS:
+                return parse_answer(model, body)
+            word, _, problem = (parse_answer(Status, body).status or "").partition(":")
+            if word == "refused":
+                raise ControlRefused(target, kind, words.clean(problem))
+    raise AssertionError("`answers` ends by raising only")
+
+
+def _line(entry: CompactionEntry, now: datetime) -> str:
+    """One entry: `3  14:01  threshold  115,940 -> 52,310  freed 63,630 (projected)  summary 1,204  by itself`."""
+    parts = [f"{entry.number:>3}", _time(entry.at, now), words.words(entry.trigger)]
+    if entry.undoes is not None:
+        parts[-1] += f" of {entry.undoes}"
+    if entry.tokens_before is not None or entry.tokens_after is not None:
+        parts.append(f"{_figure(entry.tokens_before)} -> {_figure(entry.tokens_after)}")
+    verb = "freed" if entry.freed_tokens >= 0 else "restored"
+    parts.append(f"{verb} {abs(entry.freed_tokens):,} ({entry.basis})")
+    if entry.summary_tokens:
+        parts.append(f"summary {entry.summary_tokens:,}{' (extract)' if entry.summary_by == 'extract' else ''}")
+    if entry.cost is not None and str(entry.cost):
+        parts.append(f"cost {entry.cost}")
+    parts.append(f"asked by {words.clean(entry.asked_by)}" if entry.asked_by else "by itself")
+    if entry.reason:
+        parts[-1] += f": {words.clean(entry.reason)}"
+    if entry.undone_by is not None:
+        parts.append(f"undone by {entry.undone_by}")
+    if entry.problem is not None:
+        parts.append(entry.problem)
+    return "  ".join(parts)
+
+
+def _texts(shown: CompactionHistory, items: list[ArchivedItem], now: datetime) -> Iterator[str]:
+    if shown.summary is not None:
+        yield from ("", "Summary", *_indented(shown.summary))
+    if shown.previous_summary is not None:
+        yield from ("", "Earlier summary", *_indented(shown.previous_summary))
+    if items:
+        yield from ("", f"Replaced, {len(items):,} {_plural(len(items), 'item')}")
+    for item in items:
+        yield from _item_lines(item, now)
+
+
+def _item_lines(item: ArchivedItem, now: datetime) -> Iterator[str]:
+    yield f"{_time(item.at, now)}  {words.clean(item.sender or item.role)}  {words.clean(item.id)}"
+    yield from _indented(item.text)
+    if item.clipped_chars and not item.text.startswith("...") and not item.text.endswith("..."):
+        yield f"    ({item.clipped_chars:,} more characters)"
+
+
+def _indented(text: str) -> Iterator[str]:
+    return (f"    {words.clean(line)}".rstrip() for line in text.splitlines())
+
+
+def _time(at: str, now: datetime) -> str:
+    then = words.parse_time(at)
+    if then is None:
+        return "?"
+    then = then.astimezone(now.tzinfo)
+    return f"{then:%H:%M}" if then.date() == now.date() else f"{then:%Y-%m-%d %H:%M}"
+
+
+def _figure(tokens: int | None) -> str:
+    return "?" if tokens is None else f"{tokens:,}"
+
+
+def _plural(count: int, one: str, many: str | None = None) -> str:
+    return one if count == 1 else many or f"{one}s"
+
+
+def _json_of(answer: BaseModel) -> dict[str, object]:
+    return answer.model_dump(mode="json", exclude_none=True)

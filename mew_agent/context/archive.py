@@ -1,0 +1,201 @@
+"""[pure] The archive of a context: what each compaction removed, which can be undone, and what returns.
+
+Owns the rules of an undo: the newest change first, and never half of a tool call. Does not know tokens or stores.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from mew_protocol.context_report import LastCompaction
+from mew_protocol.payloads.compactions import CompactionEntry
+from pydantic import BaseModel, ConfigDict
+
+from mew_agent.context.history import Item, Summary
+from mew_agent.context.persisted_state import PromptAnchor
+
+UNDO: Final = "undo"
+"""The trigger of an entry that undid another one."""
+
+
+class RestorePoint(BaseModel):
+    """The figures that a cut removed, with which they return. Counts are in tokens."""
+
+    model_config = ConfigDict(frozen=True)
+
+    prices: dict[int, int] = {}  # of the items, by seq
+    booked_until: int = -1  # the newest seq that a report had included; later items were not sent yet
+    summary_tokens: int = 0
+    tokens: int | None = None  # the size of the context before
+    reply: tuple[int, int, int] | None = None  # the kept reply, if it left: seq, its share of the total, hidden tokens
+    anchor: PromptAnchor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who asked for a change of the context, and why. `asked_by` None: the agent itself."""
+
+    asked_by: str | None = None
+    reason: str | None = None
+
+
+ITSELF: Final = Origin()
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedCompaction:
+    """One change of a context with what it removed: the items as they were in context, and both summaries."""
+
+    entry: CompactionEntry
+    items: tuple[Item, ...] = ()
+    before: Summary | None = None
+    after: Summary | None = None
+    point: RestorePoint = field(default_factory=RestorePoint)
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingItems:
+    """What is about to leave the context, with the present summary."""
+
+    items: tuple[Item, ...]
+    summary: Summary | None
+    point: RestorePoint
+
+    def archived(self, outcome: LastCompaction, after: Summary | None, origin: Origin) -> ArchivedCompaction:
+        """The change that took them, with its outcome and the summary that it left."""
+        entry = entry_of(outcome, len(self.items), origin)
+        return ArchivedCompaction(entry, self.items, self.summary, after, self.point)
+
+
+@dataclass(frozen=True, slots=True)
+class ReturningItems:
+    """What an undo changes: `merged` is the whole history after it, `returned` and `replaced` are parts of it."""
+
+    merged: tuple[Item, ...]
+    returned: tuple[Item, ...]  # had left the context
+    replaced: tuple[Item, ...]  # texts in place of their notes
+
+
+def entry_of(outcome: LastCompaction, items: int, origin: Origin, *, undoes: int | None = None) -> CompactionEntry:
+    """The entry of a change with this outcome; a store gives it its number."""
+    told = {"number": 0, "items": items, "asked_by": origin.asked_by, "reason": origin.reason, "undoes": undoes}
+    return CompactionEntry.model_validate({**outcome.model_dump(), **told})
+
+
+def newest_undoable(entries: Sequence[CompactionEntry]) -> CompactionEntry | None:
+    """The newest entry that is in force; None if there is none."""
+    return next((one for one in reversed(entries) if one.trigger != UNDO and one.undone_by is None), None)
+
+
+def refusal_of(entries: Sequence[CompactionEntry], number: int | None) -> str | None:
+    """Why this entry (None: the newest in force) cannot be undone; None if it can."""
+    newest = newest_undoable(entries)
+    entry = newest if number is None else next((one for one in entries if one.number == number), None)
+    if entry is None:
+        return unknown_entry(entries, number) if number is not None else "there is nothing to undo"
+    if entry.trigger == UNDO:
+        return f"{entry.number} is an undo itself; compact again instead"
+    if entry.undone_by is not None:
+        return f"{entry.number} was undone already, by {entry.undone_by}"
+    if newest is not None and newest.number != entry.number:
+        return f"{newest.number} came after it; undo {newest.number} first"
+    if entry.problem is not None:
+        return problem_of(entry)
+    return None
+
+
+def problem_of(entry: CompactionEntry) -> str:
+    """What is wrong with an entry that is not whole."""
+    if entry.problem == "damaged":
+        return f"{entry.number} is damaged in the session file"
+    return f"the store no longer holds all of what {entry.number} removed (store_max_days, store_max_megabytes)"
+
+
+def unknown_entry(entries: Sequence[CompactionEntry], number: int) -> str:
+    """Why there is no entry with this number."""
+    if entries and number < entries[0].number:
+        return f"{number} is no longer kept (store_max_compactions); the oldest is {entries[0].number}"
+    return f"there is no entry {number}; the newest is {entries[-1].number}" if entries else "there is no entry yet"
+
+
+def returning_items(archived: Iterable[Item], present: Sequence[Item]) -> ReturningItems:
+    """What comes back to a history. Calls without all of their results stay away, as do results without a call."""
+    in_context = {item.seq: item for item in present}
+    replaced = {item.seq: item for item in archived if item.seq in in_context and in_context[item.seq].stubbed}
+    returned = _with_own_call_ids([item for item in archived if item.seq not in in_context], present)
+    candidates = {item.seq: item for item in returned}
+    merged = sorted(({**in_context, **replaced, **candidates}).values(), key=lambda item: item.seq)
+    split = _split_calls(merged) & candidates.keys()
+    return ReturningItems(
+        tuple(item for item in merged if item.seq not in split),
+        tuple(item for item in returned if item.seq not in split),
+        tuple(replaced.values()),
+    )
+
+
+def _split_calls(items: Iterable[Item]) -> set[int]:
+    """The seqs of calls that have not all results, of their results, and of results without a call."""
+    asked: dict[str, int] = {}
+    parts: dict[int, set[int]] = {}
+    alone: set[int] = set()
+    for item in items:
+        if item.role == "tool":
+            owner = asked.pop(item.tool_call_id or "", None)
+            (alone if owner is None else parts[owner]).add(item.seq)
+        elif item.tool_calls:
+            parts[item.seq] = {item.seq}
+            asked.update((call.id, item.seq) for call in item.tool_calls)
+    return alone.union(*(parts[owner] for owner in asked.values()))
+
+
+def _with_own_call_ids(returned: Sequence[Item], present: Sequence[Item]) -> list[Item]:
+    """Give calls a new id where a later call took theirs while they were away; providers refuse two of one id."""
+    taken = {call.id for item in present for call in item.tool_calls}
+    new: dict[str, str] = {}
+    items: list[Item] = []
+    for item in returned:
+        new.update((call.id, f"{call.id}-{item.seq}") for call in item.tool_calls if call.id in taken)
+        if item.tool_call_id in new:
+            item = replace(item, tool_call_id=new[item.tool_call_id])
+        elif any(call.id in new for call in item.tool_calls):
+            calls = tuple(replace(call, id=new.get(call.id, call.id)) for call in item.tool_calls)
+            item = replace(item, tool_calls=calls)
+        items.append(item)
+    return items
+
+
+# -- search -----------------------------------------------------------------------------------------------
+
+_UNSPACED = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af])")
+"""Scripts without spaces between words: each character is a word of the index."""
+
+
+def searchable(text: str) -> str:
+    """A text as the full-text index stores it, and as it is looked up there."""
+    return _UNSPACED.sub(r" \1 ", text.encode("utf-8", "replace").decode())
+
+
+def query_of(words: str, *, every: bool = True) -> str:
+    """The full-text query for words as people type them; a phrase stands in double quotes. Empty without a word.
+
+    An item must have every word, or any one of them. A word also finds longer ones that begin with it.
+    """
+    phrases = [quoted or plain for quoted, plain in re.findall(r'"([^"]+)"|([^\s"]+)', words)]
+    terms = [" ".join(re.findall(r"\w+", searchable(phrase).replace("_", " "))) for phrase in phrases]
+    return (" " if every else " OR ").join(f'"{term}"*' for term in terms if term)
+
+
+def extract_around(text: str, words: str, chars: int) -> tuple[str, int]:
+    """The part of a text around the first of these words, of at most `chars`, and how many characters it leaves out."""
+    if len(text) <= chars:
+        return text, 0
+    places = [match.start() for word in re.findall(r"\w+", words) if (match := _search(word, text))]
+    start = max(0, min(min(places, default=0) - chars // 4, len(text) - chars))
+    part = text[start : start + chars]
+    shown = f"{'...' if start else ''}{part}{'...' if start + chars < len(text) else ''}"
+    return shown, len(text) - len(part)
+
+
+def _search(word: str, text: str) -> re.Match[str] | None:
+    return re.search(re.escape(word), text, re.IGNORECASE)

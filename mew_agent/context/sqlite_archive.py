@@ -1,0 +1,173 @@
+"""The archive of a session file: what each compaction removed, and a full-text index of what left the context.
+
+Owns the tables `compactions`, `archive` and `left_text`. A damaged row or index is reported and never stops the agent.
+The caller holds the transaction.
+"""
+
+import json
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
+from dataclasses import asdict
+from typing import Any, Final
+
+from mew_protocol.payloads.compactions import CompactionEntry
+from pydantic import TypeAdapter
+
+from mew_agent.context.archive import ArchivedCompaction, RestorePoint, query_of, searchable
+from mew_agent.context.history import Item, Summary
+
+logger = logging.getLogger("mew_agent.context.sqlite_archive")
+
+ARCHIVE_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS compactions (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, record TEXT NOT NULL, undone_by INTEGER);
+CREATE TABLE IF NOT EXISTS archive (
+    compaction INTEGER NOT NULL, seq INTEGER NOT NULL, present TEXT, PRIMARY KEY (compaction, seq)) WITHOUT ROWID;
+"""
+"""`archive.present` is an item as it was in context when it left; NULL if that is its original."""
+
+_INDEX: Final = (
+    "CREATE VIRTUAL TABLE IF NOT EXISTS left_text USING fts5(text, tokenize='unicode61 remove_diacritics 2')"
+)
+_SUMMARY: Final = TypeAdapter(Summary | None)
+_LEFT: Final = "SELECT seq, original FROM items WHERE (present IS NULL OR present <> original)"
+
+ReadItem = Callable[[str], Item]
+
+
+def archive_cut(db: sqlite3.Connection, compaction: ArchivedCompaction, *, most: int | None) -> int:
+    """Store a compaction before its items change. Returns its number. Beyond `most`, the oldest is dropped."""
+    record = {
+        "entry": compaction.entry.model_dump(),
+        "before": None if compaction.before is None else asdict(compaction.before),
+        "after": None if compaction.after is None else asdict(compaction.after),
+        "point": compaction.point.model_dump(),
+    }
+    number = db.execute("INSERT INTO compactions (record) VALUES (?)", (json.dumps(record),)).lastrowid or 0
+    db.executemany(
+        "INSERT OR REPLACE INTO archive SELECT ?, seq, nullif(present, original) FROM items WHERE seq = ?",
+        [(number, item.seq) for item in compaction.items],
+    )
+    if compaction.entry.undoes is not None:
+        db.execute("UPDATE compactions SET undone_by = ? WHERE number = ?", (number, compaction.entry.undoes))
+    if most is not None and number > most:
+        dropped = db.execute("DELETE FROM compactions WHERE number <= ?", (number - most,)).rowcount
+        db.execute("DELETE FROM archive WHERE compaction <= ?", (number - most,))
+        if dropped:
+            logger.info("compactions up to %d are no longer kept (store_max_compactions)", number - most)
+    return number
+
+
+def entries(db: sqlite3.Connection) -> list[CompactionEntry]:
+    """All compactions, oldest first. A damaged one has only its number."""
+    rows = db.execute(
+        "SELECT number, record, undone_by, (SELECT count(*) FROM archive JOIN items USING (seq) WHERE"
+        " compaction = number) FROM compactions ORDER BY number"
+    )
+    return [_entry(*row) for row in rows]
+
+
+def archived(db: sqlite3.Connection, number: int, read_item: ReadItem) -> ArchivedCompaction | None:
+    """A compaction with those of its items that are still stored; None if there is none with this number."""
+    row = db.execute(
+        "SELECT number, record, undone_by, (SELECT count(*) FROM archive JOIN items USING (seq) WHERE"
+        " compaction = number) FROM compactions WHERE number = ?",
+        (number,),
+    ).fetchone()
+    if row is None:
+        return None
+    entry = _entry(*row)
+    if entry.problem == "damaged":
+        return ArchivedCompaction(entry)
+    record = json.loads(row[1])
+    texts = db.execute(
+        "SELECT coalesce(archive.present, original) FROM archive JOIN items USING (seq) WHERE compaction = ?"
+        " ORDER BY seq",
+        (number,),
+    )
+    try:
+        items = tuple(read_item(text) for (text,) in texts)
+        before, after = (_SUMMARY.validate_python(record[key]) for key in ("before", "after"))
+        return ArchivedCompaction(entry, items, before, after, RestorePoint.model_validate(record["point"]))
+    except (KeyError, ValueError) as error:
+        logger.warning("compaction %d is damaged in the session file: %s", number, error)
+        return ArchivedCompaction(entry.model_copy(update={"problem": "damaged"}))
+
+
+def _entry(number: int, record: str, undone_by: int | None, stored_items: int) -> CompactionEntry:
+    try:
+        values: dict[str, Any] = json.loads(record)["entry"]
+        entry = CompactionEntry.model_validate({**values, "number": number, "undone_by": undone_by})
+    except (KeyError, TypeError, ValueError) as error:
+        logger.warning("compaction %d is damaged in the session file: %s", number, error)
+        return damaged_entry(number, undone_by)
+    return entry.model_copy(update={"problem": "pruned"}) if stored_items < entry.items else entry
+
+
+def damaged_entry(number: int, undone_by: int | None = None) -> CompactionEntry:
+    """What is known of a compaction whose record cannot be read."""
+    return CompactionEntry(
+        number=number,
+        at="",
+        trigger="unknown",
+        freed_tokens=0,
+        freed_gross_tokens=0,
+        summary_tokens=0,
+        freed_messages=0,
+        basis="projected",
+        undone_by=undone_by,
+        problem="damaged",
+    )
+
+
+# -- full text --------------------------------------------------------------------------------------------
+
+
+def index_some(db: sqlite3.Connection, read_item: ReadItem, most: int = 500) -> bool:
+    """Bring the index closer to what has left the context, by at most so many items. Returns whether more are due.
+
+    The index is written by searches only, so that a damaged one concerns no compaction; it is then made again.
+    """
+    db.execute(_INDEX)
+    db.execute(f"DELETE FROM left_text WHERE rowid NOT IN (SELECT seq FROM ({_LEFT}))")  # noqa: S608 - our own names
+    missing = " AND seq NOT IN (SELECT rowid FROM left_text) LIMIT ?"
+    rows = db.execute(_LEFT + missing, (most,)).fetchall()
+    _add([(seq, read_item(text)) for seq, text in rows], db)
+    return len(rows) == most
+
+
+def drop_index(db: sqlite3.Connection) -> None:
+    """Remove the index; the next search makes it again."""
+    with suppress(sqlite3.DatabaseError):
+        db.execute("DROP TABLE IF EXISTS left_text")
+
+
+def search(db: sqlite3.Connection, words: str, limit: int) -> list[int]:
+    """The seqs of the items that match best: those with every word, and if there are none, those with any of them."""
+    for every in (True, False):
+        query = query_of(words, every=every)
+        found = (
+            query
+            and db.execute(
+                "SELECT rowid FROM left_text WHERE left_text MATCH ? ORDER BY rank, rowid DESC LIMIT ?", (query, limit)
+            ).fetchall()
+        )
+        if found:
+            return [seq for (seq,) in found]
+    return []
+
+
+def search_items(items: Iterable[Item], words: str, limit: int) -> list[Item]:
+    """Search items that are in memory, as a file is searched."""
+    by_seq = {item.seq: item for item in items}
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.execute(_INDEX)
+        _add(by_seq.items(), db)
+        return [by_seq[seq] for seq in search(db, words, limit)]
+
+
+def _add(items: Iterable[tuple[int, Item]], db: sqlite3.Connection) -> None:
+    rows = ((seq, searchable(item.text())) for seq, item in items)
+    db.executemany("INSERT INTO left_text (rowid, text) VALUES (?, ?)", rows)

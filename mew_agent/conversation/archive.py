@@ -1,0 +1,163 @@
+"""What people, programs and the model itself do with the archive of a context: list, show, undo, search.
+
+Owns the answers to these requests, and their bounds. A store that cannot be read is part of an answer and stops
+nothing. Holds no lock: the caller of `undo` sees to it that no model call runs.
+"""
+
+import logging
+
+from mew_protocol.payloads.compactions import (
+    ArchivedItem,
+    CompactionHistory,
+    Recall,
+    RecallDone,
+    RequestHistory,
+    Undo,
+    UndoDone,
+)
+
+from mew_agent.context.archive import (
+    ArchivedCompaction,
+    Origin,
+    extract_around,
+    newest_undoable,
+    problem_of,
+    refusal_of,
+    returning_items,
+    unknown_entry,
+)
+from mew_agent.context.history import Item
+from mew_agent.context.policy import output_reserve_tokens
+from mew_agent.context.store import StoreUnusable
+from mew_agent.conversation.context_state import ContextState
+from mew_agent.tools.results import well_formed
+
+logger = logging.getLogger("mew_agent.conversation.archive")
+
+PAGE_CHARS = 48_000
+"""How much text of items one answer holds; a longer item is clipped to a third of it."""
+
+EXTRACT_CHARS = 400
+"""How much of an item an answer to a search holds."""
+
+
+class ContextArchive:
+    """The archive of one context."""
+
+    def __init__(self, state: ContextState) -> None:
+        self._state = state
+
+    async def history(self, request: RequestHistory) -> CompactionHistory:
+        """All entries, or the texts of one; see `CompactionHistory`."""
+        store = self._state.store
+        try:
+            entries = await store.compactions()
+            dropped = entries[0].number - 1 if entries else 0
+            if request.number is None:
+                return CompactionHistory(entries=tuple(entries), dropped=dropped)
+            archived = await store.archived(request.number)
+        except StoreUnusable as error:
+            logger.warning("archive not read: %s", error)
+            return CompactionHistory(error=str(error))
+        if archived is None:
+            return CompactionHistory(dropped=dropped, error=unknown_entry(entries, request.number))
+        return _shown(archived, dropped, request.after)
+
+    async def recall(self, request: Recall) -> RecallDone:
+        """The items that left the context and contain these words, each with an extract."""
+        try:
+            found = await self._state.store.search(request.words, request.limit)
+        except StoreUnusable as error:
+            logger.warning("archive not searched: %s", error)
+            return RecallDone(error=str(error))
+        return RecallDone(found=tuple(_extract(item, request.words) for item in found))
+
+    async def undo(self, request: Undo, asked_by: str | None = None) -> UndoDone:
+        """Undo a change of the context, or say why not."""
+        state, tracker = self._state, self._state.tracker
+        try:
+            entries = await state.store.compactions()
+            refusal = refusal_of(entries, request.number)
+            newest = newest_undoable(entries)
+            number = request.number or (newest.number if newest else 0)
+            archived = None if refusal else await state.store.archived(number)
+        except StoreUnusable as error:
+            logger.warning("archive not read: %s", error)
+            return self._refused(request.number, str(error))
+        if archived is None:
+            return self._refused(request.number, refusal or unknown_entry(entries, number))
+        if archived.entry.problem is not None:
+            return self._refused(number, problem_of(archived.entry))
+        if (misfit := self._misfit(archived)) is not None:
+            return self._refused(number, misfit)
+        entry, outcome = await state.put_back(archived, Origin(asked_by, request.reason))
+        return UndoDone(
+            status="undone",
+            number=number,
+            entry=entry,
+            restored_messages=-outcome.freed_messages,
+            restored_tokens=-outcome.freed_tokens,
+            tokens_before=outcome.tokens_before,
+            tokens_after=outcome.tokens_after,
+            max_tokens=tracker.window.max_tokens,
+        )
+
+    def _misfit(self, archived: ArchivedCompaction) -> str | None:
+        """Why the next request would not fit the window after an undo; None if it would."""
+        tracker, point = self._state.tracker, archived.point
+        back, now = returning_items(archived.items, self._state.history.items), tracker.ledger.item_prices()
+        grown = sum(point.prices.get(item.seq, 0) for item in (*back.returned, *back.replaced))
+        grown += point.summary_tokens - tracker.ledger.summary_tokens - sum(now[item.seq] for item in back.replaced)
+        tokens, window = tracker.next_prompt.tokens + grown, tracker.window.max_tokens
+        if tokens <= window - output_reserve_tokens(window):
+            return None
+        return f"the next request would take about {tokens:,} tokens and a reply, in a window of {window:,}"
+
+    def _refused(self, number: int | None, reason: str) -> UndoDone:
+        tokens, window = self._state.tracker.tokens, self._state.tracker.window.max_tokens
+        return UndoDone(
+            status="refused", number=number, reason=reason, tokens_before=tokens, tokens_after=tokens, max_tokens=window
+        )
+
+
+def _shown(archived: ArchivedCompaction, dropped: int, after: int) -> CompactionHistory:
+    """One entry with the items after a seq, as many as one answer holds."""
+    items: list[ArchivedItem] = []
+    following: int | None = None
+    room = PAGE_CHARS
+    for item in archived.items:
+        if item.seq <= after:
+            continue
+        text = well_formed(item.text())
+        shown = text if len(text) <= PAGE_CHARS // 3 else text[: PAGE_CHARS // 3]
+        if len(shown) > room:
+            following = items[-1].seq
+            break
+        room -= len(shown)
+        items.append(_as_archived(item, shown, len(text) - len(shown)))
+    is_new = archived.after is not None and archived.after != archived.before
+    return CompactionHistory(
+        entries=(archived.entry,),
+        dropped=dropped,
+        summary=archived.after.text if archived.after is not None and is_new else None,
+        previous_summary=None if archived.before is None else archived.before.text,
+        items=tuple(items),
+        next=following,
+    )
+
+
+def _extract(item: Item, words: str) -> ArchivedItem:
+    return _as_archived(item, *extract_around(well_formed(item.text()), words, EXTRACT_CHARS))
+
+
+def _as_archived(item: Item, text: str, clipped_chars: int) -> ArchivedItem:
+    return ArchivedItem(
+        seq=item.seq,
+        id=item.id,
+        role=item.role,
+        at=item.at,
+        text=text,
+        sender=item.name,
+        turn=item.turn,
+        clipped_chars=clipped_chars,
+    )

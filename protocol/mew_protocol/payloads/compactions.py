@@ -1,0 +1,116 @@
+"""[pure] `participant/*` about past compactions: list and show them, undo one, and search what left the context.
+
+Owns the requests and their answers. A request without its answer would wait: an agent that lacks the capability for the
+answer refuses with a `participant/status` to the sender.
+"""
+
+from typing import Final, Literal
+
+from pydantic import Field
+
+from mew_protocol import kinds
+from mew_protocol.context_report import LastCompaction
+from mew_protocol.payloads.base import Payload
+
+MAX_RECALLED: Final = 50
+
+ARCHIVE_ANSWERS: Final = {
+    kinds.PARTICIPANT_REQUEST_HISTORY: kinds.PARTICIPANT_HISTORY,
+    kinds.PARTICIPANT_UNDO: kinds.PARTICIPANT_UNDO_DONE,
+    kinds.PARTICIPANT_RECALL: kinds.PARTICIPANT_RECALL_DONE,
+}
+"""The kind that answers each request."""
+
+
+class CompactionEntry(LastCompaction):
+    """One change of a context: a compaction, a `forget`, a `clear` or an `undo`, as its trigger says.
+
+    `asked_by` is the participant that requested it, absent if the agent decided itself. `items` counts the items that
+    left or became notes. `undoes` and `undone_by` are numbers of other entries. `problem` says why it can be neither
+    shown whole nor undone: `damaged`, or `pruned` if the store removed items of it. An undo frees a negative amount.
+    """
+
+    number: int
+    asked_by: str | None = None
+    reason: str | None = None
+    items: int = 0
+    undoes: int | None = None
+    undone_by: int | None = None
+    problem: Literal["damaged", "pruned"] | None = None
+
+
+class ArchivedItem(Payload):
+    """An item of a history that left the context. `clipped_chars` is how much of its text an answer leaves out."""
+
+    seq: int
+    id: str
+    role: str
+    at: str
+    text: str
+    sender: str | None = None
+    turn: int | None = None
+    clipped_chars: int = 0
+
+
+class RequestHistory(Payload):
+    """List the compactions, or show the one with this `number`: its summary, and what it replaced.
+
+    The items of an answer are those after the seq `after`; an answer whose `next` is set has more.
+    """
+
+    number: int | None = Field(default=None, ge=1)
+    after: int = Field(default=-1, ge=-1)
+
+
+class CompactionHistory(Payload):
+    """The answer to `participant/request-history`: all entries, oldest first, or the requested one with its texts.
+
+    `dropped` counts older entries that are no longer kept. `summary` is the one that the entry wrote, absent if it
+    wrote none; `previous_summary` the one before it. `error` says why there is no such entry.
+    """
+
+    entries: tuple[CompactionEntry, ...] = ()
+    dropped: int = 0
+    summary: str | None = None
+    previous_summary: str | None = None
+    items: tuple[ArchivedItem, ...] = ()
+    next: int | None = None
+    error: str | None = None
+
+
+class Undo(Payload):
+    """Undo a compaction, a forget or a clear (default: the newest that can be undone)."""
+
+    number: int | None = Field(default=None, ge=1)
+    reason: str | None = None
+
+
+class UndoDone(Payload):
+    """The answer to every `participant/undo`. `reason` says why it is refused; then nothing has changed.
+
+    `number` is the entry that was undone, `entry` the new one. `restored_tokens` are those that the context grew by.
+    """
+
+    status: Literal["undone", "refused"]
+    number: int | None = None
+    entry: int | None = None
+    reason: str | None = None
+    restored_messages: int | None = None
+    restored_tokens: int | None = None
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+    max_tokens: int | None = None
+
+
+class Recall(Payload):
+    """Search the items that left the context for words."""
+
+    words: str = Field(min_length=1, max_length=1_000)
+    limit: int = Field(default=10, ge=1, le=MAX_RECALLED)
+
+
+class RecallDone(Payload):
+    """The answer to `participant/recall`: an extract of each item that matches, the best match first."""
+
+    found: tuple[ArchivedItem, ...] = ()
+    error: str | None = None
