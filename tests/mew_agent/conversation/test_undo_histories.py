@@ -27,6 +27,7 @@ from mew_agent.model.usage import Usage
 MANY = 10_000 if settings().max_examples > 1_000 else 30
 """How many histories: all of them in `make test-long`."""
 
+ROUNDING_TOKENS = 4  # the price of a note is a share of its interval
 SYSTEM = "You keep records."
 TEXTS = ("Where is the pier?", "é中😀\u2028 lone", "", "x" * 700, "The gateway refuses it. " * 30)
 
@@ -156,7 +157,9 @@ class RandomHistory:
         assert self.state.history.summary == past.summary
         is_next = past.step == self.step - 1 and past.seq == self.state.history.next_seq
         if is_next and is_whole and past.tokens is not None:
-            assert (self.state.tracker.tokens, self.state.tracker.next_prompt.tokens) == (past.tokens, past.next_tokens)
+            tracker = self.state.tracker
+            assert abs((tracker.tokens or 0) - past.tokens) <= ROUNDING_TOKENS
+            assert abs(tracker.next_prompt.tokens - past.next_tokens) <= ROUNDING_TOKENS
 
     # -- what has to hold --------------------------------------------------------------------------------
 
