@@ -29,6 +29,7 @@ from tests.faults.load import AgentProcess, HttpSender, JoinedProcess, MemberPro
 from tests.faults.processes import GatewayProcess
 from tests.faults.witness import ChatKey, DeliveryWitness, FrameWitness, QuestionWitness, SendOutcome
 from tests.support.faulty_link import FaultyLink, faulty_link
+from tests.support.waiting import until
 
 SPACE_ID = "faults"
 SETTLE_SECONDS = 90.0
@@ -320,7 +321,7 @@ class FaultRun:
                     process.kill()
                 over_at = anyio.current_time()
                 with anyio.move_on_after(SETTLE_SECONDS) as waiting:
-                    await self._until_settled()
+                    await until(self._is_settled, every_seconds=0.1)
                 settled = anyio.current_time() - over_at
                 tasks.cancel_scope.cancel()
             problems = await self._states()
@@ -501,22 +502,16 @@ class FaultRun:
 
     # Afterwards
 
-    async def _until_settled(self) -> None:
-        while True:
-            self._revive()
-            for process in self.processes.values():
-                self.witness.outcomes |= dict(process.outcomes())
-            is_answered = not self.questions.open() and self.questions.is_concluded()
-            counts = {len(arrived) for arrived in self.witness.arrivals.values()}
-            is_whole = len(counts) == 1 and not self.witness.missing()
-            if (
-                is_whole
-                and is_answered
-                and all(member.is_joined for member in self.members)
-                and not await self._states()
-            ):
-                return
-            await anyio.sleep(0.1)
+    async def _is_settled(self) -> bool:
+        """Whether everything has arrived, every question is answered, and all know the same of each other."""
+        self._revive()
+        for process in self.processes.values():
+            self.witness.outcomes |= dict(process.outcomes())
+        is_answered = not self.questions.open() and self.questions.is_concluded()
+        counts = {len(arrived) for arrived in self.witness.arrivals.values()}
+        is_whole = len(counts) == 1 and not self.witness.missing()
+        is_joined = all(member.is_joined for member in self.members)
+        return is_whole and is_answered and is_joined and not await self._states()
 
     async def _states(self) -> list[str]:
         """Differences between what the gateway and each member know about the members."""

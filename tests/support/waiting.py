@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from inspect import isawaitable
 
 import anyio
 
@@ -9,11 +10,11 @@ PATIENCE_SECONDS = 120.0
 """A bound against hanging only: so generous that a busy machine never reaches it."""
 
 
-async def until(condition: Callable[[], object]) -> None:
-    """Wait for a condition that no event announces, such as the state of another process."""
+async def until(condition: Callable[[], object], *, every_seconds: float = 0.005) -> None:
+    """Wait for a condition, perhaps an async one, that no event announces, such as the state of another process."""
     with anyio.fail_after(PATIENCE_SECONDS):
-        while not condition():
-            await anyio.sleep(0.005)
+        while not (await found if isawaitable(found := condition()) else found):
+            await anyio.sleep(every_seconds)
 
 
 def until_in_thread(condition: Callable[[], object]) -> None:

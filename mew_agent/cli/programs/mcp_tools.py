@@ -50,7 +50,7 @@ INSTRUCTIONS: Final = (
 
 BOARD: Final = "mew://board"
 CHAT: Final = "mew://chat"
-CONTEXT: Final = "mew://participants/{id}/context"
+CONTEXT: Final = "mew://participants/{participant}/context"
 
 READ_ONLY: Final = {"readOnlyHint": True, "openWorldHint": False}
 SENDS: Final = {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": True}
@@ -184,12 +184,12 @@ class SpaceOffers:
             f"{one['at']} {one['from']} -> {', '.join(one['to']) or 'all'}: {one['text']}" for one in chats
         )
 
-    async def _context(self, id: str) -> dict[str, Any]:  # noqa: A002 - the placeholder of the URI
+    async def _context(self, participant: str) -> dict[str, Any]:
         """A participant's last context report."""
         for entry in (await self._board())["participants"]:
-            if entry["id"] == id:
+            if entry["id"] == participant:
                 return dict(entry)
-        raise NoSuchResource(context_uri(id))
+        raise NoSuchResource(context_uri(participant))
 
     async def _contexts(self) -> list[dict[str, Any]]:
         """The entries of all participants' contexts; none while no space runs."""
@@ -313,7 +313,7 @@ class _Member(Participant):
 
 def context_uri(participant: str) -> str:
     """The URI of a participant's context."""
-    return CONTEXT.replace("{id}", quote(participant, safe=""))
+    return CONTEXT.replace("{participant}", quote(participant, safe=""))
 
 
 def board_text(board: Board, now: datetime) -> str:

@@ -16,7 +16,7 @@ from mew_agent.participant.peers import Peer, PeerContext
 from mew_agent.rehearsal import RecordedRequest, RehearsalOptions, RehearsalServer, serve_rehearsal
 from tests.mew_agent.conftest import EnvelopeRecorder, StartAgent, running_agent
 from tests.support.peers import QUICK, with_tools
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 SPACE = """
 space: {id: demo}
@@ -78,9 +78,7 @@ async def at_work(agent: dict[str, Any] | None = None, *, fulfils: bool = True, 
 
         async with ada, with_tools(person("calculator")), with_tools(person("scales")):
             scene = Scene(gateway, server, actor, ada)
-            with anyio.fail_after(PATIENCE_SECONDS):
-                while {"calculator", "scales"} - set(actor.peers):
-                    await anyio.sleep(0.005)
+            await until(lambda: {"calculator", "scales"} <= set(actor.peers))
             yield scene
 
 
