@@ -74,6 +74,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.errors import ContextOverflow as ContextOverflow
     from mew_agent.errors import ControlRefused as ControlRefused
     from mew_agent.errors import GatewayError as GatewayError
+    from mew_agent.errors import InvalidReport as InvalidReport
     from mew_agent.errors import MewAgentError as MewAgentError
     from mew_agent.errors import ModelError as ModelError
     from mew_agent.errors import ModelFailed as ModelFailed
@@ -155,9 +156,9 @@ _NAMES_OF = {
     "mew_agent.context.window": "Compression Occupancy",
     "mew_agent.errors": (
         "AnswerLost BadAnswer CertificateRejected ConfigError ContextOverflow ControlRefused GatewayError "
-        "MewAgentError ModelError ModelFailed ModelRateLimited ModelRefused ModelStreamCut ModelUnreachable "
-        "NoAnswer NotAccepted NotConfirmed NotConnected NotPermitted PeerAbsent PeerError PeerFailed PeerTimeout "
-        "PinRefused PolicyStopped Refused Rejected Superseded TooLarge ToolsUnsupported Unauthorized"
+        "InvalidReport MewAgentError ModelError ModelFailed ModelRateLimited ModelRefused ModelStreamCut "
+        "ModelUnreachable NoAnswer NotAccepted NotConfirmed NotConnected NotPermitted PeerAbsent PeerError PeerFailed "
+        "PeerTimeout PinRefused PolicyStopped Refused Rejected Superseded TooLarge ToolsUnsupported Unauthorized"
     ),
     "mew_agent.participant.events": (
         "ChatReceived ContextReported PeerJoined PeerLeft PeerLevelChanged ProposalClosed ProposalMade"

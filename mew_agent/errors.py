@@ -2,6 +2,7 @@
 
     MewAgentError
     ├── ConfigError            a setting is missing or wrong: where, what, what was expected
+    │   └── InvalidReport      a context report that cannot be true
     ├── GatewayError           the gateway refused us or is gone
     │   ├── Unauthorized       the token does not belong to this participant
     │   ├── Superseded         a newer connection of the same participant replaced this one
@@ -70,6 +71,10 @@ class MissingExtra(ConfigError):
 
     def __str__(self) -> str:
         return f"{self.where} needs the extra {self.problem}: {self.expected}"
+
+
+class InvalidReport(ConfigError):
+    """A context report that cannot be true. `where` is the argument of `report_context`."""
 
 
 class GatewayError(MewAgentError):

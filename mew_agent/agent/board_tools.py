@@ -136,7 +136,7 @@ def context_words(context: PeerContext) -> str:
             words.append(f"compacts at {report.compact_at_tokens:,}")
         if report.turns_to_compaction is not None:
             words.append(f"in about {report.turns_to_compaction} turns")
-        if report.last_compaction is not None:
+        if report.last_compaction is not None and report.last_compaction.freed_tokens is not None:
             words.append(f"last compaction freed {report.last_compaction.freed_tokens:,}")
     if context.status not in ("", "active"):
         words.append(context.status.partition(":")[0].replace("_", " "))

@@ -76,7 +76,7 @@ class Measurement:
     trend: Trend = field(default_factory=Trend)
     is_undecided: bool = False  # whether the newest call reported no usage and the policy has not decided about it yet
 
-    _last_reported: tuple[int, str, str] | None = None
+    _last_reported: tuple[int, str, str | None] | None = None
 
     def record(
         self, usage: Usage, *, call_id: str, at: str, last_seq: int, revision: int, served_model: str, turn: int

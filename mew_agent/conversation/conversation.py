@@ -143,6 +143,10 @@ class Conversation:
         """The pins of the agent."""
         return self.state.pins
 
+    def supports(self, control: wire.Control) -> bool:
+        """A conversation can carry out every control."""
+        return True
+
     async def compact(self, request: wire.Compact, asked_by: str | None = None) -> CompactDone:
         """Compact on request, after the running call. The answer contains failures."""
         if self._is_compacting:

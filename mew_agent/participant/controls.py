@@ -1,8 +1,7 @@
 """Carries out the `participant/*` controls, and sends a participant's status.
 
 Owns which envelopes answer a control, their order (that of the reference implementation, whose clients rely on it), and
-pausing. Does not know what a control does to a conversation; a participant without one answers that there is nothing to
-compact.
+pausing. Does not know what a control does to a conversation.
 """
 
 import logging
@@ -50,14 +49,16 @@ from mew_agent.participant.peers import PeerChanges, PeerContext
 
 logger = logging.getLogger("mew_agent.participant.controls")
 
-NO_CONTEXT = "this participant has no context"
-
-NOTHING_TO_DO = frozenset({"no_history", "compaction_in_progress", "already_below_target"})
+NOTHING_TO_DO = frozenset({"no_history", "compaction_in_progress", "already_below_target", "not_supported"})
 """Reasons to skip a compaction that are not failures."""
 
 
 class Controllable(Protocol):
-    """A conversation that controls act on. See `NoConversation` for participants without one."""
+    """A conversation that controls act on."""
+
+    def supports(self, control: ControlPayload) -> bool:
+        """Whether this control can be carried out."""
+        ...
 
     def status(self, word: str | None = None) -> Status:
         """The present status; `word` replaces the default status word."""
@@ -124,64 +125,15 @@ class Archive(Protocol):
         ...
 
 
-class NoConversation:
-    """The conversation of a participant without a model: nothing to count and nothing to remove."""
-
-    @property
-    def is_compacting(self) -> bool:
-        return False
-
-    def status(self, word: str | None = None) -> Status:
-        return Status(messages_in_context=0, status=word or "active")
-
-    @property
-    def archive(self) -> "Archive":
-        return self
-
-    async def compact(self, request: Compact, asked_by: str | None = None) -> CompactDone:
-        return CompactDone(status="skipped", skipped=True, reason="no_history")
-
-    async def forget(self, request: Forget, asked_by: str | None = None) -> int:
-        return 0
-
-    async def clear(self, asked_by: str | None = None, reason: str | None = None) -> None:
-        return None
-
-    @property
-    def pins(self) -> "PinKeeper":
-        return self
-
-    @property
-    def texts(self) -> tuple[PinnedText, ...]:
-        return ()
-
-    async def add(self, text: str, origin: str) -> bool:
-        raise PinRefused("this participant has no context to pin a text in")
-
-    async def remove(self, name: str) -> None:
-        raise PinRefused("this participant has no context, so it has no pins")
-
-    async def undo(self, request: Undo, asked_by: str | None = None) -> UndoDone:
-        return UndoDone(status="refused", number=request.number, reason=NO_CONTEXT)
-
-    async def history(self, request: RequestHistory) -> CompactionHistory:
-        return CompactionHistory(error=NO_CONTEXT if request.number is not None else None)
-
-    async def recall(self, request: Recall) -> RecallDone:
-        return RecallDone()
-
-
 class Control(Subscriber):
     """Answers `participant/*` for one participant."""
 
-    def __init__(
-        self, messenger: Messenger, events: EventEmitter, *, hooks: Hooks, conversation: Controllable | None = None
-    ) -> None:
+    def __init__(self, messenger: Messenger, events: EventEmitter, *, hooks: Hooks, conversation: Controllable) -> None:
         """`events` reports changes of the participant's own level."""
         self._messenger = messenger
         self._events = events
         self._hooks = hooks
-        self.conversation: Controllable = conversation or NoConversation()
+        self.conversation: Controllable = conversation
         self.context = PeerContext()
         """The participant's own context as last announced."""
         self._pauses = 0
@@ -200,8 +152,12 @@ class Control(Subscriber):
         """Carry out one control and answer it. Never raises, whatever the envelope contains."""
         try:
             request = read_control(envelope)
-            if request is not None:
+            if request is not None and self.conversation.supports(request):
                 await self._carry_out(envelope, request)
+            elif isinstance(request, Compact):
+                await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, _skipped("not_supported"))
+            elif request is not None:
+                await self.announce("refused:not_supported", (envelope.id,), to=(envelope.sender,))
         except PayloadError as error:
             logger.warning("ignored a control from '%s': %s", envelope.sender, error)
             if envelope.kind == kinds.PARTICIPANT_COMPACT:

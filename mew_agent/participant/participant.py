@@ -14,33 +14,28 @@ from typing import Any, Self, TypeVar, overload
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.codec import StreamFrame
+from mew_protocol.context_report import UnknownReason
 from mew_protocol.envelope import Envelope
 from pydantic import BaseModel
 
 from mew_agent.errors import ConfigError, refuse_misspelled
+from mew_agent.model.usage import Usage
 from mew_agent.participant.answers.agent_answers import INACTIVITY_SECONDS, AgentAnswers, AnswerStream
 from mew_agent.participant.client import SEND_TIMEOUT_SECONDS, Client, Credentials
 from mew_agent.participant.controls import Control, Controllable
 from mew_agent.participant.discovery import Discovery
 from mew_agent.participant.dispatcher import Dispatcher
-from mew_agent.participant.events import (
-    ChatReceived,
-    ContextReported,
-    EventEmitter,
-    PeerJoined,
-    PeerLeft,
-    PeerLevelChanged,
-    ProposalClosed,
-    ProposalMade,
-)
-from mew_agent.participant.listeners import Listeners, call_handler
+from mew_agent.participant.events import EventEmitter
+from mew_agent.participant.external_context import ExternalContext, ReportedBasis
+from mew_agent.participant.listeners import Listeners
 from mew_agent.participant.mcp_client import McpClient, Timeouts
 from mew_agent.participant.mcp_server import McpServer
-from mew_agent.participant.messenger import Messenger
+from mew_agent.participant.messenger import Messenger, timestamp
 from mew_agent.participant.peer_archive import PeerArchive
 from mew_agent.participant.peer_controls import PeerControls
 from mew_agent.participant.peers import Peer, PeerContext, Peers
 from mew_agent.participant.session import SpaceSession
+from mew_agent.participant.subscriptions import Subscriptions
 from mew_agent.tools.catalog import LocalOffers, Offers
 from mew_agent.tools.functions import Tool
 from mew_agent.tools.resources import Resource, ResourceFunction
@@ -48,18 +43,10 @@ from mew_agent.tools.results import ToolResult
 
 ENVIRONMENT = ("MEW_GATEWAY", "MEW_SPACE", "MEW_PARTICIPANT_ID", "MEW_TOKEN")
 
-E = TypeVar("E")
 F = TypeVar("F", bound=Callable[..., Any])
-EnvelopeHandler = TypeVar("EnvelopeHandler", bound=Callable[[Envelope], object])
-ChatHandler = TypeVar("ChatHandler", bound=Callable[[ChatReceived], object])
-PeerHandler = TypeVar("PeerHandler", bound=Callable[[Peer], object])
-ContextHandler = TypeVar("ContextHandler", bound=Callable[[Peer, PeerContext], object])
-LevelHandler = TypeVar("LevelHandler", bound=Callable[[Peer, PeerContext, PeerContext], object])
-ProposalHandler = TypeVar("ProposalHandler", bound=Callable[[ProposalMade], object])
-ProposalClosedHandler = TypeVar("ProposalClosedHandler", bound=Callable[[ProposalClosed], object])
 
 
-class Participant(PeerControls, PeerArchive):
+class Participant(PeerControls, PeerArchive, Subscriptions):
     """Join a space: `async with Participant(gateway, space=..., id=..., token=...) as me`.
 
     Entering returns when the gateway has welcomed us; it raises `Unauthorized`, `CertificateRejected` or `NotConnected`
@@ -95,7 +82,10 @@ class Participant(PeerControls, PeerArchive):
         self.session = SpaceSession(client, self.listeners)
         super().__init__(Messenger(id, self.session))
         self.events = EventEmitter(self.messenger, self.listeners)
-        self.control = Control(self.messenger, self.events, hooks=self, conversation=conversation)
+        self.external_context = ExternalContext()
+        self.control = Control(
+            self.messenger, self.events, hooks=self, conversation=conversation or self.external_context
+        )
         self.mcp = McpClient(self.messenger, timeouts or Timeouts())
         self.mcp_server = McpServer(self.messenger, offers or own)
         self.discovery = Discovery(self.messenger, self.mcp, is_on=discover)
@@ -149,6 +139,43 @@ class Participant(PeerControls, PeerArchive):
     async def aclose(self) -> None:
         """Leave the space."""
         await self.session.client.aclose()
+
+    async def report_context(
+        self,
+        tokens: int | None = None,
+        *,
+        usage: Usage | Mapping[str, object] | None = None,
+        window: int | None = None,
+        basis: ReportedBasis = "reported",
+        messages: int | None = None,
+        model: str | None = None,
+        measured_at: str | None = None,
+        unknown: UnknownReason | None = None,
+    ) -> None:
+        """Announce how full our context is; for a program whose conversation is kept elsewhere.
+
+        `usage` is the provider's usage object of the newest call, `tokens` its total. `window` is the size of the
+        window, `messages` the number of messages, `measured_at` a time in ISO 8601 (default: now); what is left out
+        stays as reported before. `basis` says how the figure is known. `unknown` says why no figure holds, until the
+        next report. Raises `InvalidReport` for figures that no call can have and for older ones; `TypeError` if we
+        have a conversation of our own.
+        """
+        if self.control.conversation is not self.external_context:
+            raise TypeError("report_context() is for participants without a conversation of their own")
+        if unknown is not None:
+            self.external_context.forget_figures(unknown)
+        else:
+            self.external_context.report(
+                tokens,
+                usage,
+                basis=basis,
+                now=timestamp(),
+                measured_at=measured_at,
+                window=window,
+                messages=messages,
+                model=model,
+            )
+        await self.control.announce()
 
     @property
     def context(self) -> PeerContext:
@@ -231,82 +258,6 @@ class Participant(PeerControls, PeerArchive):
             return function
 
         return register
-
-    # -- events ------------------------------------------------------------------------------------------
-
-    @overload
-    def on(self, what: type[E], /) -> Callable[[Callable[[E], object]], Callable[[E], object]]: ...
-
-    @overload
-    def on(self, what: str | None = None, /) -> Callable[[EnvelopeHandler], EnvelopeHandler]: ...
-
-    def on(self, what: type[Any] | str | None = None, /) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
-        """Decorator: call the function with every event of a class, or every envelope of a kind (None: of any kind).
-
-        `@me.on(ChatReceived)` gets a `ChatReceived`, `@me.on("chat")` an `Envelope`, `@me.on(SpaceEvent)` all events.
-        Handlers run one at a time, in order; a plain `def` function runs in a thread, as a tool does. A slow handler
-        delays later handlers, but neither the connection nor the replies it awaits; `start_soon` runs something in the
-        background. Raises `TypeError` for any other argument.
-        """
-
-        def register(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-            self.listeners.add(what, handler)
-            return handler
-
-        if what is not None and not isinstance(what, type | str):
-            raise TypeError(f'on() takes a kind or an event class, not {what!r}: @me.on("chat"), @me.on(ChatReceived)')
-        return register
-
-    def on_chat(self, handler: ChatHandler) -> ChatHandler:
-        """Decorator: call the function with every chat from another participant, as a `ChatReceived`."""
-        self.listeners.add(ChatReceived, handler)
-        return handler
-
-    def on_join(self, handler: PeerHandler) -> PeerHandler:
-        """Decorator: call the function with every `Peer` that joins after us."""
-        self.listeners.add(PeerJoined, handler, lambda event: (event.peer,))
-        return handler
-
-    def on_leave(self, handler: PeerHandler) -> PeerHandler:
-        """Decorator: call the function with every `Peer` that leaves, as it was known."""
-        self.listeners.add(PeerLeft, handler, lambda event: (event.peer,))
-        return handler
-
-    def on_context(self, handler: ContextHandler) -> ContextHandler:
-        """Decorator: call the function `(peer, context)` for every context report of a peer."""
-        self.listeners.add(ContextReported, handler, lambda event: (event.peer, event.context))
-        return handler
-
-    def on_context_level(self, handler: LevelHandler) -> LevelHandler:
-        """Decorator: call the function `(peer, context, before)` when the level in a report changes.
-
-        This includes our own reports; `peer.id` is then our id.
-        """
-        self.listeners.add(PeerLevelChanged, handler, lambda event: (event.peer, event.context, event.before))
-        return handler
-
-    def on_context_low(self, handler: ContextHandler) -> ContextHandler:
-        """Decorator: call the function `(peer, context)` when a context runs low: its severity rises, to 1 or more.
-
-        This includes our own reports.
-        """
-
-        async def call_if_low(event: PeerLevelChanged) -> None:
-            if event.is_low:
-                await call_handler(handler, event.peer, event.context)
-
-        self.listeners.add(PeerLevelChanged, call_if_low)
-        return handler
-
-    def on_proposal(self, handler: ProposalHandler) -> ProposalHandler:
-        """Decorator: call the function with every `ProposalMade` by another participant."""
-        self.listeners.add(ProposalMade, handler)
-        return handler
-
-    def on_proposal_closed(self, handler: ProposalClosedHandler) -> ProposalClosedHandler:
-        """Decorator: call the function with every `ProposalClosed`: decided, withdrawn, or its proposer left."""
-        self.listeners.add(ProposalClosed, handler)
-        return handler
 
     # -- sending -----------------------------------------------------------------------------------------
 

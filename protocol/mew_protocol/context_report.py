@@ -10,9 +10,9 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Basis = Literal["reported", "projected", "provisional", "unknown"]
-"""How `tokens` is known: reported by the provider, derived from its reports, reported before the reply had ended (so a
-lower bound), or not known."""
+Basis = Literal["reported", "projected", "agent_reported", "provisional", "unknown"]
+"""How `tokens` is known: reported by the provider, derived from its reports, said by a foreign agent of itself,
+preliminary (a reply that had not ended, or a call that no later one has continued), or not known."""
 
 UnknownReason = Literal[
     "no_call_yet",
@@ -22,13 +22,15 @@ UnknownReason = Literal[
     "cleared",
     "restarted",
     "model_changed",
+    "compacted",
 ]
 
 Measure = Literal["total", "prompt", "cumulative"]
 """The figure that a policy compares: prompt and completion of the last call, its prompt, or the sum of all calls."""
 
-LimitBasis = Literal["configured", "loaded", "trained", "assumed"]
-"""How `max_tokens` is known: configured, from the running server, the maximum of the model, or our default."""
+LimitBasis = Literal["configured", "loaded", "trained", "assumed", "agent_reported"]
+"""How `max_tokens` is known: configured, from the running server, the maximum of the model, our default, or said by a
+foreign agent."""
 
 NextPromptBasis = Literal["exact", "server_counted", "tokenizer", "projected", "heuristic"]
 
@@ -56,7 +58,7 @@ class LastReported(_Part):
 
     tokens: int = Field(ge=0)
     measured_at: str
-    call_id: str
+    call_id: str | None = None
 
 
 class BreakdownPart(_Part):
@@ -101,7 +103,7 @@ class CompactionCost(_Part):
 
 
 class LastCompaction(_Part):
-    """What the last compaction did. Counts are in tokens; `freed_tokens` is net: before minus after.
+    """What the last compaction did. Counts are in tokens; `freed_tokens` is net: before minus after, absent if unknown.
 
     `summary_by` is absent if the compaction wrote no summary; `summary_problem` says why no model wrote it.
     """
@@ -110,10 +112,10 @@ class LastCompaction(_Part):
     trigger: CompactionTrigger
     tokens_before: int | None = None
     tokens_after: int | None = None
-    freed_tokens: int
-    freed_gross_tokens: int
-    summary_tokens: int
-    freed_messages: int
+    freed_tokens: int | None = None
+    freed_gross_tokens: int | None = None
+    summary_tokens: int | None = None
+    freed_messages: int | None = None
     basis: PartBasis
     summary_by: SummaryWriter | None = None
     summary_problem: str | None = None

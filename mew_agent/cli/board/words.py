@@ -25,10 +25,12 @@ REASONS: Final[Mapping[UnknownReason, str]] = {
     "cleared": "cleared",
     "restarted": "restarted",
     "model_changed": "model changed",
+    "compacted": "compacted, no call since",
 }
 
 _SKIPPED: Final[Mapping[str, str]] = {
     "no_history": "nothing to compact yet",
+    "not_supported": "this participant cannot be compacted from outside",
     "compaction_in_progress": "a compaction is already running",
 }
 
@@ -196,7 +198,8 @@ def last_compaction(report: ContextReport | None, now: datetime) -> str:
     last = report.last_compaction if report else None
     if last is None:
         return "-"
-    freed = f"freed {'~' if last.basis == 'projected' else ''}{last.freed_tokens:,}"
+    size = "?" if last.freed_tokens is None else f"{last.freed_tokens:,}"
+    freed = f"freed {'~' if last.basis == 'projected' and size != '?' else ''}{size}"
     when = ago(last.at, now)
     return f"{when}, {freed}" if when else freed
 

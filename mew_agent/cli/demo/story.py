@@ -11,7 +11,6 @@ from typing import Any
 
 import anyio
 from mew_protocol import kinds
-from mew_protocol.context_report import LastCompaction
 
 from mew_agent.cli.demo.texts import TextPart
 from mew_agent.errors import MewAgentError
@@ -73,7 +72,7 @@ class DemoStory:
     pace_seconds: float = 0.0
     answer_timeout_seconds: float = ANSWER_TIMEOUT_SECONDS
     checks: list[CompactionCheck] = field(default_factory=list)
-    _open: dict[str, LastCompaction] = field(default_factory=dict)
+    _open: dict[str, tuple[str, int]] = field(default_factory=dict)
     _sent_characters: dict[str, list[int]] = field(default_factory=dict)
     _changed: anyio.Event = field(default_factory=anyio.Event)
 
@@ -172,12 +171,13 @@ class DemoStory:
         )
         if report is None:
             return
-        if context.status == "compacted" and report.last_compaction is not None:
-            self._open[peer.id] = report.last_compaction
+        last = report.last_compaction
+        if context.status == "compacted" and last is not None and last.freed_tokens is not None:
+            self._open[peer.id] = (last.trigger, last.freed_tokens)
         elif report.basis == "reported" and report.drift_tokens is not None and peer.id in self._open:
-            done = self._open.pop(peer.id)
+            trigger, freed_tokens = self._open.pop(peer.id)
             # Drift is predicted minus reported: by how much the prompt is smaller than announced.
-            check = CompactionCheck(peer.id, done.trigger, done.freed_tokens, done.freed_tokens + report.drift_tokens)
+            check = CompactionCheck(peer.id, trigger, freed_tokens, freed_tokens + report.drift_tokens)
             self.checks.append(check)
             self.show(check.as_event())
         changed, self._changed = self._changed, anyio.Event()

@@ -191,8 +191,9 @@ def _line(entry: CompactionEntry, now: datetime) -> str:
         parts[-1] += f" of {entry.undoes}"
     if entry.tokens_before is not None or entry.tokens_after is not None:
         parts.append(f"{_figure(entry.tokens_before)} -> {_figure(entry.tokens_after)}")
-    verb = "freed" if entry.freed_tokens >= 0 else "restored"
-    parts.append(f"{verb} {abs(entry.freed_tokens):,} ({entry.basis})")
+    if entry.freed_tokens is not None:
+        verb = "freed" if entry.freed_tokens >= 0 else "restored"
+        parts.append(f"{verb} {abs(entry.freed_tokens):,} ({entry.basis})")
     if entry.summary_tokens:
         parts.append(f"summary {entry.summary_tokens:,}{' (extract)' if entry.summary_by == 'extract' else ''}")
     if entry.cost is not None and str(entry.cost):

@@ -42,7 +42,7 @@ ReasonOption = Annotated[str | None, option("--reason TEXT", "Reason to send to 
 
 
 @dataclass(frozen=True, slots=True)
-class ControlOptions:
+class ControlArguments:
     """A control that a status answers, as given on the command line."""
 
     target: TargetArgument
@@ -156,7 +156,7 @@ def forget(
 
 
 @with_option_groups
-def clear(control: ControlOptions, connection: ConnectionOptions) -> int:
+def clear(control: ControlArguments, connection: ConnectionOptions) -> int:
     """Clear a participant's history."""
     return _control(connection, control, kinds.PARTICIPANT_CLEAR, Clear(reason=control.reason))
 
@@ -167,7 +167,7 @@ def pause(
     seconds: Annotated[
         float | None, option("--seconds SECONDS", "Resume after this time (default: stay paused).", min=0)
     ] = None,
-    control: ControlOptions,
+    control: ControlArguments,
     connection: ConnectionOptions,
 ) -> int:
     """Pause a participant."""
@@ -176,13 +176,13 @@ def pause(
 
 
 @with_option_groups
-def resume(control: ControlOptions, connection: ConnectionOptions) -> int:
+def resume(control: ControlArguments, connection: ConnectionOptions) -> int:
     """Resume a paused participant."""
     return _control(connection, control, kinds.PARTICIPANT_RESUME, Resume(reason=control.reason))
 
 
 @with_option_groups
-def shutdown(control: ControlOptions, connection: ConnectionOptions) -> int:
+def shutdown(control: ControlArguments, connection: ConnectionOptions) -> int:
     """Shut a participant down.
 
     It leaves the space, and its program ends. The gateway refuses what it sends until it joins again.
@@ -201,7 +201,7 @@ def shutdown(control: ControlOptions, connection: ConnectionOptions) -> int:
     raise AssertionError("`answers` ends by raising only")
 
 
-def _control(connection: ConnectionOptions, control: ControlOptions, kind: str, payload: BaseModel) -> int:
+def _control(connection: ConnectionOptions, control: ControlArguments, kind: str, payload: BaseModel) -> int:
     """Send a control, wait for the status that answers it, and print it."""
     with send_request(connection, control.target, kind, payload, control.timeout) as request:
         status = next_status(request)

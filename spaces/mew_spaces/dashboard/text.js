@@ -9,10 +9,12 @@ const REASONS = {
   cleared: "history cleared, no call since",
   restarted: "restarted, no call since",
   model_changed: "served model changed, no call since",
+  compacted: "compacted, no call since",
 };
 
 const SKIPPED = {
   no_history: "nothing to compact yet",
+  not_supported: "this participant cannot be compacted from outside",
   compaction_in_progress: "a compaction is already running",
 };
 
@@ -21,6 +23,7 @@ const WINDOW_BASIS = {
   loaded: "loaded by the model server",
   trained: "model maximum",
   assumed: "assumed; not reported by the model server",
+  agent_reported: "reported by the agent itself",
 };
 
 const PARTS = {
@@ -126,8 +129,11 @@ export function known(status, receivedAgo, age) {
     case "projected":
       pieces.push("projected", before);
       break;
+    case "agent_reported":
+      pieces.push(`reported by the agent itself${ago(age(report.measured_at) ?? receivedAgo, ", ")}`);
+      break;
     case "provisional":
-      pieces.push("provisional: reported before the reply ended", before);
+      pieces.push("provisional: it may still change", before);
       break;
     case "unlabelled":
       pieces.push(`unlabelled, received${ago(receivedAgo, " ")}`);

@@ -7,13 +7,13 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from mew_protocol.payloads.participant import Compact, CompactDone, Status
+from mew_protocol.payloads.participant import Compact, CompactDone, Control, Status
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.agent.board_tools import BoardTools, context_words, headroom_tokens
 from mew_agent.model.interface import ToolCall
-from mew_agent.participant.controls import NoConversation
+from mew_agent.participant.external_context import ExternalContext
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerContext
 from mew_agent.tools.sources import CallContext
@@ -31,10 +31,11 @@ participants:
 CONTEXT = CallContext("chat-1")
 
 
-class FixedConversation(NoConversation):
+class FixedConversation(ExternalContext):
     """A conversation with given figures."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.tokens: int | None = 98_412
         self.level, self.severity = "healthy", 0
         self.done = CompactDone(status="compacted", freed_tokens=71_366, tokens_after=27_046, basis="projected")
@@ -59,6 +60,9 @@ class FixedConversation(NoConversation):
         if self.tokens is not None:
             figures["tokens"] = self.tokens
         return Status.model_validate({**figures, "context": {**report, **rest, "compactions": 0}})
+
+    def supports(self, control: Control) -> bool:
+        return True
 
     async def compact(self, request: Compact, asked_by: str | None = None) -> CompactDone:
         return self.done

@@ -56,6 +56,7 @@ async def test_announced_freed_tokens_equal_the_real_drop(
             request = driver.server.requests[-1]
             assert request.prompt_tokens <= window * 7 // 10
             assert last.tokens_after is not None
+            assert last.freed_tokens is not None
             announced_after = last.tokens_after
             real_after = request.prompt_tokens - asked_tokens(question)
             real_drop = kept_before - real_after
@@ -95,6 +96,7 @@ async def test_an_oversized_summary_is_cut_or_refused(
             await driver.turn(text(150))
         last = driver.conversation.tracker.last_compaction
         assert last is not None
+        assert last.freed_tokens is not None
         assert last.freed_tokens > 0
         assert all(r.prompt_tokens < 2048 for r in driver.server.requests)
 

@@ -6,9 +6,9 @@ from typing import Any
 import anyio
 import pytest
 from mew_protocol.context_report import ContextReport, LastReported
-from mew_protocol.payloads.participant import Compact, Forget, Status
+from mew_protocol.payloads.participant import Status
 
-from mew_agent.participant.controls import NoConversation, narrowed
+from mew_agent.participant.controls import narrowed
 from mew_agent.participant.participant import Participant
 from tests.mew_agent.conftest import AgentDriver
 from tests.support.waiting import PATIENCE_SECONDS
@@ -394,16 +394,3 @@ async def test_a_question_interrupted_too_often_is_answered_with_the_reason(star
             await s.control("clear")
         answer = await s.recorder.first("coder", "chat", about=question)
         assert answer.body["text"] == "a control interrupted this call; please ask again."
-
-
-async def test_a_participant_without_a_conversation_has_nothing_to_compact(joined: Joined) -> None:
-    empty = NoConversation()
-    assert not empty.is_compacting
-    assert (await empty.compact(Compact())).reason == "no_history"
-    assert await empty.forget(Forget(direction="oldest")) == 0
-    await empty.clear()
-    assert empty.status().status == "active"
-    async with joined("ada") as ada, joined("bob"):
-        done = await ada.compact("bob", timeout_seconds=10)
-        assert (done.skipped, done.reason) == (True, "no_history")
-        assert (await ada.request_status("bob", timeout_seconds=10)).tokens is None

@@ -81,7 +81,7 @@ async def test_ask_fails_at_once_for_an_absent_peer(joined: Joined, question: Qu
 
 async def test_participant_may_ask_itself(joined: Joined) -> None:
     async with joined("ada") as ada:
-        assert (await ada.compact(ada.id, timeout_seconds=10)).reason == "no_history"
+        assert (await ada.compact(ada.id, timeout_seconds=10)).reason == "not_supported"
 
 
 async def test_refusal_of_the_gateway_ends_ask_at_once(joined: Joined) -> None:

@@ -1,0 +1,299 @@
+"""The context of a participant whose engine is elsewhere: the figures that its program reports, and its handlers.
+
+Owns which reports are accepted, what is known while a compaction runs and after it, and that a control without a
+handler is answered `not_supported`. Does not know where the figures come from, and sends nothing.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, Literal
+
+import anyio
+from mew_protocol.context_report import ContextReport, LastCompaction, LastReported, UnknownReason, Waiting
+from mew_protocol.payloads.compactions import CompactionHistory, Recall, RecallDone, RequestHistory, Undo, UndoDone
+from mew_protocol.payloads.participant import Clear, Compact, CompactDone, Control, Forget, PinnedText, Restart, Status
+
+from mew_agent.context.policy import MEW, ContextSnapshot, Policy, level_of
+from mew_agent.errors import InvalidReport, PinRefused
+from mew_agent.model.usage import Usage, normalise
+from mew_agent.participant.messenger import timestamp
+from mew_agent.tools.functions import run_function
+
+ReportedBasis = Literal["reported", "agent_reported", "provisional"]
+"""How a program knows a figure: from the provider's usage, from what its agent says of itself, or from a call that may
+not belong to the agent's main conversation."""
+
+NO_CONTEXT: Final = "this participant has no context"
+
+COMPACT_TIMEOUT_SECONDS: Final = 300.0
+"""How long an `on_compact` handler may take."""
+
+POLICY: Final = MEW.model_copy(update={"bases": ("reported", "agent_reported")})
+"""Levels of reported figures: those of the default policy."""
+
+CompactHandler = Callable[[Compact], Awaitable[CompactDone | None] | CompactDone | None]
+ForgetHandler = Callable[[Forget], Awaitable[int | None] | int | None]
+ClearHandler = Callable[[], Awaitable[None] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One accepted report: the size in tokens, how it is known, and when it was measured (ISO 8601)."""
+
+    tokens: int
+    basis: ReportedBasis
+    measured_at: str
+    usage: Usage | None = None
+    window: int | None = None
+    messages: int | None = None
+    model: str | None = None
+
+
+def checked_figures(
+    tokens: int | None,
+    usage: Usage | Mapping[str, object] | None,
+    basis: ReportedBasis,
+    measured_at: str,
+    window: int | None = None,
+    messages: int | None = None,
+    model: str | None = None,
+    previous: Figures | None = None,
+) -> Figures:
+    """[pure] The figures of a report. Raises `InvalidReport` with the argument that is wrong."""
+    read = normalise(usage) if isinstance(usage, Mapping) else usage
+    is_possible = read is not None and not read.contradicts_itself
+    if usage is not None and not is_possible:
+        expected = "prompt_tokens, completion_tokens and total_tokens of one call, none below its parts"
+        raise InvalidReport("usage", f"no call has these figures: {usage!r}", expected)
+    if read is not None:
+        tokens = read.total_tokens if tokens is None else tokens
+        if tokens < read.prompt_tokens:
+            raise InvalidReport("tokens", f"{tokens} is below the prompt of {read.prompt_tokens} tokens")
+    if tokens is None:
+        raise InvalidReport("tokens", "neither `tokens` nor `usage` was given", "one of them, or `unknown`")
+    counts: tuple[tuple[str, Any, int], ...] = (("tokens", tokens, 1), ("window", window, 1), ("messages", messages, 0))
+    for name, value, least in counts:
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            raise InvalidReport(name, f"{value!r} is not possible", f"a whole number of {least} or more")
+    if basis not in ("reported", "agent_reported", "provisional"):
+        raise InvalidReport("basis", f"{basis!r} is not known", "reported, agent_reported or provisional")
+    if previous is not None and _time(measured_at) < _time(previous.measured_at):
+        raise InvalidReport("measured_at", f"{measured_at} is older than the last report", previous.measured_at)
+    if previous is not None:
+        window, model = window or previous.window, model or previous.model
+        messages = previous.messages if messages is None else messages
+    return Figures(tokens, basis, measured_at, read, window, messages, model)
+
+
+def _time(at: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(at)
+    except (TypeError, ValueError):
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise InvalidReport("measured_at", f"{at!r} is no time", "ISO 8601 with a time zone: 2026-01-31T12:00:00Z")
+    return moment
+
+
+class ExternalContext:
+    """The `Controllable` of a participant that is no `Agent`. Before the first report it has no figures."""
+
+    def __init__(self) -> None:
+        self.on_compact: CompactHandler | None = None
+        self.on_forget: ForgetHandler | None = None
+        self.on_clear: ClearHandler | None = None
+        self.compact_timeout_seconds = COMPACT_TIMEOUT_SECONDS
+        self.policy: Policy | None = POLICY
+        """Whose levels are shown; None if nothing should act on the figures."""
+        self.waiting: tuple[Waiting, ...] = ()
+        self._figures: Figures | None = None
+        self._unknown: UnknownReason | None = None
+        """Why the size is not known now, whatever was reported before."""
+        self._revision = 0
+        self._compacting: str | None = None
+        """The trigger of the compaction that runs."""
+        self._compactions = 0
+        self._last_compaction: LastCompaction | None = None
+
+    # -- what the program reports ------------------------------------------------------------------------
+
+    def report(
+        self,
+        tokens: int | None,
+        usage: Usage | Mapping[str, object] | None = None,
+        *,
+        basis: ReportedBasis,
+        now: str,
+        measured_at: str | None = None,
+        window: int | None = None,
+        messages: int | None = None,
+        model: str | None = None,
+    ) -> None:
+        """Replace the figures; the first ones after a compaction complete `last_compaction`. Raises `InvalidReport`."""
+        if measured_at is None:  # a clock that was set back makes no report an older one
+            measured_at = max(now, self._figures.measured_at, key=_time) if self._figures is not None else now
+        figures = checked_figures(tokens, usage, basis, measured_at, window, messages, model, self._figures)
+        last = self._last_compaction
+        if self._unknown == "compacted" and last is not None and last.freed_tokens is None and last.tokens_before:
+            freed = max(0, last.tokens_before - figures.tokens)
+            # The next turn is in the new size, so this is the least that was freed.
+            self._last_compaction = last.model_copy(
+                update={"tokens_after": figures.tokens, "freed_tokens": freed, "basis": "projected"}
+            )
+        if self._compacting is None:
+            self._unknown = None
+        self._figures = figures
+        self._revision += 1
+
+    def forget_figures(self, reason: UnknownReason) -> None:
+        """From now on the size is unknown, until the next report."""
+        self._unknown = reason
+        self._revision += 1
+
+    @property
+    def figures(self) -> Figures | None:
+        """The last accepted report."""
+        return self._figures
+
+    def compaction_started(self, trigger: str = "requested") -> None:
+        """A compaction runs, so the figures no longer hold."""
+        self._compacting = trigger
+
+    def compaction_ended(self, done: CompactDone, at: str) -> None:
+        """The compaction ended. Unless it was skipped, the size is unknown until the next report or given in `done`."""
+        trigger, self._compacting = self._compacting or "requested", None
+        if done.skipped:
+            return
+        before = done.tokens_before
+        if before is None and self._figures is not None and self._unknown is None:
+            before = self._figures.tokens
+        self._compactions += 1
+        self._last_compaction = LastCompaction(
+            at=at,
+            trigger=trigger,
+            tokens_before=before,
+            tokens_after=done.tokens_after,
+            freed_tokens=done.freed_tokens,
+            freed_messages=done.freed_messages,
+            basis=done.basis or "projected",
+        )
+        self.forget_figures("compacted")
+
+    # -- Controllable ------------------------------------------------------------------------------------
+
+    @property
+    def is_compacting(self) -> bool:
+        return self._compacting is not None
+
+    def supports(self, control: Control) -> bool:
+        match control:
+            case Compact():
+                return self.on_compact is not None
+            case Forget():
+                return self.on_forget is not None
+            case Clear() | Restart():
+                return self.on_clear is not None
+            case _:
+                return True
+
+    def status(self, word: str | None = None) -> Status:
+        word = word or ("compacting" if self.is_compacting else "active")
+        figures, report = self._figures, self._report()
+        if report is None:
+            return Status(messages_in_context=0, status=word)
+        known = figures is not None and report.basis != "unknown"
+        return Status(
+            messages_in_context=(figures.messages if figures else None) or 0,
+            tokens=figures.tokens if figures is not None and known else None,
+            max_tokens=figures.window if figures else None,
+            status=word,
+            context=report,
+        )
+
+    async def compact(self, request: Compact, asked_by: str | None = None) -> CompactDone:
+        if self.on_compact is None:
+            return CompactDone(status="skipped", skipped=True, reason="not_supported")
+        self.compaction_started()
+        done = CompactDone(status="skipped", skipped=True, reason="failed")
+        try:
+            with anyio.move_on_after(self.compact_timeout_seconds) as bound:
+                answer = await run_function(partial(self.on_compact, request), {})
+                done = answer if isinstance(answer, CompactDone) else CompactDone(status="compacted")
+            if bound.cancelled_caught:
+                done = CompactDone(status="skipped", skipped=True, reason="timeout")
+        finally:
+            self.compaction_ended(done, timestamp())
+        return done
+
+    async def forget(self, request: Forget, asked_by: str | None = None) -> int:
+        assert self.on_forget is not None
+        count = await run_function(partial(self.on_forget, request), {})
+        self.forget_figures("compacted")
+        return count if isinstance(count, int) else 0
+
+    async def clear(self, asked_by: str | None = None, reason: str | None = None) -> None:
+        assert self.on_clear is not None
+        await run_function(self.on_clear, {})
+        self.forget_figures("cleared")
+
+    async def undo(self, request: Undo, asked_by: str | None = None) -> UndoDone:
+        return UndoDone(status="refused", number=request.number, reason=NO_CONTEXT)
+
+    @property
+    def pins(self) -> "NothingKept":
+        return NothingKept()
+
+    @property
+    def archive(self) -> "NothingKept":
+        return NothingKept()
+
+    # -- the report --------------------------------------------------------------------------------------
+
+    def _report(self) -> ContextReport | None:
+        figures = self._figures
+        reason: UnknownReason | None = "compacted" if self.is_compacting else self._unknown
+        if figures is None and reason is None:
+            return None
+        known: dict[str, Any] = {
+            "policy": self.policy.name if self.policy is not None else None,
+            "revision": self._revision,
+            "compactions": self._compactions,
+            "last_compaction": self._last_compaction,
+            "waiting": self.waiting or None,
+        }
+        if figures is not None:
+            known["measured_at"], known["model"] = figures.measured_at, figures.model
+            known["max_tokens_basis"] = None if figures.window is None else "agent_reported"
+        if figures is None or reason is not None:
+            last = None if figures is None else LastReported(tokens=figures.tokens, measured_at=figures.measured_at)
+            return ContextReport(basis="unknown", reason=reason or "no_call_yet", last_reported=last, **known)
+        if figures.usage is not None:
+            usage = figures.usage
+            known["prompt_tokens"], known["completion_tokens"] = usage.prompt_tokens, usage.completion_tokens
+            known["reasoning_tokens"], known["cached_tokens"] = usage.reasoning_tokens, usage.cached_tokens
+        if self.policy is not None:
+            level, severity = level_of(self.policy, ContextSnapshot(figures.tokens, figures.basis, figures.window))
+            known["level"], known["severity"] = level, "unknown" if severity is None else severity
+        return ContextReport(basis=figures.basis, **known)
+
+
+class NothingKept:
+    """The pins and the archive of a context that is kept elsewhere."""
+
+    @property
+    def texts(self) -> tuple[PinnedText, ...]:
+        return ()
+
+    async def add(self, text: str, origin: str) -> bool:
+        raise PinRefused(f"{NO_CONTEXT} to pin a text in")
+
+    async def remove(self, name: str) -> None:
+        raise PinRefused(f"{NO_CONTEXT}, so it has no pins")
+
+    async def history(self, request: RequestHistory) -> CompactionHistory:
+        return CompactionHistory(error=NO_CONTEXT if request.number is not None else None)
+
+    async def recall(self, request: Recall) -> RecallDone:
+        return RecallDone()
