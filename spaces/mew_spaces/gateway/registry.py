@@ -1,14 +1,40 @@
-"""The spaces of one gateway. They share a port and nothing else."""
+"""The spaces of one gateway. They share a port, and limits of what costs the gateway more than it costs the client."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 
+from mew_spaces.core.admission import TokenBucket
 from mew_spaces.errors import SpacesError
-from mew_spaces.gateway.attempts import AttemptLimit
+from mew_spaces.gateway.clock import steady_time
 from mew_spaces.gateway.events import EventStreams
 from mew_spaces.gateway.service import SpaceService
 
 DEFAULT_NAME = "default"
 """The name that clients of the TypeScript gateway send when they do not know the name of a space."""
+
+MAX_KEYS = 8192
+
+
+class AttemptLimit:
+    """A rate for each key. With more keys than `MAX_KEYS`, the one unused for longest is forgotten."""
+
+    def __init__(self, *, per_second: float, burst: int, clock: Callable[[], datetime] = steady_time) -> None:
+        """`clock` must be monotonic: setting a wall clock would add or withhold permits."""
+        self._per_second = per_second
+        self._burst = burst
+        self._clock = clock
+        self._buckets: dict[str, TokenBucket] = {}
+
+    def try_spend(self, key: str) -> bool:
+        """Count one attempt. Returns False if there were too many."""
+        now = self._clock()
+        bucket = self._buckets.pop(key, None)
+        if bucket is None:
+            bucket = TokenBucket(per_second=self._per_second, burst=self._burst, now=now)
+            if len(self._buckets) >= MAX_KEYS:
+                del self._buckets[next(iter(self._buckets))]
+        self._buckets[key] = bucket
+        return bucket.try_spend(now)
 
 
 class SpaceRegistry:
