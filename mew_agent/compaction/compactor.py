@@ -25,9 +25,9 @@ from mew_agent.compaction.summary import (
     transcript_entry,
     with_true_citations,
 )
-from mew_agent.context.history import Item, Summary
+from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.measures import kept_reply_tokens
-from mew_agent.context.tracker import CutOutcome, Tracker
+from mew_agent.context.tracker import CountedCut, CutOutcome, Tracker
 from mew_agent.errors import ContextOverflow, ModelError
 from mew_agent.model.interface import ModelReply, ModelRequest
 from mew_agent.tokens.projection import Calibration, features, most_tokens
@@ -122,21 +122,39 @@ def apply_plan(
     *,
     trigger: str,
     count: Callable[[str], int | None] = lambda _text: None,
+    counted: CountedCut | None = None,
 ) -> CompactionResult:
-    """Clear and evict what the plan says, with the summary in its place. `count` counts a short text if it can."""
-    history = tracker.history
+    """Clear and evict what the plan says, with the summary in its place.
+
+    `count` counts a short text if it can, `counted` is what the server counted for the whole plan.
+    """
+    history, next_before = tracker.history, tracker.ledger.next_prompt_tokens
     outcomes: list[CutOutcome] = []
     stubs = history.stub(plan.stub_seqs) if plan.stub_seqs else []
     if stubs:
         counts = {item.seq: count(item.text()) for item in stubs}
-        counted = {seq: tokens for seq, tokens in counts.items() if tokens is not None}
-        outcomes.append(tracker.stubbed(stubs, trigger=trigger, counted=counted))
+        known = {seq: tokens for seq, tokens in counts.items() if tokens is not None}
+        outcomes.append(tracker.stubbed(stubs, trigger=trigger, counted=known))
     evicted: list[Item] = []
     if plan.evict is not None:
         summary = history.summary if summary is None else summary
         evicted = history.evict(plan.evict[0], plan.evict[1], summary)
         outcomes.append(tracker.cut(plan.evict[0], plan.evict[1], trigger=trigger, freed_messages=len(evicted)))
-    return CompactionResult(_combined(outcomes), tuple(evicted), tuple(stubs))
+    outcome = _combined(outcomes)
+    if counted is not None:
+        projected = next_before - tracker.ledger.next_prompt_tokens
+        last = max((*plan.stub_seqs, *(plan.evict or ())))
+        outcome = tracker.correct_cut(outcome, counted, projected_tokens=projected, last_removed_seq=last)
+    return CompactionResult(outcome, tuple(evicted), tuple(stubs))
+
+
+def history_after(plan: CompactionPlan, summary: Summary | None, history: History) -> History:
+    """The history that a plan leaves. Changes nothing."""
+    after = replace(history, items=list(history.items))
+    after.stub(plan.stub_seqs)
+    if plan.evict is not None:
+        after.evict(*plan.evict, history.summary if summary is None else summary)
+    return after
 
 
 async def _summarise_in_place(
@@ -312,5 +330,10 @@ def _combined(outcomes: Sequence[CutOutcome]) -> CutOutcome:
         freed_tokens=sum(o.freed_tokens for o in outcomes),
         freed_gross_tokens=sum(o.freed_gross_tokens for o in outcomes),
         freed_messages=sum(o.freed_messages for o in outcomes),
-        basis="exact" if all(o.basis == "exact" for o in outcomes) else "projected",
+        basis=first.basis if all(o.basis == first.basis for o in outcomes) else "projected",
+        freed_gross_basis=(
+            first.freed_gross_basis
+            if all(o.freed_gross_basis == first.freed_gross_basis for o in outcomes)
+            else "projected"
+        ),
     )

@@ -9,7 +9,7 @@ After them comes the unsent tail: the kept reply and whatever entered since.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from mew_agent.context.intervals import Intervals, Kind, apportion, fit, span
@@ -20,6 +20,7 @@ from mew_agent.context.reconciliation import (
     Standstill,
     drift_of,
     is_doubtful,
+    is_within_drift,
     learn_from_interval,
     learn_from_prompt,
 )
@@ -342,6 +343,16 @@ class Ledger:
         self._note_change(moved=True)
         return self.summary_tokens
 
+    def correct_cut(self, excess_tokens: int, summary_tokens: int | None) -> None:
+        """Correct the books after a cut: they hold `excess_tokens` too many. Pass the summary's size if it is known."""
+        books = max(0, self._books_tokens() - excess_tokens)
+        if self.summary_measure is not None and summary_tokens is not None:
+            text_tokens = max(0, summary_tokens - self.calibration.wrap(0))
+            self.summary_measure = replace(self.summary_measure, known_tokens=text_tokens)
+            self.summary_tokens = summary_tokens
+        self._rescale(books, measured_may_stay=True)
+        self._note_change(moved=True)
+
     def clear(self) -> None:
         """Remove all items and the summary; what was learnt about the model stays."""
         self._intervals.clear()
@@ -370,6 +381,12 @@ class Ledger:
         if self._tail.is_counted and not self._moved_since_record and not any(self._prefix_change()):
             return "tokenizer"
         return "projected"
+
+    def agrees_with_count(self, counted_tokens: int) -> bool:
+        """Whether a server's count of the next prompt is possible after what the same server reported."""
+        if self.prompt_tokens is None:
+            return True
+        return is_within_drift(self.next_prompt_tokens - counted_tokens, counted_tokens, self._tail.tokens)
 
     def unsent_price(self, seq: int) -> int:
         """Projected tokens of one item of the unsent tail; 0 if it is not in the tail."""

@@ -115,6 +115,10 @@ class Measurement:
         self.tokens, self.basis, self.reason = None, "unknown", reason
         self.reply.hidden_tokens = 0
 
+    def correct(self, tokens: int) -> None:
+        """Set the size after a cut, as the server counted it."""
+        self.tokens, self.basis, self.reason = tokens, "server_counted", None
+
     def subtract(self, freed_tokens: int) -> int:
         """Subtract what a cut freed from a known size, which is projected then. Returns the tokens subtracted."""
         if self.tokens is None:

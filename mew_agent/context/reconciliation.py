@@ -68,9 +68,14 @@ def drift_of(predicted: int, reported: int, before: int, *, may_be_truncated: bo
     `may_be_truncated` is False if something on our side may explain a smaller prompt.
     """
     tokens = predicted - reported
-    bound = max(DRIFT_TOLERANCE_TOKENS, reported * DRIFT_TOLERANCE_PERCENT // 100)
     keep, whole = TRUNCATION_FALL
-    return Drift(tokens, abs(tokens) > bound, may_be_truncated and reported * whole < before * keep)
+    return Drift(tokens, not is_within_drift(tokens, reported), may_be_truncated and reported * whole < before * keep)
+
+
+def is_within_drift(drift_tokens: int, prompt_tokens: int, projected_tokens: int = 0) -> bool:
+    """Whether a prediction was off by no more than usual. Half of the projected part may be wrong, too."""
+    bound = max(DRIFT_TOLERANCE_TOKENS, prompt_tokens * DRIFT_TOLERANCE_PERCENT // 100)
+    return abs(drift_tokens) <= bound + projected_tokens // 2
 
 
 @dataclass

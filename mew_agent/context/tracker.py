@@ -51,6 +51,7 @@ class CutOutcome:
     summary_tokens: int
     freed_messages: int
     basis: PartBasis
+    freed_gross_basis: PartBasis = "projected"
     summary_by: SummaryWriter | None = None
     summary_problem: str | None = None
     cost: CompactionCost | None = None
@@ -58,6 +59,15 @@ class CutOutcome:
     def as_last_compaction(self, at: str) -> LastCompaction:
         """The outcome as the report shows it, for a compaction that ended at this time."""
         return LastCompaction(at=at, **asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class CountedCut:
+    """The next request before and after a cut, in tokens, as the server counts it."""
+
+    before: int
+    after: int
+    without_summary: int | None = None  # after the cut, without the new summary; None if there is no new one
 
 
 @dataclass
@@ -145,16 +155,18 @@ class Tracker:
     def cut(self, first_seq: int, last_seq: int, *, trigger: str, freed_messages: int) -> CutOutcome:
         """The history evicted the items first_seq..last_seq, perhaps for a new summary."""
         before, held, next_before = self.tokens, self._held_tokens, self.ledger.next_prompt_tokens
-        price = self.ledger.cut(first_seq, last_seq)
+        price, had_summary = self.ledger.cut(first_seq, last_seq), self._recorded_summary is not None
         is_resummarised = self.history.summary != self._recorded_summary
         summary_tokens = self._record_summary() if is_resummarised else 0
         if self.measurement.reply.is_in(first_seq, last_seq):
             self.measurement.reply.forget()
         freed = self._record_freed(held, next_before)
         # The size of a new summary is not reported yet, so what it leaves free is a projection.
-        basis: PartBasis = "exact" if price.basis == "exact" and not is_resummarised else "projected"
+        basis: PartBasis = "projected" if is_resummarised else price.basis
+        gross_basis: PartBasis = "projected" if had_summary and is_resummarised else price.basis
         gross = freed + summary_tokens
-        return CutOutcome(trigger, before, self.tokens, freed, gross, summary_tokens, freed_messages, basis)
+        figures = before, self.tokens, freed, gross, summary_tokens, freed_messages
+        return CutOutcome(trigger, *figures, basis, gross_basis)
 
     def stubbed(self, items: list[Item], *, trigger: str, counted: Mapping[int, int] = NOTHING_COUNTED) -> CutOutcome:
         """The history replaced tool results by these stubs. `counted` holds their tokens by seq, where counted."""
@@ -210,6 +222,30 @@ class Tracker:
         if before is not None and self.tokens is not None:
             grown = self.tokens - before
         return CutOutcome(UNDO, before, self.tokens, -grown, -grown, 0, -len(returned), "projected")
+
+    def correct_cut(
+        self, outcome: CutOutcome, counted: CountedCut, *, projected_tokens: int, last_removed_seq: int
+    ) -> CutOutcome:
+        """The server counted what a cut freed; by projection it freed `projected_tokens` of the next prompt.
+
+        Returns the outcome with the counted figures, unless items left that the reported size does not include.
+        """
+        freed, before = counted.before - counted.after, outcome.tokens_before
+        summary_tokens = None if counted.without_summary is None else counted.after - counted.without_summary
+        self.ledger.correct_cut(freed - projected_tokens, summary_tokens)
+        if before is not None:
+            if last_removed_seq > self.measurement.last_seq:
+                return outcome
+            self.measurement.correct(max(0, before - freed))
+        return replace(
+            outcome,
+            tokens_after=self.tokens,
+            freed_tokens=freed,
+            freed_gross_tokens=freed + (summary_tokens or 0),
+            summary_tokens=summary_tokens or 0,
+            basis="server_counted",
+            freed_gross_basis="server_counted",
+        )
 
     def compacted(self, outcome: CutOutcome, *, at: str, at_seconds: float, progressed: bool) -> None:
         """A whole compaction ended; it becomes `last_compaction`."""

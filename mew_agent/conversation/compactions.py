@@ -56,7 +56,10 @@ async def run_compaction(
         timeout_seconds=calls.summary_timeout_seconds,
         may_extract=may_extract,
     )
-    result = await state.apply_compaction(plan, summary, trigger, spending, origin)
+    counted = await calls.count_cut(plan, summary)
+    if counted is not None and counted.after >= counted.before:
+        raise RejectedSummary(f"the server counts {counted.after:,} tokens after it, and {counted.before:,} before it")
+    result = await state.apply_compaction(plan, summary, trigger, spending, origin, counted)
     await state.events.emit(ContextCompacted(result.outcome.tokens_before, result.outcome.tokens_after, trigger))
     return result
 

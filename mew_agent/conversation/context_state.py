@@ -24,7 +24,7 @@ from mew_agent.context.policy import NO_FLAGS, Action, CompactionMethod, Generat
 from mew_agent.context.reminders import Reminders
 from mew_agent.context.store import UNCHANGED, CallRecord, InboxChange, Session, Store
 from mew_agent.context.suggestions import SavingSuggestions
-from mew_agent.context.tracker import CutOutcome, Tracker
+from mew_agent.context.tracker import CountedCut, CutOutcome, Tracker
 from mew_agent.conversation import texts
 from mew_agent.conversation.events import ConversationEvents, ItemAdded
 from mew_agent.conversation.pins import ContextPins
@@ -312,11 +312,12 @@ class ContextState:
         trigger: str,
         spending: SummarySpending | None = None,
         origin: Origin = ITSELF,
+        counted: CountedCut | None = None,
     ) -> CompactionResult:
         """Carry out a plan with the summary written for it, and record it as the last compaction."""
         tracker, spending = self.tracker, spending or SummarySpending()
         lost_tokens, leaving = cache_lost_tokens(plan, tracker), self._leaving(plan.evict, plan.stub_seqs)
-        result = apply_plan(plan, summary, tracker, trigger=trigger, count=self.sizes.count)
+        result = apply_plan(plan, summary, tracker, trigger=trigger, count=self.sizes.count, counted=counted)
         if summary is not None:
             labelled = replace(result.outcome, summary_by=summary.written_by, summary_problem=summary.problem)
             result = replace(result, outcome=labelled)

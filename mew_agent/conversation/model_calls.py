@@ -15,14 +15,17 @@ from uuid import uuid4
 import anyio
 from mew_protocol.agent_settings import ModelPrice
 
-from mew_agent.compaction.compactor import SUMMARY_TIMEOUT_SECONDS
+from mew_agent.compaction.compactor import SUMMARY_TIMEOUT_SECONDS, history_after
+from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.compaction.summary import RejectedSummary
-from mew_agent.context.history import History, Pin
+from mew_agent.context.history import History, Pin, Summary
 from mew_agent.context.store import CallRecord, CallRole
+from mew_agent.context.tracker import CountedCut
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.pins import ContextPins
 from mew_agent.errors import MewAgentError, ModelError, ModelStreamCut
 from mew_agent.model.interface import (
+    Message,
     Model,
     ModelEvent,
     ModelReply,
@@ -43,6 +46,10 @@ from mew_agent.tools.results import well_formed
 ReplyListener = Callable[[ModelEvent], Awaitable[None]]  # receives every event of a running reply
 
 
+COUNT_SECONDS = 5.0  # how long a compaction waits for the server's counts, all together
+
+_ANY_QUESTION = Message("user", "?")
+
 CALL_BOUND_SECONDS = 30.0  # how long a control waits for the running model call before it interrupts the call
 
 
@@ -55,6 +62,7 @@ class ConversationOptions:
     keep_newest_items: int | None = None  # bounds the history before each turn
     call_bound_seconds: float = CALL_BOUND_SECONDS
     summariser: Model | None = None  # writes the summaries; None: the model itself
+    count_seconds: float = COUNT_SECONDS
     summary_timeout_seconds: float = SUMMARY_TIMEOUT_SECONDS  # for one summary, before the addition for its size
     result_bound: ResultBound = field(default_factory=ResultBound)
     load_counter: Callable[[], TextCounter | None] = no_counter  # loads the model's tokenizer, if any, in a thread
@@ -253,9 +261,34 @@ class ModelCalls:
         shown = replace(history, items=[item for item in history.items if item.seq <= last_seq])
         return ModelRequest(shown.request_messages(self._options.system_prompt), self._prefix()[0])
 
-    def _request(self) -> tuple[ModelRequest, str]:
-        """The next main request, and the fingerprint of what it sends besides the items."""
-        history, system_prompt = self._state.history, self._options.system_prompt
+    async def count_cut(self, plan: CompactionPlan, summary: Summary | None) -> CountedCut | None:
+        """Let the server count the next request before and after a plan; None if it cannot, or not in time."""
+        history = self._state.history
+        key = history.revision, history.last_seq
+        if history.open_calls():
+            return None  # templates refuse a call without its result
+        after = history_after(plan, summary, history)
+        bare = [] if summary is None else [replace(after, summary=None)]
+        counts: list[int] = []
+        with anyio.move_on_after(self._options.count_seconds):
+            for version in (replace(history, items=list(history.items)), after, *bare):
+                tokens = await self._model.count_prompt(self._as_if_asked(version))
+                if tokens is None or not (counts or self._state.tracker.ledger.agrees_with_count(tokens)):
+                    return None
+                counts.append(tokens)
+        is_current = (history.revision, history.last_seq) == key
+        return CountedCut(*counts) if is_current and len(counts) == 2 + len(bare) else None
+
+    def _as_if_asked(self, history: History) -> ModelRequest:
+        """The request with a question at its end: servers count one that ends in a reply in ways of their own."""
+        request, _ = self._request(history)
+        if request.messages[-1].role != "assistant":
+            return request
+        return replace(request, messages=(*request.messages, _ANY_QUESTION))
+
+    def _request(self, of: History | None = None) -> tuple[ModelRequest, str]:
+        """The next main request, and the fingerprint of what it sends besides the items. `of`: of another history."""
+        history, system_prompt = of or self._state.history, self._options.system_prompt
         tools, tools_text, reminders = self._prefix()
         form = self.response_format
         request = ModelRequest(history.request_messages(system_prompt, reminders), tools, response_format=form)

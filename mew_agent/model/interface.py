@@ -183,7 +183,8 @@ class Model(Protocol):
     async def count_prompt(self, request: ModelRequest) -> int | None:
         """The exact number of prompt tokens of `request`, chat template and tools included, or None if unknown.
 
-        Must return within a few seconds and raises nothing. The agent asks only where a decision depends on the count.
+        Must return within a few seconds and raises nothing. The agent asks where a decision depends on the count, and
+        before and after a compaction.
         """
 
     async def aclose(self) -> None:

@@ -194,5 +194,5 @@ def _outcome_from_status(status: Status) -> CompactDone:
         status="compacted",
         tokens_after=status.tokens,
         max_tokens=status.max_tokens,
-        basis=basis if basis in ("reported", "projected") else None,
+        basis=basis if basis in ("reported", "server_counted", "projected") else None,
     )

@@ -10,9 +10,10 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Basis = Literal["reported", "projected", "agent_reported", "provisional", "unknown"]
-"""How `tokens` is known: reported by the provider, derived from its reports, said by a foreign agent of itself,
-preliminary (a reply that had not ended, or a call that no later one has continued), or not known."""
+Basis = Literal["reported", "server_counted", "projected", "agent_reported", "provisional", "unknown"]
+"""How `tokens` is known: reported by the provider; reported, minus what its server counted as freed since; derived from
+reports; said by a foreign agent of itself; preliminary (a reply that had not ended, or a call that no later one has
+continued); or not known."""
 
 UnknownReason = Literal[
     "no_call_yet",
@@ -35,7 +36,9 @@ foreign agent."""
 NextPromptBasis = Literal["exact", "server_counted", "tokenizer", "projected", "heuristic"]
 
 PartName = Literal["prefix", "summary", "pins", "messages", "tool_results", "reply", "unsent"]
-PartBasis = Literal["exact", "reported", "projected"]
+PartBasis = Literal["exact", "reported", "server_counted", "tokenizer", "projected"]
+"""How a part is known: the difference of two reports, a report, a count by the provider's server, counts of the model's
+tokenizer that have predicted reports to the token, or a projection."""
 
 CompactionTrigger = str
 """Why a compaction ran: `threshold`, `would_overflow`, `overflow_error`, `requested`, `threshold_projected`."""
@@ -105,6 +108,7 @@ class CompactionCost(_Part):
 class LastCompaction(_Part):
     """What the last compaction did. Counts are in tokens; `freed_tokens` is net: before minus after, absent if unknown.
 
+    `basis` says how `freed_tokens` is known, `freed_gross_basis` how what left is known, without the new summary.
     `summary_by` is absent if the compaction wrote no summary; `summary_problem` says why no model wrote it.
     """
 
@@ -117,6 +121,7 @@ class LastCompaction(_Part):
     summary_tokens: int | None = None
     freed_messages: int | None = None
     basis: PartBasis
+    freed_gross_basis: PartBasis | None = None
     summary_by: SummaryWriter | None = None
     summary_problem: str | None = None
     cost: CompactionCost | None = None

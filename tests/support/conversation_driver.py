@@ -15,7 +15,7 @@ from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ConversationEvent, StatusChanged
-from mew_agent.conversation.model_calls import ConversationOptions
+from mew_agent.conversation.model_calls import COUNT_SECONDS, ConversationOptions
 from mew_agent.errors import ContextOverflow
 from mew_agent.model.interface import ModelEvent, ModelReply, ToolSpec
 from mew_agent.model.openai_client import OpenAIModel
@@ -84,11 +84,13 @@ async def start_conversation(
     tools: tuple[ToolSpec, ...] = (),
     system_prompt: str = "You keep records.",
     counter: TextCounter | None = None,
+    model_class: type[OpenAIModel] = OpenAIModel,
+    count_seconds: float = COUNT_SECONDS,
     **options: Any,
 ) -> AsyncIterator[ConversationDriver]:
     """A conversation with a rehearsal model, without a gateway. `options` are those of `RehearsalOptions`."""
     async with serve_rehearsal(RehearsalOptions(**options)) as server:
-        model = OpenAIModel("rehearsal", server.base_url, "key", max_retries=0)
+        model = model_class("rehearsal", server.base_url, "key", max_retries=0)
         tracker = Tracker(
             history=History(),
             policy=policy,
@@ -102,6 +104,7 @@ async def start_conversation(
             keep_newest_items=keep_newest_items,
             call_bound_seconds=call_bound_seconds,
             load_counter=lambda: counter,
+            count_seconds=count_seconds,
         )
         conversation = Conversation(model, tracker, store or MemoryStore(), conversation_options)
         driver = ConversationDriver(server, conversation, tools)

@@ -48,7 +48,8 @@ _QUIET: Final = frozenset(
 _FAILURES: Final = ("model_", "context_overflow", "turn_stopped", "policy_stopped")
 """How the statuses of agents begin whose last turn failed."""
 
-_EXACT_NEXT: Final = frozenset({"exact", "server_counted"})
+_COUNTED: Final = frozenset({"exact", "reported", "server_counted"})
+"""Bases of figures shown without `~`."""
 
 
 def clean(text: str) -> str:
@@ -138,10 +139,10 @@ def basis(status: Status | None) -> str:
 
 
 def tokens(status: Status | None) -> str:
-    """The tokens in use, with `~` unless they were reported."""
+    """The tokens in use, with `~` unless they were reported or counted."""
     if status is None or status.tokens is None:
         return "?"
-    return f"{'' if basis(status) == 'reported' else '~'}{status.tokens:,}"
+    return f"{'' if basis(status) in _COUNTED else '~'}{status.tokens:,}"
 
 
 def level(status: Status | None) -> str:
@@ -182,7 +183,7 @@ def next_call(report: ContextReport | None) -> str:
     """The tokens of the next request."""
     if report is None or report.next_prompt_tokens is None:
         return "-"
-    return f"{'' if report.next_prompt_basis in _EXACT_NEXT else '~'}{report.next_prompt_tokens:,}"
+    return f"{'' if report.next_prompt_basis in _COUNTED else '~'}{report.next_prompt_tokens:,}"
 
 
 def compacts_in(status: Status | None) -> str:
@@ -280,7 +281,7 @@ def sessions(contexts: Sequence[SessionContext]) -> str:
     if not known:
         return count
     fullest = max(known, key=lambda pair: pair[0])[1]
-    mark = "" if fullest.context.basis == "reported" else "~"
+    mark = "" if fullest.context.basis in _COUNTED else "~"
     return f"{count}, fullest {mark}{fullest.tokens:,} of {fullest.max_tokens:,}"
 
 

@@ -69,8 +69,8 @@ def withholds_tool_result(policy: "Policy", state: PolicyState, snapshot: Contex
 
 def _trusted(policy: "Policy", snapshot: ContextSnapshot) -> ContextSnapshot:
     """The snapshot without `used_tokens` if the policy does not trust its basis."""
-    # A report from before the end of the reply is trusted like a projection.
-    basis = "projected" if snapshot.basis == "provisional" else snapshot.basis
+    # Neither a report from before the end of the reply nor a count after a cut is the report of a whole call.
+    basis = "projected" if snapshot.basis in ("provisional", "server_counted") else snapshot.basis
     if snapshot.used_tokens is None or basis in policy.bases:
         return snapshot
     return snapshot._replace(used_tokens=None)

@@ -174,7 +174,8 @@ def _ended_text(before: PeerContext, after: PeerContext) -> str:
     now = _now(after)
     if last is not None and last != earlier:
         # One label is enough where the size that follows carries the same.
-        label = "" if last.basis in ("reported", "exact") or last.basis == after.basis else f" ({last.basis})"
+        is_sure = last.basis in ("reported", "exact", "server_counted")
+        label = "" if is_sure or last.basis == after.basis else f" ({last.basis})"
         freed = "an unknown number of tokens" if last.freed_tokens is None else f"{last.freed_tokens:,} tokens{label}"
         return f"freed {freed}{now}"
     return f"compacting freed nothing{now}" if after.report is not None else f"compacted{now}"

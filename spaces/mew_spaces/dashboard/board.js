@@ -2,7 +2,7 @@
 // Applies statuses by the gateway's rules, so the figures match GET /spaces/<id>/context.
 
 const MAX_SAMPLES = 120;
-const BASES = new Set(["reported", "projected", "agent_reported", "provisional", "unknown"]);
+const BASES = new Set(["reported", "server_counted", "projected", "agent_reported", "provisional", "unknown"]);
 
 /** Whether a value can be a count of tokens or messages. */
 const isCount = (value) => Number.isSafeInteger(value) && value >= 0;

@@ -76,7 +76,10 @@ export function span(ms) {
 /** Format a count with its noun, in the plural where needed. */
 export const counted = (count, word) => `${grouped(count)} ${word}${count === 1 ? "" : "s"}`;
 
-/** How the figure is known: reported, projected, unknown, or unlabelled without a context report. */
+/** Whether a figure with this basis is shown without "~". */
+const isCounted = (basis) => basis === "exact" || basis === "reported" || basis === "server_counted";
+
+/** How the figure is known: its basis, or unlabelled without a context report. */
 export function basisOf(status) {
   if (status.context) return status.tokens === undefined ? "unknown" : status.context.basis;
   return status.tokens === undefined ? "unknown" : "unlabelled";
@@ -96,7 +99,7 @@ export function percentOf(status) {
 
 /** The large figure on a card. */
 export function amount(status) {
-  return status.tokens === undefined ? "Unknown" : marked(status.tokens, basisOf(status) === "reported");
+  return status.tokens === undefined ? "Unknown" : marked(status.tokens, isCounted(basisOf(status)));
 }
 
 /** The context window, shown after the amount. */
@@ -131,6 +134,9 @@ export function known(status, receivedAgo, age) {
       break;
     case "agent_reported":
       pieces.push(`reported by the agent itself${ago(age(report.measured_at) ?? receivedAgo, ", ")}`);
+      break;
+    case "server_counted":
+      pieces.push("counted by the model server", before);
       break;
     case "provisional":
       pieces.push("provisional: it may still change", before);
@@ -246,7 +252,9 @@ export function compactAnswer(done, targetTokens) {
   const messages = Number.isInteger(done.freed_messages) ? ` in ${counted(done.freed_messages, "message")}` : "";
   if (!Number.isInteger(done.tokens_after)) return `${freed}${messages}.`;
   const window = Number.isInteger(done.max_tokens) ? ` of ${grouped(done.max_tokens)}` : "";
-  return `${freed}${messages}; now ~${grouped(done.tokens_after)}${window} (projected until its next call).`;
+  const counts = done.basis === "server_counted";
+  const how = counts ? "counted by its model server" : "projected until its next call";
+  return `${freed}${messages}; now ${marked(done.tokens_after, counts)}${window} (${how}).`;
 }
 
 function skippedBecause(done, targetTokens) {
@@ -261,10 +269,9 @@ function skippedBecause(done, targetTokens) {
 export function figures(status, age) {
   const report = status.context ?? {};
   const next = report.next_prompt_tokens;
-  const nextIsExact = report.next_prompt_basis === "exact" || report.next_prompt_basis === "server_counted";
   const measured = age(report.measured_at);
   const rows = [
-    ["next request", next === undefined ? undefined : `${marked(next, nextIsExact)} (${plain(report.next_prompt_basis ?? "unlabelled")})`],
+    ["next request", next === undefined ? undefined : `${marked(next, isCounted(report.next_prompt_basis))} (${plain(report.next_prompt_basis ?? "unlabelled")})`],
     ["window", WINDOW_BASIS[report.max_tokens_basis]],
     ["messages", grouped(status.messages_in_context)],
     ["prompt", report.prompt_tokens],

@@ -8,7 +8,9 @@ from mew_protocol.payloads.participant import Compact, CompactDone
 
 from mew_agent.context.policy import MEW
 from mew_agent.context.policy.threshold import Fraction
-from mew_agent.rehearsal.tokenizer import encode
+from mew_agent.model.interface import ModelRequest
+from mew_agent.model.openai_client import OpenAIModel
+from mew_agent.rehearsal.tokenizer import TOKENS_PER_MESSAGE, encode
 from tests.support.conversation_driver import StartConversation, asked_tokens, fill, ignore
 
 
@@ -58,14 +60,49 @@ async def test_announced_freed_tokens_equal_the_real_drop(
             assert last.tokens_after is not None
             assert last.freed_tokens is not None
             announced_after = last.tokens_after
-            real_after = request.prompt_tokens - asked_tokens(question)
+            # A prompt holds the template's tokens around the newest reply, the reported total does not.
+            real_after = request.prompt_tokens - asked_tokens(question) - TOKENS_PER_MESSAGE
             real_drop = kept_before - real_after
-            # What the extract added to the summary is projected.
-            assert abs(last.freed_tokens - real_drop) <= max(16, real_drop * 5 // 100)
+            assert (last.basis, last.freed_gross_basis) == ("server_counted", "server_counted")
+            assert last.freed_tokens == real_drop
             assert kept_before - announced_after == last.freed_tokens
             measured += 1
         assert measured
         assert conversation.history.summary is not None
+
+
+class SilentCounter(OpenAIModel):
+    """A model whose server never ends a count."""
+
+    async def count_prompt(self, request: ModelRequest) -> int | None:
+        await anyio.sleep_forever()
+        return None
+
+
+class AbsentCounter(OpenAIModel):
+    """A model whose server has no counter."""
+
+    async def count_prompt(self, request: ModelRequest) -> int | None:
+        return None
+
+
+class WrongCounter(OpenAIModel):
+    """A model whose server counts something else than the prompt."""
+
+    async def count_prompt(self, request: ModelRequest) -> int | None:
+        return 100_000 - len(request.messages)
+
+
+@pytest.mark.parametrize("model", [SilentCounter, AbsentCounter, WrongCounter])
+async def test_a_compaction_without_a_usable_count_is_projected(
+    start_conversation: StartConversation, text: Callable[[int], str], model: type[OpenAIModel]
+) -> None:
+    async with start_conversation(window_tokens=4096, model_class=model, count_seconds=0.01) as driver:
+        await fill(driver, text, below=0.5)
+        done = await driver.conversation.compact(Compact(target_tokens=1000))
+        assert done.basis == "projected"
+        assert driver.now.context is not None
+        assert driver.now.context.basis == "projected"
 
 
 @pytest.mark.parametrize("behaviour", ["fail", "empty"])
@@ -109,8 +146,7 @@ async def test_compactions_that_free_too_little_stop_with_a_status(
     async with start_conversation(window_tokens=2048, system_prompt=prompt, reply_tokens=20) as driver:
         for _ in range(3):
             await driver.turn("What do you say?")
-        assert driver.words.count("compacted") == 2
-        assert "compaction_stalled:compacting does not free enough" in driver.words
+        assert any((word or "").startswith("compaction_stalled:") for word in driver.words)
         assert driver.now.status == "compaction_stalled"
         compactions = driver.conversation.tracker.compactions
         await driver.turn("What do you say?")
@@ -178,7 +214,7 @@ async def test_a_request_without_a_target_compacts_at_any_fill(start_conversatio
         assert driver.now.tokens == done.tokens_after
         assert driver.now.messages_in_context == 4
         assert driver.now.context is not None
-        assert driver.now.context.basis == "projected"
+        assert driver.now.context.basis == done.basis == "server_counted"
         assert driver.now.context.last_compaction is not None
         assert driver.now.context.last_compaction.freed_tokens == done.freed_tokens
         await driver.turn("Go on.")
