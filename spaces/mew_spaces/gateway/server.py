@@ -28,6 +28,7 @@ UNJOINED_TOTAL_BYTES = 48 * 1024 * 1024
 
 STOP_SECONDS = 3
 """How long open requests may take once the gateway stops."""
+_STOP_POLL_SECONDS = 0.005
 
 
 class GatewayServer(uvicorn.Server):
@@ -61,6 +62,26 @@ class GatewayServer(uvicorn.Server):
             with anyio.move_on_after(1.0):
                 await self._stop.wait()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop as uvicorn does, without its fixed pauses of a tenth of a second.
+
+        Open requests have `STOP_SECONDS`. The application stops last.
+        """
+        for closeable in (*self.servers, *(sockets or ())):
+            closeable.close()
+        state, ending = self.server_state, set[object]()
+        with anyio.move_on_after(STOP_SECONDS):
+            while True:
+                for connection in state.connections - ending:  # one may have been accepted just now
+                    connection.shutdown()
+                    ending.add(connection)
+                await anyio.sleep(_STOP_POLL_SECONDS)
+                if not state.connections and not state.tasks:
+                    break
+        for task in tuple(state.tasks):
+            task.cancel()
+        await self.lifespan.shutdown()
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -90,7 +111,6 @@ def server_config(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=STOP_SECONDS,
     )
     config.unjoined = UnjoinedConnections(
         connections=limits.unjoined_connections,
