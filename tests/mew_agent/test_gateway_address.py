@@ -83,7 +83,7 @@ async def test_participant_trusts_the_file_it_is_given(tmp_path: Path) -> None:
 
 async def rejection(reach: Reach, gateway: RunningGateway, url: str) -> str:
     """What a client says, which it says at once and not when its time to connect has passed."""
-    with anyio.fail_after(5), pytest.raises(MewAgentError) as raised:
+    with anyio.fail_after(9), pytest.raises(MewAgentError) as raised:
         await reach(gateway, url)
     assert type(raised.value) is CertificateRejected
     return str(raised.value)
@@ -112,7 +112,7 @@ async def test_rejected_certificate_is_reported_with_its_cause_and_advice(
 @CLIENTS
 async def test_https_to_a_gateway_without_tls_is_reported_as_that(reach: Reach) -> None:
     async with serve_gateway(CONFIG) as gateway:
-        with anyio.fail_after(5), pytest.raises(NotConnected, match="this port serves no TLS; try ws://"):
+        with anyio.fail_after(9), pytest.raises(NotConnected, match="this port serves no TLS; try ws://"):
             await reach(gateway, gateway.url.replace("http:", "https:"))
 
 

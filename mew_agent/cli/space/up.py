@@ -35,7 +35,7 @@ from mew_agent.errors import ConfigError, MewAgentError, NotConnected
 READY_SECONDS: Final = 40.0
 """Timeout for a space in the background to start all its programs."""
 
-JOIN_SECONDS: Final = 15.0
+JOIN_SECONDS: Final = 30.0
 """How long to wait for participants to join. A slower one is reported as not joined yet, not as a failure."""
 
 NOTE_SECONDS: Final = 2.0

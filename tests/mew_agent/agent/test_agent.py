@@ -250,7 +250,7 @@ async def test_two_agents_do_not_reply_to_each_others_answers(start_agent: Start
         async with second, anyio.create_task_group() as tasks:
             tasks.start_soon(second.run)
             await s.ask("Who knows?")
-            await s.ada.ask("chat", {"text": "And you?"}, to="writer", answer="chat", timeout_seconds=10)
+            await s.ada.ask("chat", {"text": "And you?"}, to="writer", answer="chat", timeout_seconds=60)
             await s.ask("Sure?")
             tasks.cancel_scope.cancel()
         assert (len(s.main_requests), len(other.requests)) == (2, 1)
@@ -343,7 +343,7 @@ async def test_after_a_rejoin_the_agent_sends_its_status_and_continues(space: Sp
                 anyio.create_task_group() as tasks,
             ):
                 tasks.start_soon(agent.run)
-                await ada.ask("chat", {"text": "One?"}, to="coder", answer="chat", timeout_seconds=10)
+                await ada.ask("chat", {"text": "One?"}, to="coder", answer="chat", timeout_seconds=60)
                 tokens_then = ada.peers["coder"].context.tokens
                 assert tokens_then is not None
                 stop.set()
@@ -356,7 +356,7 @@ async def test_after_a_rejoin_the_agent_sends_its_status_and_continues(space: Sp
                     return status.tokens if status else None
 
                 await until(lambda: on_the_board() == tokens_then)
-                answer = await ada.ask("chat", {"text": "Two?"}, to="coder", answer="chat", timeout_seconds=10)
+                answer = await ada.ask("chat", {"text": "Two?"}, to="coder", answer="chat", timeout_seconds=60)
                 assert answer.body["text"]
                 tasks.cancel_scope.cancel()
             end.set()
@@ -372,7 +372,7 @@ async def test_entering_an_agent_makes_it_answer_until_the_block_ends(gateway: R
         events: list[ContextEvent] = []
         agent.on_context_event(lambda event: events.append(event))
         async with agent:
-            answer = await ada.ask("chat", {"text": "Hello?"}, to="coder", answer="chat", timeout_seconds=10)
+            answer = await ada.ask("chat", {"text": "Hello?"}, to="coder", answer="chat", timeout_seconds=60)
             assert answer.body["text"]
             await until(lambda: bool(events))
         await until(lambda: "coder" not in ada.peers)
@@ -426,7 +426,7 @@ async def test_an_agent_runs_until_a_shutdown(gateway: RunningGateway, joined: J
         with anyio.fail_after(PATIENCE_SECONDS):
             while "coder" not in ada.peers:
                 await anyio.wait_all_tasks_blocked()
-            answer = await ada.ask("chat", {"text": "Hello?"}, to="coder", answer="chat", timeout_seconds=10)
+            answer = await ada.ask("chat", {"text": "Hello?"}, to="coder", answer="chat", timeout_seconds=60)
             assert answer.body["text"]
             await ada.send("participant/shutdown", {}, to="coder")
             await ended.wait()
@@ -509,6 +509,6 @@ async def test_nothing_a_peer_sends_ends_an_agent(gateway: RunningGateway, recei
         for envelope in received:
             await agent.dispatcher.dispatch(envelope)
         async with joined_at(gateway) as ada:
-            answer = await ada.ask("chat", {"text": "Alive?"}, to="coder", answer="chat", timeout_seconds=15)
+            answer = await ada.ask("chat", {"text": "Alive?"}, to="coder", answer="chat", timeout_seconds=60)
             assert answer.body["text"]
         tasks.cancel_scope.cancel()

@@ -21,6 +21,7 @@ from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from tests.mew_agent.conftest import EnvelopeRecorder
+from tests.support.waiting import PATIENCE_SECONDS
 
 AGENTS = ("one", "two", "three", "four", "five", "plain")
 CAPABILITIES = '[{kind: chat}, {kind: "chat/*"}, {kind: "reasoning/*"}, {kind: participant/status}]'
@@ -56,7 +57,7 @@ class Crowd:
     async def ask(self, *names: str) -> None:
         """Ask agents something each; everything that they had queued before is done then."""
         for name in names:
-            await self.ada.ask("chat", {"text": "And you?"}, to=name, answer="chat", timeout_seconds=15)
+            await self.ada.ask("chat", {"text": "And you?"}, to=name, answer="chat", timeout_seconds=60)
 
     def between_agents(self) -> Counter[str]:
         """How many chats each agent sent to other agents."""
@@ -175,7 +176,7 @@ async def test_a_long_collaboration_works_under_a_raised_limit(crowd: Crowd) -> 
 
     await crowd.ada.chat("Work it out with two.", to="one")
     await one.chat("Step 1: what comes first?", to="two")
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_SECONDS):
         await done.wait()
     assert not [word for name in ("one", "two") for word in crowd.recorder.words(name) if "loop" in word]
 

@@ -214,7 +214,7 @@ async def test_a_compaction_is_answered_while_paused(start_agent: StartAgent, te
         for _ in range(4):
             await s.ask(text(150))
         await s.control("pause")
-        done = await s.ada.compact("coder", timeout_seconds=10)
+        done = await s.ada.compact("coder", timeout_seconds=60)
         assert not done.skipped
 
 
@@ -323,7 +323,7 @@ async def test_an_unreadable_compact_is_answered(start_agent: StartAgent) -> Non
 
 async def test_controls_work_without_the_capability_to_answer(start_agent: StartAgent) -> None:
     async with start_agent(name="mute") as s:
-        answer = await s.ada.ask("chat", {"text": "One?"}, to="mute", answer="chat", timeout_seconds=10)
+        answer = await s.ada.ask("chat", {"text": "One?"}, to="mute", answer="chat", timeout_seconds=60)
         assert answer.body["text"]
         for kind in ("pause", "resume", "request-status", "compact", "clear"):
             await s.ada.send(f"participant/{kind}", {}, to="mute")

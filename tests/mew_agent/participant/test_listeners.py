@@ -152,7 +152,7 @@ async def test_reply_goes_to_the_sender_and_refers_to_the_chat(joined: Joined) -
             if chat.is_to_me:
                 await chat.reply(f"{chat.text}? yes")
 
-        reply = await ada.ask("chat", {"text": "here"}, to="bob", answer="chat", timeout_seconds=10)
+        reply = await ada.ask("chat", {"text": "here"}, to="bob", answer="chat", timeout_seconds=60)
         assert reply.body["text"] == "here? yes"
         assert reply.addressees == ("ada",)
 

@@ -156,10 +156,10 @@ async def test_peers_call_each_others_tools_through_the_gateway(joined: Callable
             return len(text.split())
 
         call = {"method": "tools/call", "params": {"name": "word_count", "arguments": {"text": "one two three"}}}
-        reply = await bob.ask("mcp/request", call, to="ada", answer="mcp/response", timeout_seconds=10)
+        reply = await bob.ask("mcp/request", call, to="ada", answer="mcp/response", timeout_seconds=60)
         assert reply.body["result"]["content"][0]["text"] == "3"
         assert reply.to == ("bob",)
 
-        await bob.ask("participant/pause", {}, to="ada", answer="participant/status", timeout_seconds=10)
-        reply = await bob.ask("mcp/request", call, to="ada", answer="mcp/response", timeout_seconds=10)
+        await bob.ask("participant/pause", {}, to="ada", answer="participant/status", timeout_seconds=60)
+        reply = await bob.ask("mcp/request", call, to="ada", answer="mcp/response", timeout_seconds=60)
         assert reply.body["error"]["code"] == -32000

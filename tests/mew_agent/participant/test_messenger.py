@@ -45,7 +45,7 @@ async def test_ask_returns_the_answer_of_the_peer_that_was_asked(joined: Joined)
             if received.body["text"] == "what is true?":
                 questions = (received.id,)
 
-        answer = await ada.ask("chat", {"text": "what is true?"}, to="bob", answer="chat", timeout_seconds=10)
+        answer = await ada.ask("chat", {"text": "what is true?"}, to="bob", answer="chat", timeout_seconds=60)
         assert answer.body["text"] == "the true answer"
 
 
@@ -81,7 +81,7 @@ async def test_ask_fails_at_once_for_an_absent_peer(joined: Joined, question: Qu
 
 async def test_participant_may_ask_itself(joined: Joined) -> None:
     async with joined("ada") as ada:
-        assert (await ada.compact(ada.id, timeout_seconds=10)).reason == "not_supported"
+        assert (await ada.compact(ada.id, timeout_seconds=60)).reason == "not_supported"
 
 
 async def test_refusal_of_the_gateway_ends_ask_at_once(joined: Joined) -> None:
@@ -116,7 +116,7 @@ async def test_unreadable_answer_raises_bad_answer(gateway: RunningGateway, join
             while "writer" not in ada.peers:
                 await anyio.wait_all_tasks_blocked()
         with pytest.raises(BadAnswer, match=r"cannot read the answer of 'writer': .*payload\.status"):
-            await ada.compact("writer", timeout_seconds=10)
+            await ada.compact("writer", timeout_seconds=60)
         await client.aclose()
 
 
@@ -137,12 +137,12 @@ async def test_envelopes_wait_during_a_pause(joined: Joined) -> None:
         async def listen(chat: Envelope) -> None:
             received.append(str(chat.body["text"]))
 
-        await ada.ask("participant/pause", {}, to="bob", answer="participant/status", timeout_seconds=10)
+        await ada.ask("participant/pause", {}, to="bob", answer="participant/status", timeout_seconds=60)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(bob.chat, "said while paused")
             with pytest.raises(PeerTimeout):
                 await bob.ask("chat", {"text": "asked while paused"}, to="ada", answer="chat", timeout_seconds=0.05)
-            assert (await ada.request_status("bob", timeout_seconds=10)).status == "paused"
+            assert (await ada.request_status("bob", timeout_seconds=60)).status == "paused"
             assert received == []
             await ada.send("participant/resume", to="bob")
         with anyio.fail_after(PATIENCE_SECONDS):
@@ -153,7 +153,7 @@ async def test_envelopes_wait_during_a_pause(joined: Joined) -> None:
 
 async def test_pause_right_after_a_resume_still_holds_envelopes(joined: Joined) -> None:
     async with joined("ada") as ada, joined("bob") as bob:
-        await ada.ask("participant/pause", {}, to="bob", answer="participant/status", timeout_seconds=10)
+        await ada.ask("participant/pause", {}, to="bob", answer="participant/status", timeout_seconds=60)
         received: list[str] = []
 
         @ada.on(None)
@@ -166,7 +166,7 @@ async def test_pause_right_after_a_resume_still_holds_envelopes(joined: Joined) 
             await anyio.wait_all_tasks_blocked()
             bob.messenger.resume()
             bob.messenger.pause()
-            assert (await ada.request_status("bob", timeout_seconds=10)).status == "paused"
+            assert (await ada.request_status("bob", timeout_seconds=60)).status == "paused"
             assert "later" not in received
             await ada.send("participant/resume", to="bob")
 

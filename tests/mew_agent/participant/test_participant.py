@@ -46,7 +46,7 @@ async def test_program_reads_watches_and_acts_on_a_peers_context(joined: Joined)
             @me.on_context
             async def watch(peer: Peer, report: PeerContext) -> None:
                 if report.severity >= 2:
-                    done = await me.compact(peer.id, reason="running full", timeout_seconds=10)
+                    done = await me.compact(peer.id, reason="running full", timeout_seconds=60)
                     printed.append((peer.id, done.freed_tokens))
                     await me.aclose()
 
@@ -103,7 +103,7 @@ async def test_stream_frames_reach_the_hook(gateway: RunningGateway, joined: Joi
         joined("ada") as ada,
     ):
         request = {"direction": "upload"}
-        opening = await ada.ask("stream/request", request, to="gateway", answer="stream/open", timeout_seconds=10)
+        opening = await ada.ask("stream/request", request, to="gateway", answer="stream/open", timeout_seconds=60)
         await ada.send_frame(encode_frame(opening.body["stream_id"], "a#b"))
         with anyio.fail_after(PATIENCE_SECONDS):
             await arrived.wait()

@@ -98,7 +98,7 @@ async def test_peers_read_resources_through_the_gateway(joined: Callable[..., Pa
 
         async def ask(method: str, **params: str) -> dict[str, Any]:
             payload = {"method": method, "params": params}
-            answer = await bob.ask("mcp/request", payload, to="ada", answer="mcp/response", timeout_seconds=10)
+            answer = await bob.ask("mcp/request", payload, to="ada", answer="mcp/response", timeout_seconds=60)
             return dict(answer.body["result"])
 
         (listed,) = (await ask("resources/list"))["resources"]

@@ -17,6 +17,7 @@ from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
 
 from tests.support.gateway_client import joined, opened
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 async def test_a_running_gateway_knows_its_address_and_tokens(gateway: RunningGateway) -> None:
@@ -41,8 +42,8 @@ async def test_tokens_are_stored_in_the_state_folder(config: SpaceConfig, tmp_pa
 
 
 async def test_open_event_streams_do_not_delay_the_stop(config: SpaceConfig) -> None:
-    with anyio.fail_after(3):
-        async with httpx2.AsyncClient(timeout=10, trust_env=False) as http:
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with httpx2.AsyncClient(timeout=60, trust_env=False) as http:
             async with serve_gateway(config) as gateway:
                 headers = {"authorization": "Bearer token-of-coder"}
                 request = http.build_request("GET", gateway.url + "/spaces/demo/events", headers=headers)
@@ -171,7 +172,7 @@ def test_run_gateway_stops_on_a_signal(tmp_path: Path, how: signal.Signals) -> N
         url = process.stdout.readline().strip()
         assert httpx2.get(url + "/health", trust_env=False).json()["status"] == "ok"
         process.send_signal(how)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
     assert (out.strip(), err, process.returncode) == ("ended", "", 0)
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", int(url.rsplit(":", 1)[1]))) != 0

@@ -17,7 +17,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 @pytest.fixture
 async def http(gateway: RunningGateway) -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(base_url=gateway.url, timeout=10, trust_env=False) as client:
+    async with httpx2.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False) as client:
         yield client
 
 

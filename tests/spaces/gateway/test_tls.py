@@ -96,7 +96,7 @@ async def test_a_handshake_that_does_not_end_is_ended(data: bytes, tls: Certifie
         return time.monotonic() - begin
 
     async with serve_gateway(config, tls=tls.files) as gateway:
-        assert await to_thread.run_sync(attack, gateway) < 5
+        assert await to_thread.run_sync(attack, gateway) < 9, "by default it takes 10 seconds"
 
 
 async def test_a_client_that_is_silent_after_the_handshake_is_refused(tls: Certified, config: SpaceConfig) -> None:
@@ -109,6 +109,11 @@ async def test_a_client_that_is_silent_after_the_handshake_is_refused(tls: Certi
         assert await to_thread.run_sync(attack, gateway) == b"HTTP/1.1 408"
 
 
+def patient(config: SpaceConfig) -> SpaceConfig:
+    """The same, but with a minute for the handshake."""
+    return config.model_copy(update={"limits": config.limits.model_copy(update={"header_timeout_seconds": 60.0})})
+
+
 async def test_unfinished_handshakes_count_as_unjoined(tls: Certified, config: SpaceConfig) -> None:
     def attack(gateway: RunningGateway) -> bytes:
         with sent(gateway, HELLO, 20), raw_socket(gateway) as one_more:
@@ -117,12 +122,10 @@ async def test_unfinished_handshakes_count_as_unjoined(tls: Certified, config: S
             except ConnectionError:
                 return b""
 
-    async with serve_gateway(config, tls=tls.files) as gateway:
-        begin = time.monotonic()
-        assert await to_thread.run_sync(attack, gateway) == b""
-        assert time.monotonic() - begin < 0.5, "it was refused, not timed out"
-        with anyio.fail_after(5):
-            while True:  # as soon as the others have timed out, there is room again
+    async with serve_gateway(patient(config), tls=tls.files) as gateway:
+        with anyio.fail_after(50):  # less than an unfinished handshake may take here
+            assert await to_thread.run_sync(attack, gateway) == b""
+            while True:  # as soon as the others have ended, there is room again
                 try:
                     async with joined(gateway, "ada", ssl=client_context(tls)):
                         break
@@ -131,9 +134,8 @@ async def test_unfinished_handshakes_count_as_unjoined(tls: Certified, config: S
 
 
 async def test_gateway_stops_while_handshakes_are_open(tls: Certified, config: SpaceConfig) -> None:
-    patient = config.model_copy(update={"limits": config.limits.model_copy(update={"header_timeout_seconds": 60.0})})
-    with ExitStack() as stack, anyio.fail_after(10):
-        async with serve_gateway(patient, tls=tls.files) as gateway:
+    with ExitStack() as stack, anyio.fail_after(50):
+        async with serve_gateway(patient(config), tls=tls.files) as gateway:
             connections = await to_thread.run_sync(stack.enter_context, sent(gateway, HELLO, 5))
             async with joined(gateway, "ada", ssl=client_context(tls)):
                 pass  # the five were accepted before

@@ -167,7 +167,7 @@ async def test_a_connection_that_sends_too_little_is_closed(start: bytes, direct
             return time.monotonic() - begin
 
     async with serve_gateway(parse_space(IMPATIENT), direct=direct) as gateway:
-        assert await to_thread.run_sync(attack, gateway) < 5
+        assert await to_thread.run_sync(attack, gateway) < 9, "by default it takes 10 seconds"
 
 
 async def test_a_slow_drip_of_header_bytes_does_not_extend_the_time() -> None:

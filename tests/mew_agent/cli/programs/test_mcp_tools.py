@@ -85,7 +85,7 @@ async def served(gateway: RunningGateway, name: str = "ada") -> AsyncIterator[st
 async def connected(
     gateway: RunningGateway, mode: Mode = "auto", *uris: str, name: str = "ada"
 ) -> AsyncIterator[Subscriber]:
-    """A client over HTTP with the timeouts that its library has by default."""
+    """A client over HTTP. A busy machine may pause longer than the read timeout that its library has by default."""
     events: list[ServerEvent] = []
 
     async def note(message: Any) -> None:
@@ -106,7 +106,9 @@ async def connected(
     bearer = {"Authorization": f"Bearer {gateway.token_of(name)}"}
     async with (
         served(gateway, name) as url,
-        httpx2.AsyncClient(headers=bearer, trust_env=False, event_hooks={"response": [note_stream]}) as http,
+        httpx2.AsyncClient(
+            headers=bearer, trust_env=False, timeout=PATIENCE_SECONDS, event_hooks={"response": [note_stream]}
+        ) as http,
         Client(streamable_http_client(url, http_client=http), mode=mode, message_handler=note) as client,
     ):
         subscriber = Subscriber(client, events)

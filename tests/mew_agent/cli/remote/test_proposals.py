@@ -18,7 +18,7 @@ from mew_agent.participant.events import ProposalMade
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import serve_rehearsal
 from tests.support.cli import mew, seat
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 SPACE = """
 space: {id: review}
@@ -59,7 +59,7 @@ class Waiting:
         return found[0]
 
     async def answered(self) -> str:
-        with anyio.fail_after(15):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await self.asked.wait()
         await self.coder_reports("active")
         return self.answer
