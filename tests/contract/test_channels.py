@@ -19,13 +19,18 @@ participants:
   ada: {capabilities: [{kind: "*"}]}
   bob: {capabilities: [{kind: chat}]}
   coder: {command: mew, capabilities: [{kind: chat}, {kind: "stream/*"}]}
-limits: {message_bytes: 65536, write_buffer_bytes: 65536, join_timeout_seconds: 1.0}
+limits: {message_bytes: 65536, write_buffer_bytes: BUFFER, join_timeout_seconds: 1.0}
 """
 
 
 @pytest.fixture
-def config() -> SpaceConfig:
-    return parse_space(SPACE)
+def buffer_bytes() -> int:
+    return 65_536
+
+
+@pytest.fixture
+def config(buffer_bytes: int) -> SpaceConfig:
+    return parse_space(SPACE.replace("BUFFER", str(buffer_bytes)))
 
 
 @pytest.fixture(params=["direct", "asgi"])
@@ -243,6 +248,42 @@ async def test_a_slow_consumer_is_disconnected_and_delays_nobody(gateway: Runnin
     assert (kind, last) == (1, 8)
     assert json.loads(said)["payload"]["error"] == "slow_consumer"
     assert struct.unpack("!H", closing[:2])[0] == 4408
+
+
+@pytest.mark.parametrize("buffer_bytes", [64_000_000])
+async def test_a_member_that_pauses_gets_every_frame_in_order(gateway: RunningGateway) -> None:
+    async with joined(gateway, "ada") as ada:
+        with await raw_socket(gateway) as connection:
+            token = gateway.token_of("coder").encode()
+            connection.sendall(masked(1, b'{"type":"join","token":"' + token + b'"}'))
+            await ada.until("system/presence")
+
+            async def chat(numbers: range) -> None:
+                for number in numbers:
+                    await ada.chat(f"{number:03d}" + "x" * 60_000)
+                    if number % 10 == 0:  # its answer does not take the way of the chats
+                        connection.sendall(masked(9, b"%03d" % number))
+                    assert (await ada.until("chat"))["payload"]["text"].startswith(f"{number:03d}")
+
+            await chat(range(200))  # 12 MB, more than the kernel holds for a reader that pauses
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(chat, range(200, 300))
+                stream = await anyio.to_thread.run_sync(read_until_text, connection, b'"text":"299')
+    frames = frames_of(stream)
+    texts = [json.loads(data) for opcode, data in frames if opcode == 1]
+    assert [one["payload"]["text"][:3] for one in texts if one["kind"] == "chat"] == [f"{n:03d}" for n in range(300)]
+    assert [data for opcode, data in frames if opcode == 10] == [b"%03d" % number for number in range(0, 300, 10)]
+
+
+def read_until_text(connection: sockets.socket, text: bytes) -> bytes:
+    """Everything up to the end of the chat that contains this text near its start."""
+    connection.settimeout(PATIENCE_SECONDS)
+    got = bytearray()
+    while (found := got.find(text, max(0, len(got) - 200_000))) < 0 or not got.endswith(b"}", found + 60_000):
+        chunk = connection.recv(1 << 16)
+        assert chunk, "closed"
+        got += chunk
+    return bytes(got)
 
 
 async def test_a_lost_connection_causes_a_leave(gateway: RunningGateway) -> None:

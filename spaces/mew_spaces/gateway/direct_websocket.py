@@ -12,6 +12,8 @@ Builds on private parts of uvicorn. `protocol_choice` checks them when the serve
 """
 
 import asyncio
+import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -145,6 +147,17 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
         """How many bytes are in the transport's write buffer."""
         return self.transport.get_write_buffer_size()
 
+    def find_socket(self) -> int | None:
+        """Return the descriptor of the socket that carries the frames as they are; None if there is none.
+
+        It is open until `connection_lost` has returned, so it can never be that of another connection.
+        """
+        found = self.transport.get_extra_info("socket")
+        if found is None or sys.platform == "win32" or self.transport.get_extra_info("sslcontext") is not None:
+            return None
+        descriptor: int = found.fileno()
+        return None if os.get_blocking(descriptor) else descriptor
+
     def limit_buffer(self, max_bytes: int) -> None:
         """Set the size of the write buffer above which the transport calls `pause_writing`."""
         self.transport.set_write_buffer_limits(high=max_bytes)
@@ -202,10 +215,13 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        channel = self.channel
-        if channel is not None and channel.is_open and channel.on_slow is not None:
-            channel.stop_writing()
-            channel.on_slow()
+        if self.channel is not None:
+            self.channel.pause()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.channel is not None:
+            self.channel.resume()
 
     # Each way in which a connection can end. Nothing may be written from here on.
 

@@ -2,12 +2,14 @@
 
 Owns WebSocket framing, the channels (one per connection, so order holds) and the fan-out loop. `DirectChannel` writes
 to the connection's transport under our own server (`direct_websocket`); `AsgiChannel` works under any ASGI server.
+A broadcast goes to the socket of each `DirectChannel` without its transport, as long as nothing waits in that one.
 Detects slow consumers and never waits for them. Does not know who should receive what.
 """
 
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Container, Iterable
+from os import write
 from typing import Any, Protocol
 
 import anyio
@@ -26,8 +28,8 @@ _FINAL_BINARY = 0x82
 Callback = Callable[[], None]
 
 
-class Writer(Protocol):
-    """A transport, or a channel that is no more than its queue."""
+class Transport(Protocol):
+    """The part of an asyncio transport that a channel needs."""
 
     def write(self, data: bytes, /) -> object: ...
 
@@ -67,20 +69,18 @@ class OutboundChannel(ABC):
     Do not call `write` when `is_open` is false: a close frame was sent or received, or the connection is lost.
     """
 
-    __slots__ = ("is_open", "on_joined", "on_stopped")
+    __slots__ = ("descriptor", "is_open", "on_changed", "on_joined")
 
     def __init__(self) -> None:
         self.is_open = True
+        self.descriptor: int | None = None
+        """The socket that accepts frames directly. None if there is none, or while `write` has bytes waiting."""
         self.on_joined: Callback | None = None
-        self.on_stopped: Callback | None = None
+        self.on_changed: Callback | None = None
+        """Called when `is_open` or `descriptor` has changed."""
 
     write: Callable[[bytes], object]
     """Queue a frame behind everything written before; never waits."""
-
-    @property
-    def writer(self) -> "Writer":
-        """The object whose `write` this channel's `write` is."""
-        return self
 
     @property
     def waiting_bytes(self) -> int:
@@ -108,9 +108,9 @@ class OutboundChannel(ABC):
 
     def stop_writing(self) -> None:
         """Mark the channel closed for writing and notify the fan-out."""
-        self.is_open = False
-        if self.on_stopped is not None:
-            self.on_stopped()
+        self.is_open, self.descriptor = False, None
+        if self.on_changed is not None:
+            self.on_changed()
 
 
 class Fanout:
@@ -120,7 +120,8 @@ class Fanout:
         self._channels: dict[ConnectionId, OutboundChannel] = {}
         self.numbered: set[ConnectionId] = set()
         """The connections that get numbers."""
-        self._writers: _Writers | None = ((), ())
+        self._targets: tuple[_Targets, _Targets] | None = None
+        """Where broadcasts go: without numbers, with numbers. None until it is known."""
 
     def __len__(self) -> int:
         return len(self._channels)
@@ -130,16 +131,16 @@ class Fanout:
         self._channels[connection] = channel
         if numbered:
             self.numbered.add(connection)
-        channel.on_stopped = self._forget_writers
-        self._writers = None
+        channel.on_changed = self._forget_targets
+        self._targets = None
 
     def remove(self, connection: ConnectionId) -> None:
         """Exclude a channel from further broadcasts."""
         channel = self._channels.pop(connection, None)
         if channel is not None:
             self.numbered.discard(connection)
-            channel.on_stopped = None
-            self._writers = None
+            channel.on_changed = None
+            self._targets = None
 
     def write_to_all(
         self, framed: bytes, *, numbered: bytes | None = None, without: frozenset[ConnectionId] = frozenset()
@@ -150,15 +151,9 @@ class Fanout:
                 if connection not in without:
                     self.write_to(numbered if numbered and connection in self.numbered else framed, (connection,))
             return
-        # The gateway's hot loop: one write of the same bytes per member, nothing else. A channel that a write closes
-        # is not written to again, because each appears once.
-        plain, counting = self._writers if self._writers is not None else self._open_writers()
-        for writer in plain:
-            writer.write(framed)
-        if counting:
-            framed = framed if numbered is None else numbered
-            for writer in counting:
-                writer.write(framed)
+        plain, counting = self._targets if self._targets is not None else self._find_targets()
+        plain.write(framed)
+        counting.write(framed if numbered is None else numbered)
 
     def write_to_others(
         self,
@@ -187,22 +182,50 @@ class Fanout:
             if channel is not None and channel.is_open:
                 channel.write(framed)
 
-    def _forget_writers(self) -> None:
-        self._writers = None
+    def _forget_targets(self) -> None:
+        self._targets = None
 
-    def _open_writers(self) -> "_Writers":
-        numbered = self.numbered
-        channels = [(name in numbered, channel.writer) for name, channel in self._channels.items() if channel.is_open]
-        self._writers = (
-            tuple(writer for counts, writer in channels if not counts),
-            tuple(writer for counts, writer in channels if counts),
+    def _find_targets(self) -> "tuple[_Targets, _Targets]":
+        open_channels = [
+            (name in self.numbered, channel) for name, channel in self._channels.items() if channel.is_open
+        ]
+        self._targets = (
+            _Targets(channel for is_numbered, channel in open_channels if not is_numbered),
+            _Targets(channel for is_numbered, channel in open_channels if is_numbered),
         )
-        return self._writers
+        return self._targets
 
 
-_Writers = tuple[tuple[Writer, ...], tuple[Writer, ...]]
-"""The writers of open channels: without numbers, with numbers. Not their bound methods: between two broadcasts the
-kernel's work for each socket empties the CPU's caches, and a bound method is one more object to load per member."""
+class _Targets:
+    """Channels that get the same bytes. Not to be used again once the channels have changed."""
+
+    __slots__ = ("_by_descriptor", "_others")
+
+    def __init__(self, channels: Iterable[OutboundChannel]) -> None:
+        self._by_descriptor: dict[int, OutboundChannel] = {}
+        self._others: list[OutboundChannel] = []
+        for channel in channels:
+            if channel.descriptor is None:
+                self._others.append(channel)
+            else:
+                self._by_descriptor[channel.descriptor] = channel
+
+    def write(self, framed: bytes) -> None:
+        """Write a frame to each channel."""
+        # The gateway's hot loop: one system call a member. A write through the transport costs half a microsecond more,
+        # mostly because the kernel's work for each socket empties the CPU's caches: each object that the loop touches
+        # for a member, such as its channel or transport, is loaded again. A channel that a write closes is not written
+        # to again, because each appears once.
+        size = len(framed)
+        for descriptor in self._by_descriptor:
+            try:
+                written = write(descriptor, framed)
+            except OSError:  # the socket is full or lost; the transport knows what to do
+                written = 0
+            if written != size:
+                self._by_descriptor[descriptor].write(framed[written:])
+        for channel in self._others:
+            channel.write(framed)
 
 
 class OnMessage(Protocol):
@@ -218,35 +241,50 @@ class _DirectConnection(Protocol):
     def is_closing(self) -> bool: ...
     @property
     def waiting_bytes(self) -> int: ...
+    def find_socket(self) -> int | None: ...
     def limit_buffer(self, max_bytes: int) -> None: ...
     def take_over(self, on_message: OnMessage, on_disconnect: Callback) -> None: ...
     def close_with(self, code: int, reason: str) -> None: ...
 
 
 class DirectChannel(OutboundChannel):
-    """Writes straight to a connection's transport; once attached, messages arrive through it as well."""
+    """Writes straight to a connection's transport; once attached, messages arrive through it as well.
 
-    __slots__ = ("_connection", "_transport", "max_bytes", "on_disconnect", "on_message", "on_slow", "on_too_large")
+    The fan-out may write to the socket (`descriptor`) as long as nothing waits in the transport, whoever wrote it. The
+    transport says so: its limit is zero bytes, and it calls `pause` and `resume`. Where the socket carries something
+    else than frames (TLS), there is no `descriptor`, and the transport calls `pause` at the limit of the channel.
+    """
 
-    def __init__(self, connection: _DirectConnection, transport: Writer, *, max_bytes: int) -> None:
+    __slots__ = (
+        "_connection",
+        "_max_waiting_bytes",
+        "_socket",
+        "_transport",
+        "max_bytes",
+        "on_disconnect",
+        "on_message",
+        "on_slow",
+        "on_too_large",
+    )
+
+    def __init__(self, connection: _DirectConnection, transport: Transport, *, max_bytes: int) -> None:
         """`max_bytes` is the message limit."""
         super().__init__()
         self._connection = connection
         self._transport = transport
+        self._socket = self.descriptor = connection.find_socket()
+        self._max_waiting_bytes = 0
         self.max_bytes = max_bytes
         self.on_message: OnMessage | None = None
         self.on_disconnect: Callback | None = None
         self.on_slow: Callback | None = None
         self.on_too_large: Callback | None = None
 
-    @property
-    def writer(self) -> Writer:
-        """The transport, to save a call per delivery."""
-        return self._transport
-
     def write(self, framed: bytes) -> None:
         """Write a frame to the transport."""
         self._transport.write(framed)
+        if self.descriptor is None and self._socket is not None:
+            self._check_buffer()
 
     @property
     def waiting_bytes(self) -> int:
@@ -255,7 +293,28 @@ class DirectChannel(OutboundChannel):
 
     def limit_buffer(self, max_bytes: int) -> None:
         """Set how many bytes may wait for the peer."""
-        self._connection.limit_buffer(max_bytes)
+        self._max_waiting_bytes = max_bytes
+        self._connection.limit_buffer(max_bytes if self._socket is None else 0)
+
+    def pause(self) -> None:
+        """Use the transport alone until `resume`: bytes wait in it, so bytes written to the socket would overtake."""
+        self.descriptor = None
+        if self.on_changed is not None:
+            self.on_changed()
+        self._check_buffer()
+
+    def resume(self) -> None:
+        """Use the socket again: nothing waits in the transport."""
+        if self.is_open:
+            self.descriptor = self._socket
+            if self.on_changed is not None:
+                self.on_changed()
+
+    def _check_buffer(self) -> None:
+        is_full = self._socket is None or self.waiting_bytes > self._max_waiting_bytes
+        if is_full and self.is_open and self.on_slow is not None:
+            self.stop_writing()
+            self.on_slow()
 
     def forget_application(self) -> None:
         """Drop the callbacks of a lost connection."""

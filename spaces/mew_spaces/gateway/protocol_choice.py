@@ -31,6 +31,7 @@ _OVERRIDDEN = (
     "handle_parser_exception",
     "keepalive_timeout",
     "pause_writing",
+    "resume_writing",
     "run_asgi",
     "send_receive_event_to_app",
     "shutdown",

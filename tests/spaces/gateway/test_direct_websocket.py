@@ -1,6 +1,10 @@
 """The direct channel under our own server; what it shares with plain ASGI is in tests/contract/test_channels.py."""
 
+import asyncio
+import os
+import socket
 import struct
+from typing import Any
 
 import anyio
 import pytest
@@ -73,3 +77,31 @@ async def test_invalid_frames_end_one_connection_only(gateway: RunningGateway, d
     async with joined(gateway, "ada") as ada:
         await ada.chat("alive")
         assert (await ada.next())["payload"]["text"] == "alive"
+
+
+@pytest.mark.parametrize("is_reset", [True, False], ids=["reset by the peer", "aborted by us"])
+async def test_a_socket_stays_open_until_connection_lost_returns(is_reset: bool) -> None:
+    """The fan-out writes to descriptors; one that was closed earlier could be another connection's by then."""
+    transports: list[asyncio.Transport] = []
+    lost = anyio.Event()
+
+    class Probe(asyncio.Protocol):
+        def connection_made(self, transport: Any) -> None:
+            self.descriptor = transport.get_extra_info("socket").fileno()
+            transports.append(transport)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            os.fstat(self.descriptor)
+            lost.set()
+
+    server = await asyncio.get_running_loop().create_server(Probe, "127.0.0.1", 0)
+    async with server:
+        with anyio.fail_after(PATIENCE_SECONDS), socket.create_connection(server.sockets[0].getsockname()) as peer:
+            while not transports:
+                await anyio.lowlevel.checkpoint()
+            if is_reset:
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                peer.close()
+            else:
+                transports[0].abort()
+            await lost.wait()
