@@ -22,6 +22,7 @@ from mew_protocol.payloads.mcp import proposals_in
 from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.board_tools import BOARD_TOOLS, BoardTools
 from mew_agent.agent.chat_worker import ChatWorker
+from mew_agent.agent.compaction_approval import CompactionApproval
 from mew_agent.agent.inbox import Inbox, is_about
 from mew_agent.agent.loop_guard import LoopGuard, Verdict
 from mew_agent.agent.peer_tools import RESOURCE_TOOLS, PeerTools, ResourceTools
@@ -116,6 +117,8 @@ class Agent(Participant):
             ResourceTools(self),
             PeerTools(self, self._reserved_tool_names),
         )
+        if config.compaction is not None:
+            self.conversation.gate = CompactionApproval(self, self.conversation, config.compaction)
         self._worker = ChatWorker(self, config, self._sessions, self._inbox)
         self._was_joined = False
 

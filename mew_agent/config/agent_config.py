@@ -19,6 +19,7 @@ from mew_protocol.agent_settings import (
     LOCAL,
     REHEARSAL,
     AgentSettings,
+    CompactionSettings,
     LoopLimits,
     ModelFacts,
     ModelPrice,
@@ -54,7 +55,7 @@ _REPLACES: Final[Mapping[str, str]] = MappingProxyType({"api_key": "api_key_env"
 """Two keys for one value: the one from the stronger source counts, and the other is dropped."""
 
 _NESTED: Final[Mapping[str, type[BaseModel]]] = MappingProxyType(
-    {"loop_limits": LoopLimits, "models": ModelFacts, "summariser": Summariser}
+    {"compaction": CompactionSettings, "loop_limits": LoopLimits, "models": ModelFacts, "summariser": Summariser}
 )
 """Keys whose values have keys of their own. Those of `policy` and `policy_settings` depend on the policy."""
 

@@ -98,6 +98,7 @@ def compacted_answer(result: CompactionResult, tracker: Tracker) -> CompactDone:
         summary_by=outcome.summary_by,
         summary_problem=outcome.summary_problem,
         cost=outcome.cost,
+        approval=None if tracker.last_compaction is None else tracker.last_compaction.approval,
     )
 
 

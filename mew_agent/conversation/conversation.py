@@ -11,6 +11,7 @@ from mew_protocol.payloads import participant as wire
 from mew_protocol.payloads.compactions import Undo, UndoDone
 from mew_protocol.payloads.participant import CompactDone, Status
 
+from mew_agent.compaction.approval import CompactionDecision
 from mew_agent.compaction.planner import CompactionPlan, NothingToDo
 from mew_agent.context.archive import Origin
 from mew_agent.context.history import History
@@ -20,7 +21,7 @@ from mew_agent.context.policy.threshold import Fraction
 from mew_agent.context.store import Store
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import Compression, learn_from_overflow
-from mew_agent.conversation import compactions, events, texts
+from mew_agent.conversation import compaction_gate, compactions, events, texts
 from mew_agent.conversation.archive import ContextArchive
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.context_tools import ContextTools
@@ -73,6 +74,8 @@ class Conversation:
         self.context_tools = ContextTools(self.state)
         self.compaction_error: str | None = None
         """Why the newest compaction by the policy failed; None if it did not, or had nothing to remove."""
+        self.gate: compaction_gate.CompactionGate | None = None
+        """Asks before compactions; None: nobody is asked."""
         self._keep_newest_items = options.keep_newest_items
         self._is_compacting = False
         self._pending_compaction: CompactAction | None = None
@@ -147,19 +150,30 @@ class Conversation:
         """A conversation can carry out every control."""
         return True
 
+    def asks_first(self, requester: str) -> bool:
+        """Whether a compaction that this participant requests waits for an approval."""
+        return self.gate is not None and self.gate.must_ask(requester)
+
     async def compact(self, request: wire.Compact, asked_by: str | None = None) -> CompactDone:
-        """Compact on request, after the running call. The answer contains failures."""
+        """Compact on request, after the approval it needs and the running call. The answer contains failures."""
+        decision = None
+        if not self._is_compacting:
+            decision = await compaction_gate.ask_about_request(self.gate, request, asked_by, self.state)
+        if decision is not None and not decision.allows:
+            return compactions.skipped_answer(decision.sentence, self.tracker)
         if self._is_compacting:
             return compactions.skipped_answer("compaction_in_progress", self.tracker)
         self._is_compacting = True
         try:
             async with self.calls.between_calls():
-                target_tokens = request.target_in(self.tracker.window.max_tokens)
-                plan = self.state.plan_compaction(target_tokens, self.tracker.policy.requested_method)
+                plan = compaction_gate.plan_request(request, decision, self.state)
                 if isinstance(plan, NothingToDo):
                     return compactions.skipped_answer(plan.reason, self.tracker)
                 origin = Origin(asked_by, request.reason)
+                if decision is not None:
+                    await self._emit_status("compacting")
                 result = await compactions.run_compaction(plan, "requested", self.state, self.calls, origin=origin)
+                await compaction_gate.record_approval(decision, self.state)
                 self.compaction_error = None
         except compactions.COMPACTION_FAILURES as error:
             return compactions.skipped_answer(str(error), self.tracker)
@@ -272,7 +286,7 @@ class Conversation:
                 await self._clear(reason, Origin(reason=reason))
             await self.emit_status(f"cleared:{reason}")
         elif self._pending_compaction is not None:
-            await self._compact(self._pending_compaction)
+            await self._compact(self._pending_compaction, may_wait=True)
 
     async def change_window(self, window: Window) -> None:
         """Set the window that the server reported; levels follow at once."""
@@ -323,7 +337,7 @@ class Conversation:
             await self.apply_pending()
             return True
         if pending.compact is not None:
-            await self._compact(pending.compact)
+            await self._compact(pending.compact, may_wait=pending.compact.trigger != "would_overflow")
         return False
 
     def _watched(self, listener: ReplyListener) -> ReplyListener:
@@ -422,15 +436,26 @@ class Conversation:
         await self.state.clear(reason, origin)
         await self.events.emit(events.ContextCleared(tokens, reason))
 
-    async def _compact(self, action: CompactAction) -> bool:
-        """Compact by decision of the policy. Returns whether anything left the context."""
+    async def _compact(self, action: CompactAction, *, may_wait: bool = False) -> bool:
+        """Compact by decision of the policy. Returns whether anything left; it may not if an approval is awaited."""
+        decision = None
+        if self.gate is not None and not self._is_compacting:
+            decision = self.gate.admit(action, is_urgent=not may_wait or compaction_gate.would_overflow(self.tracker))
+            if decision is None:
+                return False
+            if decision.outcome == "urgent":
+                await self._emit_status(decision.status)
+        return await self.compact_as_decided(action, decision)
+
+    async def compact_as_decided(self, action: CompactAction, decision: CompactionDecision | None) -> bool:
+        """Compact by decision of the policy and, if one was asked, of a participant. Returns whether anything left."""
         if not self._is_compacting:
             self._pending_compaction = None
         # Only where a policy stops replies do people wait in the middle of one.
         is_shown = "stream" in self.tracker.policy.rule_index.interventions
         if is_shown:
             await self.events.emit(events.ReplyNotice("compacting", texts.COMPACTING))
-        changed = await self._run_compaction(action)
+        changed = await self._run_compaction(action, decision)
         await self._emit_level_change()
         if is_shown and changed:
             await self.events.emit(events.ReplyNotice("compacted", texts.COMPACTED))
@@ -439,7 +464,7 @@ class Conversation:
             await self.events.emit(events.ReplyNotice("not_compacted", texts.NOT_COMPACTED.format(problem=problem)))
         return changed
 
-    async def _run_compaction(self, action: CompactAction) -> bool:
+    async def _run_compaction(self, action: CompactAction, decision: CompactionDecision | None) -> bool:
         """Compact with a status before and after. Emits failures. Returns whether anything changed."""
         if self._is_compacting:
             async with self.calls.lock:
@@ -449,11 +474,11 @@ class Conversation:
         plan: CompactionPlan | NothingToDo | None = None
         try:
             async with self.calls.lock:
-                is_refused = action.trigger == "overflow_error"
-                plan = self.state.plan_compaction(action.target_tokens, action.method, is_refused=is_refused)
+                plan = compaction_gate.plan_action(action, decision, self.state)
                 if isinstance(plan, CompactionPlan):
                     await self._emit_status("compacting")
                     await compactions.run_compaction_or_drop(plan, action, self.state, self.calls)
+                    await compaction_gate.record_approval(decision, self.state)
                     self.compaction_error = None
         except compactions.COMPACTION_FAILURES as error:
             failure = error

@@ -74,8 +74,12 @@ class Controllable(Protocol):
         """What left the conversation."""
         ...
 
+    def asks_first(self, requester: str) -> bool:
+        """Whether a compaction that this participant requests waits for an approval."""
+        ...
+
     async def compact(self, request: Compact, asked_by: str | None = None) -> CompactDone:
-        """Compact; failures are in the answer."""
+        """Compact, as soon as it is approved if it has to be; failures are in the answer."""
         ...
 
     async def forget(self, request: Forget, asked_by: str | None = None) -> int:
@@ -253,7 +257,8 @@ class Control(Subscriber):
         if self.conversation.is_compacting:
             await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, _skipped("compaction_in_progress"))
             return
-        await self.announce("compacting", (envelope.id,))
+        if not self.conversation.asks_first(envelope.sender):  # otherwise it begins after the approval
+            await self.announce("compacting", (envelope.id,))
         try:
             done = await self.conversation.compact(request, envelope.sender)
         except Exception as error:  # the sender waits for an answer, whatever failed

@@ -212,6 +212,10 @@ class ExternalContext:
             context=report,
         )
 
+    def asks_first(self, requester: str) -> bool:
+        """See `Controllable.asks_first`. Its program decides whether it asks."""
+        return False
+
     async def compact(self, request: Compact, asked_by: str | None = None) -> CompactDone:
         if self.on_compact is None:
             return CompactDone(status="skipped", skipped=True, reason="not_supported")

@@ -88,6 +88,29 @@ class PendingProposal(PendingRequest):
         return self.may_be_decided_by(envelope.sender) and envelope.refers_to(self.sent.id)
 
 
+class ApprovalProposal(PendingProposal):
+    """A proposal to ourselves. It is over when any participant decides, because the gateway then closes it."""
+
+    def __init__(self, sent: Envelope, me: str, approvers: Collection[str]) -> None:
+        super().__init__(sent, me, approvers)
+        self.decision: Envelope | None = None
+
+    @property
+    def needs_withdrawal(self) -> bool:
+        """See `PendingProposal.needs_withdrawal`."""
+        return self.decision is None and self.failure is None
+
+    def receive(self, envelope: Envelope) -> str | None:
+        """See `PendingRequest.receive`. Keeps the first request or rejection that refers to the proposal."""
+        is_decision = envelope.kind == kinds.MCP_REJECT or (
+            envelope.kind == kinds.MCP_REQUEST and fulfils(envelope, self.sent)
+        )
+        if is_decision and self.decision is None and envelope.refers_to(self.sent.id):
+            self.decision = envelope
+            self.decided.set()
+        return None
+
+
 class McpClient:
     """The MCP requests of one participant to its peers."""
 
@@ -188,6 +211,31 @@ class McpClient:
                 if proposal.needs_withdrawal:
                     await self._send_even_if_cancelled(kinds.MCP_WITHDRAW, {"reason": reason}, proposal)
 
+    async def propose_to_self(
+        self, method: str, params: Mapping[str, Any], approvers: Collection[str], timeout_seconds: float
+    ) -> Envelope | None:
+        """Propose a request to ourselves, and wait for the request or the rejection that decides about it.
+
+        Returns None if there is none in time; then, and if the caller is cancelled, the proposal is withdrawn. Anyone
+        may decide, so check the sender. Raises `NotPermitted`, `GatewayError` and `PeerError` if it cannot be made.
+        """
+        me = self._messenger.id
+        proposal = ApprovalProposal(
+            self._messenger.draft(kinds.MCP_PROPOSAL, _payload(method, params), to=(me,)), me, approvers
+        )
+        reason = "no_longer_needed"
+        async with self._messenger.sent_request(proposal):
+            try:
+                with self._undecided_while_open(proposal), anyio.move_on_after(timeout_seconds):
+                    await proposal.decided.wait()
+                reason = "timeout"
+                if proposal.failure is not None:
+                    raise proposal.failure
+                return proposal.decision
+            finally:
+                if proposal.needs_withdrawal:
+                    await self._send_even_if_cancelled(kinds.MCP_WITHDRAW, {"reason": reason}, proposal)
+
     @contextmanager
     def _undecided_while_open(self, proposal: PendingProposal) -> Iterator[None]:
         self._undecided[proposal.sent.id] = proposal
@@ -210,7 +258,7 @@ class McpClient:
         is_short = isinstance(arguments, Mapping) and len(json.dumps(arguments)) <= MAX_REPORTED_CHARS
         return Waiting(
             kind="approval",
-            what=f"approval of {tool or method} on {proposal.peer}",
+            what=f"approval of {tool or method}{'' if proposal.peer == self._messenger.id else f' on {proposal.peer}'}",
             since=sent.ts,
             peer=proposal.peer,
             who_may_answer=tuple(

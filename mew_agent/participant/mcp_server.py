@@ -5,6 +5,7 @@ are notified that a list changed. Does not know what is offered; that is `Offers
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
@@ -34,6 +35,8 @@ class McpServer(Subscriber):
     def __init__(self, messenger: Messenger, offers: Offers) -> None:
         self._messenger = messenger
         self.offers = offers
+        self.own_requests: Callable[[Envelope], Awaitable[dict[str, Any] | None]] | None = None
+        """Answers requests that no list shows, before `offers` is asked; None: not one of them."""
         self._in_progress: dict[anyio.CancelScope, Envelope] = {}
         self._changed_lists: list[str] = []
         if isinstance(offers, LocalOffers):
@@ -79,7 +82,8 @@ class McpServer(Subscriber):
         if self._messenger.is_paused:
             return _error(request.id, RequestFailed(UNAVAILABLE, "paused"))
         try:
-            result = await self.offers.request(request.method, request.params or {})
+            own = None if self.own_requests is None else await self.own_requests(envelope)
+            result = await self.offers.request(request.method, request.params or {}) if own is None else own
         except RequestFailed as error:
             return _error(request.id, error)
         except Exception as error:

@@ -158,7 +158,7 @@ class PendingRequests:
 
     def to_peers(self) -> tuple[PendingRequest, ...]:
         """The open requests that a peer, not the gateway, has to answer."""
-        return tuple(one for one in self._open() if one.peer not in (GATEWAY, STREAM_GATEWAY))
+        return tuple(one for one in self._open() if one.peer not in (GATEWAY, STREAM_GATEWAY, self._me))
 
     def _open(self) -> tuple[PendingRequest, ...]:
         return tuple(dict.fromkeys(self._by_id.values()))

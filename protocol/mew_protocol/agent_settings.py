@@ -16,6 +16,7 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
+    field_validator,
     model_validator,
 )
 
@@ -130,6 +131,22 @@ class LoopLimits(_Settings):
     exchanges_per_minute: Positive = Field(default=30, description="Answers to one agent within a minute.")
 
 
+class CompactionSettings(_Settings):
+    """Who is asked before the agent compacts."""
+
+    approve: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        min_length=1, description="Participant that may approve, change or reject a compaction, or a list of them."
+    )
+    wait_seconds: Annotated[Seconds, Field(le=86_400)] = Field(
+        default=60.0, description="Time to decide; without a decision the compaction runs."
+    )
+
+    @field_validator("approve", mode="before")
+    @classmethod
+    def _one_as_list(cls, given: object) -> object:
+        return (given,) if isinstance(given, str) else given
+
+
 class AgentSettings(_Settings):
     """What an agent runs with, apart from its identity, its API key and its store."""
 
@@ -165,6 +182,9 @@ class AgentSettings(_Settings):
     )
     provider: str | None = Field(
         default=None, description="Provider of the model, for policies that are for one provider."
+    )
+    compaction: CompactionSettings | None = Field(
+        default=None, description="Ask a participant before compacting (default: compact without asking)."
     )
     summariser: Summariser | None = Field(
         default=None,

@@ -110,6 +110,7 @@ class LastCompaction(_Part):
 
     `basis` says how `freed_tokens` is known, `freed_gross_basis` how what left is known, without the new summary.
     `summary_by` is absent if the compaction wrote no summary; `summary_problem` says why no model wrote it.
+    `approval` is present if the agent asks before it compacts: who approved it, or why it ran without approval.
     """
 
     at: str
@@ -125,6 +126,7 @@ class LastCompaction(_Part):
     summary_by: SummaryWriter | None = None
     summary_problem: str | None = None
     cost: CompactionCost | None = None
+    approval: str | None = None
 
 
 class Injection(_Part):

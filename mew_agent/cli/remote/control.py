@@ -26,7 +26,7 @@ from mew_agent.cli.app.options import (
     with_option_groups,
 )
 from mew_agent.cli.board import words
-from mew_agent.cli.remote.proposals import how_to_decide
+from mew_agent.cli.remote.proposals import announce_approvals
 from mew_agent.cli.remote.request import ParticipantOffline, SentRequest, send_request
 from mew_agent.errors import ConfigError, NotConnected, PeerError, PeerTimeout
 
@@ -72,16 +72,7 @@ def chat(
     with send_request(connection, target, kinds.CHAT, Chat(text=text), timeout) as request:
         if request.is_paused:
             terminal.warn(f"'{target}' is paused and answers later; {request.resume_hint}")
-        announced: set[str] = set()
-
-        def announce_approvals() -> None:
-            for wait in words.approvals(request.last_status):
-                if wait.proposal is not None and wait.proposal not in announced:
-                    announced.add(wait.proposal)
-                    terminal.warn(f"'{target}' waits for {words.approval(wait)}; {how_to_decide(connection, wait)}")
-
-        announce_approvals()
-        request.on_status = announce_approvals
+        announce_approvals(connection, request)
         _, body = next(request.answers(kinds.CHAT, accept_uncorrelated=True))
         terminal.print_outcome(str(body.get("text") or ""), {"participant": target, **body}, as_json=as_json)
         # An agent reports why it failed before it sends the answer that says so.
@@ -111,6 +102,8 @@ def compact(
     payload = Compact(target_tokens=target_tokens, target_percent=target_percent, reason=reason)
     with send_request(connection, target, kinds.PARTICIPANT_COMPACT, payload, timeout) as request:
         announced = False
+        if not as_json:
+            announce_approvals(connection, request)
         for kind, body in request.answers(kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE):
             if kind == kinds.PARTICIPANT_COMPACT_DONE:
                 return _print_compaction(request, parse_answer(CompactDone, body), target_tokens, as_json=as_json)

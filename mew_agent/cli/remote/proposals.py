@@ -4,7 +4,8 @@ Owns how a proposal is shown and found by its id. The gateway keeps the proposal
 """
 
 import json
-from typing import Annotated, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
 
 import typer
 from mew_protocol import kinds
@@ -14,8 +15,9 @@ from mew_protocol.payloads.mcp import CallSubject, Reject, UndecidedProposal, Un
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, option, with_option_groups
 from mew_agent.cli.board import words
-from mew_agent.cli.remote.request import new_envelope
+from mew_agent.cli.remote.request import SentRequest, new_envelope
 from mew_agent.cli.remote.session import ApiSession, open_session
+from mew_agent.compaction.approval import COMPACT_CONTEXT
 from mew_agent.errors import ConfigError
 
 _SHORT: Final = 8
@@ -37,16 +39,25 @@ def show_proposals(
             continue
         age = words.span(one.age_seconds or 0.0)
         terminal.print_line(f"{short_id(one.id)}  {one.sender} proposes {_call(one)}, {age} ago; {_deciders(one)}")
-        terminal.print_line(f"  {_parameters(one)}")
+        terminal.print_lines(f"  {line}" for line in _details(one))
     if not proposals and not as_json:
         terminal.print_line("no proposal is open")
 
 
 @with_option_groups
-def approve(proposal: ProposalArgument, *, as_json: JsonOption = False, connection: ConnectionOptions) -> None:
+def approve(
+    proposal: ProposalArgument,
+    target_tokens: Annotated[
+        int | None, option("--target-tokens N", "Of a compaction: compact to at most N tokens.", min=0)
+    ] = None,
+    pins: Annotated[list[str] | None, option("--pin TEXT", "Of a compaction: pin this line first; repeatable.")] = None,
+    *,
+    as_json: JsonOption = False,
+    connection: ConnectionOptions,
+) -> None:
     """Approve a proposal: make its request.
 
-    Your participant needs the capability for the request.
+    Your participant needs the capability for the request. An agent that asks before it compacts names who may decide.
     """
     session = open_session(connection)
     one = _find(session, proposal)
@@ -56,9 +67,12 @@ def approve(proposal: ProposalArgument, *, as_json: JsonOption = False, connecti
     me = session.api.participant
     if one.may_fulfil is not None and me not in one.may_fulfil:
         raise ConfigError("--participant", f"'{me}' may not call {_call(one)}; {_deciders(one)}")
-    request = new_envelope(session, kinds.MCP_REQUEST, one.body, *one.addressees, correlation_id=(one.id,))
+    _check_decider(one, me)
+    body = _changed(one, target_tokens, pins or [])
+    request = new_envelope(session, kinds.MCP_REQUEST, body, *one.addressees, correlation_id=(one.id,))
     outcome = {"id": one.id, "decision": "approved", "request": session.api.send(request.as_dict())}
-    terminal.print_outcome(f"approved: {one.sender} gets the answer of {_call(one)}", outcome, as_json=as_json)
+    what = "compacts" if _is_compaction(one) else f"gets the answer of {_call(one)}"
+    terminal.print_outcome(f"approved: {one.sender} {what}", outcome, as_json=as_json)
 
 
 @with_option_groups
@@ -72,10 +86,12 @@ def reject(
     """Reject a proposal."""
     session = open_session(connection)
     one = _find(session, proposal)
+    _check_decider(one, session.api.participant)
     payload = Reject(reason=reason)
     session.api.send(new_envelope(session, kinds.MCP_REJECT, payload, one.sender, correlation_id=(one.id,)).as_dict())
     outcome = {"id": one.id, "decision": "rejected"}
-    terminal.print_outcome(f"rejected: {one.sender} may not call {_call(one)}", outcome, as_json=as_json)
+    what = "does not compact now" if _is_compaction(one) else f"may not call {_call(one)}"
+    terminal.print_outcome(f"rejected: {one.sender} {what}", outcome, as_json=as_json)
 
 
 def short_id(name: str) -> str:
@@ -106,8 +122,84 @@ def _find(session: ApiSession, name: str) -> UndecidedProposal:
     raise ConfigError(name, "is the beginning of several proposals" if found else "is no open proposal", listed)
 
 
+def announce_approvals(connection: ConnectionOptions, request: SentRequest) -> None:
+    """Say now, and whenever the participant's status changes, which approvals it waits for and who may give them."""
+    announced: set[str] = set()
+
+    def announce() -> None:
+        for wait in words.approvals(request.last_status):
+            if wait.proposal is not None and wait.proposal not in announced:
+                announced.add(wait.proposal)
+                what = f"'{request.participant}' waits for {words.approval(wait)}"
+                terminal.warn(f"{what}; {how_to_decide(connection, wait)}")
+
+    announce()
+    request.on_status = announce
+
+
 def _deciders(proposal: UndecidedProposal) -> str:
-    return f"{', '.join(proposal.may_fulfil or ()) or 'no participant'} may approve"
+    named = _arguments(proposal).get("approvers") if _is_compaction(proposal) else proposal.may_fulfil
+    return f"{', '.join(named or ()) or 'no participant'} may approve"
+
+
+def _is_compaction(proposal: UndecidedProposal) -> bool:
+    """Whether an agent proposes to compact its own context."""
+    is_own = proposal.addressees == (proposal.sender,)
+    return is_own and CallSubject.read(proposal.body).tool == COMPACT_CONTEXT
+
+
+def _arguments(proposal: UndecidedProposal) -> dict[str, Any]:
+    params = proposal.body.get("params")
+    found = params.get("arguments") if isinstance(params, Mapping) else None
+    return dict(found) if isinstance(found, Mapping) else {}
+
+
+def _check_decider(proposal: UndecidedProposal, me: str) -> None:
+    """Raise `ConfigError` if an agent asked others than us about its compaction; it would ignore our decision."""
+    if _is_compaction(proposal) and me not in _arguments(proposal).get("approvers", ()):
+        raise ConfigError("--participant", f"'{me}' may not decide about this compaction; {_deciders(proposal)}")
+
+
+def _changed(proposal: UndecidedProposal, target_tokens: int | None, pins: list[str]) -> dict[str, Any]:
+    """The request of a proposal, with the changes of its approver. Raises `ConfigError`."""
+    body = dict(proposal.body)
+    changes = {"target_tokens": target_tokens, "pins": pins or None}
+    given = {key: value for key, value in changes.items() if value is not None}
+    if not _is_compaction(proposal):
+        if given:
+            raise ConfigError("--target-tokens and --pin", f"only for compactions, not for {_call(proposal)}")
+        return body
+    # Only what we change: the agent compacts as it proposed otherwise.
+    return {**body, "params": {"name": COMPACT_CONTEXT, "arguments": given}}
+
+
+def _details(proposal: UndecidedProposal) -> list[str]:
+    """Everything that was proposed: a person must not approve what is not shown."""
+    if not _is_compaction(proposal) or proposal.truncated:
+        return [_parameters(proposal)]
+    given = _arguments(proposal)
+    trigger = f"trigger {given.get('trigger')}"
+    asked = f", requested by {given['requested_by']}" if given.get("requested_by") else ""
+    cleared = f", {given['cleared_results']} tool results cleared" if given.get("cleared_results") else ""
+    sizes = [f"{key.partition('_')[0]} ~{_number(given.get(key))}" for key in ("present_tokens", "freed_tokens")]
+    lines = [
+        f"{', '.join(sizes)}, cost ~{_number(given.get('cost_tokens'))} tokens ({trigger}{asked})",
+        f"leaves {_extent(given.get('leaves'))}{cleared}",
+        f"stays {_extent(given.get('stays'))}",
+        f"goes on at {given.get('goes_on_at')} unless rejected",
+    ]
+    return [words.clean(line) for line in lines]
+
+
+def _extent(given: object) -> str:
+    extent = given if isinstance(given, Mapping) else {}
+    said = f': "{extent["first"]}" to "{extent["last"]}"' if "first" in extent and "last" in extent else ""
+    pins = f", {extent['pins']} pins" if extent.get("pins") else ""
+    return f"{_number(extent.get('messages'))} messages in {_number(extent.get('turns'))} turns{pins}{said}"
+
+
+def _number(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else "?"
 
 
 def _call(proposal: UndecidedProposal) -> str:

@@ -147,7 +147,7 @@ class CompactDone(Payload):
     """The answer to every `participant/compact`. `freed_tokens` is net: the new summary is subtracted.
 
     `tokens_before` and `tokens_after` are absent if the size was unknown. `basis` says how `freed_tokens` is known.
-    `summary_by`, `summary_problem` and `cost` are those of `LastCompaction`.
+    `summary_by`, `summary_problem`, `cost` and `approval` are those of `LastCompaction`.
     """
 
     status: str
@@ -162,6 +162,7 @@ class CompactDone(Payload):
     summary_by: SummaryWriter | None = None
     summary_problem: str | None = None
     cost: CompactionCost | None = None
+    approval: str | None = None
 
 
 class Clear(Payload):

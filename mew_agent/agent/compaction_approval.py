@@ -1,0 +1,208 @@
+"""Asks before the agent compacts: publishes the plan as a proposal to itself, and carries out what is decided.
+
+Owns who may decide, the deadline, and what is announced at the end. While a proposal is open the agent goes on with its
+work: no chat waits for it. Does not know what a plan contains; see `compaction.approval`.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import anyio
+from mew_protocol import kinds
+from mew_protocol.agent_settings import CompactionSettings
+from mew_protocol.envelope import Envelope, wire_timestamp
+from mew_protocol.payloads.mcp import CallSubject
+
+from mew_agent.compaction.approval import (
+    COMPACT_CONTEXT,
+    CompactionDecision,
+    ProposedCompaction,
+    Rejection,
+    proposal_arguments,
+    read_approval,
+)
+from mew_agent.compaction.planner import NothingToDo
+from mew_agent.context.policy import CompactAction
+from mew_agent.conversation.conversation import Conversation
+from mew_agent.conversation.events import ContextCleared, ContextCompacted, ConversationEvent
+from mew_agent.errors import GatewayError, NotPermitted, PeerError, PinRefused
+from mew_agent.participant.participant import Participant
+from mew_agent.tools.catalog import INVALID_PARAMS, INVALID_REQUEST, RequestFailed
+
+logger = logging.getLogger("mew_agent.agent.compaction_approval")
+
+MAX_PROPOSALS: Final = 5
+"""How often one compaction is proposed: again if a request changes it in a way that cannot be carried out, or if a
+participant that may not decide has closed the proposal."""
+
+NO_TIME: Final = "the window would overflow"
+
+
+class CompactionApproval:
+    """The approval of one conversation's compactions. At most one proposal is open."""
+
+    def __init__(self, me: Participant, conversation: Conversation, settings: CompactionSettings) -> None:
+        self._me, self._conversation, self._settings = me, conversation, settings
+        self._asking: anyio.CancelScope | None = None
+        self._why_cancelled: CompactionDecision | None = None
+        self._rejection: Rejection | None = None
+        me.mcp_server.own_requests = self.answer
+        conversation.events.subscribe(self._follow)
+
+    def must_ask(self, requester: str) -> bool:
+        """Whether a compaction that this participant requests has to be approved."""
+        return requester not in self._settings.approve
+
+    def admit(self, action: CompactAction, *, is_urgent: bool) -> CompactionDecision | None:
+        """Decide about a compaction by the policy now; None: not yet, and a proposal is open or a rejection holds.
+
+        An urgent one always runs, because the next request would not fit without it.
+        """
+        asked, self._rejection = self._rejection, None if is_urgent else self._rejection
+        if is_urgent:
+            undecided = "not asked" if self._asking is None else "no decision yet"
+            before = undecided if asked is None else asked.text
+            decision = CompactionDecision("urgent", f"{NO_TIME} ({before})")
+            self._cancel(decision)
+            return decision
+        tracker = self._conversation.tracker
+        if self._asking is not None or (
+            asked is not None and asked.holds(tracker.next_prompt.tokens, tracker.window.max_tokens, time.monotonic())
+        ):
+            return None
+        state = self._conversation.state
+        plan = state.plan_compaction(action.target_tokens, action.method)
+        if isinstance(plan, NothingToDo):
+            return CompactionDecision("unanswered", plan.reason)  # there is nothing to ask about
+        self._asking, self._why_cancelled = anyio.CancelScope(), None
+        proposed = ProposedCompaction(plan, action.trigger, action.target_tokens, state.history.revision)
+        self._me.start_soon(self._ask_and_compact, action, proposed)
+        return None
+
+    async def decide(self, proposed: ProposedCompaction) -> CompactionDecision:
+        """Ask about a compaction that a participant requested, and wait for the decision."""
+        if self._asking is not None:
+            return CompactionDecision("dropped", "compaction_in_progress")
+        self._asking, self._why_cancelled = anyio.CancelScope(), None
+        return await self._ask(proposed)
+
+    async def _ask_and_compact(self, action: CompactAction, proposed: ProposedCompaction) -> None:
+        decision = await self._ask(proposed)
+        if decision.outcome == "urgent":
+            return  # it runs already
+        if decision.outcome == "rejected":
+            tokens = self._conversation.tracker.next_prompt.tokens
+            self._rejection = Rejection(decision.sentence, tokens, time.monotonic())
+        elif decision.allows:
+            await self._conversation.compact_as_decided(action, decision)
+
+    # -- asking ------------------------------------------------------------------------------------------
+
+    async def _ask(self, proposed: ProposedCompaction) -> CompactionDecision:
+        """Publish the plan until it is decided or the deadline has passed, and announce the end."""
+        assert self._asking is not None
+        decision: CompactionDecision | None = None
+        try:
+            with self._asking:
+                decision = await self._propose(proposed)
+        finally:
+            self._asking = None
+        if decision is None:
+            decision = self._why_cancelled or CompactionDecision("dropped", "cancelled")
+        if decision.outcome != "urgent":
+            await self._conversation.emit_status(decision.status)
+        return replace(decision, proposed=proposed)
+
+    async def _propose(self, proposed: ProposedCompaction) -> CompactionDecision:
+        approvers, seconds = self._settings.approve, self._settings.wait_seconds
+        ends = anyio.current_time() + seconds
+        goes_on_at = wire_timestamp(datetime.now(UTC) + timedelta(seconds=seconds))
+        named = " or ".join(approvers)
+        for _ in range(MAX_PROPOSALS):
+            tracker = self._conversation.tracker
+            arguments = {
+                **proposal_arguments(
+                    proposed,
+                    tracker.history,
+                    tracker.ledger.item_prices(),
+                    present_tokens=tracker.next_prompt.tokens,
+                    summary_tokens=tracker.ledger.summary_tokens,
+                ),
+                "approvers": list(approvers),
+                "goes_on_at": goes_on_at,
+            }
+            params = {"name": COMPACT_CONTEXT, "arguments": arguments}
+            remaining = max(0.0, ends - anyio.current_time())
+            try:
+                envelope = await self._me.mcp.propose_to_self("tools/call", params, approvers, remaining)
+            except (NotPermitted, GatewayError, PeerError) as error:
+                logger.warning("compaction not proposed: %s", error)
+                return CompactionDecision("unanswered", f"it could not be proposed: {error}")
+            if envelope is None:
+                break
+            if envelope.sender not in approvers:
+                logger.warning("'%s' may not decide about a compaction; proposing it again", envelope.sender)
+            elif envelope.kind == kinds.MCP_REJECT:
+                reason = str(envelope.body.get("reason") or "no reason given")
+                return CompactionDecision("rejected", f"{envelope.sender}: {reason}")
+            elif (decision := await self._approved(envelope, proposed)) is not None:
+                return decision
+        here = [name for name in approvers if name in self._me.peers]
+        return CompactionDecision(
+            "unanswered", f"{named} did not decide within {seconds:g} seconds{'' if here else ' (not in the space)'}"
+        )
+
+    async def _approved(self, request: Envelope, proposed: ProposedCompaction) -> CompactionDecision | None:
+        """The decision in an approver's request; None if it cannot be carried out, which is announced."""
+        try:
+            approved = read_approval(_arguments(request))
+            target_tokens = None if approved.target_tokens == proposed.target_tokens else approved.target_tokens
+            if target_tokens is not None:
+                plan = self._conversation.state.plan_compaction(target_tokens)
+                if isinstance(plan, NothingToDo):
+                    raise ValueError(f"arguments.target_tokens: {target_tokens:,} cannot be reached ({plan.reason})")
+            for line in approved.pins:
+                await self._conversation.pins.add(line, request.sender)
+        except (ValueError, PinRefused) as error:
+            await self._conversation.emit_status(f"compaction_not_approved:{request.sender}: {error}")
+            return None
+        return CompactionDecision("approved", request.sender, target_tokens)
+
+    async def answer(self, request: Envelope) -> dict[str, Any] | None:
+        """The result of a request that decides about a proposal; None if it is another request.
+
+        Raises `RequestFailed` for a participant that may not decide, and for arguments that make no sense.
+        """
+        if CallSubject.read(request.body).tool != COMPACT_CONTEXT:
+            return None
+        if request.sender not in self._settings.approve:
+            problem = f"only {' or '.join(self._settings.approve)} may approve a compaction of '{self._me.id}'"
+            raise RequestFailed(INVALID_REQUEST, problem)
+        if not request.correlation_ids:
+            problem = "name the proposal in correlation_id; participant/compact requests a compaction"
+            raise RequestFailed(INVALID_REQUEST, problem)
+        try:
+            read_approval(_arguments(request))
+        except ValueError as error:
+            raise RequestFailed(INVALID_PARAMS, str(error)) from None
+        return {"content": [{"type": "text", "text": "Received; the status says what follows."}]}
+
+    async def _follow(self, event: ConversationEvent) -> None:
+        """A clear or another compaction makes an open proposal pointless."""
+        if isinstance(event, ContextCleared | ContextCompacted):
+            self._rejection = None
+            self._cancel(CompactionDecision("dropped", "the context was cleared or compacted meanwhile"))
+
+    def _cancel(self, why: CompactionDecision) -> None:
+        if self._asking is not None:
+            self._why_cancelled = self._why_cancelled or why
+            self._asking.cancel()
+
+
+def _arguments(request: Envelope) -> object:
+    params = request.body.get("params")
+    return params.get("arguments", {}) if isinstance(params, Mapping) else {}

@@ -1,0 +1,155 @@
+"""[pure] Asking before a compaction: what a proposal says, how an approval is read, and how long a rejection holds.
+
+Does not know who may decide, nor how a proposal is sent.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from mew_protocol.context_report import MAX_PIN_CHARS
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mew_agent.compaction.planner import STUB_TOKENS, CompactionPlan, Prices
+from mew_agent.context.history import History, Item
+
+COMPACT_CONTEXT: Final = "compact_context"
+"""The tool that a proposal of a compaction names. Only an approver's request for it compacts; no list shows it."""
+
+SHOWN_CHARS: Final = 80
+MAX_LINES: Final = 8
+
+REJECTION_PART: Final = 20
+"""A rejection holds until the context has grown by this part of the window, 1/20,"""
+
+REJECTION_SECONDS: Final = 600.0
+"""or until this time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedCompaction:
+    """A compaction to approve. `requested_by` None: the agent's policy wants it."""
+
+    plan: CompactionPlan
+    trigger: str
+    target_tokens: int | None
+    revision: int  # of the history that the plan is for
+    requested_by: str | None = None
+
+
+class ApprovedCompaction(BaseModel):
+    """What an approver may change: the size to compact to, and lines to pin first. Other keys are as proposed."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    target_tokens: int | None = Field(default=None, ge=0, strict=True)
+    pins: tuple[str, ...] = Field(default=(), max_length=MAX_LINES)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionDecision:
+    """What became of a proposal: who approved or rejected it and why, or why it needed no approval.
+
+    `target_tokens` and `proposed` are those of an approved one; None: as the policy or the requester wants it.
+    """
+
+    outcome: Literal["approved", "rejected", "unanswered", "urgent", "dropped"]
+    text: str
+    target_tokens: int | None = None
+    proposed: ProposedCompaction | None = None
+
+    @property
+    def allows(self) -> bool:
+        """Whether the compaction runs."""
+        return self.outcome not in ("rejected", "dropped")
+
+    @property
+    def status(self) -> str:
+        """The decision as a status."""
+        return f"compaction_{self.outcome}:{self.text}"
+
+    @property
+    def sentence(self) -> str:
+        """The decision as reports and answers show it."""
+        return f"{self.outcome} by {self.text}" if self.outcome in ("approved", "rejected") else self.text
+
+    def plan_for(self, history: History) -> CompactionPlan | None:
+        """The plan that was approved; None if another target was chosen or the history is another one."""
+        proposed = self.proposed
+        if proposed is None or self.target_tokens is not None or proposed.revision != history.revision:
+            return None
+        return proposed.plan
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A rejection, at this size of the next request and at this time."""
+
+    text: str
+    tokens: int
+    at_seconds: float
+
+    def holds(self, tokens: int, window_tokens: int, at_seconds: float) -> bool:
+        """Whether the same question would only be repeated."""
+        has_grown = (tokens - self.tokens) * REJECTION_PART >= window_tokens
+        return not has_grown and at_seconds - self.at_seconds < REJECTION_SECONDS
+
+
+def proposal_arguments(
+    proposed: ProposedCompaction, history: History, prices: Prices, *, present_tokens: int, summary_tokens: int
+) -> dict[str, Any]:
+    """Describe a compaction: what goes, what stays, the tokens freed and the tokens spent. All sizes are projected.
+
+    `freed_tokens` is what is freed if the summary uses its whole budget, so rather too little; `cost_tokens` is what
+    the summary call reads and writes.
+    """
+    plan = proposed.plan
+    first, last = plan.evict or (0, -1)
+    leaving = [item for item in history.items if first <= item.seq <= last]
+    staying = [item for item in history.items if not first <= item.seq <= last]
+    cleared = [item for item in staying if item.seq in plan.stub_seqs]
+    budget = plan.summary_budget_tokens
+    replaced = plan.evicted_tokens + (summary_tokens if budget else 0)
+    freed = replaced - budget + sum(max(0, prices[item.seq] - STUB_TOKENS) for item in cleared)
+    described: dict[str, Any] = {
+        "trigger": proposed.trigger,
+        "requested_by": proposed.requested_by,
+        "target_tokens": proposed.target_tokens,
+        "present_tokens": present_tokens,
+        "freed_tokens": max(0, freed),
+        "cost_tokens": replaced + budget if budget else 0,
+        "basis": "projected",
+        "leaves": _extent(leaving),
+        "cleared_results": len(cleared),
+        "stays": {**_extent(staying), "pins": len(history.pins)},
+    }
+    return {key: value for key, value in described.items() if value is not None}
+
+
+def read_approval(arguments: object) -> ApprovedCompaction:
+    """Read the arguments of an approver's request. Raises `ValueError` naming the argument and what is expected."""
+    if not isinstance(arguments, Mapping):
+        raise ValueError("arguments: must be an object")
+    try:
+        approved = ApprovedCompaction.model_validate(dict(arguments))
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        raise ValueError(f"arguments.{'.'.join(str(part) for part in detail['loc'])}: {detail['msg']}") from None
+    for line in approved.pins:
+        if not line.strip() or len(line) > MAX_PIN_CHARS:
+            raise ValueError(f"arguments.pins: each line must have 1 to {MAX_PIN_CHARS:,} characters")
+    return approved
+
+
+def _extent(items: list[Item]) -> dict[str, Any]:
+    said = [item for item in items if item.role != "tool" and item.content.strip()]
+    known: dict[str, Any] = {"messages": len(items), "turns": len({item.turn for item in items})}
+    if said:
+        known |= {"from": items[0].at, "to": items[-1].at, "first": _excerpt(said[0]), "last": _excerpt(said[-1])}
+    return known
+
+
+def _excerpt(item: Item) -> str:
+    line = " ".join(item.content.split())
+    short = line if len(line) <= SHOWN_CHARS else f"{line[:SHOWN_CHARS]}..."
+    return f"{item.name}: {short}" if item.name else short

@@ -1,0 +1,85 @@
+"""Where a compaction passes an approval: what a conversation asks of it, and the plan that results from a decision.
+
+Owns when a compaction may not wait. Does not know who decides; see `agent.compaction_approval`.
+"""
+
+from typing import Protocol
+
+from mew_protocol.payloads.participant import Compact
+
+from mew_agent.compaction.approval import CompactionDecision, ProposedCompaction
+from mew_agent.compaction.planner import CompactionPlan, NothingToDo
+from mew_agent.context.policy import CompactAction, output_reserve_tokens
+from mew_agent.context.tracker import Tracker
+from mew_agent.conversation.context_state import ContextState
+
+
+class CompactionGate(Protocol):
+    """Asks a participant before a compaction."""
+
+    def must_ask(self, requester: str) -> bool:
+        """Whether a compaction that this participant requests has to be approved."""
+        ...
+
+    def admit(self, action: CompactAction, *, is_urgent: bool) -> CompactionDecision | None:
+        """Decide about a compaction by the policy; None: it must not run now. An urgent one always runs."""
+        ...
+
+    async def decide(self, proposed: ProposedCompaction) -> CompactionDecision:
+        """Ask about a compaction that a participant requested, and wait for the decision."""
+        ...
+
+
+async def ask_about_request(
+    gate: CompactionGate | None, request: Compact, requester: str | None, state: ContextState
+) -> CompactionDecision | None:
+    """Ask before a requested compaction, if the gate demands it and there is something to compact."""
+    if gate is None or requester is None or not gate.must_ask(requester):
+        return None
+    target_tokens = request.target_in(state.tracker.window.max_tokens)
+    plan = state.plan_compaction(target_tokens, state.tracker.policy.requested_method)
+    if isinstance(plan, NothingToDo):
+        return None
+    return await gate.decide(
+        ProposedCompaction(plan, "requested", target_tokens, state.history.revision, requested_by=requester)
+    )
+
+
+def plan_request(
+    request: Compact, decision: CompactionDecision | None, state: ContextState
+) -> CompactionPlan | NothingToDo:
+    """The plan of a requested compaction, as it was decided if somebody was asked."""
+    target_tokens = request.target_in(state.tracker.window.max_tokens)
+    method = state.tracker.policy.requested_method
+    return _decided_plan(decision, state) or state.plan_compaction(_target(decision, target_tokens), method)
+
+
+def plan_action(
+    action: CompactAction, decision: CompactionDecision | None, state: ContextState
+) -> CompactionPlan | NothingToDo:
+    """The plan of a compaction by the policy, as it was decided if somebody was asked."""
+    target_tokens, is_refused = _target(decision, action.target_tokens), action.trigger == "overflow_error"
+    return _decided_plan(decision, state) or state.plan_compaction(target_tokens, action.method, is_refused=is_refused)
+
+
+def would_overflow(tracker: Tracker) -> bool:
+    """Whether the next request, with room for an answer, is larger than the window."""
+    window_tokens = tracker.window.max_tokens
+    return tracker.next_prompt.tokens + output_reserve_tokens(window_tokens) > window_tokens
+
+
+def _decided_plan(decision: CompactionDecision | None, state: ContextState) -> CompactionPlan | None:
+    return None if decision is None else decision.plan_for(state.history)
+
+
+def _target(decision: CompactionDecision | None, target_tokens: int | None) -> int | None:
+    chosen = None if decision is None else decision.target_tokens
+    return target_tokens if chosen is None else chosen
+
+
+async def record_approval(decision: CompactionDecision | None, state: ContextState) -> None:
+    """Add to the last compaction who approved it, or why it ran without approval."""
+    last = state.tracker.last_compaction
+    if decision is not None and last is not None:
+        state.tracker.last_compaction = last.model_copy(update={"approval": decision.sentence})
+        await state.save()

@@ -1,0 +1,251 @@
+"""Agents that ask before they compact, over real sockets: approve, change, reject, wait, overflow, restart."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mew_protocol.envelope import Envelope
+from mew_spaces.config.loading import SpaceConfig, load_space
+from mew_spaces.gateway.gateway import RunningGateway
+
+from mew_agent.context.sqlite_store import SqliteStore
+from mew_agent.participant.participant import Participant
+from tests.mew_agent.conftest import AgentDriver, StartAgent
+from tests.support.cli import mew, seat
+from tests.support.waiting import PATIENCE_SECONDS, until
+
+Text = Callable[[int], str]
+
+FULL = ((3000, 60, 3060), (5000, 60, 5060), (7400, 60, 7460))
+"""Usage of calls, the last of which crosses nine tenths of the window and leaves room for another question."""
+
+
+@pytest.fixture
+def space(space: SpaceConfig, tmp_path: Path) -> SpaceConfig:
+    path = tmp_path / "space.yaml"
+    may_propose = (
+        "{kind: participant/resume}, {kind: mcp/request, payload: {method: '*/list'}},"
+        " {kind: mcp/proposal}, {kind: mcp/withdraw}, {kind: mcp/response}]"
+    )
+    path.write_text(path.read_text().replace("{kind: participant/resume}]", may_propose))
+    return load_space(path)
+
+
+def asking(wait_seconds: float = 300.0) -> dict[str, Any]:
+    """The settings of an agent that asks ada."""
+    return {"compaction": {"approve": "ada", "wait_seconds": wait_seconds}}
+
+
+async def proposal(s: AgentDriver, nth: int = 0) -> Envelope:
+    return await s.recorder.first("coder", "mcp/proposal", nth=nth)
+
+
+async def filled(s: AgentDriver, text: Text) -> Envelope:
+    """Fill the window beyond the mark; returns the proposal of the compaction."""
+    for _ in FULL:
+        await s.ask(text(100))
+    return await proposal(s)
+
+
+async def decide(s: AgentDriver, about: Envelope, by: Participant | None = None, **arguments: Any) -> Envelope:
+    params = {"name": "compact_context", "arguments": arguments}
+    payload = {"method": "tools/call", "params": params}
+    return await (by or s.ada).send("mcp/request", payload, to="coder", correlation_id=(about.id,))
+
+
+async def status_word(s: AgentDriver, word: str, nth: int = 0) -> Envelope:
+    """Wait for the nth status with this word, or with one that begins so."""
+
+    def found() -> list[Envelope]:
+        all_of = s.recorder.sent_by("coder", "participant/status")
+        return [e for e in all_of if str(e.body["status"]).partition(":")[0] == word]
+
+    await s.recorder.until(lambda: len(found()) > nth)
+    return found()[nth]
+
+
+async def test_an_approved_compaction_does_what_was_proposed(start_agent: StartAgent, text: Text) -> None:
+    async with start_agent(agent=asking(), fixed_usage=FULL) as s:
+        asked = await filled(s, text)
+        assert asked.to == ("coder",)
+        arguments = asked.body["params"]["arguments"]
+        assert (arguments["trigger"], arguments["approvers"], arguments["basis"]) == ("threshold", ["ada"], "projected")
+        assert arguments["leaves"]["messages"] >= 2
+        waiting = await status_word(s, "waiting_for_approval")
+        (wait,) = waiting.body["context"]["waiting"]
+        assert (wait["kind"], wait["proposal"], wait["who_may_answer"]) == ("approval", asked.id, ["ada"])
+        assert s.summary_requests == []
+        assert await s.ask("A chat does not wait.")
+        sent = await decide(s, asked)
+        answer = await s.recorder.first("coder", "mcp/response", about=sent)
+        assert answer.body["result"]["content"][0]["text"].startswith("Received")
+        compacted = await status_word(s, "compacted")
+        last = compacted.body["context"]["last_compaction"]
+        assert (last["approval"], last["freed_messages"]) == ("approved by ada", arguments["leaves"]["messages"])
+        assert "waiting" not in compacted.body["context"]
+        assert (await status_word(s, "compaction_approved")).body["status"] == "compaction_approved:ada"
+
+
+async def test_an_approver_pins_lines_and_changes_the_target(start_agent: StartAgent, text: Text) -> None:
+    async with start_agent(agent=asking(), fixed_usage=FULL) as s:
+        asked = await filled(s, text)
+        refused = await decide(s, asked, target_tokens="small")
+        answer = await s.recorder.first("coder", "mcp/response", about=refused)
+        assert "arguments.target_tokens" in answer.body["error"]["message"]
+        again = await proposal(s, nth=1)  # the gateway closed the first one
+        await decide(s, again, target_tokens=1_000_000)
+        problem = await status_word(s, "compaction_not_approved", nth=1)
+        assert "1,000,000 cannot be reached (already_below_target)" in problem.body["status"]
+        third = await proposal(s, nth=2)
+        await decide(s, third, target_tokens=100, pins=["the tide gauge is at pier 4"])
+        await status_word(s, "compacted")
+        (pin,) = await s.ada.pins("coder")
+        assert (pin.text, pin.origin) == ("the tide gauge is at pier 4", "ada")
+        assert len(s.agent.conversation.history) == 0
+
+
+async def test_a_rejection_holds_until_the_window_would_overflow(start_agent: StartAgent, text: Text) -> None:
+    async with start_agent(agent=asking(), fixed_usage=(*FULL, (7500, 60, 7560))) as s:
+        asked = await filled(s, text)
+        await s.ada.send("mcp/reject", {"reason": "keep the log"}, to="coder", correlation_id=(asked.id,))
+        assert (await status_word(s, "compaction_rejected")).body["status"] == "compaction_rejected:ada: keep the log"
+        await s.ask("Short.")  # above the mark again, by less than a step
+        assert len(s.recorder.sent_by("coder", "mcp/proposal")) == 1
+        assert s.agent.conversation.tracker.compactions == 0
+        await s.ask(text(500))
+        urgent = await status_word(s, "compaction_urgent")
+        expected = "the window would overflow (rejected by ada: keep the log)"
+        assert urgent.body["status"] == f"compaction_urgent:{expected}"
+        compacted = await status_word(s, "compacted")
+        assert compacted.body["context"]["last_compaction"]["approval"] == expected
+
+
+async def test_an_open_proposal_ends_when_the_window_would_overflow(start_agent: StartAgent, text: Text) -> None:
+    async with start_agent(agent=asking(), fixed_usage=FULL) as s:
+        asked = await filled(s, text)
+        await s.ask(text(500))
+        urgent = await status_word(s, "compaction_urgent")
+        assert urgent.body["status"] == "compaction_urgent:the window would overflow (no decision yet)"
+        await s.recorder.first("coder", "mcp/withdraw", about=asked)
+        assert s.agent.conversation.tracker.compactions == 1
+
+
+async def test_without_a_decision_the_compaction_goes_on_at_the_deadline(start_agent: StartAgent, text: Text) -> None:
+    async with start_agent(agent={"compaction": {"approve": ["eve"], "wait_seconds": 0.2}}, fixed_usage=FULL) as s:
+        asked = await filled(s, text)
+        await s.recorder.first("coder", "mcp/withdraw", about=asked, reason="timeout")
+        compacted = await status_word(s, "compacted")
+        last = compacted.body["context"]["last_compaction"]
+        assert last["approval"] == "eve did not decide within 0.2 seconds (not in the space)"
+
+
+async def test_a_decision_of_another_participant_does_not_count(
+    start_agent: StartAgent, joined: Callable[..., Participant], text: Text
+) -> None:
+    async with start_agent(agent=asking(), fixed_usage=FULL) as s, joined("bob") as bob:
+        asked = await filled(s, text)
+        sent = await decide(s, asked, by=bob)
+        answer = await s.recorder.first("coder", "mcp/response", about=sent)
+        assert answer.body["error"]["message"] == "only ada may approve a compaction of 'coder'"
+        again = await proposal(s, nth=1)
+        await bob.send("mcp/reject", {"reason": "no"}, to="coder", correlation_id=(again.id,))
+        third = await proposal(s, nth=2)
+        assert s.agent.conversation.tracker.compactions == 0
+        await decide(s, third)
+        await status_word(s, "compacted")
+
+
+async def test_a_request_of_another_participant_needs_approval(
+    start_agent: StartAgent, joined: Callable[..., Participant], text: Text
+) -> None:
+    async with start_agent(agent=asking()) as s, joined("bob") as bob:
+        for _ in range(4):
+            await s.ask(text(100))
+        sent = await bob.send("participant/compact", {}, to="coder")
+        first = await proposal(s)
+        assert first.body["params"]["arguments"]["requested_by"] == "bob"
+        await s.ada.send("mcp/reject", {"reason": "later"}, to="coder", correlation_id=(first.id,))
+        done = await s.recorder.first("coder", "participant/compact-done", about=sent)
+        assert (done.body["skipped"], done.body["reason"]) == (True, "rejected by ada: later")
+        sent = await bob.send("participant/compact", {}, to="coder")
+        await decide(s, await proposal(s, nth=1))
+        done = await s.recorder.first("coder", "participant/compact-done", about=sent)
+        assert (done.body["skipped"], done.body["approval"]) == (False, "approved by ada")
+        for _ in range(3):
+            await s.ask(text(100))
+        own = await s.ada.compact("coder")  # the approver asks, so nobody else has to
+        assert not own.skipped
+        assert len(s.recorder.sent_by("coder", "mcp/proposal")) == 2
+
+
+async def test_a_clear_ends_an_open_proposal(start_agent: StartAgent, text: Text) -> None:
+    async with start_agent(agent=asking(), fixed_usage=FULL) as s:
+        asked = await filled(s, text)
+        await s.control("clear")
+        await s.recorder.first("coder", "mcp/withdraw", about=asked)
+        assert (await status_word(s, "compaction_dropped")).body["status"].endswith("cleared or compacted meanwhile")
+        assert s.agent.conversation.tracker.compactions == 0
+
+
+async def test_a_restart_leaves_no_open_proposal(
+    start_agent: StartAgent, gateway: RunningGateway, text: Text, tmp_path: Path
+) -> None:
+    path = tmp_path / "session.sqlite"
+    async with start_agent(agent=asking(), store=SqliteStore(path), fixed_usage=FULL) as s:
+        asked = await filled(s, text)
+        await s.ada.pin("coder", "never push to main")
+        assert asked.id[:8] in (await mew("proposals", *seat(gateway))).out
+    async with start_agent(agent=asking(), store=SqliteStore(path), fixed_usage=((7400, 60, 7460),)) as s:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while (await mew("proposals", *seat(gateway))).out != "no proposal is open\n":
+                continue
+        await s.ask("Where were we?")
+        await decide(s, await proposal(s))
+        await status_word(s, "compacted")
+        assert [pin.text for pin in await s.ada.pins("coder")] == ["never push to main"]
+
+
+async def test_an_agent_that_may_not_propose_compacts_and_says_so(start_agent: StartAgent, text: Text) -> None:
+    async with start_agent(name="writer", agent=asking(), fixed_usage=FULL) as s:
+        for _ in FULL:
+            await s.ada.ask("chat", {"text": text(100)}, to="writer", answer="chat", timeout_seconds=30)
+        await until(lambda: s.agent.conversation.tracker.last_compaction is not None)
+        last = s.agent.conversation.tracker.last_compaction
+        assert last is not None
+        assert last.approval == (
+            "it could not be proposed: 'writer' has no capability that covers 'mcp/proposal'; add one in space.yaml"
+        )
+
+
+async def test_commands_show_approve_and_reject_a_compaction(
+    start_agent: StartAgent, gateway: RunningGateway, text: Text
+) -> None:
+    async with start_agent(agent=asking(), fixed_usage=FULL) as s:
+        asked = await filled(s, text)
+        listed = (await mew("proposals", *seat(gateway))).out.splitlines()
+        assert listed[0].endswith("; ada may approve")
+        assert listed[1].startswith("  present ~")
+        assert "trigger threshold" in listed[1]
+        assert listed[2].startswith("  leaves ")
+        assert listed[3].startswith("  stays ")
+        assert listed[4].endswith("unless rejected")
+        other = await mew("approve", asked.id[:8], *seat(gateway, "bob"))
+        assert other.err == "mew: --participant: 'bob' may not decide about this compaction; ada may approve\n"
+        outcome = await mew("approve", asked.id[:8], "--target-tokens", "200", "--pin", "pier 4", *seat(gateway))
+        assert outcome.out == "approved: coder compacts\n"
+        await status_word(s, "compacted")
+        assert [pin.text for pin in await s.ada.pins("coder")] == ["pier 4"]
+
+
+@pytest.mark.parametrize("policy", ["mew-reference", "lmstudio"])
+async def test_other_policies_ask_too(start_agent: StartAgent, text: Text, policy: str) -> None:
+    agent = {**asking(), "policy": policy, "policy_scope": "any"}
+    async with start_agent(agent=agent, window_tokens=3_000) as s:
+        for _ in range(20):
+            await s.ask(text(150))
+        ends = [word for word in s.recorder.words("coder") if word.startswith("compaction_")]
+        assert s.agent.conversation.tracker.compactions > 0
+        assert all(word.startswith("compaction_urgent:the window would overflow") for word in ends)
+        assert len(ends) >= s.agent.conversation.tracker.compactions
