@@ -6,7 +6,7 @@
 import json
 import logging
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,10 +24,11 @@ from mew_agent.context.history import Item, Summary
 from mew_agent.context.persisted_state import PersistedState, SavedContext
 from mew_agent.context.sqlite_schema import Pruned, open_session_file, prune, set_aside
 from mew_agent.context.store import (
-    UNCHANGED,
+    NO_CHANGE,
     CallRecord,
     InboxChange,
     Session,
+    SessionChange,
     Store,
     StoreDamaged,
     StoredChat,
@@ -94,42 +95,31 @@ class SqliteStore(Store):
         """Remove what exceeds the limits."""
         return await self._run(lambda db: prune(db, limits, datetime.now(UTC)))
 
-    async def keep(
-        self,
-        session: Session,
-        *,
-        added: Sequence[Item] = (),
-        call: CallRecord | None = None,
-        evicted: Sequence[int] = (),
-        replaced: Sequence[Item] = (),
-        restored: Sequence[Item] = (),
-        compaction: ArchivedCompaction | None = None,
-        inbox: InboxChange = UNCHANGED,
-    ) -> int | None:
+    async def keep(self, session: Session, change: SessionChange = NO_CHANGE) -> int | None:
         def write(db: sqlite3.Connection) -> int | None:
             number = None
-            if compaction is not None:
+            if change.compaction is not None:
                 most = None if self._limits is None else self._limits.max_compactions
-                number = sqlite_archive.archive_cut(db, compaction, most=most)
-            for item in added:
+                number = sqlite_archive.archive_cut(db, change.compaction, most=most)
+            for item in change.added:
                 text = _text_of(item)
                 db.execute("INSERT INTO items VALUES (?, ?, ?, ?, NULL)", (item.seq, item.id, text, text))
             db.executemany(
                 "UPDATE items SET present = ? WHERE seq = ? AND present IS NOT NULL",
-                [(_text_of(item), item.seq) for item in replaced],
+                [(_text_of(item), item.seq) for item in change.replaced],
             )
             db.executemany(
                 "UPDATE items SET present = NULL, left_at_revision = ? WHERE seq = ? AND present IS NOT NULL",
-                [(session.revision, seq) for seq in evicted],
+                [(session.revision, seq) for seq in change.evicted],
             )
             db.executemany(
                 "UPDATE items SET present = ?, left_at_revision = NULL WHERE seq = ?",
-                [(_text_of(item), item.seq) for item in restored],
+                [(_text_of(item), item.seq) for item in change.restored],
             )
-            if call is not None:
+            if (call := change.call) is not None:
                 db.execute("INSERT INTO calls (role, record) VALUES (?, ?)", (call.role, json.dumps(asdict(call))))
             db.execute("INSERT OR REPLACE INTO state VALUES ('session', ?)", (_state_text(session),))
-            _change_inbox(db, inbox)
+            _change_inbox(db, change.inbox)
             return number
 
         number = await self._run(write)

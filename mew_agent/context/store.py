@@ -115,6 +115,25 @@ UNCHANGED = InboxChange()
 
 
 @dataclass(frozen=True, slots=True)
+class SessionChange:
+    """What happens to a session at once: items are added, evicted (by seq), replaced by stubs, or restored.
+
+    `compaction` archives what the same change evicts and replaces, or undoes an earlier one.
+    """
+
+    added: Sequence[Item] = ()
+    call: CallRecord | None = None
+    evicted: Sequence[int] = ()
+    replaced: Sequence[Item] = ()
+    restored: Sequence[Item] = ()
+    compaction: ArchivedCompaction | None = None
+    inbox: InboxChange = UNCHANGED
+
+
+NO_CHANGE = SessionChange()
+
+
+@dataclass(frozen=True, slots=True)
 class StoredInbox:
     """The chats of an inbox, oldest first, and the position in the space up to which they are complete."""
 
@@ -128,22 +147,10 @@ class Store(Protocol):
     async def load(self) -> Session | None:
         """Load the session; None if it is new."""
 
-    async def keep(
-        self,
-        session: Session,
-        *,
-        added: Sequence[Item] = (),
-        call: CallRecord | None = None,
-        evicted: Sequence[int] = (),
-        replaced: Sequence[Item] = (),
-        restored: Sequence[Item] = (),
-        compaction: ArchivedCompaction | None = None,
-        inbox: InboxChange = UNCHANGED,
-    ) -> int | None:
-        """Store what changed: items added, evicted (by seq), replaced by stubs or restored, a call, the inbox, state.
+    async def keep(self, session: Session, change: SessionChange = NO_CHANGE) -> int | None:
+        """Store a change and the whole state. Returns the number that its compaction gets, if it has one.
 
-        `compaction` archives what the same change evicts and replaces, or undoes an earlier one; returns the number
-        that it gets. Does not read `session.items`; items are stored one by one as they change.
+        Does not read `session.items`; items are stored one by one as they change.
         """
 
     async def load_inbox(self) -> StoredInbox:
@@ -191,33 +198,22 @@ class MemoryStore(Store):
             return None
         return replace(self._session, items=tuple(self._context[seq] for seq in sorted(self._context)))
 
-    async def keep(
-        self,
-        session: Session,
-        *,
-        added: Sequence[Item] = (),
-        call: CallRecord | None = None,
-        evicted: Sequence[int] = (),
-        replaced: Sequence[Item] = (),
-        restored: Sequence[Item] = (),
-        compaction: ArchivedCompaction | None = None,
-        inbox: InboxChange = UNCHANGED,
-    ) -> int | None:
-        for item in added:
+    async def keep(self, session: Session, change: SessionChange = NO_CHANGE) -> int | None:
+        for item in change.added:
             self._originals[item.seq] = self._context[item.seq] = item
-        number = None if compaction is None else self._archive(compaction)
-        self._context.update((item.seq, item) for item in replaced if item.seq in self._context)
-        for item in restored:
+        number = None if change.compaction is None else self._archive(change.compaction)
+        self._context.update((item.seq, item) for item in change.replaced if item.seq in self._context)
+        for item in change.restored:
             self._left_chars -= 0 if item.seq in self._context else self._chars(item.seq)
             self._context[item.seq] = item
-        for seq in evicted:
+        for seq in change.evicted:
             if self._context.pop(seq, None) is not None:
                 self._left_chars += self._chars(seq)
         self._drop_beyond_limits()
-        if call is not None:
-            self._calls.append(call)
+        if change.call is not None:
+            self._calls.append(change.call)
         self._session = session
-        await self.change_inbox(inbox)
+        await self.change_inbox(change.inbox)
         return number
 
     def _archive(self, compaction: ArchivedCompaction) -> int:

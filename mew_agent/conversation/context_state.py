@@ -22,7 +22,15 @@ from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.persisted_state import PersistedState
 from mew_agent.context.policy import NO_FLAGS, Action, CompactionMethod, GenerationFlags, Phase
 from mew_agent.context.reminders import Reminders
-from mew_agent.context.store import UNCHANGED, CallRecord, InboxChange, Session, Store
+from mew_agent.context.store import (
+    NO_CHANGE,
+    UNCHANGED,
+    CallRecord,
+    InboxChange,
+    Session,
+    SessionChange,
+    Store,
+)
 from mew_agent.context.suggestions import SavingSuggestions
 from mew_agent.context.tracker import CountedCut, CutOutcome, Tracker
 from mew_agent.conversation import texts
@@ -124,18 +132,8 @@ class ContextState:
             pins_made=self.pins.made if self._stores_pins else 0,
         )
 
-    async def save(
-        self,
-        *,
-        added: Sequence[Item] = (),
-        call: CallRecord | None = None,
-        evicted: Sequence[int] = (),
-        replaced: Sequence[Item] = (),
-        restored: Sequence[Item] = (),
-        compaction: ArchivedCompaction | None = None,
-        inbox: InboxChange = UNCHANGED,
-    ) -> int | None:
-        """Store what changed (see `Store.keep`) together with the whole state."""
+    async def save(self, change: SessionChange = NO_CHANGE) -> int | None:
+        """Store a change together with the whole state. Returns the number that its compaction gets."""
         history = self.history
         session = Session(
             summary=history.summary,
@@ -145,16 +143,7 @@ class ContextState:
             context=self.tracker.saved(),
             persisted=self.persisted,
         )
-        return await self.store.keep(
-            session,
-            added=added,
-            call=call,
-            evicted=evicted,
-            replaced=replaced,
-            restored=restored,
-            compaction=compaction,
-            inbox=inbox,
-        )
+        return await self.store.keep(session, change)
 
     # -- what enters -------------------------------------------------------------------------------------
 
@@ -210,7 +199,7 @@ class ContextState:
             return await self._enter(item, size)
         self.has_cut_results = True
         self.tracker.item_added(item, size.counted_tokens, size.units)
-        await self.save(added=(replace(item, content=result),), replaced=(item,))
+        await self.save(SessionChange(added=(replace(item, content=result),), replaced=(item,)))
         await self.events.emit(ItemAdded(item.seq))
         return item
 
@@ -273,12 +262,12 @@ class ContextState:
             thinking=thinking,
         )
         tracker.reply_added(item, size.counted_tokens, size.units)
-        await self.save(added=(item,), call=call)
+        await self.save(SessionChange(added=(item,), call=call))
         return item
 
     async def _enter(self, item: Item, size: Size, inbox: InboxChange = UNCHANGED) -> Item:
         self.tracker.item_added(item, size.counted_tokens, size.units)
-        await self.save(added=(item,), inbox=inbox)
+        await self.save(SessionChange(added=(item,), inbox=inbox))
         await self.events.emit(ItemAdded(item.seq))
         return item
 
@@ -329,7 +318,7 @@ class ContextState:
         tracker.compacted(result.outcome, at=at, at_seconds=time.time(), progressed=progressed)
         compaction = leaving.archived(result.outcome.as_last_compaction(at), self.history.summary, origin)
         evicted = [item.seq for item in result.evicted]
-        await self.save(evicted=evicted, replaced=result.stubs, compaction=compaction)
+        await self.save(SessionChange(evicted=evicted, replaced=result.stubs, compaction=compaction))
         return result
 
     async def record_failed_compaction(self) -> None:
@@ -353,7 +342,7 @@ class ContextState:
         if origin is not None:
             last = outcome.as_last_compaction(timestamp())
             compaction = leaving.archived(last, self.history.summary, origin)
-        await self.save(evicted=[item.seq for item in removed], compaction=compaction)
+        await self.save(SessionChange(evicted=[item.seq for item in removed], compaction=compaction))
         return len(removed)
 
     def span_of_turn(self, turn: int) -> tuple[int, int] | None:
@@ -375,7 +364,7 @@ class ContextState:
         self.renew_injection()
         self.pending_prompts = (texts.CONTEXT_CLEARED.format(reason=reason),) if reason else ()
         self.planned_clear = None
-        await self.save(evicted=removed, compaction=compaction)
+        await self.save(SessionChange(evicted=removed, compaction=compaction))
 
     async def put_back(self, archived: ArchivedCompaction, origin: Origin) -> tuple[int, CutOutcome]:
         """Undo a change: its items and the summary before it return. Returns the new entry's number and figures."""
@@ -385,7 +374,7 @@ class ContextState:
         outcome = self.tracker.put_back(back.returned, back.replaced, archived.point, counted)
         entry = entry_of(outcome.as_last_compaction(timestamp()), 0, origin, undoes=archived.entry.number)
         undo = ArchivedCompaction(entry, before=before, after=archived.before)
-        return await self.save(restored=(*back.returned, *back.replaced), compaction=undo) or 0, outcome
+        return await self.save(SessionChange(restored=(*back.returned, *back.replaced), compaction=undo)) or 0, outcome
 
     def _leaving(self, span: tuple[int, int] | None, stub_seqs: Sequence[int] = ()) -> LeavingItems:
         """What a removal of this span, and of these tool results, takes."""

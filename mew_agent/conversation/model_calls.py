@@ -19,7 +19,11 @@ from mew_agent.compaction.compactor import SUMMARY_TIMEOUT_SECONDS, history_afte
 from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.compaction.summary import RejectedSummary
 from mew_agent.context.history import History, Pin, Summary
-from mew_agent.context.store import CallRecord, CallRole
+from mew_agent.context.store import (
+    CallRecord,
+    CallRole,
+    SessionChange,
+)
 from mew_agent.context.tracker import CountedCut
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.pins import ContextPins
@@ -197,7 +201,9 @@ class ModelCalls:
         revision = self._state.history.revision
         async with self._failures_recorded(call_id, role, revision):
             reply = await self._run(model, request, listener)
-        await self._state.save(call=_record(call_id, role, revision, reply, _milliseconds_since(started)))
+        await self._state.save(
+            SessionChange(call=_record(call_id, role, revision, reply, _milliseconds_since(started)))
+        )
         return reply
 
     async def _run(self, model: Model, request: ModelRequest, listener: ReplyListener | None = None) -> ModelReply:
@@ -227,11 +233,11 @@ class ModelCalls:
             yield
         except MewAgentError as error:
             model = error.model if isinstance(error, ModelError) else model
-            await self._state.save(call=_failure(call_id, role, revision, str(error), model))
+            await self._state.save(SessionChange(call=_failure(call_id, role, revision, str(error), model)))
             raise
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
-                await self._state.save(call=_failure(call_id, role, revision, "cancelled", model))
+                await self._state.save(SessionChange(call=_failure(call_id, role, revision, "cancelled", model)))
             raise
 
     # -- requests ----------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from mew_agent.context.store import (
     InboxChange,
     MemoryStore,
     Session,
+    SessionChange,
     Store,
     StoredChat,
     StoredInbox,
@@ -91,7 +92,7 @@ async def test_a_stored_session_is_loaded_unchanged(store: Store) -> None:
     )
     history.append("tool", "text", id="r", at="t", tool_call_id="c")
     session = Session((), Summary("Frames.", 12, ("e", "f")), 4, 3, 1, CONTEXT)
-    await store.keep(session, added=history.items)
+    await store.keep(session, SessionChange(added=history.items))
     loaded = await store.load()
     assert loaded == Session(tuple(history.items), session.summary, 4, 3, 1, CONTEXT)
 
@@ -99,7 +100,7 @@ async def test_a_stored_session_is_loaded_unchanged(store: Store) -> None:
 async def test_items_come_back_in_order_however_they_were_kept(store: Store) -> None:
     first, second, third = items("a", "b", "c")
     for item in (first, third, second):
-        await store.keep(Session(), added=[item])
+        await store.keep(Session(), SessionChange(added=[item]))
     loaded = await store.load()
     assert loaded is not None
     assert loaded.items == (first, second, third)
@@ -107,8 +108,8 @@ async def test_items_come_back_in_order_however_they_were_kept(store: Store) -> 
 
 async def test_an_evicted_item_leaves_the_session_and_can_be_recalled(store: Store) -> None:
     kept = items("a", "b", "c")
-    await store.keep(Session(), added=kept)
-    await store.keep(Session(revision=1), evicted=[0, 1])
+    await store.keep(Session(), SessionChange(added=kept))
+    await store.keep(Session(revision=1), SessionChange(evicted=[0, 1]))
     loaded = await store.load()
     assert loaded is not None
     assert loaded.items == (kept[2],)
@@ -119,9 +120,9 @@ async def test_a_note_replaces_its_item_and_the_original_can_be_recalled(store: 
     history = History()
     history.append("assistant", "", id="a", at="t", tool_calls=(ToolCall("c", "read", "{}"),))
     original = history.append("tool", "a long text", id="r", at="t", tool_call_id="c")
-    await store.keep(Session(), added=history.items)
+    await store.keep(Session(), SessionChange(added=history.items))
     stubs = history.stub([1])
-    await store.keep(Session(revision=1), replaced=stubs)
+    await store.keep(Session(revision=1), SessionChange(replaced=stubs))
     loaded = await store.load()
     assert loaded is not None
     assert loaded.items[1] == stubs[0]
@@ -130,11 +131,11 @@ async def test_a_note_replaces_its_item_and_the_original_can_be_recalled(store: 
 
 async def test_an_item_that_has_left_is_not_brought_back_by_a_note(store: Store) -> None:
     kept = items("a", "b")
-    await store.keep(Session(), added=kept)
-    await store.keep(Session(), evicted=[0])
-    await store.keep(Session(), replaced=[kept[0]])
-    await store.keep(Session(), evicted=[0, 99])
-    await store.keep(Session(), replaced=[kept[0]])
+    await store.keep(Session(), SessionChange(added=kept))
+    await store.keep(Session(), SessionChange(evicted=[0]))
+    await store.keep(Session(), SessionChange(replaced=[kept[0]]))
+    await store.keep(Session(), SessionChange(evicted=[0, 99]))
+    await store.keep(Session(), SessionChange(replaced=[kept[0]]))
     loaded = await store.load()
     assert loaded is not None
     assert loaded.items == (kept[1],)
@@ -142,7 +143,7 @@ async def test_an_item_that_has_left_is_not_brought_back_by_a_note(store: Store)
 
 async def test_an_item_added_and_evicted_in_one_go_is_only_recalled(store: Store) -> None:
     (item,) = items("a")
-    await store.keep(Session(), added=[item], evicted=[0])
+    await store.keep(Session(), SessionChange(added=[item], evicted=[0]))
     loaded = await store.load()
     assert loaded is not None
     assert loaded.items == ()
@@ -153,9 +154,9 @@ async def test_of_two_items_with_one_id_the_newer_is_recalled(store: Store) -> N
     history = History()
     for content in ("first", "second"):
         history.append("user", content, id="same", at="t")
-        await store.keep(Session(), added=history.items[-1:])
+        await store.keep(Session(), SessionChange(added=history.items[-1:]))
         history.clear()
-        await store.keep(Session(), evicted=[0])
+        await store.keep(Session(), SessionChange(evicted=[0]))
     found = await store.recall("same")
     assert found is not None
     assert found.content == "second"
@@ -168,7 +169,7 @@ async def test_calls_are_stored_in_order_with_role_and_usage(store: Store) -> No
         CallRecord("1", "utility", "t", "gpt", 1, Usage(1, 1, 2)),
     ]
     for call in calls:
-        await store.keep(Session(), call=call)
+        await store.keep(Session(), SessionChange(call=call))
     assert await store.calls() == calls
 
 
@@ -189,7 +190,7 @@ async def test_calls_are_stored_in_order_with_role_and_usage(store: Store) -> No
 async def test_any_text_is_kept_as_it_is(store: Store, text: str) -> None:
     history = History()
     history.append("user", text, id="i", at="t", name=text[:50], envelope_id=text[:50])
-    await store.keep(Session(summary=Summary(text)), added=history.items)
+    await store.keep(Session(summary=Summary(text)), SessionChange(added=history.items))
     loaded = await store.load()
     assert loaded is not None
     assert (loaded.items, loaded.summary) == (tuple(history.items), Summary(text))
@@ -200,7 +201,7 @@ async def test_many_callers_at_once_lose_nothing(store: Store) -> None:
     kept = items(*(f"text {number}" for number in range(30)))
     async with anyio.create_task_group() as tasks:
         for item in kept:
-            tasks.start_soon(lambda item=item: store.keep(Session(next_seq=30), added=[item]))  # type: ignore[misc]
+            tasks.start_soon(lambda item=item: store.keep(Session(next_seq=30), SessionChange(added=[item])))  # type: ignore[misc]
     loaded = await store.load()
     assert loaded is not None
     assert loaded.items == tuple(kept)
@@ -210,10 +211,10 @@ async def test_a_caller_that_gives_up_leaves_a_whole_transaction_or_none(store: 
     kept = items("a", "b")
     with anyio.CancelScope() as scope:
         scope.cancel()
-        await store.keep(Session(next_seq=2), added=kept)
+        await store.keep(Session(next_seq=2), SessionChange(added=kept))
     loaded = await store.load()
     assert loaded is None or loaded.items == tuple(kept)
-    await store.keep(Session(next_seq=3), call=CallRecord("1", "main", "t", "gpt", 0))
+    await store.keep(Session(next_seq=3), SessionChange(call=CallRecord("1", "main", "t", "gpt", 0)))
     assert len(await store.calls()) == 1
 
 
@@ -224,7 +225,7 @@ async def test_a_file_is_read_again_by_the_next_process(tmp_path: Path) -> None:
     path = tmp_path / "session.db"
     first = SqliteStore(path)
     kept = items("a", "b")
-    await first.keep(Session(next_seq=2, context=CONTEXT), added=kept)
+    await first.keep(Session(next_seq=2, context=CONTEXT), SessionChange(added=kept))
     await first.aclose()
     second = SqliteStore(path)
     loaded = await second.load()
@@ -235,7 +236,7 @@ async def test_a_file_is_read_again_by_the_next_process(tmp_path: Path) -> None:
 async def test_a_closed_store_can_be_closed_again_and_used_again(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "session.db")
     await store.aclose()
-    await store.keep(Session(), added=items("a"))
+    await store.keep(Session(), SessionChange(added=items("a")))
     await store.aclose()
     await store.aclose()
     assert await store.recall("i0") is not None
@@ -244,7 +245,7 @@ async def test_a_closed_store_can_be_closed_again_and_used_again(tmp_path: Path)
 
 async def test_the_session_file_and_its_extra_files_are_private(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "session.db")
-    await store.keep(Session(), added=items("a"))
+    await store.keep(Session(), SessionChange(added=items("a")))
     found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     await store.aclose()
     assert "session.db-wal" in found
@@ -254,9 +255,9 @@ async def test_the_session_file_and_its_extra_files_are_private(tmp_path: Path) 
 async def test_a_refused_change_leaves_the_session_as_it_was(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "session.db")
     kept = items("a", "b")
-    await store.keep(Session(next_seq=2), added=kept)
+    await store.keep(Session(next_seq=2), SessionChange(added=kept))
     with pytest.raises(StoreUnusable, match="UNIQUE"):
-        await store.keep(Session(next_seq=9), added=[*items("a", "b", "c")[2:], kept[0]], evicted=[0])
+        await store.keep(Session(next_seq=9), SessionChange(added=[*items("a", "b", "c")[2:], kept[0]], evicted=[0]))
     loaded = await store.load()
     await store.aclose()
     assert loaded == Session(tuple(kept), None, 0, 2, 0)
@@ -329,7 +330,7 @@ async def test_a_damaged_file_is_set_aside_with_a_warning(
     damaged(path, kind)
     store = SqliteStore(path)
     assert await store.load() is None
-    await store.keep(Session(next_seq=1), added=items("One."))
+    await store.keep(Session(next_seq=1), SessionChange(added=items("One.")))
     await store.aclose()
     (aside,) = tmp_path.glob("session.db.damaged-*[0-9]")
     (line,) = caplog.messages
@@ -341,7 +342,7 @@ async def test_what_a_damaged_file_still_holds_is_saved(tmp_path: Path, caplog: 
     path = tmp_path / "session.db"
     store = SqliteStore(path)
     added = items(*(f"Item {number}. {'x' * 500}" for number in range(400)))
-    await store.keep(Session(next_seq=400), added=added, inbox=InboxChange((chat(1),), position="e-1"))
+    await store.keep(Session(next_seq=400), SessionChange(added=added, inbox=InboxChange((chat(1),), position="e-1")))
     await store.aclose()
     data = bytearray(path.read_bytes())
     data[len(data) // 2 : len(data) // 2 + 4096] = b"\xff" * 4096
@@ -360,7 +361,7 @@ async def test_what_a_damaged_file_still_holds_is_saved(tmp_path: Path, caplog: 
 async def test_a_file_of_version_1_is_migrated(tmp_path: Path) -> None:
     path = tmp_path / "session.db"
     store = SqliteStore(path)
-    await store.keep(Session(next_seq=1), added=items("One."))
+    await store.keep(Session(next_seq=1), SessionChange(added=items("One.")))
     await store.aclose()
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("DROP TABLE inbox")
@@ -379,7 +380,7 @@ async def test_pruning_removes_only_what_has_left_the_context(tmp_path: Path) ->
     store = SqliteStore(tmp_path / "session.db")
     added = [replace(item, at="2020-01-01T00:00:00Z") for item in items(*("x" * 1000 for _ in range(200)))]
     call = CallRecord("c", "main", "2020-01-01T00:00:00Z", "m", 0)
-    await store.keep(Session(next_seq=200), added=added, evicted=range(150), call=call)
+    await store.keep(Session(next_seq=200), SessionChange(added=added, evicted=range(150), call=call))
     by_size = await store.prune(StoreLimits(max_bytes=800_000))
     assert 0 < by_size.items < 150
     assert by_size.bytes_after <= 600_000 < by_size.bytes_before
@@ -424,7 +425,10 @@ async def test_a_session_of_an_earlier_version_has_no_persisted_state(tmp_path: 
 
 async def test_the_newest_calls_come_oldest_first(store: Store) -> None:
     for number in range(5):
-        await store.keep(Session(), call=CallRecord(f"c{number}", "main", "t", "m", 0, level="healthy", limit_tokens=9))
+        await store.keep(
+            Session(),
+            SessionChange(call=CallRecord(f"c{number}", "main", "t", "m", 0, level="healthy", limit_tokens=9)),
+        )
     assert [call.id for call in await store.calls(2)] == ["c3", "c4"]
     assert [call.id for call in await store.calls(9)] == [f"c{number}" for number in range(5)]
     assert (await store.calls(1))[0] == CallRecord("c4", "main", "t", "m", 0, level="healthy", limit_tokens=9)
@@ -451,7 +455,7 @@ async def test_the_inbox_is_loaded_as_it_was_changed(store: Store) -> None:
 async def test_a_change_of_the_inbox_is_stored_with_the_session(store: Store) -> None:
     await store.change_inbox(InboxChange((chat(1),), position="e-1"))
     added = items("One.")
-    await store.keep(Session(next_seq=1), added=added, inbox=InboxChange(removed=(1,), position="e-2"))
+    await store.keep(Session(next_seq=1), SessionChange(added=added, inbox=InboxChange(removed=(1,), position="e-2")))
     loaded = await store.load()
     assert loaded is not None
     assert loaded.items == tuple(added)

@@ -7,7 +7,10 @@ import pytest
 
 from mew_agent.context.history import History
 from mew_agent.context.sqlite_store import SqliteStore
-from mew_agent.context.store import Session
+from mew_agent.context.store import (
+    Session,
+    SessionChange,
+)
 from tests.support.cli import mew
 
 
@@ -20,7 +23,7 @@ async def stored(tmp_path: Path) -> None:
     history = History()
     for text in ("One.", "Two.", "Three."):
         history.append("user", text, id=text, at="2020-01-01T00:00:00Z", name="ada")
-    await store.keep(Session(next_seq=3), added=history.items, evicted=[0, 1])
+    await store.keep(Session(next_seq=3), SessionChange(added=history.items, evicted=[0, 1]))
     await store.aclose()
 
 
