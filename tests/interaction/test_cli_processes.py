@@ -39,10 +39,10 @@ participants:
 class Folder:
     """A space's folder, and commands typed in it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, space: str = SPACE) -> None:
         self.path = path
         path.mkdir(exist_ok=True)
-        (path / "space.yaml").write_text(SPACE)
+        (path / "space.yaml").write_text(space)
 
     @property
     def run_path(self) -> Path:

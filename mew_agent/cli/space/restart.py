@@ -19,11 +19,8 @@ from mew_agent.cli.app.locate import find_run
 from mew_agent.cli.app.options import ConnectionOptions, FolderOption, JsonOption, LogLevel, participant_argument
 from mew_agent.cli.remote.session import ApiSession, open_session
 from mew_agent.cli.space.plan import StartOptions, make_launch_plan
-from mew_agent.cli.space.up import RELOAD_SIGNAL, start_detached
+from mew_agent.cli.space.up import JOIN_SECONDS, RELOAD_SIGNAL, start_detached
 from mew_agent.errors import ConfigError, did_you_mean
-
-START_SECONDS: Final = 20.0
-"""Time for a program to end if it runs, to start and to join."""
 
 _POLL_SECONDS: Final = 0.05
 
@@ -92,7 +89,7 @@ def start_program(name: str, path: Path, run: RunFile, supervisor: int, session:
     before = _entry(session, name)
     known = before.get("status_id") if "context" in (before.get("status") or {}) else None
     os.kill(supervisor, RELOAD_SIGNAL)
-    until = time.monotonic() + START_SECONDS
+    until = time.monotonic() + JOIN_SECONDS
     entry: dict[str, Any] = {}
     while time.monotonic() < until:
         newest = read_run_file(path)
@@ -107,7 +104,7 @@ def start_program(name: str, path: Path, run: RunFile, supervisor: int, session:
         time.sleep(_POLL_SECONDS)
     if entry.get("connected"):  # it sends no status any more
         return None
-    raise TimeoutError(f"has not joined within {START_SECONDS:g} seconds")
+    raise TimeoutError(f"has not joined within {JOIN_SECONDS:g} seconds")
 
 
 def _program(run: RunFile, name: str) -> tuple[object, object]:
