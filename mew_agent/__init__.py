@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 from mew_agent._version import __version__ as __version__
 
 if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
+    from mew_protocol.agent_settings import CompactionSettings as CompactionSettings
     from mew_protocol.agent_settings import LoopLimits as LoopLimits
     from mew_protocol.agent_settings import ModelFacts as ModelFacts
     from mew_protocol.agent_settings import Summariser as Summariser
@@ -189,7 +190,7 @@ _NAMES_OF = {
     "mew_agent.context.store": "MemoryStore Store",
     "mew_agent.context.policy.actions": "Suggestion",
     "mew_agent.tokens.tokenizers": "TextCounter",
-    "mew_protocol.agent_settings": "LoopLimits ModelFacts Summariser",
+    "mew_protocol.agent_settings": "CompactionSettings LoopLimits ModelFacts Summariser",
     "mew_protocol.capability": "CapabilitySet",
     "mew_protocol.codec": "StreamFrame",
     "mew_protocol.context_report": (
