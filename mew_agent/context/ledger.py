@@ -318,11 +318,10 @@ class Ledger:
         Before a report, and after `booked_until` and the newest reported item, they were not sent and are not now.
         """
         if replaced:
-            now, new = self.item_prices(), {measure.seq: measure for measure in replaced}
-            freed = {
-                seq: now.get(seq, 0) - prices.get(seq, measure.project(self.calibration))
-                for seq, measure in new.items()
-            }
+            # What a note saved is the price before minus its own projection, so that much returns.
+            calibration, new = self.calibration, {measure.seq: measure for measure in replaced}
+            notes = {m.seq: m.project(calibration) for m in (*self._intervals.items, *self._tail.items) if m.seq in new}
+            freed = {seq: min(0, notes[seq] - prices.get(seq, m.project(calibration))) for seq, m in new.items()}
             self._intervals.replace(new, freed, self.calibration)
             self._tail.replace(new, self.calibration)
         sent_until = -1 if self.prompt_tokens is None else max(booked_until, self.booked_until)

@@ -1,0 +1,93 @@
+"""`mew context history`, `show`, `undo` and `recall`, with an agent that answers."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from mew_protocol.payloads.participant import Compact, Forget
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
+
+from mew_agent.agent.agent import Agent
+from mew_agent.config.agent_config import AgentConfig
+from tests.support.cli import answering, mew, seat, status
+from tests.support.gateway_client import Client, Message
+
+SPACE = """
+space: {id: review}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  guest: {capabilities: [{kind: chat}]}
+  coder: {role: agent}
+"""
+
+
+@asynccontextmanager
+async def agent_with_compactions() -> AsyncIterator[RunningGateway]:
+    """A space with an agent whose context was compacted by ada and whose oldest message she then dropped."""
+    async with serve_gateway(parse_space(SPACE)) as gateway:
+        values = {"gateway": gateway.ws_url, "space": "review", "id": "coder", "token": gateway.token_of("coder")}
+        config = AgentConfig.model_validate({**values, "base_url": "rehearsal", "context_token_limit": 8_192})
+        async with Agent.from_config(config) as agent:
+            conversation = agent.conversation
+            for number in range(5):
+                conversation.state.begin_turn()
+                text = f"The code of door {number} is K-{number}7. " + f"Report {number} is about water. " * 20
+                await conversation.state.add_user_message(text, sender="ada", envelope_id=f"e{number}")
+                conversation.end_turn()
+            await conversation.compact(Compact(reason="long review ahead"), "ada")
+            await conversation.forget(Forget(direction="oldest", entries=1), "ada")
+            yield gateway
+
+
+async def test_compactions_are_listed_shown_recalled_and_undone() -> None:
+    async with agent_with_compactions() as gateway:
+        listed = await mew("context", "history", "coder", *seat(gateway))
+        assert (listed.code, listed.err) == (0, "")
+        first, second = listed.out.splitlines()
+        assert first.split()[0] == "1"
+        assert "requested" in first
+        assert first.endswith("asked by ada: long review ahead")
+        assert "forget" in second
+
+        shown = await mew("context", "show", "coder", "1", *seat(gateway))
+        assert "Summary" in shown.out
+        assert "Replaced, 3 items" in shown.out
+        assert "The code of door 0 is K-07." in shown.out
+        as_json = json.loads((await mew("context", "show", "coder", "1", "--json", *seat(gateway))).out)
+        assert [item["id"] for item in as_json["items"]] == ["e0", "e1", "e2"]
+
+        found = await mew("context", "recall", "coder", "door", "K-07", *seat(gateway))
+        assert "e0" in found.out.splitlines()[0]
+        nothing = await mew("context", "recall", "coder", "submarine", *seat(gateway))
+        assert (nothing.code, nothing.out) == (3, "coder: nothing that left the context matches\n")
+
+        refused = await mew("context", "undo", "coder", "1", *seat(gateway))
+        assert (refused.code, refused.out) == (3, "coder: not undone, 2 came after it; undo 2 first\n")
+        undone = await mew("context", "undo", "coder", *seat(gateway))
+        assert undone.code == 0
+        assert undone.out.startswith("coder: undid 2; 1 message and ")
+        assert (await mew("context", "undo", "coder", "1", *seat(gateway))).code == 0
+        marked = await mew("context", "history", "coder", *seat(gateway))
+        assert "undone by 4" in marked.out
+        assert "undo of 1" in marked.out
+        wrong = await mew("context", "show", "coder", "9", *seat(gateway))
+        assert (wrong.code, wrong.out) == (1, "")
+        assert "there is no entry 9; the newest is 4" in wrong.err
+
+
+async def test_a_missing_capability_is_named() -> None:
+    async with agent_with_compactions() as gateway:
+        outcome = await mew("context", "history", "coder", *seat(gateway, "guest"))
+        assert outcome.code != 0
+        assert "participant/request-history" in outcome.err
+
+
+async def test_an_agent_that_may_not_answer_is_reported(gateway: RunningGateway) -> None:
+    async def refuses(client: Client, request: Message) -> None:
+        await status(client, "refused:'coder' lacks the capability participant/history", to=request)
+
+    async with answering(gateway, "coder", refuses):
+        outcome = await mew("context", "history", "coder", *seat(gateway))
+    assert outcome.out == ""
+    assert "'coder' lacks the capability participant/history" in outcome.err
