@@ -5,7 +5,7 @@ Owns when each is offered: as soon as there is something to recall, because befo
 
 from typing import Final
 
-from mew_protocol.payloads.compactions import Recall
+from mew_protocol.payloads.compactions import MAX_RECALLED, Recall
 
 from mew_agent.conversation.archive import ContextArchive
 from mew_agent.conversation.context_state import ContextState
@@ -19,15 +19,16 @@ RECALL: Final = "recall"
 RECALL_RESULT: Final = "recall_result"
 RECALL_TOOLS: Final = frozenset({RECALL, RECALL_RESULT})
 HEADING: Final = "[{id}, characters {start:,} to {end:,} of {whole:,}]\n"
-FOUND: Final = "[{who}, {at}, id {id}]\n{text}"
+FOUND: Final = "[{who}, {at}]\n{text}"
 NOTHING_FOUND: Final = "Nothing that left the context has the words: {words}"
 MAX_WORDS_CHARS: Final = 1_000
+EXTRACT_CHARS: Final = 2_000  # of one message, at most
 SLACK_TOKENS: Final = 8
 """The sizes of two texts do not add up exactly to the size of both together."""
 
 
 class ResultNotStored(MewAgentError):
-    """Nothing is stored under this id, or the position is past its end."""
+    """No result is stored under this id, or the position is past its end."""
 
 
 class ArchiveNotRead(MewAgentError):
@@ -48,35 +49,32 @@ class RecallTools(FunctionTools):
         state = self._state
         if state.has_cut_results or any(item.stubbed for item in state.history.items):
             self._offered.add(RECALL_RESULT)
-        if state.tracker.compactions:
-            self._offered |= RECALL_TOOLS
+        if state.history.summary is not None:
+            self._offered.add(RECALL)
         return tuple(spec for spec in super().specs() if spec.name in self._offered)
 
     async def recall(self, words: str, limit: int = 5) -> str:
-        """Search the earlier messages that a summary replaced, when the summary lacks a detail.
-
-        Finds messages with all the words, else with any of them, and shows an extract of each. Read a whole one with
-        recall_result and its id.
-        """
-        done = await self._archive.recall(Recall(words=words[:MAX_WORDS_CHARS] or " ", limit=min(max(limit, 1), 20)))
+        """Search the earlier messages that the summary replaced, when it lacks a detail."""
+        request = Recall(words=words[:MAX_WORDS_CHARS] or " ", limit=min(max(limit, 1), MAX_RECALLED))
+        done = await self._archive.recall(request, EXTRACT_CHARS)
         if done.error is not None:
             raise ArchiveNotRead(done.error)
         if not done.found:
             return NOTHING_FOUND.format(words=words)
-        parts = (FOUND.format(who=one.sender or one.role, at=one.at, id=one.id, text=one.text) for one in done.found)
+        parts = (FOUND.format(who=one.sender or one.role, at=one.at, text=one.text) for one in done.found)
         shown, state = "\n\n".join(parts), self._state
         limits = state.result_bound.limits({RECALL: state.project(shown)}, state.room())
         return beginning(shown, limits[RECALL], state.project)
 
     async def recall_result(self, id: str, start: int = 0, find: str | None = None) -> str:  # noqa: A002 - a model's word
-        """Read a part of a tool result or message that was cut or removed to save context, by its id.
+        """Read a part of a tool result that was cut or cleared to save context, by the id in the note about it.
 
         The part begins at character `start`, or at the first occurrence of the text `find` after it.
         """
         state = self._state
         item = await state.store.recall(id)
-        if item is None:
-            raise ResultNotStored(f"nothing is stored as '{id}'")
+        if item is None or item.role != "tool":
+            raise ResultNotStored(f"no result is stored as '{id}'")
         whole = item.content
         place = whole.find(find, max(0, start)) if find else max(0, start)
         if place < 0 or place >= len(whole):

@@ -122,7 +122,12 @@ def unknown_entry(entries: Sequence[CompactionEntry], number: int) -> str:
 def returning_items(archived: Iterable[Item], present: Sequence[Item]) -> ReturningItems:
     """What comes back to a history. Calls without all of their results stay away, as do results without a call."""
     in_context = {item.seq: item for item in present}
-    replaced = {item.seq: item for item in archived if item.seq in in_context and in_context[item.seq].stubbed}
+    # Its call may have got another id since.
+    replaced = {
+        item.seq: replace(item, tool_call_id=in_context[item.seq].tool_call_id)
+        for item in archived
+        if item.seq in in_context and in_context[item.seq].stubbed
+    }
     returned = _with_own_call_ids([item for item in archived if item.seq not in in_context], present)
     candidates = {item.seq: item for item in returned}
     merged = sorted(({**in_context, **replaced, **candidates}).values(), key=lambda item: item.seq)

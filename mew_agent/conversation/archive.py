@@ -63,14 +63,14 @@ class ContextArchive:
             return CompactionHistory(dropped=dropped, error=unknown_entry(entries, request.number))
         return _shown(archived, dropped, request.after)
 
-    async def recall(self, request: Recall) -> RecallDone:
+    async def recall(self, request: Recall, extract_chars: int = EXTRACT_CHARS) -> RecallDone:
         """The items that left the context and contain these words, each with an extract."""
         try:
             found = await self._state.store.search(request.words, request.limit)
         except StoreUnusable as error:
             logger.warning("archive not searched: %s", error)
             return RecallDone(error=str(error))
-        return RecallDone(found=tuple(_extract(item, request.words) for item in found))
+        return RecallDone(found=tuple(_extract(item, request.words, extract_chars) for item in found))
 
     async def undo(self, request: Undo, asked_by: str | None = None) -> UndoDone:
         """Undo a change of the context, or say why not."""
@@ -146,8 +146,8 @@ def _shown(archived: ArchivedCompaction, dropped: int, after: int) -> Compaction
     )
 
 
-def _extract(item: Item, words: str) -> ArchivedItem:
-    return _as_archived(item, *extract_around(well_formed(item.text()), words, EXTRACT_CHARS))
+def _extract(item: Item, words: str, chars: int) -> ArchivedItem:
+    return _as_archived(item, *extract_around(well_formed(item.text()), words, chars))
 
 
 def _as_archived(item: Item, text: str, clipped_chars: int) -> ArchivedItem:

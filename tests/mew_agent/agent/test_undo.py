@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-import anyio
 import pytest
 from mew_protocol.payloads.participant import Compact
 
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.errors import ControlRefused, NotPermitted
 from mew_agent.participant.participant import Participant
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 StartAgent = Callable[..., Any]
 
@@ -143,7 +142,7 @@ async def test_a_model_recalls_what_its_summary_lost(start_agent: StartAgent, te
         s.server.change(script=script)
         assert await s.ask("Who keeps the light?") == "Ondine."
         body = s.main_requests[-1].body
-        assert [tool["function"]["name"] for tool in body["tools"]] == ["recall_result", "recall"]
+        assert [tool["function"]["name"] for tool in body["tools"]] == ["recall"]
         (result,) = [message["content"] for message in body["messages"] if message["role"] == "tool"]
         assert "is called Ondine" in result
 
@@ -156,14 +155,26 @@ async def test_a_control_interrupts_a_silent_summary_at_once(
         for _ in range(4):
             await s.ask(text(100))
         asked = await s.control("compact")
-        with anyio.fail_after(PATIENCE_SECONDS):
-            while not s.summary_requests:
-                await anyio.sleep(0.01)
-            await s.control(control)
-            done = await s.recorder.first("coder", "participant/compact-done", about=asked)
+        await until(lambda: s.summary_requests)
+        await s.control(control)
+        done = await s.recorder.first("coder", "participant/compact-done", about=asked)
         assert done.body["skipped"]
         assert "interrupted" in done.body["reason"]
         assert s.agent.conversation.tracker.compactions == 0
+
+
+async def test_a_cancelled_chat_interrupts_the_summary_that_follows_its_answer(
+    start_agent: StartAgent, text: Callable[[int], str]
+) -> None:
+    usage = ((1000, 100, 1100), (2500, 100, 2600), (4500, 100, 4600), (7313, 60, 7373))
+    async with start_agent(summary_behaviour="silent", fixed_usage=usage, call_bound_seconds=1_000) as s:
+        for _ in usage[1:]:
+            await s.ask(text(300))
+        asked = await s.send_chat(text(300))
+        await until(lambda: s.summary_requests)
+        await s.ada.send("chat/cancel", {}, to="coder", correlation_id=(asked.id,))
+        await s.recorder.until(lambda: any(word.startswith("compaction_failed") for word in s.recorder.words("coder")))
+        assert not s.agent.conversation.tracker.is_stalled
 
 
 async def test_a_damaged_archive_says_so_and_stops_nothing(
