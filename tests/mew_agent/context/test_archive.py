@@ -17,7 +17,7 @@ from mew_agent.context.archive import (
 )
 from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.sqlite_store import SqliteStore
-from mew_agent.context.store import MemoryStore, Session, Store, StoreLimits
+from mew_agent.context.store import MemoryStore, Session, SessionChange, Store, StoreLimits
 from mew_agent.model.interface import ToolCall
 
 OpenStore = Callable[[StoreLimits | None], Store]
@@ -57,9 +57,9 @@ def removal(*left: Item, **values: Any) -> ArchivedCompaction:
 
 async def test_a_compaction_is_archived_with_everything_it_removed(open_store: OpenStore) -> None:
     store, kept = open_store(None), items("a", "half a pair \ud83d", "c")
-    await store.keep(Session(next_seq=3), added=kept)
+    await store.keep(Session(next_seq=3), SessionChange(added=kept))
     made = removal(*kept[:2], asked_by="ada", reason="why \ud83d not")
-    assert await store.keep(Session(revision=1), evicted=[0, 1], compaction=made) == 1
+    assert await store.keep(Session(revision=1), SessionChange(evicted=[0, 1], compaction=made)) == 1
     (listed,) = await store.compactions()
     assert (listed.number, listed.asked_by, listed.reason, listed.problem) == (1, "ada", "why \ud83d not", None)
     found = await store.archived(1)
@@ -74,15 +74,15 @@ async def test_restored_items_are_in_context_as_they_were(open_store: OpenStore)
     result = history.append("tool", "cut [...]", id="r", at="t", tool_call_id="c")
     last = history.append("user", "And?", id="u", at="t")
     whole = Item(1, "tool", "the whole text", 0, "r", "t", tool_call_id="c")
-    await store.keep(Session(), added=[history.items[0], whole, last], replaced=[result])
+    await store.keep(Session(), SessionChange(added=[history.items[0], whole, last], replaced=[result]))
     stubs = history.stub([1])
-    await store.keep(Session(), replaced=stubs, compaction=removal(result))
-    await store.keep(Session(), evicted=[0, 1], compaction=removal(history.items[0], stubs[0]))
+    await store.keep(Session(), SessionChange(replaced=stubs, compaction=removal(result)))
+    await store.keep(Session(), SessionChange(evicted=[0, 1], compaction=removal(history.items[0], stubs[0])))
     for number in (2, 1):
         archived = await store.archived(number)
         assert archived is not None
         undo = ArchivedCompaction(entry(trigger="undo", undoes=number))
-        await store.keep(Session(), restored=archived.items, compaction=undo)
+        await store.keep(Session(), SessionChange(restored=archived.items, compaction=undo))
     loaded = await store.load()
     assert loaded is not None
     assert [item.content for item in loaded.items] == ["", "cut [...]", "And?"]
@@ -97,9 +97,9 @@ async def test_restored_items_are_in_context_as_they_were(open_store: OpenStore)
 async def test_a_search_finds_only_what_left_the_context(open_store: OpenStore) -> None:
     store = open_store(None)
     kept = items("The Übergrößen of port 8080", "port 9090 is free", "東京塔の高さは333メートル", "nothing of note")
-    await store.keep(Session(), added=kept)
+    await store.keep(Session(), SessionChange(added=kept))
     assert await store.search("port", 5) == []
-    await store.keep(Session(), evicted=[0, 1, 2])
+    await store.keep(Session(), SessionChange(evicted=[0, 1, 2]))
     assert {item.seq for item in await store.search("port", 5)} == {0, 1}
     assert [item.seq for item in await store.search("port 8080", 5)] == [0]  # with every word
     assert [item.seq for item in await store.search("gone 9090", 5)] == [1]  # no item has every word
@@ -108,15 +108,15 @@ async def test_a_search_finds_only_what_left_the_context(open_store: OpenStore) 
     assert len(await store.search("port", 1)) == 1
     for words in ('"port 9090', "NOT (", "*", '""', "port:^8080"):
         await store.search(words, 5)
-    await store.keep(Session(), restored=[kept[0]])
+    await store.keep(Session(), SessionChange(restored=[kept[0]]))
     assert [item.seq for item in await store.search("port", 5)] == [1]
 
 
 async def test_only_so_many_compactions_are_kept(open_store: OpenStore) -> None:
     store, kept = open_store(StoreLimits(max_compactions=3)), items(*"abcdef")
-    await store.keep(Session(), added=kept)
+    await store.keep(Session(), SessionChange(added=kept))
     for item in kept[:5]:
-        await store.keep(Session(), evicted=[item.seq], compaction=removal(item))
+        await store.keep(Session(), SessionChange(evicted=[item.seq], compaction=removal(item)))
     assert [one.number for one in await store.compactions()] == [3, 4, 5]
     assert await store.archived(2) is None
 
@@ -124,8 +124,8 @@ async def test_only_so_many_compactions_are_kept(open_store: OpenStore) -> None:
 @pytest.mark.parametrize("limits", [StoreLimits(max_bytes=300_000), StoreLimits(max_age_days=1)])
 async def test_a_compaction_whose_items_were_pruned_says_so(open_store: OpenStore, limits: StoreLimits) -> None:
     store, kept = open_store(limits), items(*(f"{place} " + "x" * 1000 for place in range(400)))
-    await store.keep(Session(), added=kept)
-    await store.keep(Session(), evicted=range(390), compaction=removal(*kept[:390]))
+    await store.keep(Session(), SessionChange(added=kept))
+    await store.keep(Session(), SessionChange(evicted=range(390), compaction=removal(*kept[:390])))
     if isinstance(store, SqliteStore):
         assert await store.search("17", 1)
         await store.prune(limits)
@@ -144,8 +144,8 @@ async def test_a_compaction_whose_items_were_pruned_says_so(open_store: OpenStor
 async def test_the_archive_of_a_damaged_file_is_saved(tmp_path: Path) -> None:
     path, kept = tmp_path / "session.db", items(*(f"Item {number}. {'x' * 500}" for number in range(400)))
     store = SqliteStore(path)
-    await store.keep(Session(next_seq=400), added=kept)
-    await store.keep(Session(next_seq=400), evicted=[0, 1], compaction=removal(*kept[:2]))
+    await store.keep(Session(next_seq=400), SessionChange(added=kept))
+    await store.keep(Session(next_seq=400), SessionChange(evicted=[0, 1], compaction=removal(*kept[:2])))
     await store.search("Item", 1)
     await store.aclose()
     data = bytearray(path.read_bytes())
