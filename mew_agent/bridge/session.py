@@ -27,8 +27,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
 from mew_agent._version import __version__
-from mew_agent.bridge.program import ServerFailed, ServerProgram, running_program
-from mew_agent.bridge.settings import BridgeSettings, HttpServer
+from mew_agent.bridge.settings import BridgeSettings, HttpServer, ServerFailed
+from mew_agent.child_program import ChildProgram, running_program
 from mew_agent.errors import first_problem
 from mew_agent.tools.catalog import INTERNAL_ERROR, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed, with_other_lists
 
@@ -126,7 +126,11 @@ async def connected(settings: BridgeSettings, notify: Notify) -> AsyncIterator[S
             async with _subscribed(session):
                 yield ready
     else:
-        async with running_program(server, os.environ) as program, _streams(program) as (streams, ended):
+        command, environment = (server.command, *server.args), server.environment(os.environ)
+        async with (
+            running_program(command, environment, server.cwd, ServerFailed) as program,
+            _streams(program) as (streams, ended),
+        ):
             async with _BridgeClientSession(*streams, message_handler=handler) as session:
                 try:
                     ready = await _ready(session, settings)
@@ -231,7 +235,7 @@ async def _listen_for_changes(session: ClientSession) -> None:
 
 
 @asynccontextmanager
-async def _streams(program: ServerProgram) -> AsyncIterator[tuple[_Streams, anyio.Event]]:
+async def _streams(program: ChildProgram) -> AsyncIterator[tuple[_Streams, anyio.Event]]:
     """The lines of a program as message streams for the package, and an event for their end."""
     to_session, from_server = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     to_server, from_session = anyio.create_memory_object_stream[SessionMessage](0)

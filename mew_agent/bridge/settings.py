@@ -6,15 +6,22 @@ and does not import `mcp`.
 
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from mew_protocol.environment import inherited
 from pydantic import BaseModel, ConfigDict, Field
 
+from mew_agent.child_program import ChildFailed
 from mew_agent.errors import MissingExtra
 
 BRIDGE_CONFIG: Final = "MEW_BRIDGE_CONFIG"
 """Environment variable with the settings as JSON. Not an argument, because `ps` would show the keys in it."""
+
+
+class ServerFailed(ChildFailed):
+    """An MCP server that cannot be used."""
+
+    role: ClassVar[str] = "the MCP server"
 
 
 class _BridgeModel(BaseModel):

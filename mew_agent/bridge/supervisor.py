@@ -11,9 +11,8 @@ import anyio
 from anyio.abc import TaskStatus
 from mew_protocol import kinds
 
-from mew_agent.bridge.program import ServerFailed
 from mew_agent.bridge.session import Notify, ServerSession, connected
-from mew_agent.bridge.settings import BridgeSettings, HttpServer
+from mew_agent.bridge.settings import BridgeSettings, HttpServer, ServerFailed
 from mew_agent.participant.client import backoff_seconds
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.catalog import UNAVAILABLE, RequestFailed

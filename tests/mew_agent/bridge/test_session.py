@@ -11,8 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mew_agent.bridge.program import ServerFailed
-from mew_agent.bridge.settings import BridgeSettings
+from mew_agent.bridge.settings import BridgeSettings, ServerFailed
 from mew_agent.bridge.supervisor import Bridge
 from mew_agent.tools.catalog import INVALID_PARAMS, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed
 from tests.mew_agent.bridge.conftest import Recorder, call, running, script, settings, workshop, workshop_over_http
@@ -88,7 +87,7 @@ async def test_a_request_without_an_answer_times_out() -> None:
 
 
 async def test_cancelling_a_call_stops_it_in_the_server(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "mew_agent.bridge")
+    caplog.set_level(logging.DEBUG, "mew_agent")
     async with running(workshop()) as bridge:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call, bridge, "work")
@@ -103,7 +102,7 @@ async def test_cancelling_a_call_stops_it_in_the_server(caplog: pytest.LogCaptur
 
 
 async def test_progress_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "mew_agent.bridge")
+    caplog.set_level(logging.DEBUG, "mew_agent")
     params = {"name": "work", "arguments": {}, "_meta": {"progressToken": "mine"}}
     async with running(workshop()) as bridge, anyio.create_task_group() as tasks:
         tasks.start_soon(bridge.request, "tools/call", params)

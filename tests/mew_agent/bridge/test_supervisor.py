@@ -12,8 +12,7 @@ import anyio
 import pytest
 from mew_spaces.gateway.gateway import RunningGateway
 
-from mew_agent.bridge.program import ServerFailed
-from mew_agent.bridge.settings import BridgeSettings
+from mew_agent.bridge.settings import BridgeSettings, ServerFailed
 from mew_agent.bridge.supervisor import Bridge, run_bridge
 from mew_agent.errors import Unauthorized
 from mew_agent.participant.participant import Participant
@@ -228,7 +227,7 @@ async def test_a_bridge_leaves_when_its_server_stays_down(
 async def test_a_cancelled_request_is_cancelled_in_the_server(
     gateway: RunningGateway, joined: Callable[..., Participant], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "mew_agent.bridge")
+    caplog.set_level(logging.INFO, "mew_agent")
 
     async def until_logged(text: str) -> None:
         with anyio.fail_after(PATIENCE_SECONDS):

@@ -1,19 +1,23 @@
-"""The process of an MCP server: its lines, its standard error, and its end."""
+"""A child process: its lines, its standard error, and its end."""
 
 import os
 import sys
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import anyio
 import pytest
 
-from mew_agent.bridge.program import MAX_LINE_BYTES, ServerFailed, running_program
-from mew_agent.bridge.settings import StdioServer
+from mew_agent.child_program import MAX_LINE_BYTES, ChildProgram, ChildFailed, running_program
 from tests.support.waiting import PATIENCE_SECONDS
 
 
-def python(body: str, **more: object) -> StdioServer:
-    return StdioServer.model_validate({"command": sys.executable, "args": ["-c", body], **more})
+def python(body: str) -> AbstractAsyncContextManager[ChildProgram]:
+    return started(sys.executable, "-c", body)
+
+
+def started(*command: str, cwd: str | None = None) -> AbstractAsyncContextManager[ChildProgram]:
+    return running_program(command, os.environ, cwd, ChildFailed)
 
 
 def runs(pid: int) -> bool:
@@ -25,7 +29,7 @@ def runs(pid: int) -> bool:
 
 async def test_lines_are_written_and_read() -> None:
     echo = python("import sys\nfor line in sys.stdin: print(line.upper(), end='', flush=True)")
-    async with running_program(echo, os.environ) as program:
+    async with echo as program:
         lines = program.lines()
         with anyio.fail_after(PATIENCE_SECONDS):
             await program.write_line("one")
@@ -36,7 +40,7 @@ async def test_lines_are_written_and_read() -> None:
 
 async def test_the_last_lines_of_stderr_are_kept() -> None:
     talker = python("import sys\nfor n in range(9): print('line', n, file=sys.stderr)\nsys.exit(4)")
-    async with running_program(talker, os.environ) as program:
+    async with talker as program:
         with anyio.fail_after(PATIENCE_SECONDS):
             assert [line async for line in program.lines()] == []
             assert await program.exit_reason() == "exited with code 4"
@@ -44,7 +48,7 @@ async def test_the_last_lines_of_stderr_are_kept() -> None:
 
 
 async def test_a_signal_is_reported_by_name() -> None:
-    async with running_program(python("import os; os.kill(os.getpid(), 9)"), os.environ) as program:
+    async with python("import os; os.kill(os.getpid(), 9)") as program:
         with anyio.fail_after(PATIENCE_SECONDS):
             assert await program.exit_reason() == "was terminated by signal 9"
 
@@ -53,22 +57,22 @@ async def test_a_line_without_end_is_an_error() -> None:
     endless = python(
         f"import sys\nsys.stdout.write('x' * {MAX_LINE_BYTES + 100_000})\nsys.stdout.flush()\nsys.stdin.read()"
     )
-    async with running_program(endless, os.environ) as program:
-        with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(ServerFailed, match="wrote a line of more than"):
+    async with endless as program:
+        with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(ChildFailed, match="wrote a line of more than"):
             await anext(program.lines())
 
 
 @pytest.mark.parametrize(
-    ("server", "problem"),
+    ("command", "cwd", "problem"),
     [
-        (StdioServer(command="no-such-program-here"), "cannot be started: no such file or directory"),
-        (StdioServer(command=sys.executable, cwd="/no/such/folder"), "cannot be started: no such file or directory"),
-        (StdioServer(command=__file__), "cannot be started: permission denied"),
+        ("no-such-program-here", None, "cannot be started: no such file or directory"),
+        (sys.executable, "/no/such/folder", "cannot be started: no such file or directory"),
+        (__file__, None, "cannot be started: permission denied"),
     ],
 )
-async def test_a_program_that_cannot_start_is_reported(server: StdioServer, problem: str) -> None:
-    with pytest.raises(ServerFailed, match=problem):
-        async with running_program(server, os.environ):
+async def test_a_program_that_cannot_start_is_reported(command: str, cwd: str | None, problem: str) -> None:
+    with pytest.raises(ChildFailed, match=problem):
+        async with started(command, cwd=cwd):
             pass
 
 
@@ -93,7 +97,7 @@ async def test_a_server_ends_with_all_its_children(behaviour: str) -> None:
         "time.sleep(600)\n"
     )
     with anyio.fail_after(PATIENCE_SECONDS):
-        async with running_program(stubborn, os.environ) as program:
+        async with stubborn as program:
             pids = [int(pid) for pid in (await anext(program.lines())).split()]
             assert all(runs(pid) for pid in pids)
         assert not any(runs(pid) for pid in pids)
@@ -103,7 +107,7 @@ async def test_a_cancelled_block_ends_the_server() -> None:
     pid = 0
     with anyio.fail_after(PATIENCE_SECONDS):
         with anyio.CancelScope() as scope:
-            async with running_program(python("import sys; sys.stdin.read()"), os.environ) as program:
+            async with python("import sys; sys.stdin.read()") as program:
                 pid = program.process.pid
                 scope.cancel()
                 await anyio.sleep_forever()

@@ -1,6 +1,6 @@
-"""Run an MCP server as a child process: read and write its lines, log its standard error, and end it completely.
+"""Run a child process that speaks in lines: read and write them, log its standard error, and end it completely.
 
-Owns the process and its process group. Does not know what the lines mean; see `session`.
+Owns the process and its process group. Does not know what the lines mean: MCP in `bridge`, ACP in `acp`.
 """
 
 import logging
@@ -8,18 +8,17 @@ import os
 import signal
 import subprocess
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 import anyio
 from anyio.abc import ByteReceiveStream, Process
 
-from mew_agent.bridge.settings import StdioServer
 from mew_agent.errors import MewAgentError
 
-logger = logging.getLogger("mew_agent.bridge")
+logger = logging.getLogger("mew_agent.child_program")
 
 CLOSE_SECONDS: Final = 1.0
 """Grace period after each step of the shutdown: closed input, SIGTERM, SIGKILL."""
@@ -32,24 +31,26 @@ _POLL_SECONDS: Final = 0.01
 
 
 @dataclass(eq=False)
-class ServerFailed(MewAgentError):
-    """An MCP server that cannot be used. `stderr` is the end of its standard error."""
+class ChildFailed(MewAgentError):
+    """A program that cannot be used. `stderr` is the end of its standard error."""
 
-    server: str
+    role: ClassVar[str] = "the program"
+    program: str
     problem: str
     stderr: str = ""
 
     def __str__(self) -> str:
         tail = f"; stderr: {self.stderr}" if self.stderr else ""
-        return f"the MCP server '{self.server}' {self.problem}{tail}"
+        return f"{self.role} '{self.program}' {self.problem}{tail}"
 
 
 @dataclass
-class ServerProgram:
-    """A running server process."""
+class ChildProgram:
+    """A running child process. `failure` is the class of what it raises."""
 
     name: str
     process: Process
+    failure: type[ChildFailed] = ChildFailed
     _stderr_lines: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
     _stderr_ended: anyio.Event = field(default_factory=anyio.Event)
 
@@ -59,11 +60,11 @@ class ServerProgram:
         return " / ".join(self._stderr_lines)[-_TAIL_CHARS:]
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """The lines of its standard output. Raises `ServerFailed` for a line of more than 32 MiB."""
+        """The lines of its standard output. Raises `ChildFailed` for a line of more than 32 MiB."""
         assert self.process.stdout is not None
         async for line in _lines(self.process.stdout):
             if len(line) > MAX_LINE_BYTES:
-                raise ServerFailed(self.name, f"wrote a line of more than {MAX_LINE_BYTES:,} bytes")
+                raise self.failure(self.name, f"wrote a line of more than {MAX_LINE_BYTES:,} bytes")
             yield line
 
     async def write_line(self, line: str) -> None:
@@ -88,26 +89,28 @@ class ServerProgram:
             text = line.decode(errors="replace").rstrip()
             if text:
                 self._stderr_lines.append(text)
-                logger.info("server: %s", text)
+                logger.info("%s: %s", self.name, text)
         self._stderr_ended.set()
 
 
 @asynccontextmanager
-async def running_program(server: StdioServer, environ: Mapping[str, str]) -> AsyncIterator[ServerProgram]:
-    """Start a server; leaving the block ends its process group. Raises `ServerFailed` if it cannot start."""
+async def running_program(
+    command: Sequence[str], environment: Mapping[str, str], cwd: str | None, failure: type[ChildFailed]
+) -> AsyncIterator[ChildProgram]:
+    """Start a program; leaving the block ends its process group. Raises `failure` if it cannot start."""
     try:
         process = await anyio.open_process(
-            [server.command, *server.args],
+            list(command),
             stderr=subprocess.PIPE,
-            cwd=server.cwd,
-            env=server.environment(environ),
-            # Its own process group: launchers such as npx start the server as a child, which must end with them.
+            cwd=cwd,
+            env=dict(environment),
+            # Its own process group: launchers such as npx start the program as a child, which must end with them.
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ServerFailed(server.command, f"cannot be started: {reason.lower()}") from None
-    program = ServerProgram(server.command, process)
+        raise failure(command[0], f"cannot be started: {reason.lower()}") from None
+    program = ChildProgram(command[0], process, failure)
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(program.read_stderr)
@@ -131,7 +134,7 @@ async def _end(process: Process) -> None:
         _signal(process, number)
         if await _is_gone(process):
             return
-    logger.warning("MCP server process %d did not exit", process.pid)
+    logger.warning("process %d did not exit", process.pid)
 
 
 async def _is_gone(process: Process) -> bool:
