@@ -33,10 +33,12 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_protocol.agent_settings import CompactionSettings as CompactionSettings
     from mew_protocol.agent_settings import LoopLimits as LoopLimits
     from mew_protocol.agent_settings import ModelFacts as ModelFacts
+    from mew_protocol.agent_settings import ModelPrice as ModelPrice
     from mew_protocol.agent_settings import Summariser as Summariser
     from mew_protocol.capability import CapabilitySet as CapabilitySet
     from mew_protocol.codec import StreamFrame as StreamFrame
     from mew_protocol.context_report import BreakdownPart as BreakdownPart
+    from mew_protocol.context_report import CompactionCost as CompactionCost
     from mew_protocol.context_report import ContextReport as ContextReport
     from mew_protocol.context_report import Injection as Injection
     from mew_protocol.context_report import LastCompaction as LastCompaction
@@ -57,6 +59,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.context.sqlite_store import SqliteStore as SqliteStore
     from mew_agent.context.store import MemoryStore as MemoryStore
     from mew_agent.context.store import Store as Store
+    from mew_agent.context.store import StoreLimits as StoreLimits
     from mew_agent.context.window import Compression as Compression
     from mew_agent.context.window import Occupancy as Occupancy
     from mew_agent.conversation.context_view import ContextView as ContextView
@@ -77,6 +80,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.errors import GatewayError as GatewayError
     from mew_agent.errors import InvalidReport as InvalidReport
     from mew_agent.errors import MewAgentError as MewAgentError
+    from mew_agent.errors import MissingExtra as MissingExtra
     from mew_agent.errors import ModelError as ModelError
     from mew_agent.errors import ModelFailed as ModelFailed
     from mew_agent.errors import ModelRateLimited as ModelRateLimited
@@ -157,7 +161,7 @@ _NAMES_OF = {
     "mew_agent.context.window": "Compression Occupancy",
     "mew_agent.errors": (
         "AnswerLost BadAnswer CertificateRejected ConfigError ContextOverflow ControlRefused GatewayError "
-        "InvalidReport MewAgentError ModelError ModelFailed ModelRateLimited ModelRefused ModelStreamCut "
+        "InvalidReport MewAgentError MissingExtra ModelError ModelFailed ModelRateLimited ModelRefused ModelStreamCut "
         "ModelUnreachable NoAnswer NotAccepted NotConfirmed NotConnected NotPermitted PeerAbsent PeerError PeerFailed "
         "PeerTimeout PinRefused PolicyStopped Refused Rejected Superseded TooLarge ToolsUnsupported Unauthorized"
     ),
@@ -187,15 +191,15 @@ _NAMES_OF = {
     "mew_agent.simple_agents.fulfiller": "Fulfiller",
     "mew_agent.simple_agents.fulfiller_policy": "FulfillerPolicy",
     "mew_agent.context.sqlite_store": "SqliteStore",
-    "mew_agent.context.store": "MemoryStore Store",
+    "mew_agent.context.store": "MemoryStore Store StoreLimits",
     "mew_agent.context.policy.actions": "Suggestion",
     "mew_agent.tokens.tokenizers": "TextCounter",
-    "mew_protocol.agent_settings": "CompactionSettings LoopLimits ModelFacts Summariser",
+    "mew_protocol.agent_settings": "CompactionSettings LoopLimits ModelFacts ModelPrice Summariser",
     "mew_protocol.capability": "CapabilitySet",
     "mew_protocol.codec": "StreamFrame",
     "mew_protocol.context_report": (
-        "BreakdownPart ContextReport Injection LastCompaction LastReported PinReport SavingSuggestion SessionContext "
-        "Waiting"
+        "BreakdownPart CompactionCost ContextReport Injection LastCompaction LastReported PinReport SavingSuggestion "
+        "SessionContext Waiting"
     ),
     "mew_protocol.envelope": "Envelope",
     "mew_protocol.payloads.participant": "CompactDone PinnedText Status",

@@ -19,7 +19,19 @@ NAMES = sorted(set(dir(mew_agent)) - {"__version__"})
 STORES = {"MemoryStore", "SqliteStore", "Store"}
 """Classes that programs pass on without calling them."""
 
-INTERNAL = {"AgentAnswers", "Draft", "Fraction", "PeerChanges", "TokenizerSettings"}
+INTERNAL = {
+    *("AgentAnswers", "Draft", "ExternalContext", "Fraction", "Listeners", "Messenger", "PeerChanges"),
+    "TokenizerSettings",
+}
+    "AgentAnswers",
+    "Draft",
+    "ExternalContext",
+    "Fraction",
+    "Listeners",
+    "Messenger",
+    "PeerChanges",
+    "TokenizerSettings",
+}
 """Classes in members that only the package itself uses."""
 
 
