@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mew_agent.child_program import MAX_LINE_BYTES, ChildProgram, ChildFailed, running_program
+from mew_agent.child_program import MAX_LINE_BYTES, ChildFailed, ChildProgram, running_program
 from tests.support.waiting import PATIENCE_SECONDS
 
 

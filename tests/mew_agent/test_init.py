@@ -23,15 +23,6 @@ INTERNAL = {
     *("AgentAnswers", "Draft", "ExternalContext", "Fraction", "Listeners", "Messenger", "PeerChanges"),
     "TokenizerSettings",
 }
-    "AgentAnswers",
-    "Draft",
-    "ExternalContext",
-    "Fraction",
-    "Listeners",
-    "Messenger",
-    "PeerChanges",
-    "TokenizerSettings",
-}
 """Classes in members that only the package itself uses."""
 
 
