@@ -23,10 +23,11 @@ from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.board_tools import BOARD_TOOLS, BoardTools
 from mew_agent.agent.chat_worker import ChatWorker
 from mew_agent.agent.compaction_approval import CompactionApproval
-from mew_agent.agent.inbox import Inbox, is_about
-from mew_agent.agent.loop_guard import LoopGuard, Verdict
+from mew_agent.agent.inbox import Inbox
+from mew_agent.agent.loop_guard import LoopGuard
 from mew_agent.agent.peer_tools import RESOURCE_TOOLS, PeerTools, ResourceTools
 from mew_agent.agent.recall import RECALL_TOOLS
+from mew_agent.agent.reception import Reception
 from mew_agent.agent.resources import CLOSE_SECONDS, AgentResources, check_provider, open_resources
 from mew_agent.agent.sessions import AgentSessions, ModelParts
 from mew_agent.config.agent_config import (
@@ -50,10 +51,6 @@ from mew_agent.tools.sources import OwnTools
 logger = logging.getLogger("mew_agent.agent.agent")
 
 ContextEventHandler = Callable[[ContextEvent], object]
-
-LOOP_STOPPED = (
-    "I stopped answering '{peer}': {reason}. I continue as soon as a person or a program sends a message to one of us."
-)
 
 FIRST_HISTORY = 1_000
 """How many envelopes an agent reads after a process that was killed while it joined for the first time."""
@@ -107,7 +104,6 @@ class Agent(Participant):
             self.tools.specs,
             purpose=config.system_prompt or "",
         )
-        self._loops = LoopGuard(config.id, config.loop_limits)
         self.mcp.on_waits_changed = self._waits_changed
         self._inbox = Inbox(config.id, address_filter, self.conversation.state.store, answers=config.auto_respond)
         self._resources: AgentResources | None = None
@@ -120,6 +116,13 @@ class Agent(Participant):
         if config.compaction is not None:
             self.conversation.gate = CompactionApproval(self, self.conversation, config.compaction)
         self._worker = ChatWorker(self, config, self._sessions, self._inbox)
+        self._reception = Reception(
+            self,
+            self._inbox,
+            LoopGuard(config.id, config.loop_limits),
+            running_turn=lambda: self._worker.turn,
+            waits_changed=self._waits_changed,
+        )
         self._was_joined = False
 
     @classmethod
@@ -168,8 +171,8 @@ class Agent(Participant):
                 await self.conversation.load()
             await self._sessions.load()
             position = await self._inbox.load()
-            self._loops.restore(self._inbox.held)
-            self.conversation.state.set_waiting(self._loops.waits)
+            self._reception.loops.restore(self._inbox.held)
+            self.conversation.state.set_waiting(self._reception.loops.waits)
             if position is not None:
                 self.session.client.first_delivery = DeliveryRequest(since=position, batches_presence=True)
             elif self._inbox.skips_past:
@@ -255,79 +258,11 @@ class Agent(Participant):
 
     async def receive(self, envelope: Envelope) -> None:
         """Queue chats, and cancel what a participant cancels."""
-        position = self.session.client.arrived.position
-        turn = self._worker.turn
-        self._loops.observe(envelope)
-        match envelope.kind:
-            case _ if envelope.sender == self.id:
-                pass
-            case kinds.CHAT:
-                await self._add_chat(envelope, is_busy=turn is not None or self.control.is_paused)
-            case kinds.PARTICIPANT_RESUME:
-                await self._release(envelope)
-            case kinds.SYSTEM_PRESENCE if self.mcp.waits:
-                self._waits_changed()  # other participants may decide now
-            case kinds.CHAT_CANCEL:
-                await self._inbox.cancel(envelope, position=position)
-                if turn is not None and is_about(envelope, turn.chat):
-                    turn.cancel(_cancel_reason(envelope))
-            case kinds.REASONING_CANCEL if turn is not None and turn.reasoning_id is not None:
-                if envelope.context == turn.reasoning_id:
-                    await self._inbox.mark_cancelled(position)
-                    turn.cancel(_cancel_reason(envelope))
-            case _:
-                pass
-        await self._inbox.reached(position)
+        await self._reception.receive(envelope)
 
     async def receive_past(self, envelope: Envelope) -> None:
         """Queue chats that were sent while no process of this agent ran; controls from that time are not obeyed."""
-        position = self.session.client.arrived.position
-        if self._inbox.skips_past:
-            self._inbox.skips_past = not _is_join_of(envelope, self.id)
-            return
-        self._loops.observe(envelope)
-        match envelope.kind:
-            case kinds.CHAT if envelope.sender == self.id:  # sent by an earlier process in its last moments
-                await self._inbox.forget_answered(envelope)
-            case kinds.CHAT:
-                await self._add_chat(envelope, is_busy=True, is_past=True)
-            case kinds.CHAT_CANCEL:
-                await self._inbox.cancel(envelope, position=position)
-            case _:
-                pass
-        await self._inbox.reached(position)
-
-    async def _add_chat(self, chat: Envelope, *, is_busy: bool, is_past: bool = False) -> None:
-        position, at_seconds = self.session.client.arrived.position, None if is_past else anyio.current_time()
-        # Its reader has an answer to `ask_agent` already; the model only needs to know of it.
-        is_read = self.answers.is_answer(chat)
-        await self._release(chat)
-        stopped = set(self._loops.stopped)
-
-        def decide() -> Verdict:
-            return "context" if is_read else self._loops.decide(chat, at_seconds=at_seconds)
-
-        status = await self._inbox.add(chat, is_busy=is_busy, position=position, is_past=is_past, decide=decide)
-        if status is not None:
-            self.start_soon(self._acknowledge, chat, status)
-        if self._loops.stopped.keys() - stopped:
-            self._waits_changed()
-            self.start_soon(self._announce_loop, chat)
-
-    async def _release(self, word: Envelope) -> None:
-        """Talk again with the agents that a chat or a resume from a person or a program releases."""
-        if released := self._loops.release(word, at_seconds=anyio.current_time()):
-            await self._inbox.release(released)
-            self._waits_changed()
-
-    async def _announce_loop(self, held: Envelope) -> None:
-        """Say once, to the person or program that began it, that a conversation with an agent is stopped."""
-        talk = self._loops.stopped.get(held.sender)
-        if talk is not None:
-            # It refers to the held chat and needs no reply, so that no agent takes it for a question.
-            payload = {"text": LOOP_STOPPED.format(peer=held.sender, reason=talk.reason), "needs_reply": False}
-            to = (talk.origin,) if talk.origin is not None and talk.origin in self.peers else ()
-            await self.send(kinds.CHAT, payload, to=to, correlation_id=(held.id,))
+        await self._reception.receive_past(envelope)
 
     def _waits_changed(self) -> None:
         if not self.session.has_ended:
@@ -335,7 +270,7 @@ class Agent(Participant):
 
     async def _report_waits(self) -> None:
         """Report what the agent waits for, if that changed."""
-        waits = (*self.mcp.waits, *self._loops.waits)
+        waits = (*self.mcp.waits, *self._reception.loops.waits)
         if waits != self.conversation.tracker.waiting:
             self.conversation.state.set_waiting(waits)
             await self.conversation.emit_status()
@@ -373,20 +308,6 @@ class Agent(Participant):
         """Names of the agent's own tools, which no peer's tool may have."""
         own = (spec.name for spec in self.conversation.context_tools.specs())
         return frozenset((*self.toolbox.tools, *BOARD_TOOLS, *RESOURCE_TOOLS, *PIN_TOOLS, *RECALL_TOOLS, *own))
-
-    async def _acknowledge(self, chat: Envelope, status: str) -> None:
-        if self.may_send(kinds.CHAT_ACKNOWLEDGE):
-            await self.send(kinds.CHAT_ACKNOWLEDGE, {"status": status}, to=(chat.sender,), correlation_id=(chat.id,))
-
-
-def _is_join_of(envelope: Envelope, participant: str) -> bool:
-    member = envelope.body.get("participant")
-    is_join = envelope.kind == kinds.SYSTEM_PRESENCE and envelope.body.get("event") == "join"
-    return is_join and isinstance(member, dict) and member.get("id") == participant
-
-
-def _cancel_reason(cancel: Envelope) -> str:
-    return str(cancel.body.get("reason") or f"cancelled by {cancel.sender}")
 
 
 async def run_agent(config: AgentConfig) -> None:

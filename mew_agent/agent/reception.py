@@ -1,0 +1,149 @@
+"""What an agent does with each envelope that arrives: queue a chat, cancel, or learn that a conversation is a loop.
+
+Owns the order of these steps, the acknowledgement of chats that wait, and the announcement of a loop. Does not know how
+a chat is answered: the participant may be an `Agent`, or stand for an agent whose engine is elsewhere.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import anyio
+from mew_protocol import kinds
+from mew_protocol.envelope import Envelope
+
+from mew_agent.agent.inbox import Inbox, is_about
+from mew_agent.agent.loop_guard import LoopGuard, Verdict
+from mew_agent.participant.participant import Participant
+
+LOOP_STOPPED = (
+    "I stopped answering '{peer}': {reason}. I continue as soon as a person or a program sends a message to one of us."
+)
+
+
+class RunningTurn(Protocol):
+    """The answering of one chat."""
+
+    @property
+    def chat(self) -> Envelope:
+        """The chat to answer."""
+        ...
+
+    @property
+    def reasoning_id(self) -> str | None:
+        """The id of its reasoning, if peers see one."""
+        ...
+
+    def cancel(self, reason: str) -> None:
+        """Stop."""
+        ...
+
+
+class Reception:
+    """Receives for one participant. `running_turn` returns the turn that runs; `waits_changed` is called for loops."""
+
+    def __init__(
+        self,
+        me: Participant,
+        inbox: Inbox,
+        loops: LoopGuard,
+        *,
+        running_turn: Callable[[], RunningTurn | None],
+        waits_changed: Callable[[], None],
+    ) -> None:
+        self._me, self._inbox = me, inbox
+        self.loops = loops
+        self._running_turn = running_turn
+        self._waits_changed = waits_changed
+
+    async def receive(self, envelope: Envelope) -> None:
+        """Queue chats, and cancel what a participant cancels."""
+        position = self._me.session.client.arrived.position
+        turn = self._running_turn()
+        self.loops.observe(envelope)
+        match envelope.kind:
+            case _ if envelope.sender == self._me.id:
+                pass
+            case kinds.CHAT:
+                await self._add_chat(envelope, is_busy=turn is not None or self._me.control.is_paused)
+            case kinds.PARTICIPANT_RESUME:
+                await self._release(envelope)
+            case kinds.SYSTEM_PRESENCE if self._me.mcp.waits:
+                self._waits_changed()  # other participants may decide now
+            case kinds.CHAT_CANCEL:
+                await self._inbox.cancel(envelope, position=position)
+                if turn is not None and is_about(envelope, turn.chat):
+                    turn.cancel(_cancel_reason(envelope))
+            case kinds.REASONING_CANCEL if turn is not None and turn.reasoning_id is not None:
+                if envelope.context == turn.reasoning_id:
+                    await self._inbox.mark_cancelled(position)
+                    turn.cancel(_cancel_reason(envelope))
+            case _:
+                pass
+        await self._inbox.reached(position)
+
+    async def receive_past(self, envelope: Envelope) -> None:
+        """Queue chats that were sent while no process of this agent ran; controls from that time are not obeyed."""
+        position = self._me.session.client.arrived.position
+        if self._inbox.skips_past:
+            self._inbox.skips_past = not _is_join_of(envelope, self._me.id)
+            return
+        self.loops.observe(envelope)
+        match envelope.kind:
+            case kinds.CHAT if envelope.sender == self._me.id:  # sent by an earlier process in its last moments
+                await self._inbox.forget_answered(envelope)
+            case kinds.CHAT:
+                await self._add_chat(envelope, is_busy=True, is_past=True)
+            case kinds.CHAT_CANCEL:
+                await self._inbox.cancel(envelope, position=position)
+            case _:
+                pass
+        await self._inbox.reached(position)
+
+    async def _add_chat(self, chat: Envelope, *, is_busy: bool, is_past: bool = False) -> None:
+        position = self._me.session.client.arrived.position
+        at_seconds = None if is_past else anyio.current_time()
+        # Its reader has an answer to `ask_agent` already; the model only needs to know of it.
+        is_read = self._me.answers.is_answer(chat)
+        await self._release(chat)
+        stopped = set(self.loops.stopped)
+
+        def decide() -> Verdict:
+            return "context" if is_read else self.loops.decide(chat, at_seconds=at_seconds)
+
+        status = await self._inbox.add(chat, is_busy=is_busy, position=position, is_past=is_past, decide=decide)
+        if status is not None:
+            self._me.start_soon(self._acknowledge, chat, status)
+        if self.loops.stopped.keys() - stopped:
+            self._waits_changed()
+            self._me.start_soon(self._announce_loop, chat)
+
+    async def _release(self, word: Envelope) -> None:
+        """Talk again with the agents that a chat or a resume from a person or a program releases."""
+        if released := self.loops.release(word, at_seconds=anyio.current_time()):
+            await self._inbox.release(released)
+            self._waits_changed()
+
+    async def _announce_loop(self, held: Envelope) -> None:
+        """Say once, to the person or program that began it, that a conversation with an agent is stopped."""
+        talk = self.loops.stopped.get(held.sender)
+        if talk is not None:
+            # It refers to the held chat and needs no reply, so that no agent takes it for a question.
+            payload = {"text": LOOP_STOPPED.format(peer=held.sender, reason=talk.reason), "needs_reply": False}
+            to = (talk.origin,) if talk.origin is not None and talk.origin in self._me.peers else ()
+            await self._me.send(kinds.CHAT, payload, to=to, correlation_id=(held.id,))
+
+    async def _acknowledge(self, chat: Envelope, status: str) -> None:
+        if self._me.may_send(kinds.CHAT_ACKNOWLEDGE):
+            await self._me.send(
+                kinds.CHAT_ACKNOWLEDGE, {"status": status}, to=(chat.sender,), correlation_id=(chat.id,)
+            )
+
+
+def _is_join_of(envelope: Envelope, participant: str) -> bool:
+    member = envelope.body.get("participant")
+    is_join = envelope.kind == kinds.SYSTEM_PRESENCE and envelope.body.get("event") == "join"
+    return is_join and isinstance(member, dict) and member.get("id") == participant
+
+
+def _cancel_reason(cancel: Envelope) -> str:
+    return str(cancel.body.get("reason") or f"cancelled by {cancel.sender}")
