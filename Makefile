@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 # The package with what it needs to run; the other one adds what tests and checks need.
 PACKAGE := $(VENV)/.package-installed
 STAMP := $(VENV)/.installed
-# Tests wait for processes and sockets much of their time, so that more workers than cores pay.
-WORKERS ?= 4
+# Tests wait for processes, sockets and timeouts much of their time, so that more workers than cores pay.
+WORKERS ?= 6
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # The tests start hundreds of processes; without their bytecode each would compile its modules again.

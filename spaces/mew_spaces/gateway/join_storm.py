@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import anyio
+
 from mew_spaces.core.effects import ConnectionId
 
 SINGLE_PRESENCES_PER_SECOND = 20.0
@@ -48,6 +50,8 @@ class PresenceBatches:
         self._rate = RateLimit(per_second=SINGLE_PRESENCES_PER_SECOND, burst=SINGLE_PRESENCES, clock=clock)
         self._changes: list[Mapping[str, Any]] = []
         self._starts: dict[ConnectionId, int] = {}
+        self.collected = anyio.Event()
+        """Set when there is something to take."""
 
     def __contains__(self, connection: object) -> bool:
         return connection in self._starts
@@ -81,10 +85,11 @@ class PresenceBatches:
             if self._starts.get(connection) == len(self._changes):
                 self._starts[connection] += 1
         self._changes.append(payload)
+        self.collected.set()
 
     def take(self) -> Iterator[tuple[tuple[ConnectionId, ...], list[Mapping[str, Any]]]]:
         """Return what has to be sent, and to which sessions, and start over."""
-        changes, self._changes = self._changes, []
+        changes, self._changes, self.collected = self._changes, [], anyio.Event()
         groups: dict[int, list[ConnectionId]] = {}
         for connection, start in self._starts.items():
             groups.setdefault(start, []).append(connection)

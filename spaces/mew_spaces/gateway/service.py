@@ -234,6 +234,7 @@ class SpaceService:
     async def keep_announcing(self) -> None:
         """Send collected presences until cancelled, to the sessions that take them in batches."""
         while True:
+            await self._sessions.presences.collected.wait()
             await anyio.sleep(self._sessions.presences.pause_seconds)
             for to, changes in self._sessions.presences.take():
                 batch = self.space.compose_presence_batch(changes, now=self._clock())

@@ -390,9 +390,9 @@ async def test_a_stream_without_chunks_times_out(provider: RawProvider) -> None:
 
 async def test_a_server_that_sends_nothing_is_unreachable(provider: RawProvider) -> None:
     provider.routes = {"/v1/chat/completions": provider.silence()}
-    error = await error_of(provider.base_url, first_chunk_timeout_seconds=2.0)
+    error = await error_of(provider.base_url, first_chunk_timeout_seconds=0.5)
     assert isinstance(error, ModelUnreachable)
-    assert error.detail == "no answer in 2 s"
+    assert error.detail == "no answer in 0.5 s"
     with anyio.fail_after(PATIENCE_SECONDS):
         await provider.client_left.wait()
 

@@ -115,6 +115,7 @@ async def test_an_unconfirmed_send_raises_not_confirmed() -> None:
             await bob.send("chat", {"text": "?"}, wait_seconds=0.2)
         assert caught.value.envelope.body == {"text": "?"}
         await bob.send("chat", {"text": "written and not waited for"}, confirm=False)
+        link.release()
 
 
 async def test_what_is_unconfirmed_when_we_leave_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
