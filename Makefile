@@ -38,6 +38,7 @@ $(VENV)/.local-installed: $(PACKAGE)
 # Properties with many and other examples, and agents that are killed 100 times; SEED=2 kills otherwise.
 test-long: $(STAMP)
 	$(PYTEST) -m hypothesis --hypothesis-profile=long
+	MEW_TASKS=1000 $(BIN)/python -m pytest tests/mew_agent/conversation/test_work_goes_on.py
 	MEW_KILLS=100 MEW_SEED=$(SEED) $(BIN)/python -m pytest tests/interaction/test_agent_kills.py
 
 # The same tests with the lowest version of each dependency that pyproject.toml allows.

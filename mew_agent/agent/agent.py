@@ -30,6 +30,7 @@ from mew_agent.agent.recall import RECALL_TOOLS
 from mew_agent.agent.reception import Reception
 from mew_agent.agent.resources import CLOSE_SECONDS, AgentResources, check_provider, open_resources
 from mew_agent.agent.sessions import AgentSessions, ModelParts
+from mew_agent.agent.staggering import StaggeredCompactions
 from mew_agent.config.agent_config import (
     AgentConfig,
     check_model_source,
@@ -123,6 +124,7 @@ class Agent(Participant):
             running_turn=lambda: self._worker.turn,
             waits_changed=self._waits_changed,
         )
+        self._staggered = StaggeredCompactions(self, self.conversation, config.max_compacting)
         self._was_joined = False
 
     @classmethod
@@ -245,6 +247,7 @@ class Agent(Participant):
         welcome = self.session.client.arrived.message
         if isinstance(welcome, Envelope):
             self._sessions.pin_space(welcome)
+        self._staggered.restart()
         if self._was_joined:
             self.start_soon(self.control.announce, "rejoined")
             return
@@ -258,6 +261,7 @@ class Agent(Participant):
 
     async def receive(self, envelope: Envelope) -> None:
         """Queue chats, and cancel what a participant cancels."""
+        self._staggered.receive(envelope)
         await self._reception.receive(envelope)
 
     async def receive_past(self, envelope: Envelope) -> None:

@@ -29,8 +29,9 @@ from mew_protocol.agent_settings import (
 from mew_protocol.ids import id_problem
 from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationError
 
-from mew_agent.config.policy_choice import ChosenPolicy, configure_policy, mapping_of, policy_from
+from mew_agent.config.policy_choice import ChosenPolicy, configure_policy, mapping_of, policy_from, policy_problem
 from mew_agent.context.policy import PRESETS, Policy
+from mew_agent.context.policy.threshold import Fraction
 from mew_agent.context.store import StoreLimits
 from mew_agent.errors import ConfigError, did_you_mean, refuse_misspelled
 from mew_agent.gateway_address import websocket_url
@@ -284,6 +285,12 @@ def chosen_policy(config: AgentConfig, places: Mapping[str, str] = MappingProxyT
         policy = load_policy(config.policy, where=where)
     else:
         policy = policy_from(config.policy, where, lambda key: f"{where}.{key}")
+    if config.compact_at is not None:
+        try:
+            policy = policy.compacting_at(Fraction.model_validate(config.compact_at))
+        except ValueError as error:
+            problem = policy_problem(error.errors())[1] if isinstance(error, ValidationError) else str(error)
+            raise ConfigError(places.get("compact_at", "compact_at"), problem) from None
     facts = config.models.get(config.model)
     settings: dict[str, float] = {} if facts is None else facts.model_dump(exclude_none=True, exclude={"price"})
     return configure_policy(

@@ -5,7 +5,6 @@ Owns the order of things. Does not know chats, reasoning envelopes or who sent a
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 from mew_protocol.payloads import participant as wire
 from mew_protocol.payloads.compactions import Undo, UndoDone
@@ -15,7 +14,7 @@ from mew_agent.compaction.approval import CompactionDecision
 from mew_agent.compaction.planner import CompactionPlan, NothingToDo
 from mew_agent.context.archive import Origin
 from mew_agent.context.history import History
-from mew_agent.context.policy import AbortAction, CompactAction, ErrorAction, GenerationFlags, Phase, level_of
+from mew_agent.context.policy import CompactAction, GenerationFlags, Phase, level_of
 from mew_agent.context.policy.rules import InjectRule, RemindRule
 from mew_agent.context.policy.threshold import Fraction
 from mew_agent.context.store import Store
@@ -28,9 +27,9 @@ from mew_agent.conversation.context_tools import ContextTools
 from mew_agent.conversation.model_calls import CallInterrupted, ConversationOptions, ModelCalls, ReplyListener
 from mew_agent.conversation.overflow import halved, is_overflow, overflow_compaction, window_after
 from mew_agent.conversation.pins import ContextPins
-from mew_agent.conversation.policy_actions import PendingActions, carry_out
+from mew_agent.conversation.policy_actions import PendingActions, ReplyStopped, carry_out, report_stop
 from mew_agent.conversation.tool_results import make_room_for_results, withhold_results
-from mew_agent.errors import MewAgentError, ModelError, PolicyStopped, ToolsUnsupported
+from mew_agent.errors import ModelError, PolicyStopped, ToolsUnsupported
 from mew_agent.model.interface import Model, ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall, Window
 from mew_agent.tokens.projection import StreamProjection
 from mew_agent.tokens.sizes import Sizes
@@ -44,15 +43,8 @@ AWAITING_USER = GenerationFlags(user_prompt=True)
 Prepare = Callable[[], Awaitable[None]]
 
 
-@dataclass(eq=False)
-class ReplyStopped(MewAgentError):
-    """The policy stopped a running reply, at this projected size."""
-
-    pending: PendingActions
-    tokens: int
-
-    def __str__(self) -> str:
-        return f"stopped by the policy when the context held about {self.tokens:,} tokens"
+async def _always() -> bool:
+    return True
 
 
 class Conversation:
@@ -76,6 +68,10 @@ class Conversation:
         """Why the newest compaction by the policy failed; None if it did not, or had nothing to remove."""
         self.gate: compaction_gate.CompactionGate | None = None
         """Asks before compactions; None: nobody is asked."""
+        self.may_compact: Callable[[], Awaitable[bool]] = _always
+        """Whether a compaction that can wait may begin now; asked between two tasks."""
+        self.waits_to_compact = False
+        """Whether a compaction of the policy waits until fewer other agents compact."""
         self._keep_newest_items = options.keep_newest_items
         self._is_compacting = False
         self._pending_compaction: CompactAction | None = None
@@ -113,7 +109,9 @@ class Conversation:
             self.calls.describe_prefix()  # the tools of peers may change between two calls
         stalled = "compaction_stalled" if self.tracker.is_stalled else None
         wait = texts.waiting_status(self.tracker.waiting)
-        default = "compacting" if self.is_compacting else self.calls.last_error_status or wait or stalled or "active"
+        default = self.calls.last_error_status or wait or stalled or "active"
+        if self.is_compacting or self.waits_to_compact:
+            default = "compacting" if self.is_compacting else "compaction_waiting"
         return self.tracker.status(word or default, self.calls.latency_ms)
 
     async def emit_status(self, word: str | None = None) -> None:
@@ -198,6 +196,11 @@ class Conversation:
             await self._emit_status("compacted")
         return Compression(before, ledger.next_prompt_tokens, target_tokens, removed)
 
+    @property
+    def has_pending_compaction(self) -> bool:
+        """Whether the policy decided to compact and that was not carried out yet."""
+        return self._pending_compaction is not None
+
     async def forget(self, request: wire.Forget, asked_by: str | None = None) -> int:
         """Remove entries from one end, never half of a call or the turn being answered. Returns how many."""
         async with self.calls.between_calls():
@@ -230,6 +233,7 @@ class Conversation:
                 await self.state.forget("oldest", len(self.history) - limit)
                 self._pending_compaction = None
         self._calls_in_turn, self._is_maintenance = 0, is_maintenance
+        self.waits_to_compact = False
         return self.state.begin_turn(resumed)
 
     def end_turn(self) -> None:
@@ -285,7 +289,7 @@ class Conversation:
             async with self.calls.between_calls():
                 await self._clear(reason, Origin(reason=reason))
             await self.emit_status(f"cleared:{reason}")
-        elif self._pending_compaction is not None:
+        elif self._pending_compaction is not None and not await self._waits(self._pending_compaction):
             await self._compact(self._pending_compaction, may_wait=True)
 
     async def change_window(self, window: Window) -> None:
@@ -332,7 +336,7 @@ class Conversation:
         pending = await carry_out(actions, self.state)
         await self._emit_words(pending)
         if pending.stop is not None:
-            raise PolicyStopped(self.tracker.policy.name, await self._report_stop(pending.stop))
+            raise PolicyStopped(self.tracker.policy.name, await report_stop(pending.stop, self.state))
         if self.state.planned_clear is not None:
             await self.apply_pending()
             return True
@@ -374,7 +378,7 @@ class Conversation:
         """Compact, so that the reply can start over. Raises `PolicyStopped` if it may not."""
         stop = stopped.pending.stop
         if stop is not None:
-            problem = await self._report_stop(stop, stopped.tokens, "projected")
+            problem = await report_stop(stop, self.state, stopped.tokens, "projected")
             raise PolicyStopped(self.tracker.policy.name, problem)
         if stopped.pending.compact is not None:
             await self._compact(halved(stopped.pending.compact, self.tracker.next_prompt.tokens))
@@ -389,7 +393,7 @@ class Conversation:
         pending = await self._decide("after_call", flags)
         self._pending_compaction = pending.compact
         if pending.stop is not None:
-            pending.words.append(f"policy_stopped:{await self._report_stop(pending.stop)}")
+            pending.words.append(f"policy_stopped:{await report_stop(pending.stop, self.state)}")
         if before != (self.tracker.policy_state, self.state.persisted):
             await self.state.save()
         if self.tracker.is_truncated_by_server and (not pending.words or (drift and drift.window_tokens)):
@@ -413,20 +417,6 @@ class Conversation:
         for word in pending.words:
             await self.emit_status(word)
 
-    async def _report_stop(
-        self, stop: AbortAction | ErrorAction, used_tokens: int | None = None, basis: str = "reported"
-    ) -> str:
-        """Report that the policy stopped a reply. Returns why, with figures if the window is full."""
-        if isinstance(stop, ErrorAction):
-            logger.warning("context policy '%s': %s", self.tracker.policy.name, stop.reason)
-            return stop.reason
-        used = self.state.context_usage.used_tokens if used_tokens is None else used_tokens
-        limit = self.tracker.limit_tokens
-        logger.warning("%s: %s of %s tokens, %s", stop.reason, used, limit, basis)
-        text = texts.aborted(used, limit, basis)
-        await self.events.emit(events.ReplyNotice("aborted", text, tokens=used, max_tokens=limit, basis=basis))
-        return f"{stop.reason} ({texts.tokens_of_limit(used, limit, basis)})"
-
     # -- clearing and compacting -------------------------------------------------------------------------
 
     async def _clear(self, reason: str | None, origin: Origin) -> None:
@@ -435,6 +425,15 @@ class Conversation:
         self._pending_compaction = None
         await self.state.clear(reason, origin)
         await self.events.emit(events.ContextCleared(tokens, reason))
+
+    async def _waits(self, action: CompactAction) -> bool:
+        """Whether a compaction has a better moment: the end of the task, or when fewer agents compact.
+
+        Not if the next request would not fit then. Where a participant approves, that decides instead of the line.
+        """
+        if action.moment == "at_once" or compaction_gate.would_overflow(self.tracker):
+            return False
+        return self.state.answering_turn is not None or (self.gate is None and not await self.may_compact())
 
     async def _compact(self, action: CompactAction, *, may_wait: bool = False) -> bool:
         """Compact by decision of the policy. Returns whether anything left; it may not if an approval is awaited."""
@@ -469,7 +468,7 @@ class Conversation:
         if self._is_compacting:
             async with self.calls.lock:
                 return True
-        self._is_compacting = True
+        self._is_compacting, self.waits_to_compact = True, False
         failure: Exception | None = None
         plan: CompactionPlan | NothingToDo | None = None
         try:

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from mew_agent.context.policy import actions as acts
+from mew_agent.conversation import texts
 from mew_agent.conversation.context_state import ContextState
-from mew_agent.conversation.events import RedlineApproached, RedlineCrossed, SavingSuggested
+from mew_agent.conversation.events import RedlineApproached, RedlineCrossed, ReplyNotice, SavingSuggested
+from mew_agent.errors import MewAgentError
 from mew_agent.participant.messenger import timestamp
 
 logger = logging.getLogger("mew_agent.policy")
@@ -24,6 +26,17 @@ class PendingActions:
     compact: acts.CompactAction | None = None
     restart: acts.RestartAction | None = None
     stop: acts.AbortAction | acts.ErrorAction | None = None
+
+
+@dataclass(eq=False)
+class ReplyStopped(MewAgentError):
+    """The policy stopped a running reply, at this projected size."""
+
+    pending: PendingActions
+    tokens: int
+
+    def __str__(self) -> str:
+        return f"stopped by the policy when the context held about {self.tokens:,} tokens"
 
 
 async def carry_out(actions: Sequence[acts.Action], state: ContextState) -> PendingActions:
@@ -69,3 +82,21 @@ async def _carry_out(  # noqa: C901 - one case for each action
             await state.events.emit(SavingSuggested(suggestion))
         case _:
             assert_never(action)
+
+
+async def report_stop(
+    stop: acts.AbortAction | acts.ErrorAction,
+    state: ContextState,
+    used_tokens: int | None = None,
+    basis: str = "reported",
+) -> str:
+    """Report that the policy stopped a reply. Returns why, with figures if the window is full."""
+    if isinstance(stop, acts.ErrorAction):
+        logger.warning("context policy '%s': %s", state.tracker.policy.name, stop.reason)
+        return stop.reason
+    used = state.context_usage.used_tokens if used_tokens is None else used_tokens
+    limit = state.tracker.limit_tokens
+    logger.warning("%s: %s of %s tokens, %s", stop.reason, used, limit, basis)
+    text = texts.aborted(used, limit, basis)
+    await state.events.emit(ReplyNotice("aborted", text, tokens=used, max_tokens=limit, basis=basis))
+    return f"{stop.reason} ({texts.tokens_of_limit(used, limit, basis)})"

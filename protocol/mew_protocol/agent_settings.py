@@ -54,6 +54,7 @@ Positive = Annotated[Count, Field(gt=0)]
 Seconds = Annotated[float, BeforeValidator(_refuse_boolean), Field(gt=0, allow_inf_nan=False)]
 Price = Annotated[float, BeforeValidator(_refuse_boolean), Field(ge=0, allow_inf_nan=False)]
 Number = Annotated[float, BeforeValidator(_refuse_boolean)]
+PartOfWindow = Annotated[str, Field(pattern=r"^\s*[0-9]+\s*(%|/\s*[1-9][0-9]*)\s*$")]
 ModelUrl = Annotated[str, AfterValidator(_checked_model_url)]
 PinText = Annotated[str, Field(min_length=1, max_length=MAX_PIN_CHARS)]
 TokenizerChoice = Literal["auto", "off", "gpt", "mistral", "llama2", "llama3"]
@@ -185,6 +186,16 @@ class AgentSettings(_Settings):
     )
     compaction: CompactionSettings | None = Field(
         default=None, description="Ask a participant before compacting (default: compact without asking)."
+    )
+    compact_at: PartOfWindow | None = Field(
+        default=None,
+        description="Part of the window, as `75%` or `3/4`, from which the agent compacts after a call (default: the"
+        " policy's; for `mew` 9/10).",
+    )
+    max_compacting: Positive | None = Field(
+        default=None,
+        description="Number of agents of the space that may compact at the same time; further ones wait while they have"
+        " room (default: half of the agents, at least one).",
     )
     summariser: Summariser | None = Field(
         default=None,

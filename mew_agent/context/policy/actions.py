@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from mew_agent.context.policy.rules import CompactionMethod, Impact
+from mew_agent.context.policy.rules import CompactionMethod, Impact, Moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,7 @@ class CompactAction:
     trigger: str
     target_tokens: int
     method: CompactionMethod = "staged"
+    moment: Moment = "at_once"
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,7 +174,8 @@ class _Deciding:
         for rule in self._rules.near_limit[self._phase]:
             if not self.state.armed and limit is not None and rule.rearm_below.exceeds(used_tokens, limit):
                 self.state = replace(self.state, armed=True)
-            if self.state.armed and _has_cooled(rule, self.state, at_seconds) and self._all_hold(rule.when):
+            has_cooled = _has_passed(rule.cooldown_seconds, self.state.announced_at_seconds, at_seconds)
+            if self.state.armed and has_cooled and self._all_hold(rule.when):
                 self.actions.append(acts.NearLimitAction())
                 self.state = replace(self.state, armed=False, announced_at_seconds=at_seconds)
 
@@ -216,7 +217,9 @@ class _Deciding:
             problem = f"a window of {limit} tokens has no room beyond the output reserve of {policy.name}"
             self.actions.append(acts.ErrorAction(problem))
         elif not rule.restart:
-            self.actions += [] if is_stalled(policy, state) else [self._compaction(rule)]
+            since, now = state.compacted_at_seconds, self._snapshot.at_seconds
+            has_cooled = not rule.cooldown_seconds or _has_passed(rule.cooldown_seconds, since, now)
+            self.actions += [self._compaction(rule)] if has_cooled and not is_stalled(policy, state) else []
         elif state.restarts >= policy.max_restarts_per_request:
             problem = f"still over the limit after {policy.max_restarts_per_request} restarts of this request"
             self.actions.append(acts.ErrorAction(problem))
@@ -230,7 +233,7 @@ class _Deciding:
         limit = self._snapshot.limit_tokens or 0
         base = limit if rule.target_of == "window" else self._snapshot.figure(rule.when[0].figure) or 0
         target = min(rule.target.floor_of(base), self._policy.ceiling.floor_of(limit))
-        return acts.CompactAction(rule.trigger, target, rule.method)
+        return acts.CompactAction(rule.trigger, target, rule.method, rule.moment)
 
     def _holds_when_empty(self, rule: r.CompactRule) -> bool:
         """Whether the rule would compact even an empty conversation, because the window is smaller than the reserve."""
@@ -253,12 +256,12 @@ _STOPS: Mapping[str, Callable[[str], acts.Action]] = {
 }
 
 
-def _has_cooled(rule: r.NearLimitRule, state: PolicyState, at_seconds: float | None) -> bool:
-    """Whether the cooldown is over. A clock that was set back ends it, or it would last as long as the step back."""
-    if state.announced_at_seconds is None or at_seconds is None:
+def _has_passed(cooldown_seconds: float, since_seconds: float | None, at_seconds: float | None) -> bool:
+    """Whether a cooldown is over. A clock that was set back ends it, or it would last as long as the step back."""
+    if since_seconds is None or at_seconds is None:
         return True
-    passed_seconds = at_seconds - state.announced_at_seconds
-    return passed_seconds < 0 or passed_seconds > rule.cooldown_seconds
+    passed_seconds = at_seconds - since_seconds
+    return passed_seconds < 0 or passed_seconds > cooldown_seconds
 
 
 def inject_prompts(

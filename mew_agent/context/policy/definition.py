@@ -116,6 +116,16 @@ class Policy(PolicyPart):
         }
         return self.model_copy(update=changes)
 
+    def compacting_at(self, mark: Fraction) -> "Policy":
+        """A copy that compacts after calls from this part of the window on, to a target that is smaller in proportion.
+
+        Raises `ValueError` if it does not compact after calls, or does so from an earlier mark on.
+        """
+        rules = [_compacting_at(rule, mark) for rule in self.rules]
+        if all(new is rule for new, rule in zip(rules, self.rules, strict=True)):
+            raise ValueError(f"the policy '{self.name}' does not compact by itself at a part of the window")
+        return Policy.model_validate(self.model_dump() | {"rules": [rule.model_dump() for rule in rules]})
+
     def limit_from(self, settings: Settings) -> int | None:
         """The window size in the settings; None if they contain none."""
         found = [count for key in self.limit_keys if (count := whole_count(settings.get(key))) is not None]
@@ -131,6 +141,24 @@ class Policy(PolicyPart):
 def output_reserve_tokens(limit_tokens: int) -> int:
     """Tokens that the policy `mew` keeps free for an answer."""
     return ANSWER_RESERVE.added_to(0, limit_tokens)[0]
+
+
+def _compacting_at(rule: r.Rule, mark: Fraction) -> r.Rule:
+    if not isinstance(rule, r.CompactRule) or rule.phase != "after_call":
+        return rule
+    marks = [condition.fraction for condition in rule.when if condition.fraction is not None]
+    if not marks:
+        return rule
+    if any(mark.is_above(own) for own in marks):
+        own = marks[0]
+        raise ValueError(f"the policy compacts at {own.numerator}/{own.denominator} already, which is earlier")
+    when = tuple(one.model_copy(update={"fraction": mark}) if one.fraction is not None else one for one in rule.when)
+    target, own = rule.target, marks[0]
+    scaled = Fraction(
+        numerator=target.numerator * mark.numerator * own.denominator,
+        denominator=target.denominator * mark.denominator * own.numerator,
+    )
+    return rule.model_copy(update={"when": when, "target": scaled if rule.target_of == "window" else target})
 
 
 def _configured(rule: r.Rule, settings: Settings) -> r.Rule:

@@ -29,6 +29,8 @@ MEW = Policy(
             phase="after_call",
             trigger="threshold",
             target="1/2",
+            moment="task_end",
+            cooldown_seconds=60.0,
             # A total that only hidden reasoning raised falls by itself: that reasoning is not sent again.
             when=(_AT_NINE_TENTHS, _is("resent", "ge", "9/10")),
         ),
@@ -36,6 +38,8 @@ MEW = Policy(
             phase="after_call",
             trigger="threshold_projected",
             target="1/2",
+            moment="task_end",
+            cooldown_seconds=60.0,
             known="unavailable",
             when=(_is("next_prompt", "ge", "9/10"),),
         ),
@@ -47,8 +51,8 @@ MEW = Policy(
         ),
     ),
 )
-"""The default: compact to half of the window when the reported total reaches 9/10 of it, and before a request that
-would not fit."""
+"""The default: compact to half of the window at the end of a task when the reported total has reached 9/10 of it, at
+most once in 60 seconds; and before a request that would not fit."""
 
 MEW_REFERENCE = Policy(
     name="mew-reference",

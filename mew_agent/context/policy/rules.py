@@ -18,6 +18,10 @@ CompactionMethod = Literal["staged", "summarise", "drop_oldest"]
 """`staged`: clear old tool outputs, then summarise. `summarise`: only summarise. `drop_oldest`: drop old turns."""
 
 
+Moment = Literal["at_once", "task_end"]
+"""When to compact: before the next request, or when the answer is complete, as long as the next request fits."""
+
+
 class Level(PolicyPart):
     """A named level of fullness. `severity` is 0-3, for colours; `needs_reset` advises to start over."""
 
@@ -126,6 +130,8 @@ class CompactRule(PolicyPart):
     known: Known = "reported_or_projected"  # `unavailable`: for calls without usage
     method: CompactionMethod = "staged"
     restart: bool = False  # the reply then starts again, within `max_restarts_per_request`
+    moment: Moment = "at_once"
+    cooldown_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)  # since the compaction before
 
 
 class StopRule(PolicyPart):

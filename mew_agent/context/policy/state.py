@@ -61,6 +61,7 @@ class PolicyState:
 
     armed: bool = True
     announced_at_seconds: float | None = None  # for the cooldown of near_limit; a finished compaction counts too
+    compacted_at_seconds: float | None = None  # for the cooldown of compactions; failed ones count too
     stalls: int = 0  # compactions in a row that did not help
     level: str | None = None  # the last known one
     announced_entries: tuple[str, ...] = ()  # entries of levels that were announced since the last clear
@@ -77,8 +78,9 @@ class PolicyState:
 
 
 def after_compaction(state: PolicyState, *, progressed: bool, at_seconds: float | None) -> PolicyState:
-    """The state after a compaction: it restarts the cooldown, and counts as a stall unless it `progressed`."""
-    return replace(state, announced_at_seconds=at_seconds, stalls=0 if progressed else state.stalls + 1)
+    """The state after a compaction: it restarts the cooldowns, and counts as a stall unless it `progressed`."""
+    stalls = 0 if progressed else state.stalls + 1
+    return replace(state, announced_at_seconds=at_seconds, compacted_at_seconds=at_seconds, stalls=stalls)
 
 
 def after_clear(state: PolicyState) -> PolicyState:

@@ -1,5 +1,6 @@
 """The policy `mew` at both sides of each threshold, and policies that are refused."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -67,7 +68,7 @@ def test_of_128000_tokens_the_threshold_is_115200() -> None:
     assert compact_at_tokens(MEW, 128_000) == 115_200
     assert compactions(after(115_199)) == []
     decided = actions(after(115_200))
-    assert decided == [NearLimitAction(), CompactAction("threshold", 64_000)]
+    assert decided == [NearLimitAction(), CompactAction("threshold", 64_000, moment="task_end")]
 
 
 @given(st.integers(1, 10**7), st.integers(0, 10**7), st.integers(0, 10**7))
@@ -201,12 +202,43 @@ def stalled() -> PolicyState:
 
 
 def test_two_compactions_without_progress_stop_both_rules() -> None:
-    once = after_compaction(PolicyState(), progressed=False, at_seconds=0.0)
+    once = after_compaction(PolicyState(), progressed=False, at_seconds=-100.0)
     assert not is_stalled(MEW, once)
     assert compactions(after(999, 1_000), state=once) == ["threshold"]
     assert is_stalled(MEW, stalled())
     assert compactions(after(999, 1_000), state=stalled()) == []
     assert compactions(after(5, 1_000, next_prompt_tokens=5_000), "pre_request", stalled()) == []
+
+
+def test_a_threshold_compacts_once_in_its_cooldown_and_an_overflow_at_once() -> None:
+    state = after_compaction(PolicyState(), progressed=True, at_seconds=-60.0)
+    assert compactions(after(999, 1_000), state=state) == []
+    assert compactions(after(5, 1_000, next_prompt_tokens=5_000), "pre_request", state) == ["would_overflow"]
+    assert compactions(after(999, 1_000), state=replace(state, compacted_at_seconds=-60.5)) == ["threshold"]
+    assert compactions(after(999, 1_000), state=replace(state, compacted_at_seconds=1.0)) == ["threshold"], "clock set"
+
+
+def test_a_cooldown_does_not_end_a_stall() -> None:
+    assert compactions(after(999, 1_000), state=stalled()) == []
+    assert is_stalled(MEW, decide(MEW, stalled(), after(999, 1_000), "after_call").state)
+
+
+@pytest.mark.parametrize(
+    ("mark", "first", "target"), [("75%", 750, 416), ("3/4", 750, 416), ("90%", 900, 500), ("50%", 500, 277)]
+)
+def test_an_earlier_mark_moves_the_threshold_and_its_target(mark: str, first: int, target: int) -> None:
+    policy = MEW.compacting_at(Fraction.model_validate(mark))
+    assert compact_at_tokens(policy, 1_000) == first
+    decided = decide(policy, PolicyState(), after(900, 1_000), "after_call").actions
+    assert decided[-1] == CompactAction("threshold", target, moment="task_end")
+    assert policy.level_named("near_limit") == MEW.level_named("near_limit")
+
+
+def test_a_later_mark_and_a_policy_that_never_compacts_are_refused() -> None:
+    with pytest.raises(ValueError, match="9/10 already, which is earlier"):
+        MEW.compacting_at(Fraction.model_validate("95%"))
+    with pytest.raises(ValueError, match="'tachikoma' does not compact by itself"):
+        PRESETS["tachikoma"].compacting_at(Fraction.model_validate("50%"))
 
 
 def test_progress_forgets_an_earlier_failure() -> None:

@@ -1,13 +1,14 @@
 """Requested and decided compactions: when they run, what they announce, what stops them; the model is real HTTP."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
 from mew_protocol.payloads.participant import Compact, CompactDone
 
-from mew_agent.context.policy import MEW
+from mew_agent.context.policy import MEW, Policy
 from mew_agent.context.policy.threshold import Fraction
+from mew_agent.conversation.conversation import Conversation
 from mew_agent.model.interface import ModelRequest
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal.tokenizer import TOKENS_PER_MESSAGE, encode
@@ -138,12 +139,22 @@ async def test_an_oversized_summary_is_cut_or_refused(
         assert all(r.prompt_tokens < 2048 for r in driver.server.requests)
 
 
+IMPATIENT = Policy.model_validate(
+    MEW.model_dump()
+    | {"name": "impatient"}
+    | {"rules": [rule.model_dump(exclude={"cooldown_seconds"}) for rule in MEW.rules]}
+)
+"""The policy `mew` without a cooldown."""
+
+
 async def test_compactions_that_free_too_little_stop_with_a_status(
     start_conversation: StartConversation, text: Callable[[int], str]
 ) -> None:
     """A system prompt that nearly fills the window leaves nothing to free."""
     prompt = "".join(encode(text(2500))[:1840])
-    async with start_conversation(window_tokens=2048, system_prompt=prompt, reply_tokens=20) as driver:
+    async with start_conversation(
+        policy=IMPATIENT, window_tokens=2048, system_prompt=prompt, reply_tokens=20
+    ) as driver:
         for _ in range(3):
             await driver.turn("What do you say?")
         assert any((word or "").startswith("compaction_stalled:") for word in driver.words)
@@ -151,6 +162,51 @@ async def test_compactions_that_free_too_little_stop_with_a_status(
         compactions = driver.conversation.tracker.compactions
         await driver.turn("What do you say?")
         assert driver.conversation.tracker.compactions == compactions
+
+
+def question_of(conversation: Conversation) -> Callable[[], Awaitable[None]]:
+    """Adds the question of a task unless it is in context."""
+
+    async def prepare() -> None:
+        if not any(item.envelope_id == "task" for item in conversation.history.items):
+            await conversation.state.add_user_message("A task.", sender="ada", envelope_id="task")
+
+    return prepare
+
+
+async def test_a_threshold_reached_in_a_task_compacts_at_its_end(
+    start_conversation: StartConversation, text: Callable[[int], str]
+) -> None:
+    usage = (*((1000 * at, 50, 1000 * at + 50) for at in range(1, 4)), *((7400 + at, 50, 7450 + at) for at in range(3)))
+    async with start_conversation(fixed_usage=usage) as driver:
+        conversation = driver.conversation
+        for _ in range(3):
+            await driver.turn(text(250))
+        await conversation.begin_turn()
+        for _ in range(3):
+            await conversation.call(ignore, question_of(conversation))
+            await conversation.apply_pending()
+        assert "compacting" not in driver.words
+        conversation.end_turn()
+        await conversation.apply_pending()
+        assert driver.words.count("compacted") == 1
+        last = conversation.tracker.last_compaction
+        assert (last and last.trigger) == "threshold"
+
+
+async def test_a_task_without_room_for_its_next_request_compacts_in_the_middle(
+    start_conversation: StartConversation, text: Callable[[int], str]
+) -> None:
+    usage = (*((1000 * at, 50, 1000 * at + 50) for at in range(1, 4)), (7700, 50, 7750))
+    async with start_conversation(fixed_usage=usage) as driver:
+        for _ in range(3):
+            await driver.turn(text(250))
+        conversation = driver.conversation
+        await conversation.begin_turn()
+        await conversation.call(ignore, question_of(conversation))
+        await conversation.state.add_prompt(text(250))
+        await conversation.apply_pending()
+        assert driver.words.count("compacted") == 1
 
 
 async def test_a_due_compaction_does_not_repeat_a_requested_one(
@@ -180,7 +236,7 @@ async def test_a_call_below_the_threshold_ends_a_stall(
 ) -> None:
     full = (7400, 50, 7450)
     usage = (full, full, full, (500, 50, 550), (3000, 50, 3050), full)
-    async with start_conversation(fixed_usage=usage) as driver:
+    async with start_conversation(policy=IMPATIENT, fixed_usage=usage) as driver:
         await driver.turn(text(250))
         for _ in range(2):
             await driver.conversation.state.record_failed_compaction()

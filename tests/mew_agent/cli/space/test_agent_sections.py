@@ -42,8 +42,14 @@ EVERY_SETTING = """
   api_key_env: SOME_KEY
   system_prompt: You review.
   context_token_limit: 9000
-  policy: dominds-v3
-  policy_settings: {critical_max_tokens: 8000}
+  policy: mew-reference
+  policy_settings: {context_token_limit: 8000}
+  compact_at: 90%
+  max_compacting: 2
+  compaction: {approve: ada, wait_seconds: 30}
+  pins: [Never push to main.]
+  pin_tools: true
+  store_max_compactions: 10
   policy_scope: any
   provider: local
   summariser: {model: small, base_url: http://there/v1, api_key: sk-small}

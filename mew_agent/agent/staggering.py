@@ -1,0 +1,83 @@
+"""Staggers the compactions of a space: an agent with room for its next request waits until few enough others compact.
+
+Owns this agent's place in the line of `compaction_line`, the statuses that give it one, and the wait between two tasks.
+Does not know what a compaction does. A compaction without which the next request would not fit never comes here.
+"""
+
+import anyio
+from mew_protocol import kinds
+from mew_protocol.envelope import Envelope
+
+from mew_agent.agent.compaction_line import WAITING, CompactionLine
+from mew_agent.conversation.conversation import Conversation
+from mew_agent.participant.participant import Participant
+
+ECHO_SECONDS = 5.0
+"""How long an agent waits for the echo of the status that puts it in line."""
+
+RECHECK_SECONDS = 30.0
+"""How often an agent in line checks whether those before it have gone silent."""
+
+
+class StaggeredCompactions:
+    """The compactions of one agent among those of its peers. `most` may run at once; None: half of the agents."""
+
+    def __init__(self, me: Participant, conversation: Conversation, most: int | None) -> None:
+        self._me = me
+        self._conversation = conversation
+        self._most = most
+        self._line = CompactionLine(me.id)
+        self._changed = anyio.Event()
+        self._is_waiting = False
+        conversation.may_compact = self.may_compact
+
+    def restart(self) -> None:
+        """Begin with the statuses of a welcome."""
+        statuses = {name: peer.context.status for name, peer in self._me.peers.items()}
+        self._line.restart(statuses, at_seconds=anyio.current_time())
+
+    def receive(self, envelope: Envelope) -> None:
+        """Follow the statuses of all agents, this one's own included, and who leaves."""
+        if envelope.kind == kinds.PARTICIPANT_STATUS and not envelope.to:
+            self._line.observe(envelope.sender, str(envelope.body.get("status")), at_seconds=anyio.current_time())
+        elif envelope.kind == kinds.SYSTEM_PRESENCE and envelope.body.get("event") == "leave":
+            self._line.remove(str((envelope.body.get("participant") or {}).get("id")))
+        else:
+            return
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    async def may_compact(self) -> bool:
+        """Whether few enough agents compact now. If not, the compaction follows as soon as this agent is next."""
+        agents = 1 + sum(peer.context.report is not None for peer in self._me.peers.values())
+        most = self._most or max(1, agents // 2)
+        if agents <= most:
+            return True
+        if not self._line.holds_me:
+            await self._me.control.announce(WAITING)
+            with anyio.move_on_after(ECHO_SECONDS):  # not every gateway echoes
+                while not self._line.holds_me:
+                    await self._changed.wait()
+        may_start = self._line.may_start(most, at_seconds=anyio.current_time())
+        self._conversation.waits_to_compact = not may_start
+        if not may_start and not self._is_waiting:
+            self._is_waiting = True
+            self._me.start_soon(self._compact_when_next)
+        return may_start
+
+    async def _compact_when_next(self) -> None:
+        """Wait in line, and compact between two tasks. A task that begins meanwhile ends the wait."""
+        conversation = self._conversation
+        try:
+            while self._is_in_line():
+                changed = self._changed  # before the question, so that no change is missed
+                await conversation.apply_pending()
+                with anyio.move_on_after(RECHECK_SECONDS if self._is_in_line() else 0):
+                    await changed.wait()
+        finally:
+            self._is_waiting = conversation.waits_to_compact = False
+        if self._line.holds_me and not conversation.is_compacting:
+            await self._me.control.announce()
+
+    def _is_in_line(self) -> bool:
+        return self._conversation.waits_to_compact and self._conversation.has_pending_compaction
