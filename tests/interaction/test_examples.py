@@ -153,8 +153,8 @@ async def test_the_agent_made_in_python_says_when_there_is_not_much_room(example
             assert before is not None
             await ada.ask_agent("dice", numbers(WINDOW_TOKENS * 93 // 100 - before))
             await until(lambda: reported != [])
-            said = re.fullmatch(r"I am near_limit: (3,\d\d\d) of 4,096 tokens\.", reported[0])
-            assert said is not None
+            said = re.fullmatch(r"I am near_limit: ([34],\d\d\d) of 4,096 tokens\.", reported[0])
+            assert said is not None, reported
             assert int(said[1].replace(",", "")) >= WINDOW_TOKENS * 9 // 10
 
 
