@@ -29,6 +29,9 @@ participants:
       - {kind: "stream/*"}
       - {kind: participant/status}
       - {kind: participant/compact-done}
+      - {kind: participant/history}
+      - {kind: participant/undo-done}
+      - {kind: participant/recall-done}
       - {kind: mcp/request}
       - {kind: mcp/response}
   tools: {capabilities: [{kind: chat}, {kind: mcp/response}, {kind: participant/status}]}

@@ -1,10 +1,12 @@
 """What people, programs and the model itself do with the archive of a context: list, show, undo, search.
 
 Owns the answers to these requests, and their bounds. A store that cannot be read is part of an answer and stops
-nothing. Holds no lock: the caller of `undo` sees to it that no model call runs.
+nothing. Does not know model calls: `hold` keeps them away while the context changes.
 """
 
 import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 from mew_protocol.payloads.compactions import (
     ArchivedItem,
@@ -44,8 +46,11 @@ EXTRACT_CHARS = 400
 class ContextArchive:
     """The archive of one context."""
 
-    def __init__(self, state: ContextState) -> None:
+    def __init__(
+        self, state: ContextState, hold: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    ) -> None:
         self._state = state
+        self._hold = hold
 
     async def history(self, request: RequestHistory) -> CompactionHistory:
         """All entries, or the texts of one; see `CompactionHistory`."""
@@ -73,8 +78,29 @@ class ContextArchive:
         return RecallDone(found=tuple(_extract(item, request.words, extract_chars) for item in found))
 
     async def undo(self, request: Undo, asked_by: str | None = None) -> UndoDone:
-        """Undo a change of the context, or say why not."""
-        state, tracker = self._state, self._state.tracker
+        """Undo a change of the context, or say why not. Only one that is possible interrupts anything."""
+        state, found = self._state, await self._find(request)
+        if isinstance(found, UndoDone):
+            return found
+        async with self._hold():
+            found = await self._find(request)  # a compaction may have ended meanwhile
+            if isinstance(found, UndoDone):
+                return found
+            entry, outcome = await state.put_back(found, Origin(asked_by, request.reason))
+        return UndoDone(
+            status="undone",
+            number=found.entry.number,
+            entry=entry,
+            restored_messages=-outcome.freed_messages,
+            restored_tokens=-outcome.freed_tokens,
+            tokens_before=outcome.tokens_before,
+            tokens_after=outcome.tokens_after,
+            max_tokens=state.tracker.window.max_tokens,
+        )
+
+    async def _find(self, request: Undo) -> ArchivedCompaction | UndoDone:
+        """What to undo, or the refusal."""
+        state = self._state
         try:
             entries = await state.store.compactions()
             refusal = refusal_of(entries, request.number)
@@ -88,19 +114,8 @@ class ContextArchive:
             return self._refused(request.number, refusal or unknown_entry(entries, number))
         if archived.entry.problem is not None:
             return self._refused(number, problem_of(archived.entry))
-        if (misfit := self._misfit(archived)) is not None:
-            return self._refused(number, misfit)
-        entry, outcome = await state.put_back(archived, Origin(asked_by, request.reason))
-        return UndoDone(
-            status="undone",
-            number=number,
-            entry=entry,
-            restored_messages=-outcome.freed_messages,
-            restored_tokens=-outcome.freed_tokens,
-            tokens_before=outcome.tokens_before,
-            tokens_after=outcome.tokens_after,
-            max_tokens=tracker.window.max_tokens,
-        )
+        misfit = self._misfit(archived)
+        return archived if misfit is None else self._refused(number, misfit)
 
     def _misfit(self, archived: ArchivedCompaction) -> str | None:
         """Why the next request would not fit the window after an undo; None if it would."""

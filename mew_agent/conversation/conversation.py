@@ -61,7 +61,7 @@ class Conversation:
             shared_pins=options.shared_pins,
         )
         self.calls = ModelCalls(model, self.state, options)
-        self.archive = ContextArchive(self.state)
+        self.archive = ContextArchive(self.state, lambda: self.calls.between_calls(stops_summary=True))
         """What left the context, to read and search; `undo` brings it back."""
         self.context_tools = ContextTools(self.state)
         self.compaction_error: str | None = None
@@ -216,8 +216,7 @@ class Conversation:
 
     async def undo(self, request: Undo, asked_by: str | None = None) -> UndoDone:
         """Undo a compaction, a forget or a clear, after the running call. The answer says why if that is refused."""
-        async with self.calls.between_calls(stops_summary=True):
-            done = await self.archive.undo(request, asked_by)
+        done = await self.archive.undo(request, asked_by)
         if done.status == "undone":
             self._pending_compaction = None
         return done

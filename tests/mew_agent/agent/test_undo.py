@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from mew_protocol.payloads.participant import Compact
+from mew_protocol.payloads.participant import Compact, Forget
 
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.errors import ControlRefused, NotPermitted
@@ -154,6 +154,7 @@ async def test_a_control_interrupts_a_silent_summary_at_once(
     async with start_agent(summary_behaviour="silent", call_bound_seconds=10 * PATIENCE_SECONDS) as s:
         for _ in range(4):
             await s.ask(text(100))
+        await s.agent.conversation.forget(Forget(direction="oldest", entries=1))
         asked = await s.control("compact")
         await until(lambda: s.summary_requests)
         await s.control(control)

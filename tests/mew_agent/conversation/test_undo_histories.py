@@ -27,7 +27,7 @@ from mew_agent.model.usage import Usage
 MANY = 10_000 if settings().max_examples > 1_000 else 30
 """How many histories: all of them in `make test-long`."""
 
-ROUNDING_TOKENS, ERROR_PART = 4, 50
+ROUNDING_TOKENS, ERROR_PART = 4, 25
 """The price of a note is a share of its interval, so what returns in its place may be off by this much."""
 
 SYSTEM = "You keep records."
