@@ -98,6 +98,7 @@ class AgentSessions:
         self.main = self._new(MAIN, store)
         self._pin_settings()
         self._window_is_configured = self.main.conversation.tracker.window.basis == "configured"
+        self.main.conversation.tracker.is_window_awaited = not self._window_is_configured
         return self.main
 
     def share_tools(self, own: ToolSource, *others: ToolSource) -> None:
@@ -135,13 +136,19 @@ class AgentSessions:
         except MewAgentError as error:
             logger.info("the model's server did not report its window: %s", error)
             window = None
+        conversations = [session.conversation for session in (self.main, *self._sessions.values())]
+        was_awaited = self.main.conversation.tracker.is_window_awaited
+        for conversation in conversations:
+            conversation.tracker.is_window_awaited = False
         if window is not None:
-            for session in (self.main, *self._sessions.values()):
-                await session.conversation.change_window(window)
+            for conversation in conversations:
+                await conversation.change_window(window)
             if self.main.conversation.pins.all and (problem := self.main.conversation.pins.problem()) is not None:
                 await self.main.conversation.emit_status(f"pins_do_not_fit:{problem}")
         elif self.main.conversation.state.window_unknown:
             await self.main.conversation.emit_status(f"policy_stopped:{NO_WINDOW.format(model=self.config.model)}")
+        elif was_awaited:
+            await self.main.conversation.emit_status()
 
     async def discover_window_again(self, conversation: Conversation, *, had_failed: bool) -> None:
         """Ask again after an answer if the server may know by now: it was down before, or loads on the first call."""

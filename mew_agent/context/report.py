@@ -26,7 +26,7 @@ def report_of(tracker: "Tracker") -> ContextReport:
     known: dict[str, Any] = {
         "basis": basis,
         "measure": policy.measure,
-        "max_tokens_basis": None if tracker.limit_tokens is None else tracker.window.basis,
+        "max_tokens_basis": None if tracker.shown_limit_tokens is None else tracker.window.basis,
         "level": level,
         "severity": "unknown" if severity is None else severity,
         "policy": policy.name,
@@ -93,7 +93,7 @@ def _add_outlook(known: dict[str, Any], tracker: "Tracker", snapshot: "ContextSn
         spend = {"spent_tokens": used_tokens, "budget_tokens": _budget_tokens(tracker.policy)}
         known.update((key, tokens) for key, tokens in spend.items() if tokens is not None)
         return
-    at = known["compact_at_tokens"] = compact_at_tokens(tracker.policy, tracker.limit_tokens)
+    at = known["compact_at_tokens"] = compact_at_tokens(tracker.policy, tracker.shown_limit_tokens)
     per_turn = tracker.measurement.trend.tokens_per_turn
     if per_turn is None:
         return

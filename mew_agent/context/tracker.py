@@ -92,6 +92,8 @@ class Tracker:
     compactions: int = 0
     last_compaction: LastCompaction | None = None
     next_prompt: NextPrompt = field(init=False)
+    is_window_awaited: bool = False
+    """Whether the server has been asked for its window and has not answered. Reports show no limit until then."""
 
     _recorded_summary: Summary | None = None
 
@@ -386,6 +388,11 @@ class Tracker:
         return self.window.max_tokens
 
     @property
+    def shown_limit_tokens(self) -> int | None:
+        """The window in reports."""
+        return None if self.is_window_awaited and self.window.basis == "assumed" else self.limit_tokens
+
+    @property
     def unsent_besides_reply_tokens(self) -> int:
         """The unsent tail without the kept reply, which the reported total includes."""
         unsent, reply = self.ledger.unsent_tokens, self.measurement.reply.seq
@@ -408,7 +415,7 @@ class Tracker:
         """The payload of `participant/status`; leaves out `tokens` if they are unknown."""
         return Status(
             tokens=None if self.shown_basis[0] == "unknown" else self.tokens,
-            max_tokens=self.limit_tokens,
+            max_tokens=self.shown_limit_tokens,
             messages_in_context=len(self.history),
             status=status,
             latency_ms=latency_ms,

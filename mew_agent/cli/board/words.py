@@ -24,7 +24,7 @@ REASONS: Final[Mapping[UnknownReason, str]] = {
     "limit_unavailable": "window unknown",
     "cleared": "cleared",
     "restarted": "restarted",
-    "model_changed": "model changed",
+    "model_changed": "another model, no usage",
     "compacted": "compacted, no call since",
 }
 

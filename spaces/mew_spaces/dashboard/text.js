@@ -8,7 +8,7 @@ const REASONS = {
   limit_unavailable: "context window unknown",
   cleared: "history cleared, no call since",
   restarted: "restarted, no call since",
-  model_changed: "served model changed, no call since",
+  model_changed: "another model answered without usage",
   compacted: "compacted, no call since",
 };
 

@@ -148,6 +148,8 @@ async def test_the_server_reports_the_window(start_agent: StartAgent) -> None:
         status = s.statuses[-1]
         assert status["max_tokens"] == 4321
         assert status["context"]["max_tokens_basis"] == "loaded"
+        # Until the server answers, no window is shown rather than one that is only assumed.
+        assert "assumed" not in [one["context"].get("max_tokens_basis") for one in s.statuses]
 
 
 async def test_a_server_that_starts_later_is_asked_for_its_window(start_agent: StartAgent) -> None:

@@ -236,7 +236,7 @@ def test_every_key_of_the_report_and_every_reason_is_in_a_row() -> None:
     elsewhere = {"injection", "suggestions", "spent_tokens", "budget_tokens", "waiting", "sessions", "pins"}
     assert seen | elsewhere == set(ContextReport.model_fields)
     reasons = {row.values[3] for row in ROWS} - {None}
-    assert reasons | {"limit_unavailable"} == set(get_args(UnknownReason))
+    assert reasons | {"limit_unavailable", "compacted"} == set(get_args(UnknownReason))
 
 
 def test_an_injection_in_force_is_shown_as_it_is() -> None:
