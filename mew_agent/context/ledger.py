@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from mew_agent.context.intervals import Intervals, Kind, apportion, fit, span
+from mew_agent.context.intervals import Intervals, Kind, apportion, fit
 from mew_agent.context.measures import MOST_OVERHEAD_TOKENS, Measure, most_of_text
 from mew_agent.context.persisted_state import PromptAnchor
 from mew_agent.context.reconciliation import (
@@ -24,6 +24,7 @@ from mew_agent.context.reconciliation import (
     learn_from_interval,
     learn_from_prompt,
 )
+from mew_agent.context.tail import Tail
 from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import FEATURES, Calibration, Units
 
@@ -60,65 +61,6 @@ class PromptParts(NamedTuple):
 
 
 @dataclass
-class Tail:
-    """Items that no reported call has sent, oldest first. Adding and summing cost the same however many there are."""
-
-    items: list[Measure] = field(default_factory=list)
-    tokens: int = 0  # tokens that all of them will probably take
-    _projected: int = 0
-    _counted: int = 0
-
-    @property
-    def is_counted(self) -> bool:
-        """Whether a tokenizer counted in it and nothing in it is projected from features."""
-        return self._counted > 0 and not self._projected
-
-    def add(self, measure: Measure, calibration: Calibration) -> None:
-        """Add an item."""
-        self.items.append(measure)
-        self._add_to_sums(measure, calibration)
-
-    def remove_until(self, last_seq: int) -> list[Measure]:
-        """Remove and return the items up to `last_seq`. Call `project` afterwards to sum up the rest."""
-        # Usually everything was sent, and then nothing has to be searched.
-        everything = not self.items or self.items[-1].seq <= last_seq
-        place = len(self.items) if everything else span(self.items, 0, last_seq).stop
-        removed, self.items = self.items[:place], self.items[place:]
-        return removed
-
-    def cut(self, first_seq: int, last_seq: int, calibration: Calibration) -> None:
-        """Remove the items first_seq..last_seq."""
-        del self.items[span(self.items, first_seq, last_seq)]
-        self.project(calibration)
-
-    def put_back(self, measures: Sequence[Measure], calibration: Calibration) -> None:
-        """Add items that were cut, in the order of their seqs."""
-        self.items = sorted((*self.items, *measures), key=lambda measure: measure.seq)
-        self.project(calibration)
-
-    def replace(self, new: Mapping[int, Measure], calibration: Calibration) -> None:
-        """Replace items by others of the same seq."""
-        self.items = [new.get(measure.seq, measure) for measure in self.items]
-        self.project(calibration)
-
-    def project(self, calibration: Calibration) -> None:
-        """Sum up all items with this calibration."""
-        self.tokens = self._projected = self._counted = 0
-        for measure in self.items:
-            self._add_to_sums(measure, calibration)
-
-    def between(self, first_seq: int, last_seq: int) -> list[Measure]:
-        """The items first_seq..last_seq that are in the tail."""
-        return self.items[span(self.items, first_seq, last_seq)]
-
-    def _add_to_sums(self, measure: Measure, calibration: Calibration) -> None:
-        self.tokens += measure.project(calibration)
-        is_counted = measure.counted_tokens is not None and calibration.counts_fit
-        self._counted += is_counted
-        self._projected += not is_counted and measure.known_tokens is None
-
-
-@dataclass
 class Ledger:
     """The books of one conversation with one model. Mutable; no clock, no I/O."""
 
@@ -146,6 +88,8 @@ class Ledger:
     _unsteady_items: int = 0
     _sent_prefix_features: float = 0.0
     _sent_pins_features: float = 0.0
+    _counted_growth: tuple[float, int] | None = None
+    """Features of a prefix, and by how many tokens it is larger than the reported one, as the server counts it."""
     _lump_reviews_left: int = 0
     _standstill: Standstill = field(default_factory=Standstill)
     _is_prefix_held: bool = False
@@ -165,6 +109,15 @@ class Ledger:
         if self.prompt_tokens is None:
             self.prefix_tokens = self.calibration.project(prefix_features) if prefix_features else 0
             self.pins_tokens = self.calibration.project(pins_features) if pins_features else 0
+
+    @property
+    def prefix_growth_tokens(self) -> int:
+        """Tokens by which the prefix is larger than the one that the last reported call sent."""
+        return self._prefix_change()[0]
+
+    def count_prefix_growth(self, tokens: int) -> None:
+        """Set `prefix_growth_tokens` as the server counted it. It holds while the prefix stays as it is."""
+        self._counted_growth = self.prefix_features, tokens
 
     # -- reports -----------------------------------------------------------------------------------------
 
@@ -417,6 +370,8 @@ class Ledger:
             # Read several times per call, so the usual case takes a shortcut.
             return 0, 0
         prefix = round(self.calibration.tokens(self.prefix_features - self._sent_prefix_features))
+        if self._counted_growth is not None and self._counted_growth[0] is self.prefix_features:
+            prefix = self._counted_growth[1]
         pins = round(self.calibration.tokens(self.pins_features - self._sent_pins_features))
         return max(-self.prefix_tokens, prefix), max(-self.pins_tokens, pins)
 

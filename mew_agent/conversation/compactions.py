@@ -60,6 +60,8 @@ async def run_compaction(
     if counted is not None and counted.after >= counted.before:
         raise RejectedSummary(f"the server counts {counted.after:,} tokens after it, and {counted.before:,} before it")
     result = await state.apply_compaction(plan, summary, trigger, spending, origin, counted)
+    if counted is not None:
+        await calls.count_new_tools(counted)
     await state.events.emit(ContextCompacted(result.outcome.tokens_before, result.outcome.tokens_after, trigger))
     return result
 

@@ -285,6 +285,17 @@ class ModelCalls:
         is_current = (history.revision, history.last_seq) == key
         return CountedCut(*counts) if is_current and len(counts) == 2 + len(bare) else None
 
+    async def count_new_tools(self, counted: CountedCut) -> None:
+        """Let the server count the tools that are offered only since a compaction."""
+        ledger = self._state.tracker.ledger
+        grown = ledger.prefix_growth_tokens
+        request = self._as_if_asked(self._state.history)
+        if ledger.prefix_growth_tokens != grown:
+            with anyio.move_on_after(self._options.count_seconds):
+                tokens = await self._model.count_prompt(request)
+                if tokens is not None:
+                    ledger.count_prefix_growth(grown + tokens - counted.after)
+
     def _as_if_asked(self, history: History) -> ModelRequest:
         """The request with a question at its end: servers count one that ends in a reply in ways of their own."""
         request, _ = self._request(history)

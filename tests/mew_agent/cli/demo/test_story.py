@@ -76,6 +76,7 @@ async def test_one_agent_compacts_by_itself_the_other_on_request() -> None:
     assert {check.participant: check.trigger for check in checks} == {"reader": "threshold", "editor": "requested"}
     for check in checks:
         assert check.announced_tokens > 0
+        # The next prompt has a question, which is projected.
         assert abs(check.off_tokens) <= 4, check
     reported = [event["event"] for event in events]
     assert reported.count("check") == 2

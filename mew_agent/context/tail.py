@@ -1,0 +1,70 @@
+"""[pure] The unsent tail: items that no reported call has sent yet, and what they will probably take.
+
+Does not know reports or the items before them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mew_agent.context.intervals import span
+from mew_agent.context.measures import Measure
+from mew_agent.tokens.projection import Calibration
+
+
+@dataclass
+class Tail:
+    """Items that no reported call has sent, oldest first. Adding and summing cost the same however many there are."""
+
+    items: list[Measure] = field(default_factory=list)
+    tokens: int = 0  # tokens that all of them will probably take
+    _projected: int = 0
+    _counted: int = 0
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether a tokenizer counted in it and nothing in it is projected from features."""
+        return self._counted > 0 and not self._projected
+
+    def add(self, measure: Measure, calibration: Calibration) -> None:
+        """Add an item."""
+        self.items.append(measure)
+        self._add_to_sums(measure, calibration)
+
+    def remove_until(self, last_seq: int) -> list[Measure]:
+        """Remove and return the items up to `last_seq`. Call `project` afterwards to sum up the rest."""
+        # Usually everything was sent, and then nothing has to be searched.
+        everything = not self.items or self.items[-1].seq <= last_seq
+        place = len(self.items) if everything else span(self.items, 0, last_seq).stop
+        removed, self.items = self.items[:place], self.items[place:]
+        return removed
+
+    def cut(self, first_seq: int, last_seq: int, calibration: Calibration) -> None:
+        """Remove the items first_seq..last_seq."""
+        del self.items[span(self.items, first_seq, last_seq)]
+        self.project(calibration)
+
+    def put_back(self, measures: Sequence[Measure], calibration: Calibration) -> None:
+        """Add items that were cut, in the order of their seqs."""
+        self.items = sorted((*self.items, *measures), key=lambda measure: measure.seq)
+        self.project(calibration)
+
+    def replace(self, new: Mapping[int, Measure], calibration: Calibration) -> None:
+        """Replace items by others of the same seq."""
+        self.items = [new.get(measure.seq, measure) for measure in self.items]
+        self.project(calibration)
+
+    def project(self, calibration: Calibration) -> None:
+        """Sum up all items with this calibration."""
+        self.tokens = self._projected = self._counted = 0
+        for measure in self.items:
+            self._add_to_sums(measure, calibration)
+
+    def between(self, first_seq: int, last_seq: int) -> list[Measure]:
+        """The items first_seq..last_seq that are in the tail."""
+        return self.items[span(self.items, first_seq, last_seq)]
+
+    def _add_to_sums(self, measure: Measure, calibration: Calibration) -> None:
+        self.tokens += measure.project(calibration)
+        is_counted = measure.counted_tokens is not None and calibration.counts_fit
+        self._counted += is_counted
+        self._projected += not is_counted and measure.known_tokens is None
