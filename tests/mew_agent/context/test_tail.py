@@ -2,8 +2,8 @@
 
 import pytest
 
-from mew_agent.context.tail import Tail
 from mew_agent.context.measures import Measure
+from mew_agent.context.tail import Tail
 from mew_agent.tokens.projection import Calibration
 
 TYPICAL = Calibration()
