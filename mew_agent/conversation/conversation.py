@@ -349,7 +349,8 @@ class Conversation:
         if "stream" not in tracker.policy.phases and "stream" not in tracker.policy.rule_index.interventions:
             return listener
         limit = tracker.limit_tokens
-        projection = StreamProjection(tracker.next_prompt.tokens, limit, tracker.ledger.calibration)
+        count = self.state.sizes.count
+        projection = StreamProjection(tracker.next_prompt.tokens, limit, tracker.ledger.calibration, count)
 
         async def watch(event: ModelEvent) -> None:
             await listener(event)
@@ -359,12 +360,12 @@ class Conversation:
                     await self.events.emit(
                         events.ReplyNotice("size", tokens=tokens, max_tokens=limit, basis="projected")
                     )
-                await self._during_reply(tokens)
+                await self._during_reply(tokens, projection.likely_most_tokens)
 
         return watch
 
-    async def _during_reply(self, tokens: int) -> None:
-        actions = self.state.decide_during("stream", tokens)
+    async def _during_reply(self, tokens: int, likely_most_tokens: int) -> None:
+        actions = self.state.decide_during("stream", likely_most_tokens)
         if not actions:
             return
         pending = await carry_out(actions, self.state)

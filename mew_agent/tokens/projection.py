@@ -198,6 +198,14 @@ class Calibration(NamedTuple):
             return _weigh(self.weights, feature_units.counts)
         return self.k * feature_units
 
+    def spread(self, feature_units: float) -> float:
+        """Standard deviation of `tokens`: large for features whose weight no report of the model has taught."""
+        if not isinstance(feature_units, Units):
+            return 0.0
+        counts, doubt = feature_units.counts, self.doubt or _FIRST_DOUBT
+        products = starmap(mul, combinations_with_replacement(counts, 2))
+        return sqrt(max(0.0, sum(map(mul, map(mul, doubt, products), _TIMES))))
+
     def project(self, feature_units: float, messages: int = 1) -> int:
         """Tokens for these feature units in this number of messages."""
         return round(self.tokens(feature_units) + self.overhead_tokens * messages)
@@ -249,28 +257,46 @@ class Calibration(NamedTuple):
 
 
 class StreamProjection:
-    """The size of one running call. Adding a piece costs the same however much arrived before."""
+    """The size of one running call. Adding a piece costs the same however much arrived before.
 
-    def __init__(self, prompt_tokens: int, limit_tokens: int | None, calibration: Calibration) -> None:
+    `count` is the model's tokenizer; it returns None where there is none.
+    """
+
+    def __init__(
+        self,
+        prompt_tokens: int,
+        limit_tokens: int | None,
+        calibration: Calibration,
+        count: Callable[[str], int | None] = lambda _text: None,
+    ) -> None:
+        self.likely_most_tokens = prompt_tokens
+        """The size plus the likely error of what is projected of it: when to stop a reply must not wait for luck."""
         self._prompt_tokens = prompt_tokens
         self._limit_tokens = limit_tokens
         self._calibration = calibration
+        self._count = count if calibration.counts_fit else lambda _text: None
         self._closed_features = 0.0
+        self._closed_counted = 0
         self._open_text = ""
         self._shown_step = -1
 
     def add(self, text: str) -> int:
         """Add a piece of the reply. Returns the tokens the whole window holds now, prompt included."""
         self._open_text += text
-        open_features = features(self._open_text)
-        if len(self._open_text) > _OPEN_CHARS:
-            # Features count whole words, so the text may be split only after a space.
-            end = self._open_text.rfind(" ") + 1
-            if end:
-                self._closed_features += features(self._open_text[:end])
-                self._open_text = self._open_text[end:]
-                open_features = features(self._open_text)
-        return self._prompt_tokens + round(self._calibration.tokens(self._closed_features + open_features))
+        # Features and tokenizers work on whole words, so the text may be split only before or after a space.
+        end = self._open_text.rfind(" ") if len(self._open_text) > _OPEN_CHARS else 0
+        if end > 0:
+            closed, self._open_text = self._open_text[:end], self._open_text[end:]
+            self._closed_features += features(closed)
+            self._closed_counted += self._count(closed) or 0
+        counted = self._count(self._open_text)
+        if counted is not None:
+            self.likely_most_tokens = self._prompt_tokens + self._closed_counted + counted
+            return self.likely_most_tokens
+        units = self._closed_features + features(self._open_text)
+        tokens = self._prompt_tokens + round(self._calibration.tokens(units))
+        self.likely_most_tokens = tokens + round(self._calibration.spread(units))
+        return tokens
 
     def crosses_step(self, tokens: int) -> bool:
         """Whether the figure reached another hundredth of the window, so that people should see it."""
@@ -300,6 +326,9 @@ FEATURES: Final = len(_WEIGHTS)
 _BESIDE: Final = 4
 _PAIRS: Final = tuple(combinations_with_replacement(range(FEATURES), 2))
 """Index pairs of the covariance, in the order of `doubt`."""
+
+_TIMES: Final = tuple(1 if row == column else 2 for row, column in _PAIRS)
+"""How often each of them is in the whole matrix."""
 
 _FIRST_DOUBT: Final = tuple(
     _COMMON_SPREAD**2 * (_WEIGHTS[row] * _WEIGHTS[column]) + ((_SPREAD * _WEIGHTS[row]) ** 2 if row == column else 0.0)

@@ -163,8 +163,8 @@ async def test_a_stopped_reply_starts_over_in_the_same_stream(start_agent: Start
         assert viewer.story == ["text", "context_compacting", "context_compacted", "text"]
         sizes = [frame for frame in viewer.frames if frame.get("event") == "context_size"]
         assert {frame["basis"] for frame in sizes} == {"projected"}
-        before = [frame["tokens"] for frame in sizes if frame["tokens"] * 10 >= 4096 * 9]
-        assert len(before) == 1  # the reply was stopped at nine tenths
+        # The reply is stopped as soon as the likely error of the projection reaches nine tenths.
+        assert 4096 * 30 <= max(frame["tokens"] for frame in sizes) * 40 <= 4096 * 37
         stopped, again = [r for r in s.main_requests if r.number > s.main_requests[-3].number]
         assert (stopped.is_disconnected, again.is_complete) == (True, True)
         assert len(s.recorder.sent_by("coder", "chat", about=question)) == 1
