@@ -14,7 +14,16 @@ from mew_agent.context.policy import NO_FLAGS, GenerationFlags
 from mew_agent.model.interface import Role
 
 StepKind = Literal[
-    "usage", "pre_request", "tool_result", "stream", "message", "compact", "compact_percent", "clear", "set_limit"
+    "usage",
+    "pre_request",
+    "tool_result",
+    "stream",
+    "message",
+    "compact",
+    "compact_percent",
+    "summary_failed",
+    "clear",
+    "set_limit",
 ]
 
 _USAGE_FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
@@ -26,6 +35,7 @@ _KINDS: Mapping[str, StepKind] = {
     "message_tokens": "message",
     "compact_to_tokens": "compact",
     "compact_to_percent": "compact_percent",
+    "summary_failed": "summary_failed",
     "clear": "clear",
     "set_limit": "set_limit",
 }
@@ -103,12 +113,12 @@ def _key_of_kind(value: Mapping[str, object]) -> str:
 
 
 def _figure(kind: StepKind, key: str, value: object) -> int | None:
-    if kind == "clear":
+    if kind in ("clear", "summary_failed"):
         _require(value is True, key, "true", value)
     if kind == "compact_percent":
         is_percentage = isinstance(value, int) and _is_number(value) and 1 <= value <= 100
         _require(is_percentage, key, "a whole number from 1 to 100", value)
-    return None if kind in ("usage", "clear") else _count(key, value, least=int(kind == "set_limit"))
+    return None if kind in ("usage", "clear", "summary_failed") else _count(key, value, least=int(kind == "set_limit"))
 
 
 def _count(name: str, value: Any, *, least: int = 0) -> int:

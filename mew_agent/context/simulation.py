@@ -62,6 +62,7 @@ class Simulation:
     _conversation: CountedConversation = field(init=False)
     _messages: list[tuple[int, Role | None]] = field(default_factory=list)
     _freed: tuple[int, int] | None = None
+    _decided: tuple[policies.CompactAction, int] | None = None  # the last compaction, and the stalls before it
 
     def __post_init__(self) -> None:
         self._conversation = CountedConversation(self.policy, self.limit_tokens or 1)
@@ -76,8 +77,10 @@ class Simulation:
             self._at_seconds = step.at_seconds
         decision = self._replay(step)
         self.state = decision.state
-        if any(isinstance(action, policies.CompactAction) for action in decision.actions):
-            # The log cannot tell whether the compaction would have helped, so it counts as progress.
+        decided = next((one for one in decision.actions if isinstance(one, policies.CompactAction)), None)
+        if decided is not None:
+            self._decided = decided, self.state.stalls
+            # Unless the log says that it failed, the compaction counts as progress.
             self.state = policies.after_compaction(self.state, progressed=True, at_seconds=self._at_seconds)
         return StepOutcome(
             self._steps,
@@ -106,6 +109,8 @@ class Simulation:
                 return self._message(step)
             case "compact" | "compact_percent":
                 return self._compact(step)
+            case "summary_failed":
+                return self._summary_failed(step)
             case "clear":
                 return self._clear(step)
             case "set_limit":
@@ -161,6 +166,18 @@ class Simulation:
         if self._used_tokens is not None:
             self._move("message_added", self._used_tokens + added)
         return self._decide("message_added", step)
+
+    def _summary_failed(self, step: Step) -> Decision:
+        """The summary of the last compaction failed: the fallback of the policy, or no progress."""
+        if self._decided is None:
+            return Decision(self.state)
+        (action, stalls), self._decided = self._decided, None
+        if self.policy.fallback == "drop_oldest":
+            return self._compact(replace(step, kind="compact", tokens=action.target_tokens))
+        state = replace(self.state, stalls=stalls)
+        self.state = policies.after_compaction(state, progressed=False, at_seconds=self._at_seconds)
+        self._freed = (0, 0)
+        return Decision(self.state)
 
     def _compact(self, step: Step) -> Decision:
         """Drop the oldest messages down to a size. A system message at the start and the newest message stay."""

@@ -210,7 +210,7 @@ async def test_o8_a_reply_that_jumps_over_the_window_is_aborted_with_its_figures
 
 
 @pytest.mark.parametrize("behaviour", ["fail", "empty"])
-async def test_without_a_summary_the_oldest_turns_are_dropped(
+async def test_o13_without_a_summary_the_oldest_turns_are_dropped(
     start_agent: StartAgent, text: Text, behaviour: str
 ) -> None:
     async with start_agent(agent=lmstudio(), reply_tokens=60, summary_behaviour=behaviour) as s:

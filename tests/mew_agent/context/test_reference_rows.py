@@ -112,6 +112,23 @@ async def test_m9_a_target_above_the_present_size_is_skipped_between_two_statuse
         assert (await s.status())["tokens"] == 12 * K
 
 
+async def test_m10_a_requested_compaction_says_what_it_freed(
+    start_agent: StartAgent, text: Callable[[int], str]
+) -> None:
+    async with start_agent(agent=reference(8 * K), window_tokens=8 * K) as s:
+        for _ in range(6):
+            await s.ask(text(500))
+        before = await s.status()
+        sent = await s.control("compact", {"target_percent": 30})
+        done = (await s.recorder.first("coder", "participant/compact-done", about=sent)).body
+        await s.recorder.first("coder", "participant/status", about=sent, status="compacted")
+        assert (done["skipped"], done["tokens_before"]) == (False, before["tokens"])
+        assert done["tokens_before"] - done["tokens_after"] == done["freed_tokens"] > 0
+        after = await s.status()
+        assert before["messages_in_context"] - after["messages_in_context"] == done["freed_messages"] > 0
+        assert after["tokens"] <= 8 * K * 30 // 100
+
+
 async def test_m11_forgetting_without_a_number_takes_the_older_half_rounded_up(start_agent: StartAgent) -> None:
     async with start_agent(agent=reference()) as s:
         await s.ada.chat("It is raining.")

@@ -97,7 +97,7 @@ def test_a_compaction_in_the_log_drops_the_oldest_messages(
     assert (last["freed_tokens"], last["freed_messages"], last["used_tokens"]) == (*freed, left)
 
 
-def test_a_compaction_in_the_log_changes_level_and_basis_of_a_reported_size() -> None:
+def test_m10_a_requested_compaction_drops_the_oldest_and_changes_level_and_basis() -> None:
     entries = [user(2000)] * 60
     before, after = lines("mew-reference", 128_000, *entries, total(121_000), {"compact_to_percent": 70})[-2:]
     assert (before["level"], before["basis"]) == ("near_limit", "reported")
@@ -105,6 +105,32 @@ def test_a_compaction_in_the_log_changes_level_and_basis_of_a_reported_size() ->
     assert (after["freed_tokens"], after["freed_messages"]) == (32_000, 16)
     (*_, unchanged) = lines("dominds-v1", None, *entries, {"compact_to_percent": 70})
     assert unchanged["freed_messages"] == 0, "a percentage of an unknown window"
+
+
+FAILED = {"summary_failed": True}
+
+
+def test_o13_without_a_summary_the_oldest_messages_are_dropped_and_the_request_fits() -> None:
+    added = [message(300, "system"), *[message(1000, "user")] * 6]
+    before, after, sent = lines(
+        "lmstudio", 8192, *added, {"pre_request_tokens": 6300}, FAILED, {"pre_request_tokens": 2300}
+    )[-3:]
+    target = before["actions"][0]["target_tokens"]
+    assert (after["freed_tokens"], after["freed_messages"], after["used_tokens"]) == (4000, 4, 2300)
+    assert after["used_tokens"] <= target
+    assert sent["actions"] == []
+
+
+def test_a_failed_summary_without_a_fallback_is_no_progress() -> None:
+    used = total(950)
+    assert said("mew", 1000, used, FAILED, used, FAILED, used) == ["near_limit compact", "", "compact", "", ""]
+    assert said("mew", 1000, used, FAILED, used, used) == ["near_limit compact", "", "compact", "compact"]
+    assert lines("mew", 1000, FAILED)[0]["actions"] == [], "nothing was decided"
+
+
+def test_a_day_of_full_calls_compacts_at_most_once_a_minute() -> None:
+    steps = [total(950, at_seconds=25 * number) for number in range(58)]
+    assert sum("compact" in words for words in said("mew", 1000, *steps)) <= 24
 
 
 def test_a_compaction_announces_the_lower_state_and_ends_suggestions() -> None:
