@@ -76,26 +76,11 @@ def decode(
 
     Raises `DecodeError` for anything but a stream frame or a JSON object with the shape of an envelope.
     """
-    return decode_and_encode(raw, max_bytes, max_depth)[0]
-
-
-def decode_and_encode(
-    raw: bytes | str, max_bytes: int, max_depth: int
-) -> tuple[Envelope, bytes] | tuple[Draft | StreamFrame, None]:
-    """Decode one message like `decode`, and return what the envelope's `encode` returns if that is known already.
-
-    Raises `DecodeError` as `decode` does.
-    """
-    if isinstance(raw, bytes) and len(raw) <= max_bytes:
-        if raw.startswith(_COMPLETE_PREFIX):
-            complete = _decode_complete(raw, max_depth)
-            if complete is not None:
-                return complete
-    else:
-        check_size(raw, max_bytes)
-    if raw[:1] in (b"#", "#"):
-        return _decode_frame(raw), None
-    return _decode_json(raw, max_depth), None
+    complete = decode_complete(raw, max_bytes, max_depth) if isinstance(raw, bytes) else None
+    if complete is not None:
+        return complete[0]
+    check_size(raw, max_bytes)
+    return _decode_frame(raw) if raw[:1] in (b"#", "#") else _decode_json(raw, max_depth)
 
 
 def decode_envelope(
@@ -106,11 +91,13 @@ def decode_envelope(
     return _decode_json(raw, max_depth)
 
 
-def _decode_complete(raw: bytes, max_depth: int) -> tuple[Envelope, bytes] | None:
-    """Fast path: parse, check and encode a complete envelope; None if `_decode_json` has to look at it.
+def decode_complete(raw: bytes, max_bytes: int, max_depth: int) -> tuple[Envelope, bytes] | None:
+    """Fast path: decode an envelope as the usual clients write it. None if `decode` has to look at the message.
 
-    Returns exactly the envelope that `_decode_json` returns, and None where that raises.
+    Returns exactly the envelope that `decode` returns with what its `encode` returns, and None where `decode` raises.
     """
+    if raw[: len(_COMPLETE_PREFIX)] != _COMPLETE_PREFIX or len(raw) > max_bytes:
+        return None
     if raw.count(b"{") + raw.count(b"[") > max_depth:
         return None
     try:

@@ -68,7 +68,7 @@ def malformed(draft: Draft, sender: str, *, name_chars: int) -> ErrorPayload | N
     required = _REQUIRED_TEXT.get(kind)
     if required is None:
         return _reserved(kind) if _is_reserved(kind) else None
-    value = draft.body.get(required)
+    value = (draft.payload or {}).get(required)
     if not isinstance(value, str) or not value:
         return _invalid(errors.INVALID_PAYLOAD, f"{kind}: payload.{required} must be a non-empty string")
     return None

@@ -191,11 +191,6 @@ class Membership:
 
     # Who is silenced
 
-    @property
-    def anyone_silenced(self) -> bool:
-        """Whether any participant may be paused or shut down."""
-        return bool(self.state.pauses or self.state.shut_down)
-
     def silenced_because(self, draft: Draft, sender: str, *, now: datetime) -> str | None:
         """Return why a pause or a shutdown stops this envelope, or None if nothing does."""
         if draft.kind in kinds.ALLOWED_WHILE_PAUSED:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from enum import Enum, auto
 
 from mew_protocol import errors
-from mew_protocol.codec import StreamFrame, decode_and_encode
-from mew_protocol.envelope import Draft, Envelope
+from mew_protocol.codec import StreamFrame, decode, decode_complete
+from mew_protocol.envelope import Draft
 from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId
 from mew_protocol.join import JoinRequest, join_request
@@ -90,23 +90,22 @@ class Connection:
 
     def receive(self, data: bytes, is_text: bool) -> None:
         """Handle one message, text or binary. Never raises."""
-        phase, limits = self._phase, self._limits
+        phase, limits, sender = self._phase, self._limits, self._participant
         if phase is _ENDED:
             return
         try:
-            # Stream frames are relayed in the form they came in; envelopes are parsed from bytes either way.
-            raw = _as_text(data) if is_text and data.startswith(b"#") else data
-            if phase is not _JOINED and len(data) > limits.unjoined_message_bytes:
+            if phase is _JOINED and sender:  # the common case first: an envelope from a member
+                complete = decode_complete(data, limits.message_bytes, limits.json_depth)
+                if complete is not None and complete[0].kind != SYSTEM_JOIN:
+                    self._service.receive(self.id, sender, *complete)
+                    return
+            elif len(data) > limits.unjoined_message_bytes:
                 self.too_large()
                 self._end_unjoined("a message before the join was too large")
                 return
-            message, encoded = decode_and_encode(raw, limits.message_bytes, limits.json_depth)
-            sender = self._participant
-            if phase is _JOINED and sender and isinstance(message, Envelope) and message.kind != SYSTEM_JOIN:
-                # The common case first: an envelope from a member.
-                self._service.receive(self.id, sender, message, encoded)
-            else:
-                self._handle(message)
+            # Stream frames are relayed in the form they came in; envelopes are parsed from bytes either way.
+            raw = _as_text(data) if is_text and data[:1] == b"#" else data
+            self._handle(decode(raw, max_bytes=limits.message_bytes, max_depth=limits.json_depth))
         except DecodeError as problem:
             self._service.send_error(self.id, problem.error, problem.detail, code=problem.code)
             self._count_unjoined_error()

@@ -153,7 +153,8 @@ class Fanout:
             return
         plain, counting = self._targets if self._targets is not None else self._find_targets()
         plain.write(framed)
-        counting.write(framed if numbered is None else numbered)
+        if self.numbered:
+            counting.write(framed if numbered is None else numbered)
 
     def write_to_others(
         self,
