@@ -13,10 +13,14 @@ from itertools import islice
 import mew_agent.compaction.language as language
 from mew_agent.context.history import Fact, FactKind, Item
 
-MOST_FACTS = 300  # of each kind
+MOST_FACTS = 2000  # of each kind
 _LAST_TURNS = 2
 _DONE_SENTENCES, _OPEN_ENDS = 3, 8
 _ALIKE = 0.6
+_FEWEST_WORDS = 3  # of a person's sentence without names; a shorter one is a courtesy
+_ROUTINE = 2  # sentences of one shape that are not yet a routine
+_TERSE_CHARS = 80
+_STRONG = 2
 
 # "The port is 8080", "timeout: 30 s", "Frist = Montag", "端口改为 9090"
 _KEY_AND_VALUE = re.compile(
@@ -26,7 +30,9 @@ _KEY_AND_VALUE = re.compile(
     r"|\s*(?:=|→|->)\s*|\s*[:：]\s+|(?:改为|改成|是|为|は))"
     r"(?P<value>\S.{0,120})$"
 )
-_MOST_VALUE_WORDS = 6
+_MOST_VALUE_WORDS, _MOST_PLAIN_WORDS = 6, 3  # with a name or number in it, and without
+# "HARD CONSTRAINT: ...", and a few words before what is a sentence itself
+_LABEL = re.compile(r"^(?:[A-Z][A-Z _-]+|\w+(?: \w+){0,2}(?=[:：]\s+(?:\S+\s+){4}))[:：]\s+")
 _LABELS = frozenset(
     [
         "rule",
@@ -37,6 +43,8 @@ _LABELS = frozenset(
         "warning",
         "constraint",
         "decision",
+        "decided",
+        "agreed",
         "regel",
         "regeln",
         "hinweis",
@@ -71,6 +79,7 @@ class Extract:
 def extract(items: Sequence[Item], carried: Sequence[Fact] = ()) -> Extract:
     """Find the facts of these items, and merge them with those of the previous summary, whose messages are gone."""
     found = _Facts(carried)
+    found.note_work(items)
     turns = sorted({item.turn for item in items})[-_LAST_TURNS:]
     for item in items:
         found.read(item, is_late=item.turn in turns)
@@ -103,9 +112,20 @@ class _Facts:
         self._by_key: dict[frozenset[str], Fact] = {}
         self._replaced: list[tuple[Fact, Fact]] = []
         self._named = {name for fact in carried for name in language.identifiers(fact.text)}
+        self._discussed: set[str] = set()
+        self._work: dict[int, str] = {}
+        self._shapes: Counter[tuple[str, str]] = Counter()
         self._had_goal = any(fact.kind == "goal" for fact in carried)
         for fact in carried:
             self._keep(fact, is_from_tool=False)
+
+    def note_work(self, items: Sequence[Item]) -> None:
+        """Note the names that people and the agent use, and what the agent did in each turn."""
+        for item in items:
+            if item.role == "assistant":
+                self._work[item.turn] = f"{self._work.get(item.turn, '')}\n{item.text()}"
+            if item.role != "tool":
+                self._discussed.update(language.identifiers(item.content))
 
     def read(self, item: Item, *, is_late: bool) -> None:
         """Add what one item says. `is_late`: it belongs to the newest turns, whose open ends are still open."""
@@ -113,13 +133,31 @@ class _Facts:
             return
         for sentence in language.sentences(item.content):
             kind = _kind_of(sentence, item.role, is_late=is_late)
-            if kind == "fact" and sentence not in self._kept:
-                names = language.identifiers(sentence)
-                if not names or (self._named.issuperset(names) and not _key_of(sentence)):
-                    continue
-                self._named.update(names)
+            if kind == "fact" and sentence not in self._kept and not self._is_news(sentence, item):
+                continue
             if kind is not None:
                 self._add(_fact(kind, sentence, item), is_from_tool=item.role == "tool")
+
+    def _is_news(self, sentence: str, item: Item) -> bool:
+        """Whether a plain sentence says something that no sentence before it says."""
+        names = set(language.identifiers(sentence))
+        if item.role == "tool":
+            # Of the many lines that tools return, those count whose names the conversation uses.
+            return not names.isdisjoint(self._discussed) and not self._named.issuperset(names)
+        # Reports of progress, and data that somebody pasted, repeat one shape with other names and numbers.
+        shape = (item.role if item.role == "assistant" else item.id, language.IDENTIFIER.sub("#", sentence))
+        self._shapes[shape] += 1
+        if self._shapes[shape] > _ROUTINE and not _key_of(sentence):
+            return False
+        if item.role == "user":
+            is_done = bool(names) and all(name in self._work.get(item.turn, "") for name in names)
+            self._named.update(names)
+            return len(language.content_words(sentence)) >= _FEWEST_WORDS and not (
+                is_done and language.REQUEST.match(sentence)
+            )
+        is_new = bool(names) and (not self._named.issuperset(names) or bool(_key_of(sentence)))
+        self._named.update(names)
+        return is_new or bool(language.NEGATION.search(sentence))
 
     def result(self, items: Sequence[Item]) -> Extract:
         """All facts, with goal and last state."""
@@ -139,7 +177,10 @@ class _Facts:
         return Extract(tuple(self._kept.values()), tuple(self._replaced))
 
     def _add_first(self, kind: FactKind, item: Item, most: int) -> None:
+        outdated = {old.text for old, _ in self._replaced}
         for sentence in islice(language.sentences(item.content), most):
+            if sentence in outdated:
+                continue
             known = self._kept.get(sentence)
             if known is None or _WEIGHT[known.kind] > _WEIGHT[kind]:
                 self._kept[sentence] = _fact(kind, sentence, item)
@@ -213,8 +254,30 @@ _WEIGHT: dict[FactKind, int] = {
 
 
 def by_weight(facts: Iterable[Fact]) -> list[Fact]:
-    """Facts with the most binding ones first: rules, preferences, decisions, then the rest."""
-    return sorted(facts, key=lambda fact: _WEIGHT[fact.kind])
+    """Facts with the most binding ones first: rules, preferences, decisions, then the rest, best first.
+
+    Of equal ones the shorter come first, because more of them fit.
+    """
+    return sorted(facts, key=lambda fact: (_WEIGHT[fact.kind], -_worth_of(fact), len(fact.text)))
+
+
+def is_strong(fact: Fact) -> bool:
+    """Whether a fact deserves room that a model's own words would otherwise take."""
+    return fact.kind != "done" and (fact.kind != "fact" or _worth_of(fact) >= _STRONG)
+
+
+def _worth_of(fact: Fact) -> int:
+    """How likely a plain fact is to matter later.
+
+    People write little, and what they write they mean. Of what an agent writes, short statements about the work count
+    more than explanations, and those more than its reports of what it did.
+    """
+    text = fact.text
+    signals = bool(language.identifiers(text)) + bool(_key_of(text)) + bool(language.NEGATION.search(text))
+    signals += any(character.isdigit() or character == "/" for character in text) + bool(_LABEL.match(text))
+    if fact.by is not None:
+        return signals + 2
+    return signals + (len(text) <= _TERSE_CHARS) - bool(language.OWN_ACTIVITY.match(text))
 
 
 def _fact(kind: FactKind, sentence: str, item: Item) -> Fact:
@@ -223,8 +286,11 @@ def _fact(kind: FactKind, sentence: str, item: Item) -> Fact:
 
 def _key_of(sentence: str) -> frozenset[str]:
     """The words of a key whose short value the sentence sets; empty if it sets none."""
-    match = _KEY_AND_VALUE.match(sentence)
-    if match is None or len(match["value"].split()) > _MOST_VALUE_WORDS:
+    match = _KEY_AND_VALUE.match(_LABEL.sub("", sentence))
+    if match is None:
+        return frozenset()
+    most = _MOST_VALUE_WORDS if language.identifiers(match["value"]) else _MOST_PLAIN_WORDS
+    if len(match["value"].split()) > most:
         return frozenset()
     words = language.content_words(match["key"]) - _NOT_IN_KEY
     return frozenset() if words <= _LABELS else words
@@ -232,5 +298,5 @@ def _key_of(sentence: str) -> frozenset[str]:
 
 def value_of(sentence: str) -> str:
     """The first identifier of the value that a sentence sets; "" without one."""
-    match = _KEY_AND_VALUE.match(sentence)
+    match = _KEY_AND_VALUE.match(_LABEL.sub("", sentence))
     return next(iter(language.identifiers(match["value"])), "") if match else ""

@@ -21,7 +21,8 @@ def _words(*alternatives: str) -> re.Pattern[str]:
 RULE = _words(
     r"must|never|always|do not|don['’]t|shall|may not|may only|cannot|can['’]t|not allowed|forbidden|prohibited"
     r"|under no circumstances|make sure|ensure|at most|at least|no more than|no later than|rules?|constraints?|only"
-    r"|unless|without (?:asking|approval|permission)|required|keep secret|confidential",
+    r"|unless|without (?:asking|approval|permission)|required|keep secret|confidential"
+    r"|ha(?:s|ve) to|needs? (?:to|approval)|may|read[- ]only|no exceptions?|except|if [^,]{3,80},|whenever|capped",
     r"muss|müssen|musst|nie|niemals|immer|darf|dürfen|verboten|auf keinen Fall|keinesfalls|höchstens|mindestens"
     r"|bitte nicht|Regeln?|nur|vertraulich",
     r"doit|doivent|dois|devez|jamais|toujours|interdit\w*|il faut|obligatoire\w*|au plus|au moins|seulement|règles?",
@@ -40,7 +41,7 @@ WITHDRAWAL = _words(
 )
 DECISION = _words(
     r"decid\w+|decision|agreed?|chose|chosen|we(?:['’]ll| will) (?:use|go|keep|take)|settled on|go with|instead of"
-    r"|approved",
+    r"|approved|let['’]s|settle on|it is, |off the table|ruled? out",
     r"entschieden|Entscheidung|beschlossen|einigen|geeinigt|wir nehmen|genehmigt",
     r"décid\w+|décision|convenu\w*|choisi\w*|approuvée?",
     r"decid\w+|decisión|acord\w+|elegi\w+|aprobad\w+",
@@ -48,7 +49,7 @@ DECISION = _words(
     r"決定|採用|合意|に決め|承認",
 )
 PREFERENCE = _words(
-    r"prefer\w*|favou?rite|I(?:['’]d| would) like|I like|rather than|I want",
+    r"prefer\w*|favou?rite|I(?:['’]d| would) like|I like|rather|I want|please (?:answer|reply|use|keep|avoid|format)",
     r"bevorzug\w+|lieber|am liebsten|ich möchte|hätte gern",
     r"préfèr\w+|préfér\w+|plutôt|je (?:veux|voudrais|souhaite)",
     r"prefier\w+|preferi\w+|me gusta|quiero|quisiera",
@@ -71,6 +72,24 @@ CHANGE = _words(
     r"改为|改成|而不是|现在|不再",
     r"ではなく|変更|今は|代わりに",
 )
+NEGATION = _words(
+    r"not|no|none|nobody|nothing|neither|nor|without|\w+n['’]t",
+    r"nicht|kein\w*|ohne|niemand|nichts|weder",
+    r"pas|aucune?|personne|rien|sans|ni",
+    r"ningun[oa]?|ningún|nadie|nada|sin",
+    r"不|没|無|无|非",
+    r"ない|ません|なし",
+)
+OWN_ACTIVITY = re.compile(r"(?:I|I['’](?:ve|ll|m)|Ich|Je|J['’]ai|He|Yo)\b|我(?!们)|私")
+"""How a speaker begins to tell what it did or sees: worth less later than a statement about the work."""
+
+REQUEST = re.compile(
+    r"(?:please|now|next|(?:can|could|would|will) you|bitte|kannst du|s['’]il|peux-tu|pouvez-vous|por favor|puedes)\b"
+    r"|[请請]",
+    re.IGNORECASE,
+)
+"""How a request begins. Once it is done, nobody needs it any more."""
+
 REFUSAL = _words(
     r"(?:I['’]m|I am|we are) (?:very |so )?(?:sorry|unable|not able)|sorry"
     r"|I (?:can['’]t|cannot|can not|won['’]t|will not)|as an AI|unfortunately,? I",

@@ -189,10 +189,11 @@ def _with_notes(
 
 
 def summary_budget_tokens(evicted_tokens: int, window_tokens: int, summary_tokens: int = 0) -> int:
-    """Room for a summary: at most half of what it replaces, a tenth of the window, and 2,048 tokens; 0: none."""
+    """Room for a summary: the size of the one before and half of what leaves, at most a tenth of the window and 2,048
+    tokens; 0: none. Less than the one before would cost facts each time that little leaves."""
     if evicted_tokens < MIN_SUMMARISABLE_TOKENS:
         return 0
-    return min((evicted_tokens + summary_tokens) // 2, max(128, window_tokens // 10), SUMMARY_MAX_TOKENS)
+    return min(summary_tokens + evicted_tokens // 2, max(128, window_tokens // 10), SUMMARY_MAX_TOKENS)
 
 
 def _long_results(inputs: _PlanningInput) -> list[Batch]:

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 import mew_agent.compaction.language as language
-from mew_agent.compaction.extract import Extract, by_weight, is_alike, value_of
+from mew_agent.compaction.extract import Extract, by_weight, is_alike, is_strong, value_of
 from mew_agent.context.history import Fact, FactKind, Item, Summary
 from mew_agent.errors import MewAgentError
 from mew_agent.model.interface import Message
@@ -189,30 +189,41 @@ def completed_summary(
     """Complete a model's text from the extract; an empty text gives the extract alone, labelled so.
 
     Rules and preferences come first, word for word; then the model's lines without values that have changed; then
-    facts that it left out, the weightiest first. All within the budget; `size` projects the tokens of a text.
+    facts that it left out, the weightiest first. All within the budget; `size` projects the tokens of a text. Strong
+    facts that the model left out may take up to half of its room.
     """
     lines = _Lines(budget_tokens, size)
     facts = by_weight(found.facts)
     binding = [fact for fact in facts if fact.kind in _BINDING]
-    lines.is_citing = sum(size(_line(fact, is_citing=True)) for fact in binding) * 2 <= budget_tokens
+    strong = [fact for fact in facts if fact.kind not in _BINDING and is_strong(fact)]
+    # Ids are long. Where they would push facts out, only the stored facts keep their sources.
+    lines.is_citing = sum(size(_line(fact, is_citing=True)) for fact in binding + strong) <= budget_tokens
     if not text:
         lines.room -= size(EXTRACT_LABEL)
     kept = [fact for fact in binding if lines.add_fact(fact)]
     binding_words = [language.content_words(fact.text) for fact in kept]
     old_values = [_OldValue.from_facts(old, new) for old, new in found.replaced]
     written: list[frozenset[str]] = []
+    left_over: list[tuple[str, str]] = []
+    lacking = (fact for fact in strong if not _is_said(fact, text, ()))
+    reserved = min(sum(size(_line(fact, is_citing=lines.is_citing)) + 1 for fact in lacking), lines.room // 2)
+    lines.room -= reserved
     for section, line in _lines_by_section(text):
         words = language.content_words(line)
         repeats = section == SECTIONS[1] and any(is_alike(words, others, _SAME) for others in binding_words)
-        if (
-            not repeats
-            and not any(value.is_stated_in(line, words) for value in old_values)
-            and lines.add(section, line)
-        ):
+        if repeats or any(value.is_stated_in(line, words) for value in old_values):
+            continue
+        if lines.add(section, line):
             written.append(words)
+        else:
+            left_over.append((section, line))
+    lines.room += reserved
     model_text = lines.text
-    others = facts[len(binding) :]
-    kept += [fact for fact in others if _is_said(fact, model_text, written) or lines.add_fact(fact)]
+    kept += [fact for fact in strong if _is_said(fact, model_text, written) or lines.add_fact(fact)]
+    for section, line in left_over:
+        lines.add(section, line)
+    weak = (fact for fact in facts if fact.kind not in _BINDING and not is_strong(fact))
+    kept += [fact for fact in weak if _is_said(fact, model_text, written) or lines.add_fact(fact)]
     whole = lines.text if text else f"{EXTRACT_LABEL}\n{lines.text}"
     citable = _citable(items, previous)
     names = (name for cited in _CITATION.findall(whole) for name in (cited, *_BETWEEN_CITED.split(cited)))

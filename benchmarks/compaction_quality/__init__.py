@@ -1,0 +1,1 @@
+"""What an agent still knows after compactions: `python -m benchmarks.compaction_quality`."""

@@ -1,0 +1,70 @@
+"""The pipeline judged by `compaction-conformance-kit`, through the kit's own interface for compactors.
+
+The kit hands a compactor the text of the round before. An agent keeps its history instead, so the adapter keeps one,
+and enters two turns of the kit's small talk before each later round, so that there is something to compact.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from benchmarks.compaction_quality.session import Entry
+from benchmarks.compaction_quality.strategies import Strategy
+
+ROUNDS = 5
+SMALL_TALK = (
+    ("user", "Let's review the module layout for the ingestion pipeline."),
+    ("assistant", "Acknowledged. Continuing with the plan."),
+    ("user", "The retry logic uses exponential backoff with jitter, capped at 30s."),
+    ("assistant", "Acknowledged. Continuing with the plan."),
+)
+
+
+class KitCompactor:
+    """One of our strategies as the kit wants it."""
+
+    def __init__(self, name: str, strategy: Strategy) -> None:
+        self.name, self._strategy, self._number = name, strategy, 0
+
+    def compact(self, turns: list[Any], round_num: int = 1) -> Any:
+        """Compact the session of the kit, and in later rounds what followed."""
+        from compaction_kit.compacted import CompactedContext
+
+        said = [(turn.role, turn.text) for turn in turns if turn.role != "system"] if round_num == 1 else SMALL_TALK
+        for role, text in said:
+            if role == "user" or not self._number:
+                self._turn: list[Entry] = []
+            self._number += 1
+            self._turn.append(Entry(role, text, f"m-{self._number}", "user" if role == "user" else None))
+            if role == "assistant":
+                self._strategy.enter(self._turn)
+        asyncio.run(self._strategy.compact())
+        return CompactedContext(self._strategy.context(), self.name, round_num)
+
+
+def survival(name: str, make: Callable[[], Strategy], *, seeds: range = range(8)) -> dict[str, list[float]]:
+    """For each type of the kit, the mean survival in each round over its seeded, random and generated sessions."""
+    from compaction_kit.canaries import CanaryType, seeded_canaries
+    from compaction_kit.corpus import build_random_session
+    from compaction_kit.generated import build_generated_session
+    from compaction_kit.runner import run_conformance
+    from compaction_kit.session import build_seeded_session
+
+    cases = [(build_seeded_session(), seeded_canaries())]
+    cases += [build(seed) for seed in seeds for build in (build_random_session, build_generated_session)]
+    curves: dict[str, list[list[float]]] = {kind.value: [] for kind in CanaryType}
+    for session, canaries in cases:
+        run = run_conformance(session, KitCompactor(name, make()), rounds=ROUNDS, canaries=canaries)
+        for kind in CanaryType:
+            curves[kind.value].append(run.survival_curve(kind))
+    return {kind: [sum(at) / len(at) for at in zip(*found, strict=True)] for kind, found in curves.items()}
+
+
+async def kit_table(made: Mapping[str, Callable[[], Strategy]]) -> str:
+    """The survival of each strategy as lines of text."""
+    lines = []
+    for name, make in made.items():
+        curves = await asyncio.to_thread(survival, name, make)
+        lines.append(f"{name} by compaction-conformance-kit, rounds 1 to {ROUNDS}")
+        lines += [f"  {kind:<20}" + "".join(f"{kept:>6.0%}" for kept in curve) for kind, curve in curves.items()]
+    return "\n".join(lines)
