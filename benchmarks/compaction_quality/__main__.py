@@ -60,9 +60,9 @@ class Outcome:
                 if age <= 5 and kept < 1:
                     yield f"{kind} after {age}: {kept:.0%}"
         for age, goal in GOALS.items():
-            kept = self.at(age)
-            if kept is not None and kept < goal:
-                yield f"all facts after {age}: {kept:.0%}"
+            share = self.at(age)
+            if share is not None and share < goal:
+                yield f"all facts after {age}: {share:.0%}"
         if self.share > LARGEST_SHARE:
             yield f"prompt: {self.share:.0%} of the session"
 

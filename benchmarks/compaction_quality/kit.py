@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.compaction_quality.session import Entry
+from benchmarks.compaction_quality.session import Entry, Role
 from benchmarks.compaction_quality.strategies import Strategy
 
 ROUNDS = 5
-SMALL_TALK = (
+SMALL_TALK: tuple[tuple[Role, str], ...] = (
     ("user", "Let's review the module layout for the ingestion pipeline."),
     ("assistant", "Acknowledged. Continuing with the plan."),
     ("user", "The retry logic uses exponential backoff with jitter, capped at 30s."),
@@ -25,6 +25,7 @@ class KitCompactor:
 
     def __init__(self, name: str, strategy: Strategy) -> None:
         self.name, self._strategy, self._number = name, strategy, 0
+        self._turn: list[Entry] = []
 
     def compact(self, turns: list[Any], round_num: int = 1) -> Any:
         """Compact the session of the kit, and in later rounds what followed."""
@@ -33,7 +34,7 @@ class KitCompactor:
         said = [(turn.role, turn.text) for turn in turns if turn.role != "system"] if round_num == 1 else SMALL_TALK
         for role, text in said:
             if role == "user" or not self._number:
-                self._turn: list[Entry] = []
+                self._turn = []
             self._number += 1
             self._turn.append(Entry(role, text, f"m-{self._number}", "user" if role == "user" else None))
             if role == "assistant":

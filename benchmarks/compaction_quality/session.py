@@ -12,6 +12,7 @@ from random import Random
 from typing import Literal
 from uuid import UUID
 
+Role = Literal["user", "assistant", "tool"]
 Kind = Literal[
     "safety rule", "constraint", "preference", "decision", "negation", "who said what", "identifier", "path", "number",
     "changed value",
@@ -35,7 +36,7 @@ def _prose() -> list[str]:
 class Entry:
     """A message of the session. `by` is the participant who wrote it, None for the agent and its tools."""
 
-    role: Literal["user", "assistant", "tool"]
+    role: Role
     text: str
     id: str
     by: str | None = None
@@ -101,7 +102,7 @@ class Session:
         entries.append(self._entry("assistant", " ".join(mine)))
         return entries
 
-    def _entry(self, role: Literal["user", "assistant", "tool"], text: str, by: str | None = None) -> Entry:
+    def _entry(self, role: Role, text: str, by: str | None = None) -> Entry:
         return Entry(role, text, str(UUID(int=self._random.getrandbits(128), version=4)), by)
 
     # -- noise ---------------------------------------------------------------------------------------------------
@@ -237,7 +238,7 @@ class Session:
                     (f"We have {count} {word} subscribers.", (count, word)),
                 ))  # fmt: skip
                 by = rng.choice((who, None))
-            case "changed value":
+            case _:
                 stale = self._number()
                 first, text = f"The {word} limit is {stale}.", f"The {word} limit is now {count}."
                 needs = (word, count)

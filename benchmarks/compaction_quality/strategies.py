@@ -158,7 +158,7 @@ class Ours:
         self.history.begin_turn()
         called = None
         for place, entry in enumerate(turn):
-            calls = ()
+            calls: tuple[ToolCall, ...] = ()
             if place + 1 < len(turn) and turn[place + 1].role == "tool":
                 called = ToolCall(turn[place + 1].id, "read", "{}")
                 calls = (called,)

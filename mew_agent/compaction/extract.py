@@ -152,9 +152,9 @@ class _Facts:
         if item.role == "user":
             is_done = bool(names) and all(name in self._work.get(item.turn, "") for name in names)
             self._named.update(names)
-            return len(language.content_words(sentence)) >= _FEWEST_WORDS and not (
-                is_done and language.REQUEST.match(sentence)
-            )
+            if is_done and language.REQUEST.match(sentence):
+                return False
+            return bool(names) or len(language.content_words(sentence)) >= _FEWEST_WORDS
         is_new = bool(names) and (not self._named.issuperset(names) or bool(_key_of(sentence)))
         self._named.update(names)
         return is_new or bool(language.NEGATION.search(sentence))
@@ -273,10 +273,10 @@ def _worth_of(fact: Fact) -> int:
     more than explanations, and those more than its reports of what it did.
     """
     text = fact.text
-    signals = bool(language.identifiers(text)) + bool(_key_of(text)) + bool(language.NEGATION.search(text))
-    signals += any(character.isdigit() or character == "/" for character in text) + bool(_LABEL.match(text))
+    signals = bool(_key_of(text)) + bool(language.NEGATION.search(text)) + bool(_LABEL.match(text))
+    signals += any(character.isdigit() or character == "/" for character in text)
     if fact.by is not None:
-        return signals + 2
+        return signals + bool(language.identifiers(text)) + 2
     return signals + (len(text) <= _TERSE_CHARS) - bool(language.OWN_ACTIVITY.match(text))
 
 

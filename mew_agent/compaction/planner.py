@@ -17,7 +17,7 @@ PROTECTED_TURNS = 2  # the number of newest turns that a compaction spares as lo
 STUB_TOKENS = 48  # upper bound of a cleared tool result: 32 to 41 tokens with most tokenizers, before the factor k
 
 MIN_SUMMARISABLE_TOKENS = 96
-"""Below this a summary cannot be much shorter than the turns it replaces, so they are dropped without one."""
+"""Below this a first summary cannot be much shorter than the turns it replaces, so they are dropped without one."""
 
 SUMMARY_MAX_TOKENS = 2048
 
@@ -191,7 +191,7 @@ def _with_notes(
 def summary_budget_tokens(evicted_tokens: int, window_tokens: int, summary_tokens: int = 0) -> int:
     """Room for a summary: the size of the one before and half of what leaves, at most a tenth of the window and 2,048
     tokens; 0: none. Less than the one before would cost facts each time that little leaves."""
-    if evicted_tokens < MIN_SUMMARISABLE_TOKENS:
+    if evicted_tokens < (1 if summary_tokens else MIN_SUMMARISABLE_TOKENS):
         return 0
     return min(summary_tokens + evicted_tokens // 2, max(128, window_tokens // 10), SUMMARY_MAX_TOKENS)
 

@@ -217,8 +217,8 @@ def test_the_budget_has_room_for_the_previous_summary() -> None:
         (100_000, 128_000, 0, SUMMARY_MAX_TOKENS),
         (10_000, 8_000, 0, 800),
         (10_000, 200, 0, 128),
-        (200, 128_000, 2_000, 1_100),
-        (10, 128_000, 2_000, 0),
+        (200, 128_000, 1_000, 1_100),
+        (10, 128_000, 1_000, 1_005),
     ],
 )
 def test_the_summary_budget_has_three_upper_bounds(evicted: int, window: int, summary: int, budget: int) -> None:
