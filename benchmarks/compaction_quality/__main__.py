@@ -1,6 +1,6 @@
 """Measures what an agent still knows after compactions, by type of fact.
 
-    python -m benchmarks.compaction_quality [--strategies NAME ...] [--seeds 3] [--rounds 10] [--local]
+    python -m benchmarks.compaction_quality [--strategies NAME ...] [--seeds 3] [--rounds 10] [--turns 36] [--local]
                                             [--url URL --model NAME] [--kit] [--json]
 
 Each round adds 36 turns (about 14,000 tokens) to a session and then compacts it. Facts of ten types are planted at all
@@ -23,7 +23,7 @@ from statistics import fmean
 
 from benchmarks.compaction_quality import strategies
 from benchmarks.compaction_quality.kit import kit_table
-from benchmarks.compaction_quality.session import BINDING, KINDS, Kind, Session
+from benchmarks.compaction_quality.session import BINDING, KINDS, TURNS_PER_ROUND, Kind, Session
 from benchmarks.compaction_quality.strategies import FreeForm, Ours, Strategy, SummaryCall
 from mew_agent.model.local_server import LocalModelOptions, find_gguf, serve_local
 from mew_agent.model.openai_client import OpenAIModel
@@ -67,14 +67,14 @@ class Outcome:
             yield f"prompt: {self.share:.0%} of the session"
 
 
-async def measure(name: str, make: Make, *, seeds: range, rounds: int) -> Outcome:
+async def measure(name: str, make: Make, *, seeds: range, rounds: int, turns: int = TURNS_PER_ROUND) -> Outcome:
     """Play sessions and look after each round for each fact."""
     hits: dict[Kind, dict[int, list[bool]]] = {kind: defaultdict(list) for kind in KINDS}
     shares, spent, freed, stale = [], 0, 0, 0
     for seed in seeds:
         session, strategy, seen = Session(seed), make(), 0
         for number in range(1, rounds + 1):
-            for turn in session.round(number):
+            for turn in session.round(number, turns):
                 seen += sum(count(entry.text) for entry in turn)
                 strategy.enter(turn)
             before = count(strategy.context())
@@ -103,9 +103,13 @@ OTHERS: dict[str, Make] = {
 }
 
 
-def with_model(name: str, call: SummaryCall) -> dict[str, Make]:
+def with_model(name: str, call: SummaryCall, window_tokens: int) -> dict[str, Make]:
     """The two strategies that a real model can write for."""
-    return {f"free-form, {name}": lambda: FreeForm(call=call), f"ours, {name}": lambda: Ours(call)}
+    reply_tokens = min(2048, window_tokens // 4)
+    return {
+        f"free-form, {name}": lambda: FreeForm(call=call, reply_tokens=reply_tokens),
+        f"ours, {name}": lambda: Ours(call, window_tokens),
+    }
 
 
 def print_outcome(outcome: Outcome) -> None:
@@ -132,11 +136,15 @@ async def run(options: argparse.Namespace) -> int:
         for name, url in urls:
             model = OpenAIModel(name, url, "none")
             stack.push_async_callback(model.aclose)
-            made |= with_model(name, strategies.model_call(model))
+            window = await model.discover_window()
+            window_tokens = window.max_tokens if window else strategies.WINDOW_TOKENS
+            made |= with_model(name, strategies.model_call(model), window_tokens)
         chosen = options.strategies or list(made)
         missed = False
         for name in chosen:
-            outcome = await measure(name, made[name], seeds=range(options.seeds), rounds=options.rounds)
+            outcome = await measure(
+                name, made[name], seeds=range(options.seeds), rounds=options.rounds, turns=options.turns
+            )
             if options.json:
                 print(json.dumps(asdict(outcome)))
             else:
@@ -155,6 +163,7 @@ def main() -> int:
     parser.add_argument("--strategies", nargs="+", metavar="NAME", help="rows to measure (default: all)")
     parser.add_argument("--seeds", type=int, default=3, help="number of sessions")
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--turns", type=int, default=TURNS_PER_ROUND, help="turns of a round")
     parser.add_argument("--local", action="store_true", help="add rows for the small local model (extra `local`)")
     parser.add_argument("--url", help="add rows for the model at this OpenAI-compatible URL")
     parser.add_argument("--model", default="default", help="its name")

@@ -9,10 +9,10 @@ from typing import Protocol
 from benchmarks.compaction_quality.session import Entry
 from mew_agent.compaction.compactor import apply_plan, write_summary
 from mew_agent.compaction.planner import CompactionPlan, plan_compaction
-from mew_agent.context.history import History, summary_text
+from mew_agent.context.history import History, Pin, summary_text
 from mew_agent.context.policy import PRESETS
 from mew_agent.context.tracker import Tracker
-from mew_agent.errors import ModelUnreachable
+from mew_agent.errors import ContextOverflow, ModelUnreachable
 from mew_agent.model.interface import Message, Model, ModelReply, ModelRequest, ToolCall, Window
 from mew_agent.model.usage import Usage
 from mew_agent.rehearsal.summaries import quarter_of
@@ -24,6 +24,9 @@ TARGET = 0.2
 """Share of the session that truncation and dropping keep."""
 
 KEPT_TURNS = 2
+PIN = "Only ada approves a release.  (Two spaces, on purpose.)"
+"""A text that no compaction may change."""
+
 MASK = "[Tool result cleared]"
 JUNK = (
     "I'm sorry, but I can't help with that.",
@@ -128,6 +131,7 @@ class FreeForm(_Texts):
     """Replaces all but the newest turns by what a model makes of them and of the summary before."""
 
     call: SummaryCall = field(kw_only=True)
+    reply_tokens: int = 2048
     _summary: str = ""
 
     def context(self) -> str:
@@ -136,10 +140,20 @@ class FreeForm(_Texts):
     async def compact(self) -> None:
         old, self.turns = self.turns[:-KEPT_TURNS], self.turns[-KEPT_TURNS:]
         lines = [f'<message id="{e.id}" from="{e.by or e.role}">\n{e.text}\n</message>' for turn in old for e in turn]
+        if not lines:
+            return
         before = [f"<earlier_summary>\n{self._summary}\n</earlier_summary>"] if self._summary else []
-        messages = (Message("system", "You summarise a conversation."), Message("user", "\n".join(before + lines)))
-        reply = await self.spending.metered(self.call)(ModelRequest(messages=messages, max_output_tokens=2048))
-        self._summary = reply.text
+        while True:
+            messages = (Message("system", "You summarise a conversation."), Message("user", "\n".join(before + lines)))
+            try:
+                reply = await self.spending.metered(self.call)(
+                    ModelRequest(messages=messages, max_output_tokens=self.reply_tokens)
+                )
+            except ContextOverflow:
+                lines = lines[len(lines) // 2 :]  # it drops what does not fit
+                continue
+            self._summary = reply.text
+            return
 
 
 @dataclass
@@ -147,12 +161,14 @@ class Ours:
     """The compaction of an agent, with history, ledger, plan, checks and extract."""
 
     call: SummaryCall
+    window_tokens: int = WINDOW_TOKENS
     spending: Spending = field(default_factory=Spending)
     history: History = field(default_factory=History)
     written_by: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.tracker = Tracker(self.history, PRESETS["mew"], Window(WINDOW_TOKENS, "configured"), "model")
+        self.history.pins.append(Pin("p1", PIN))
+        self.tracker = Tracker(self.history, PRESETS["mew"], Window(self.window_tokens, "configured"), "model")
 
     def enter(self, turn: Sequence[Entry]) -> None:
         self.history.begin_turn()
@@ -198,7 +214,7 @@ class Ours:
             self.history,
             ledger.item_prices(),
             present_tokens=ledger.next_prompt_tokens,
-            window_tokens=WINDOW_TOKENS,
+            window_tokens=self.window_tokens,
             target_tokens=None,
             summary_tokens=ledger.summary_tokens,
         )

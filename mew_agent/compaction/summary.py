@@ -318,7 +318,7 @@ class _OldValue:
 
 
 def _is_said(fact: Fact, text: str, written: Sequence[frozenset[str]]) -> bool:
-    """Whether the model's text says what a fact says: its words, or in the case of a plain fact all its names in one line."""
+    """Whether a model's text says what a fact says: its words, or for a plain fact all its names in one line."""
     if fact.text in text:
         return True
     # A single digit is in every text.
