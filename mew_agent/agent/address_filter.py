@@ -47,13 +47,13 @@ class AddressFilter:
         self,
         names: tuple[str, ...],
         mode: AnswerBroadcasts,
-        calls: ModelCalls,
-        tools: Callable[[], tuple[ToolSpec, ...]],
+        calls: ModelCalls | None = None,
+        tools: Callable[[], tuple[ToolSpec, ...]] = tuple,
         *,
         purpose: str = "",
         ask_seconds: float = ASK_SECONDS,
     ) -> None:
-        """`purpose` tells the model what the agent is for."""
+        """`purpose` tells the model what the agent is for. Only the mode `model` needs `calls`."""
         self._id, self._name, self._mode = names[-1], names[0], mode
         self._calls = calls
         self._tools = tools
@@ -88,6 +88,7 @@ class AddressFilter:
 
     async def _ask_model(self, chat: Envelope) -> bool:
         text = _text_of(chat)
+        assert self._calls is not None
         try:
             with anyio.fail_after(self._ask_seconds):
                 reply = await self._calls.side_call(self._request(chat.sender, text), "classification")

@@ -246,6 +246,10 @@ class Inbox:
         while self._overheard:
             yield self._overheard.popleft()
 
+    async def forget_overheard(self, chat: StoredChat) -> None:
+        """Remove a chat that `take_overheard` returned from the store, too."""
+        await self._change(InboxChange(removed=(chat.number,)))
+
     async def remember(self, chat: StoredChat) -> None:
         """Keep a chat as context instead of answering it."""
         self._current = None

@@ -258,7 +258,7 @@ class ExternalContext:
     def _report(self) -> ContextReport | None:
         figures = self._figures
         reason: UnknownReason | None = "compacted" if self.is_compacting else self._unknown
-        if figures is None and reason is None:
+        if figures is None and reason is None and not self.waiting:
             return None
         known: dict[str, Any] = {
             "policy": self.policy.name if self.policy is not None else None,

@@ -105,6 +105,10 @@ COMMANDS: Final[Sections] = {
             "Connect an MCP server to a space.",
             {"start": _command("Offer an MCP server's tools in a space.", "programs.bridge:start")},
         ),
+        "acp": GroupEntry(
+            "Bring agents of other projects into a space.",
+            {"start": _command("Bring an agent that speaks the Agent Client Protocol.", "programs.acp:start")},
+        ),
         "mcp": GroupEntry(
             "Run an MCP server: of a space, of a folder, or of a game.",
             {

@@ -13,7 +13,7 @@ import shutil
 import socket
 import ssl
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,13 +27,15 @@ from mew_spaces.config.loading import SpaceConfig, load_space, place_in
 from mew_spaces.errors import PortInUse
 from mew_spaces.gateway.auth import ensure_token, state_dir
 from mew_spaces.gateway.certificate import TlsFiles, tls_files
-from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, ListenAddress, Program, bridges
+from mew_spaces.launch.launch import ACP_CONFIG, BRIDGE_CONFIG, Launch, ListenAddress, Program, bridges
 from mew_spaces.launch.processes import started_mark
 from mew_spaces.launch.program_logs import log_folder
 from mew_spaces.launch.run_file import Pids, RunFile, read_run_file, remove_run_file, run_file_path
 from mew_spaces.private_files import make_private_folder
 from pydantic import TypeAdapter
 
+from mew_agent.acp.profiles import PROFILES
+from mew_agent.acp.settings import AcpSettings, require_acp
 from mew_agent.bridge.settings import require_mcp
 from mew_agent.cli.app.locate import (
     OWN_COMMAND,
@@ -230,6 +232,7 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
     )
     _check_programs(launch.participants(), path)
     _check_bridges(launch, bridges(config), path)
+    _check_acp_agents(launch, path)
     if agents:
         make_private_folder(sessions)
     return LaunchPlan(
@@ -278,6 +281,7 @@ def add_new_participants(
     programs = [program for program in launch.participants() if program.name in added]
     _check_programs(programs, path)
     _check_bridges(launch, [name for name in bridges(config) if name in added], path)
+    _check_acp_agents(launch, path, added)
     make_private_folder(plan.state / "sessions")
     return replace(plan, launch=launch), programs
 
@@ -445,6 +449,27 @@ def _keys_without_effect(config: SpaceConfig, path: Path) -> Iterator[str]:
     places = [("space", "ui_theme")] if config.space.ui_theme is not None else []
     for place in (*places, *(("participants", name, "io") for name, one in config.participants.items() if one.io)):
         yield f"{place_in(path, place)}: '{'.'.join(place)}' has no effect here; you can remove it"
+
+
+def _check_acp_agents(launch: Launch, path: Path, names: Collection[str] | None = None) -> None:
+    """What can be missing is the package, and the agent's own program; the message says how to install it."""
+    for name, one in launch.config.participants.items():
+        if one.acp is None or not one.auto_start or (names is not None and name not in names):
+            continue
+        require_acp()
+        program = next(program for program in launch.participants() if program.name == name)
+        settings = AcpSettings.model_validate_json(program.environment[ACP_CONFIG])
+        place = ("participants", name, "acp")
+        if one.acp.command is None and one.acp.agent not in PROFILES:
+            problem = f"no agent '{one.acp.agent}' is known"
+            raise ConfigError(place_of(path, *place), problem, f"{', '.join(PROFILES)}; or `command` and `args`")
+        if not Path(settings.cwd).is_dir():
+            raise ConfigError(place_of(path, "participants", name, "cwd"), f"folder '{settings.cwd}' not found")
+        command = settings.program[0]
+        if shutil.which(command, path=settings.env.get("PATH", program.environment.get("PATH"))) is None:
+            profile = PROFILES.get(one.acp.agent or "")
+            install = profile.install if profile is not None else "the agent's program on PATH"
+            raise ConfigError(place_of(path, *place), f"program '{command}' not found", install)
 
 
 def _check_bridges(launch: Launch, names: Sequence[str], path: Path) -> None:

@@ -134,6 +134,31 @@ class McpServerConfig(_ConfigSection):
         return self
 
 
+class AcpConfig(_ConfigSection):
+    """An agent that speaks the Agent Client Protocol: the name of a known one, or a program to start."""
+
+    agent: str | None = Field(default=None, min_length=1)
+    command: str | None = Field(default=None, min_length=1)
+    args: tuple[Text, ...] = ()
+    env: dict[str, Text] = Field(default_factory=dict)
+    answer_broadcasts: bool = False
+    permission_seconds: float = Field(default=600.0, gt=0)
+    """How long a request for permission waits for a decision; then it is rejected."""
+    turn_seconds: float = Field(default=3600.0, gt=0)
+    compact_seconds: float = Field(default=300.0, gt=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_name(cls, value: object) -> object:
+        return {"agent": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _check_program(self) -> Self:
+        if self.agent is None and self.command is None:
+            raise ValueError("needs 'agent' or 'command'")
+        return self
+
+
 class BridgeOptions(_ConfigSection):
     """`bridge_config`. Times are in milliseconds, as in the TypeScript tools."""
 
@@ -144,7 +169,7 @@ class BridgeOptions(_ConfigSection):
 
 
 class ParticipantConfig(_ConfigSection):
-    """One participant. Without `command`, `agent` and `mcp_server` it is a person."""
+    """One participant. Without `command`, `agent`, `acp` and `mcp_server` it is a person."""
 
     type: str | None = None
     name: str | None = None
@@ -165,6 +190,8 @@ class ParticipantConfig(_ConfigSection):
     """With `on-failure`, a program that was asked to stop and exits with code 0 has not failed."""
     agent: WrittenAgentSettings | None = None
     """Short for `command: mew` with `args: [agent, run, ...]`: the settings of an agent."""
+    acp: AcpConfig | None = None
+    """An agent of another project, which works in `cwd`."""
     mcp_server: McpServerConfig | None = None
     bridge_config: BridgeOptions = BridgeOptions()
     default_to: dict[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -186,7 +213,7 @@ class ParticipantConfig(_ConfigSection):
     @property
     def has_program(self) -> bool:
         """Whether `mew up` can start a program for it."""
-        return self.command is not None or self.agent is not None or self.is_bridge
+        return self.command is not None or self.agent is not None or self.acp is not None or self.is_bridge
 
     @property
     def is_agent(self) -> bool:
@@ -198,14 +225,15 @@ class ParticipantConfig(_ConfigSection):
         """The role in space.yaml, else the one that fits its program."""
         if self.role is not None:
             return self.role
-        if self.is_agent:
+        if self.is_agent or self.acp is not None:
             return "agent"
         return "tool" if self.has_program else "person"
 
     @model_validator(mode="after")
     def _check_program(self) -> Self:
-        if self.command is not None and self.agent is not None:
-            raise ValueError("has both 'command' and 'agent'; remove one of them")
+        programs = [key for key in ("command", "agent", "acp") if getattr(self, key) is not None]
+        if len(programs) > 1:
+            raise ValueError(f"has both '{programs[0]}' and '{programs[1]}'; remove one of them")
         if self.type == BRIDGE and self.mcp_server is None:
             raise ValueError(f"type '{BRIDGE}' needs 'mcp_server'")
         return self

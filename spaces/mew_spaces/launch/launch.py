@@ -17,7 +17,7 @@ from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_protocol.environment import inherited
 
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig
-from mew_spaces.config.settings import McpServerConfig
+from mew_spaces.config.settings import AcpConfig, McpServerConfig
 from mew_spaces.gateway.auth import token_variable
 from mew_spaces.launch.processes import RUN_VARIABLE
 from mew_spaces.launch.run_file import Role
@@ -28,6 +28,9 @@ MODEL: Final = "system:model"
 
 BRIDGE_CONFIG: Final = "MEW_BRIDGE_CONFIG"
 """Environment variable with the settings of a bridge: as arguments, `ps` would show the keys in them."""
+
+ACP_CONFIG: Final = "MEW_ACP_CONFIG"
+"""Environment variable with the settings of an ACP agent."""
 
 FIFOS: Final = "fifos"
 """Folder of the FIFOs `<id>-in` and `<id>-out`, in the folder of the space."""
@@ -188,6 +191,9 @@ class Launch:
         joins = ("--gateway", self.address.ws, "--space", self.config.space.id, "--participant", name)
         if participant.agent is not None:
             command = (*self.mew, "agent", "run", *joins)
+        elif participant.acp is not None:
+            environment[ACP_CONFIG] = json.dumps(self._acp_settings(participant, participant.acp, known))
+            command = (*self.mew, "acp", "start", *joins)
         elif participant.mcp_server is not None and participant.command is None:
             environment[BRIDGE_CONFIG] = json.dumps(self._bridge_settings(participant, participant.mcp_server, known))
             command = (*self.mew, "bridge", "start", *joins)
@@ -203,6 +209,21 @@ class Launch:
             command = (*first, *(substitute(argument, known) for argument in participant.args))
         folder = self.folder / participant.cwd if participant.cwd else self.folder
         return Program(name, command, folder, environment, restart=participant.restart_policy, fifos=fifos)
+
+    def _acp_settings(self, participant: ParticipantConfig, acp: AcpConfig, known: Mapping[str, str]) -> dict[str, Any]:
+        """Return the settings of an ACP agent as `mew acp start` reads them."""
+        named = {key: self.environ[key] for key in participant.env_from if key in self.environ}
+        program = (acp.command, *acp.args) if acp.command is not None else ()
+        return {
+            "agent": acp.agent,
+            "command": [substitute(one, known) for one in program],
+            "env": named | {key: substitute(one, known) for key, one in {**participant.env, **acp.env}.items()},
+            "cwd": str(self.folder / (participant.cwd or "")),
+            "answer_broadcasts": acp.answer_broadcasts,
+            "permission_timeout_seconds": acp.permission_seconds,
+            "turn_timeout_seconds": acp.turn_seconds,
+            "compact_timeout_seconds": acp.compact_seconds,
+        }
 
     def _bridge_settings(
         self, participant: ParticipantConfig, server: McpServerConfig, known: Mapping[str, str]
@@ -235,7 +256,15 @@ class Launch:
 
     def _common(self) -> dict[str, str]:
         """Return the whole environment without tokens of other participants and settings of other agents."""
-        hidden = ("MEW_TOKEN", "MEW_PARTICIPANT_ID", "MEW_AGENT_CONFIG", BRIDGE_CONFIG, "MEW_GATEWAY", "MEW_SPACE")
+        hidden = (
+            "MEW_TOKEN",
+            "MEW_PARTICIPANT_ID",
+            "MEW_AGENT_CONFIG",
+            BRIDGE_CONFIG,
+            ACP_CONFIG,
+            "MEW_GATEWAY",
+            "MEW_SPACE",
+        )
         names = (key for key in self.environ if key not in hidden and not key.startswith("MEW_TOKEN_"))
         return {**{key: self.environ[key] for key in names}, RUN_VARIABLE: self.run_id}
 
@@ -259,6 +288,8 @@ def _agent_variables(participant: ParticipantConfig) -> tuple[str, ...]:
 
 def _texts_with_variables(participant: ParticipantConfig) -> Iterator[tuple[Place, str]]:
     yield from ((("env", key), text) for key, text in participant.env.items())
+    if participant.acp is not None:
+        yield from ((("acp", "env", key), text) for key, text in participant.acp.env.items())
     if (server := participant.mcp_server) is not None:
         yield from ((("mcp_server", "env", key), text) for key, text in server.env.items())
         yield from ((("mcp_server", "headers", key), text) for key, text in server.headers.items())

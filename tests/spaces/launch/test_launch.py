@@ -219,7 +219,7 @@ def test_the_rehearsal_model_gets_no_token() -> None:
     assert model.command[-6:] == ("model", "serve", "--port", "9000", "--window", "4096")
     assert model.opens == ListenAddress("127.0.0.1", 9000)
     assert not [key for key in model.environment if key.startswith("MEW_TOKEN")]
-    assert model.label == "rehearsal model"
+    assert model.label == "model server"
 
 
 def test_secrets_appear_in_no_representation() -> None:

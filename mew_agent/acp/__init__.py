@@ -1,0 +1,1 @@
+"""Participants that are agents of other projects, over the Agent Client Protocol."""

@@ -1,0 +1,358 @@
+"""An ACP agent as a participant of a space.
+
+Owns its lifetime: the program and its restarts, the session, and the order of prompts. A chat becomes a prompt (see
+`turn`), a permission request a proposal to the space, `participant/compact` the agent's own command. What its figures
+mean is in `profiles`, and when they hold in `figures`.
+"""
+
+import logging
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+import anyio
+from mew_protocol import kinds
+from mew_protocol.agent_settings import LoopLimits
+from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.mcp import CallSubject
+from mew_protocol.payloads.participant import Compact, CompactDone
+
+from mew_agent.acp.figures import AgentUsage, UsageTracker, compaction_step, usage_in, window_in
+from mew_agent.acp.profiles import UNKNOWN, AcpProfile, profile_for
+from mew_agent.acp.session import AcpFailed, AcpSession, open_session
+from mew_agent.acp.settings import AcpSettings
+from mew_agent.acp.turn import AcpTurn
+from mew_agent.agent.address_filter import AddressFilter
+from mew_agent.agent.inbox import Inbox
+from mew_agent.agent.loop_guard import LoopGuard
+from mew_agent.agent.reception import Reception
+from mew_agent.context.store import MemoryStore, StoredChat
+from mew_agent.errors import GatewayError, NotConfirmed, NotConnected, NotPermitted, PeerError
+from mew_agent.participant.client import backoff_seconds
+from mew_agent.participant.external_context import POLICY
+from mew_agent.participant.messenger import timestamp
+from mew_agent.participant.participant import Participant
+
+logger = logging.getLogger("mew_agent.acp")
+
+PERMISSION: Final = "permission"
+"""The tool that a permission request proposes to call."""
+
+FIRST_DELAY_SECONDS: Final = 1.0
+MAX_DELAY_SECONDS: Final = 30.0
+STABLE_SECONDS: Final = 60.0
+"""After a run of this length the next failure counts as the first."""
+
+RETRY_SECONDS: Final = 1.0
+
+COMMANDS_SECONDS: Final = 5.0
+"""How long a compaction waits for an agent that has just started to announce its commands."""
+
+
+class AcpAgent(Participant):
+    """One session of an ACP agent. `async with AcpAgent(...)` joins, starts the program and answers chats."""
+
+    def __init__(
+        self,
+        settings: AcpSettings,
+        gateway: str,
+        *,
+        space: str,
+        id: str,  # noqa: A002 - the wire's word
+        token: str,
+        first_connect_seconds: float = 10.0,
+        first_delay_seconds: float = FIRST_DELAY_SECONDS,
+    ) -> None:
+        super().__init__(gateway, space=space, id=id, token=token, first_connect_seconds=first_connect_seconds)
+        self.settings = settings
+        self.profile: AcpProfile = UNKNOWN
+        self._first_delay_seconds = first_delay_seconds
+        self._usage = UsageTracker(UNKNOWN)
+        self._window: int | None = None
+        self._agent: AcpSession | None = None
+        self._session_id: str | None = None
+        self._agent_ready = anyio.Event()
+        self._commands: tuple[str, ...] = ()
+        self._commands_known = anyio.Event()
+        self._one_prompt = anyio.Lock()
+        self._questions: set[anyio.CancelScope] = set()
+        """The permission requests that wait for a decision."""
+        self._failure: str | None = None
+        """Why the program is not started any more."""
+        self._prompting: Literal["chat", "compaction"] | None = None
+        """What the running prompt is for; what the agent says without one is a repetition of an earlier session."""
+        self.turn: AcpTurn | None = None
+        """The turn that answers a chat now."""
+        self.external_context.policy = None
+        self.external_context.compact_timeout_seconds = settings.compact_timeout_seconds
+        self.on_compact(self._compact)
+        self.on_clear(self._clear)
+        self.mcp.on_waits_changed = self._waits_changed
+        self.mcp_server.own_requests = self._answer_decision
+        mode = "rules" if settings.answer_broadcasts else "never"
+        self._inbox = Inbox(id, AddressFilter((id,), mode), MemoryStore(), answers=True)  # type: ignore[arg-type]
+        self._reception = Reception(
+            self,
+            self._inbox,
+            LoopGuard(id, LoopLimits()),
+            running_turn=lambda: self.turn,
+            waits_changed=self._waits_changed,
+        )
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self.start_soon(self._run_program)
+        self.start_soon(self._answer_chats)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await super().__aexit__(kind, error, trace)
+
+    async def receive(self, envelope: Envelope) -> None:
+        """Queue chats, and cancel what a participant cancels."""
+        await self._reception.receive(envelope)
+
+    async def joined(self) -> None:
+        """Announce the state after each join."""
+        self.start_soon(self.control.announce, "starting" if self._agent is None else None)
+
+    async def close_streams(self, reason: str) -> None:
+        """Close the stream of the running turn."""
+        if self.turn is not None:
+            await self.turn.close_stream(reason)
+
+    # -- the program -------------------------------------------------------------------------------------
+
+    async def _run_program(self) -> None:
+        """Run the agent's program until we leave, and start it again when it ends, within limits."""
+        failures = 0
+        while True:
+            since = anyio.current_time()
+            try:
+                await self._run_session()
+                problem = "ended"
+            except* Exception as group:
+                problem = str(_first(group)) or type(_first(group)).__name__
+            finally:
+                self._forget_agent()
+            failures = 1 if anyio.current_time() - since >= STABLE_SECONDS else failures + 1
+            logger.warning("%s", problem)
+            self.external_context.forget_figures("restarted")
+            if failures > self.settings.max_restarts:
+                await self.control.announce(f"failed:{problem}")
+                if self.turn is not None:
+                    self.turn.fail(problem)
+                self._failure = problem
+                self._agent_ready.set()
+                return
+            await self.control.announce(f"restarting:{problem}")
+            await anyio.sleep(
+                backoff_seconds(failures, first_seconds=self._first_delay_seconds, max_seconds=MAX_DELAY_SECONDS)
+            )
+
+    async def _run_session(self) -> None:
+        async with open_session(
+            self.settings, self._receive_update, self._ask_permission, session_id=self._session_id
+        ) as session:
+            self.profile = profile_for(self.settings.agent, session.name)
+            self.external_context.policy = None if self.profile.used == "unspecified" else POLICY
+            self._usage = UsageTracker(self.profile)
+            self._window = window_in(session.opened)
+            self._agent, self._session_id = session, session.session_id
+            logger.info("%s %s is ready", session.name or self.settings.program[0], session.version)
+            self._agent_ready.set()
+            await self.control.announce("ready")
+            await session.ended.wait()
+            self._forget_agent()  # its end takes a while, and the next chat must wait for the next start
+        raise AcpFailed(session.program.name, await session.program.exit_reason(), session.program.stderr_tail)
+
+    def _forget_agent(self) -> None:
+        before, self._agent, self._agent_ready = self._agent_ready, None, anyio.Event()
+        before.set()
+
+    async def _ready_session(self) -> AcpSession:
+        """Wait until the agent is ready. Raises `AcpFailed` if it no longer is started."""
+        while self._agent is None:
+            if self._failure is not None:
+                raise AcpFailed(self.settings.program[0], self._failure)
+            await self._agent_ready.wait()
+        return self._agent
+
+    # -- chats -------------------------------------------------------------------------------------------
+
+    async def _answer_chats(self) -> None:
+        await self.session.client.until_caught_up()
+        while True:
+            chat = await self._inbox.next(self.messenger.until_active)
+            try:
+                await self._answer(chat)
+            except (NotConnected, NotConfirmed) as error:
+                self.session.log_failure(error, f"answer to '{chat.envelope.sender}' not sent yet")
+                await anyio.sleep(RETRY_SECONDS)
+            except (GatewayError, NotPermitted) as error:
+                logger.warning("answer to '%s' not sent: %s", chat.envelope.sender, error)
+            except Exception:
+                logger.exception("failed to answer a chat from '%s'", chat.envelope.sender)
+            await self._inbox.finish(chat)
+
+    async def _answer(self, chat: StoredChat) -> None:
+        remarks = []
+        for remark in self._inbox.take_overheard():
+            remarks.append(f"{remark.envelope.sender}: {remark.envelope.body.get('text')}")
+            await self._inbox.forget_overheard(remark)
+        self.turn = turn = AcpTurn(self, self._inbox, chat)
+        try:
+            async with self._one_prompt:
+                await turn.run(self._prompt_turn, "\n".join(remarks), self.settings.turn_timeout_seconds)
+        finally:
+            self.turn = None
+
+    async def _prompt_turn(self, text: str) -> Mapping[str, Any]:
+        """Send a prompt of the conversation and report the usage of its end."""
+        session = await self._ready_session()
+        self._usage.turn_started(is_main=True)
+        self._prompting = "chat"
+        try:
+            response = await session.prompt(text, self._withdraw_questions)
+        finally:
+            self._prompting = None
+            usage = self._usage.turn_ended()
+            if usage is not None:
+                self._report(usage)
+        if usage is not None:
+            await self.control.announce()
+        return response
+
+    # -- what the agent says -----------------------------------------------------------------------------
+
+    async def _receive_update(self, update: Mapping[str, Any]) -> None:
+        if (usage := usage_in(update, self.profile)) is not None and (now := self._usage.usage(usage)) is not None:
+            self._report(now)
+            await self.control.announce()
+        match compaction_step(update):
+            case "started":
+                self._usage.compacted()
+                if not self.external_context.is_compacting:
+                    self.external_context.compaction_started("agent")
+                    await self.control.announce("compacting")
+            case "completed" if self._prompting != "compaction":
+                self.external_context.compaction_ended(CompactDone(status="compacted"), timestamp())
+                await self.control.announce("compacted")
+            case "failed" if self._prompting != "compaction":
+                done = CompactDone(status="skipped", skipped=True, reason="failed")
+                self.external_context.compaction_ended(done, timestamp())
+                await self.control.announce("compaction_failed:the agent says so")
+            case _:
+                pass
+        if update.get("sessionUpdate") == "available_commands_update":
+            listed = update.get("availableCommands")
+            found = [one.get("name") for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+            self._commands = tuple(str(name).lstrip("/") for name in found)
+            self._commands_known.set()
+        elif update.get("sessionUpdate") == "plan":
+            await self.control.announce(_plan_status(update))
+        elif self.turn is not None and self._prompting == "chat":
+            await self.turn.receive(update)
+
+    def _report(self, usage: AgentUsage) -> None:
+        self.external_context.report(
+            usage.tokens, basis="agent_reported", now=timestamp(), window=usage.window or self._window
+        )
+
+    # -- controls ----------------------------------------------------------------------------------------
+
+    async def _compact(self, request: Compact) -> CompactDone:
+        """Send the agent's own command, after the running turn."""
+        session = await self._ready_session()
+        with anyio.move_on_after(COMMANDS_SECONDS):
+            await self._commands_known.wait()
+        command = next((name for name in self.profile.compact_commands if name in self._commands), None)
+        if command is None:
+            return CompactDone(status="skipped", skipped=True, reason="not_supported")
+        async with self._one_prompt:
+            self._prompting = "compaction"
+            self._usage.turn_started(is_main=False)
+            self._usage.compacted()
+            try:
+                response = await session.prompt(f"/{command}", self._withdraw_questions)
+            except AcpFailed as error:
+                return CompactDone(status="skipped", skipped=True, reason=str(error))
+            finally:
+                self._prompting = None
+        if response.get("stopReason") == "cancelled":
+            return CompactDone(status="skipped", skipped=True, reason="cancelled")
+        return CompactDone(status="compacted")
+
+    async def _clear(self) -> None:
+        """Begin a new session, after the running turn."""
+        session = await self._ready_session()
+        async with self._one_prompt:
+            await session.renew()
+        self._session_id = session.session_id
+
+    def _waits_changed(self) -> None:
+        waits = (*self.mcp.waits, *self._reception.loops.waits)
+        if waits != self.external_context.waiting and not self.session.has_ended:
+            self.external_context.waiting = waits
+            self.start_soon(self.control.announce, "waiting_for_approval" if self.mcp.waits else None)
+
+    # -- permissions -------------------------------------------------------------------------------------
+
+    async def _ask_permission(self, request: Mapping[str, Any]) -> str | None:
+        """Propose what the agent wants to do. Returns the option to choose; None if nobody allowed it in time."""
+        call = request.get("toolCall")
+        call = call if isinstance(call, Mapping) else {}
+        arguments = {
+            "tool": str(call.get("title") or call.get("kind") or "a tool"),
+            "kind": call.get("kind"),
+            "input": call.get("rawInput"),
+            "locations": call.get("locations"),
+        }
+        params = {"name": PERMISSION, "arguments": {key: one for key, one in arguments.items() if one}}
+        decision, scope = None, anyio.CancelScope()
+        self._questions.add(scope)
+        try:
+            with scope:
+                decision = await self.mcp.propose_to_self(
+                    "tools/call", params, tuple(self.peers), self.settings.permission_timeout_seconds
+                )
+        except (NotPermitted, GatewayError, PeerError) as error:
+            logger.warning("permission not asked for: %s", error)
+        finally:
+            self._questions.discard(scope)
+        if scope.cancelled_caught:
+            return None
+        wanted = "reject_once" if decision is None or decision.kind == kinds.MCP_REJECT else "allow_once"
+        return _option(request.get("options"), wanted)
+
+    def _withdraw_questions(self) -> None:
+        """A turn is cancelled: nobody needs to decide any more."""
+        for scope in tuple(self._questions):
+            scope.cancel()
+
+    async def _answer_decision(self, request: Envelope) -> dict[str, Any] | None:
+        """The result of a request that allows what the agent wants; None if it is another request."""
+        if CallSubject.read(request.body).tool != PERMISSION:
+            return None
+        return {"content": [{"type": "text", "text": "Allowed."}]}
+
+
+def _option(options: object, wanted: str) -> str | None:
+    """The id of the option of this kind; None without one, which cancels the agent's call."""
+    listed = [one for one in options if isinstance(one, Mapping)] if isinstance(options, list) else []
+    return next((str(one.get("optionId")) for one in listed if one.get("kind") == wanted), None)
+
+
+def _plan_status(update: Mapping[str, Any]) -> str:
+    entries = [one for one in update.get("entries") or () if isinstance(one, Mapping)]
+    done = sum(one.get("status") == "completed" for one in entries)
+    now = next((str(one.get("content")) for one in entries if one.get("status") == "in_progress"), "")
+    return f"plan:{done} of {len(entries)} done{f'; {now[:120]}' if now else ''}"
+
+
+def _first(group: BaseException) -> BaseException:
+    while isinstance(group, BaseExceptionGroup):
+        group = group.exceptions[0]
+    return group

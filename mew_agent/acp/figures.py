@@ -1,0 +1,104 @@
+"""[pure] When a figure of an ACP agent holds.
+
+Owns that usage counts at the end of a main turn only, and that from the start of a compaction to the end of the next
+main turn nothing is known. Does not send: what to report is a return value.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from mew_agent.acp.profiles import AcpProfile
+
+CompactionStep = Literal["started", "completed", "failed"]
+
+_STEPS: Final[Mapping[str, CompactionStep]] = {
+    "in_progress": "started",
+    "completed": "completed",
+    "failed": "failed",
+    "cancelled": "failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AgentUsage:
+    """What an agent said of its context: tokens in it, and the size of its window if it said so."""
+
+    tokens: int
+    window: int | None = None
+
+
+def usage_in(update: Mapping[str, Any], profile: AcpProfile) -> AgentUsage | None:
+    """The usage in a `session/update`; None without one. A 0 is what agents send before any call."""
+    if update.get("sessionUpdate") == "usage_update":
+        tokens, size = _count(update.get("used")), _count(update.get("size"))
+        window = None if not size else round(size * 100 / profile.window_percent)
+        return AgentUsage(tokens, window) if tokens else None
+    meta = update.get("_meta")
+    usage = meta.get("usage") if isinstance(meta, Mapping) else None
+    if isinstance(usage, Mapping):
+        tokens = _count(usage.get("inputTokens" if profile.used == "prompt" else "totalTokens"))
+        return AgentUsage(tokens) if tokens else None
+    return None
+
+
+def compaction_step(update: Mapping[str, Any]) -> CompactionStep | None:
+    """What a `session/update` says of a compaction that the agent makes."""
+    if update.get("sessionUpdate") == "compaction_update":
+        return _STEPS.get(str(update.get("status")))
+    return None
+
+
+def window_in(session: Mapping[str, Any]) -> int | None:
+    """The window that the answer to `session/new` names for its current model; None without one."""
+    models = session.get("models")
+    if not isinstance(models, Mapping):
+        return None
+    current = models.get("currentModelId")
+    for model in models.get("availableModels") or ():
+        if isinstance(model, Mapping) and model.get("modelId") == current and isinstance(model.get("_meta"), Mapping):
+            return _count(model["_meta"].get("contextLimit")) or None
+    return None
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+class UsageTracker:
+    """Follows the turns of one session. Each method returns the usage to report now, or None."""
+
+    def __init__(self, profile: AcpProfile) -> None:
+        self._profile = profile
+        self._is_main = False
+        self._has_compacted = False
+        self._seen: AgentUsage | None = None
+        self._late = 0
+        """How many ended turns have not had their figure yet, with an agent that sends it late."""
+
+    def turn_started(self, *, is_main: bool) -> None:
+        """A prompt is sent. Only a main turn can tell the size of what is kept."""
+        self._is_main, self._has_compacted, self._seen = is_main, False, None
+
+    def compacted(self) -> None:
+        """A compaction began or was asked for: no figure of this turn, or from before it, holds any more."""
+        self._has_compacted, self._seen, self._late = True, None, 0
+
+    def usage(self, usage: AgentUsage) -> AgentUsage | None:
+        """The agent reports its usage. It holds at the end of the turn, or now if it belongs to an ended one."""
+        if not self._profile.usage_is_late:
+            self._seen = usage
+            return None
+        if not self._late:
+            return None
+        self._late -= 1
+        return usage
+
+    def turn_ended(self) -> AgentUsage | None:
+        """The agent answered a prompt."""
+        if not self._is_main or self._has_compacted:
+            return None
+        self._is_main = False
+        if self._profile.usage_is_late:
+            self._late += 1
+        return self._seen

@@ -1,0 +1,86 @@
+"""[pure] What is known of each ACP agent: how it is started, what its figures mean, and how it is asked to compact.
+
+Owns the facts, measured with the versions in docs/reference/acp-agents.md. An agent without a profile gets `UNKNOWN`:
+its figures are shown and nothing acts on them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, Literal
+
+Used = Literal["total", "prompt", "unspecified"]
+"""What `used` counts: prompt and reply of the last main call, its prompt, or not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcpProfile:
+    """One agent. `window_percent` is the part of the window that its `size` is."""
+
+    name: str
+    command: tuple[str, ...] = ()
+    announces: tuple[str, ...] = ()
+    """Parts of the `agentInfo.name` that it announces."""
+    used: Used = "unspecified"
+    window_percent: int = 100
+    compact_commands: tuple[str, ...] = ("compact", "compress")
+    usage_is_late: bool = False
+    """Whether the figure of a turn arrives after the turn's response."""
+    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    install: str = ""
+    """The command that installs it."""
+
+
+UNKNOWN: Final = AcpProfile("unknown")
+
+PROFILES: Final[Mapping[str, AcpProfile]] = MappingProxyType(
+    {
+        profile.name: profile
+        for profile in (
+            AcpProfile(
+                "opencode", ("opencode", "acp"), ("opencode",), "prompt", install="npm install --global opencode-ai"
+            ),
+            AcpProfile(
+                "goose",
+                ("goose", "acp"),
+                ("goose",),
+                "total",
+                install="npm install --global @aaif/goose-binary-linux-x64",
+            ),
+            AcpProfile(
+                "codex",
+                ("codex-acp",),
+                ("codex",),
+                "total",
+                window_percent=95,
+                install="npm install --global @agentclientprotocol/codex-acp",
+            ),
+            AcpProfile(
+                "kimi",
+                ("kimi", "acp"),
+                ("kimi",),
+                "total",
+                usage_is_late=True,
+                install="npm install --global @moonshot-ai/kimi-code",
+            ),
+            AcpProfile(
+                "qwen", ("qwen", "--acp"), ("qwen",), "prompt", install="npm install --global @qwen-code/qwen-code"
+            ),
+            AcpProfile(
+                "claude",
+                ("claude-agent-acp",),
+                ("claude",),
+                "total",
+                install="npm install --global @agentclientprotocol/claude-agent-acp",
+            ),
+        )
+    }
+)
+
+
+def profile_for(configured: str | None, announced: str) -> AcpProfile:
+    """The profile of an agent: the configured one, else the one that fits the name it announces."""
+    if configured is not None and configured in PROFILES:
+        return PROFILES[configured]
+    low = announced.lower()
+    return next((one for one in PROFILES.values() if any(part in low for part in one.announces)), UNKNOWN)

@@ -1,0 +1,294 @@
+"""A session with an ACP agent: its program, the handshake, prompts, and what it says meanwhile.
+
+Owns the JSON-RPC connection, which reads tolerantly: a line that is no JSON and an update that is not known are logged
+and skipped. The only module that imports `acp`; its errors become `AcpFailed`. Knows nothing of a space.
+"""
+
+import json
+import logging
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+import anyio
+from acp.connection import Connection
+from acp.exceptions import RequestError
+
+from mew_agent._version import __version__
+from mew_agent.acp.settings import AcpSettings
+from mew_agent.child_program import ChildFailed, ChildProgram, running_program
+
+logger = logging.getLogger("mew_agent.acp")
+
+PROTOCOL_VERSION: Final = 1
+CANCEL_SECONDS: Final = 30.0
+"""How long a cancelled turn may take to end."""
+
+AUTH_REQUIRED: Final = -32000
+"""The error code of an agent that needs a sign-in."""
+
+_CAPABILITIES: Final = {
+    "fs": {"readTextFile": False, "writeTextFile": False},
+    "terminal": False,
+    "session": {"compaction": {}},
+}
+
+OnUpdate = Callable[[Mapping[str, Any]], Awaitable[None]]
+OnPermission = Callable[[Mapping[str, Any]], Awaitable[str | None]]
+"""Decides about a permission request; returns the id of the chosen option, None to reject."""
+
+
+class AcpFailed(ChildFailed):
+    """An ACP agent that cannot be used."""
+
+    role: ClassVar[str] = "the ACP agent"
+
+
+@dataclass
+class LineTransport:
+    """The transport that `Connection` uses: one JSON object a line."""
+
+    program: ChildProgram
+    closed: anyio.Event = field(default_factory=anyio.Event)
+    _incoming: AsyncIterator[bytes] | None = None
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The next message; None at the end."""
+        if self._incoming is None:
+            self._incoming = self.program.lines()
+        async for line in self._incoming:
+            if not line.strip():
+                continue
+            try:
+                message = json.loads(line)
+            except ValueError:
+                logger.info("%s: no JSON on standard output: %.200r", self.program.name, line)
+                continue
+            if isinstance(message, dict):
+                return message
+            logger.info("%s: no JSON object on standard output: %.200r", self.program.name, line)
+        self.closed.set()
+        return None
+
+    async def send(self, message: dict[str, Any]) -> None:
+        try:
+            await self.program.write_line(json.dumps(message, ensure_ascii=False))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
+            raise ConnectionError("the agent closed its input") from error
+
+    async def close(self) -> None:
+        return None
+
+
+@dataclass
+class AcpSession:
+    """A session that is ready for prompts. `ended` is set when the agent can no longer answer."""
+
+    settings: AcpSettings
+    program: ChildProgram
+    ended: anyio.Event
+    connection: Connection
+    updates: "_Updates"
+    name: str = ""
+    """The name that the agent announces."""
+    version: str = ""
+    session_id: str = ""
+    opened: Mapping[str, Any] = field(default_factory=dict)
+    """The answer to `session/new` or `session/load`."""
+    was_loaded: bool = False
+    where: Mapping[str, Any] = field(default_factory=dict)
+    """The working folder and the MCP servers of its sessions."""
+
+    async def prompt(self, text: str, on_cancel: Callable[[], None]) -> Mapping[str, Any]:
+        """Send a prompt and return the response, after all updates before it. Raises `AcpFailed`.
+
+        When cancelled, it asks the agent to end the turn and waits until it has, so that the next prompt finds it idle.
+        """
+        params = {"sessionId": self.session_id, "prompt": [{"type": "text", "text": text}]}
+        answered, outcome, scope = anyio.Event(), list[Mapping[str, Any] | AcpFailed](), anyio.CancelScope(shield=True)
+
+        async def ask() -> None:
+            with scope:
+                try:
+                    outcome.append(await self.request("session/prompt", params))
+                    await self.updates.drained()
+                except AcpFailed as error:
+                    outcome.append(error)
+            answered.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            try:
+                await answered.wait()
+            except anyio.get_cancelled_exc_class():
+                on_cancel()
+                with anyio.move_on_after(CANCEL_SECONDS, shield=True):
+                    await self._cancel_turn()
+                    await answered.wait()
+                scope.cancel()
+                raise
+        if isinstance(outcome[0], AcpFailed):
+            raise outcome[0]
+        return outcome[0]
+
+    async def renew(self) -> None:
+        """Begin a new, empty session. Raises `AcpFailed`."""
+        self.opened = await self.request("session/new", self.where)
+        self.session_id = str(self.opened.get("sessionId") or "")
+
+    async def _cancel_turn(self) -> None:
+        with suppress(ConnectionError):
+            await self.connection.send_notification("session/cancel", {"sessionId": self.session_id})
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Make a request. Raises `AcpFailed`."""
+        try:
+            answer = await self.connection.send_request(method, dict(params))
+        except RequestError as error:
+            raise AcpFailed(self.program.name, f"refused {method}: {_text_of(error)}") from None
+        except ConnectionError:
+            raise AcpFailed(self.program.name, await self.program.exit_reason(), self.program.stderr_tail) from None
+        return answer if isinstance(answer, Mapping) else {}
+
+
+class _Updates:
+    """The updates of one session, handled one after the other."""
+
+    def __init__(self, handle: OnUpdate) -> None:
+        self._handle = handle
+        self._send, self._receive = anyio.create_memory_object_stream[Mapping[str, Any] | anyio.Event](10_000)
+
+    async def put(self, update: Mapping[str, Any]) -> None:
+        await self._send.send(update)
+
+    async def drained(self) -> None:
+        """Wait until everything that arrived so far is handled."""
+        mark = anyio.Event()
+        await self._send.send(mark)
+        await mark.wait()
+
+    async def run(self) -> None:
+        with self._send, self._receive:
+            await self._handle_all()
+
+    async def _handle_all(self) -> None:
+        async for update in self._receive:
+            if isinstance(update, anyio.Event):
+                update.set()
+                continue
+            try:
+                await self._handle(update)
+            except Exception:
+                logger.exception("an update of the agent was not handled")
+
+
+@asynccontextmanager
+async def open_session(
+    settings: AcpSettings,
+    on_update: OnUpdate,
+    on_permission: OnPermission,
+    *,
+    session_id: str | None = None,
+    mcp_servers: Sequence[Mapping[str, Any]] = (),
+) -> AsyncIterator[AcpSession]:
+    """Start the agent and open a session, the one with `session_id` if the agent can load it. Raises `AcpFailed`."""
+
+    async def handle(method: str, params: Any, is_notification: bool) -> Any:
+        values = params if isinstance(params, Mapping) else {}
+        if method == "session/update" and isinstance(values.get("update"), Mapping):
+            await updates.put(values["update"])
+            return None
+        if method == "session/request_permission":
+            chosen = await on_permission(values)
+            outcome = {"outcome": "cancelled"} if chosen is None else {"outcome": "selected", "optionId": chosen}
+            return {"outcome": outcome}
+        if not is_notification:
+            raise RequestError.method_not_found(method)
+        logger.debug("ignored %s", method)
+        return None
+
+    async with (
+        running_program(settings.program, settings.environment(os.environ), settings.cwd, AcpFailed) as program,
+        anyio.create_task_group() as tasks,
+    ):
+        lines, updates = LineTransport(program), _Updates(on_update)
+        connection = Connection(handle, lines)
+        tasks.start_soon(updates.run)
+        try:
+            session = await _handshake(settings, program, lines, connection, updates, session_id, mcp_servers)
+            yield session
+        finally:
+            with anyio.CancelScope(shield=True):
+                await connection.close()
+            tasks.cancel_scope.cancel()
+
+
+async def _handshake(
+    settings: AcpSettings,
+    program: ChildProgram,
+    lines: LineTransport,
+    connection: Connection,
+    updates: _Updates,
+    session_id: str | None,
+    mcp_servers: Sequence[Mapping[str, Any]],
+) -> AcpSession:
+    session = AcpSession(settings, program, ended=lines.closed, connection=connection, updates=updates)
+    with anyio.move_on_after(settings.start_timeout_seconds) as bound:
+        about = await session.request(
+            "initialize",
+            {
+                "protocolVersion": PROTOCOL_VERSION,
+                "clientInfo": {"name": "mew-agent", "version": __version__},
+                "clientCapabilities": _CAPABILITIES,
+            },
+        )
+        info = about.get("agentInfo")
+        info = info if isinstance(info, Mapping) else {}
+        session.name, session.version = str(info.get("name") or ""), str(info.get("version") or "")
+        capabilities = about.get("agentCapabilities")
+        can_load = isinstance(capabilities, Mapping) and bool(capabilities.get("loadSession"))
+        session.where = where = {"cwd": str(await anyio.Path(settings.cwd).resolve()), "mcpServers": list(mcp_servers)}
+        if session_id is not None and can_load:
+            try:
+                session.opened = await session.request("session/load", {"sessionId": session_id, **where})
+                session.session_id, session.was_loaded = session_id, True
+                await updates.drained()  # the agent repeats the conversation, which nobody asked for
+                return session
+            except AcpFailed as error:
+                if lines.closed.is_set():
+                    raise
+                logger.warning("the earlier session is gone: %s", error)
+        session.opened = await _new_session(session, where, about)
+        session.session_id = str(session.opened.get("sessionId") or "")
+    if bound.cancelled_caught:
+        waited = f"did not answer within {settings.start_timeout_seconds:g} seconds"
+        raise AcpFailed(program.name, waited, program.stderr_tail)
+    return session
+
+
+async def _new_session(session: AcpSession, where: Mapping[str, Any], about: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        answer = await session.connection.send_request("session/new", dict(where))
+    except RequestError as error:
+        if error.code == AUTH_REQUIRED:
+            raise AcpFailed(session.program.name, f"needs a sign-in: {_ways_to_sign_in(about)}") from None
+        raise AcpFailed(session.program.name, f"refused session/new: {_text_of(error)}") from None
+    except ConnectionError:
+        program = session.program
+        raise AcpFailed(program.name, await program.exit_reason(), program.stderr_tail) from None
+    return answer if isinstance(answer, Mapping) else {}
+
+
+def _ways_to_sign_in(about: Mapping[str, Any]) -> str:
+    methods = about.get("authMethods")
+    named = [one for one in methods if isinstance(one, Mapping)] if isinstance(methods, list) else []
+    ways = [str(one.get("description") or one.get("name") or one.get("id")) for one in named]
+    return "; or ".join(ways) or "start it once by hand and sign in"
+
+
+def _text_of(error: RequestError) -> str:
+    data = error.data if isinstance(error.data, Mapping) else {}
+    detail = data.get("details") or data.get("message")
+    return f"{error}{f': {detail}' if detail else ''}"

@@ -1,0 +1,53 @@
+"""The settings of an ACP agent: which program it is, where it works, and what it may do. Starts nothing."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Final
+
+from mew_protocol.environment import inherited
+from pydantic import BaseModel, ConfigDict, Field
+
+from mew_agent.acp.profiles import PROFILES
+from mew_agent.errors import MissingExtra
+
+ACP_CONFIG: Final = "MEW_ACP_CONFIG"
+"""Environment variable with the settings as JSON. Not an argument, because `ps` would show the keys in it."""
+
+
+class AcpSettings(BaseModel):
+    """The settings of one ACP agent. Times are in seconds.
+
+    `agent` names a profile, which has a command; `command` replaces it. `state_file` keeps the id of the session, so
+    that a later start can continue it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    agent: str | None = None
+    command: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default_factory=dict)
+    cwd: str = "."
+    start_timeout_seconds: float = Field(default=60.0, gt=0)
+    turn_timeout_seconds: float = Field(default=3600.0, gt=0)
+    compact_timeout_seconds: float = Field(default=300.0, gt=0)
+    permission_timeout_seconds: float = Field(default=600.0, gt=0)
+    answer_broadcasts: bool = False
+    state_file: str | None = None
+    max_restarts: int = Field(default=3, ge=0)
+    """How often in a row the agent's program is started again after it ended."""
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The command to run."""
+        return self.command or PROFILES[self.agent or ""].command
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The environment of the program: the inherited part of `environ`, what the profile needs, and `env`."""
+        profile = PROFILES.get(self.agent or "")
+        return {**inherited(environ), **(profile.environment if profile else {}), **self.env}
+
+
+def require_acp() -> None:
+    """Raise `MissingExtra` unless the package `agent-client-protocol` is installed."""
+    if find_spec("acp") is None:
+        raise MissingExtra("an ACP agent", "'acp'", "pip install 'mew-agent[acp]'")

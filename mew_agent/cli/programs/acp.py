@@ -1,0 +1,65 @@
+"""`mew acp start`: an ACP agent as a participant, in the foreground."""
+
+import logging
+import os
+from typing import Annotated
+
+from pydantic import ValidationError
+
+from mew_agent.acp.profiles import PROFILES
+from mew_agent.acp.settings import ACP_CONFIG, AcpSettings, require_acp
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.options import (
+    ConnectionOptions,
+    LogLevel,
+    LogLevelOption,
+    OwnGatewayOption,
+    OwnSpaceOption,
+    OwnTokenOption,
+    option,
+    participant_option,
+)
+from mew_agent.cli.app.signals import run_until_terminated
+from mew_agent.cli.remote.session import find_identity
+from mew_agent.errors import ConfigError, first_problem
+
+
+def start(
+    gateway: OwnGatewayOption = None,
+    space: OwnSpaceOption = None,
+    participant: Annotated[str | None, participant_option("Participant id of the agent in the space.")] = None,
+    token: OwnTokenOption = None,
+    profile: Annotated[str | None, option("--profile NAME", f"A known agent: {', '.join(PROFILES)}.")] = None,
+    command: Annotated[list[str] | None, option("--command WORD", "Its program; repeat for each argument.")] = None,
+    cwd: Annotated[str, option("--cwd FOLDER", "Its working folder (default: this one).")] = ".",
+    log_level: LogLevelOption = LogLevel.INFO,
+) -> None:
+    """Bring an agent that speaks the Agent Client Protocol into a space.
+
+    `mew up` passes the settings of `acp:` in MEW_ACP_CONFIG.
+    """
+    passed = os.environ.get(ACP_CONFIG)
+    try:
+        if profile is None and command is None and passed is not None:
+            settings = AcpSettings.model_validate_json(passed)
+        else:
+            settings = AcpSettings(agent=profile, command=tuple(command or ()), cwd=cwd)
+    except ValidationError as error:
+        raise ConfigError(ACP_CONFIG if passed else "mew acp start", first_problem(error)) from None
+    if not settings.command and settings.agent not in PROFILES:
+        problem = f"no agent '{settings.agent}'" if settings.agent else "no agent given"
+        raise ConfigError("--profile", problem, f"one of {', '.join(PROFILES)}, or --command")
+    who = find_identity(ConnectionOptions(participant, token, gateway, space))
+    require_acp()
+    terminal.configure_logging(log_level)
+
+    async def run() -> None:
+        from mew_agent.acp.agent import AcpAgent  # needs the extra `acp`
+
+        me = AcpAgent(settings, who.ws_url, space=who.space, id=who.participant, token=who.token)
+        async with me:
+            terminal.print_line(f"{who.participant} joined '{who.space}' at {who.gateway} with {settings.program[0]}")
+            await me.run_forever()
+
+    logging.getLogger("acp").setLevel(logging.WARNING)
+    run_until_terminated(run)

@@ -1,0 +1,161 @@
+"""An ACP agent for tests: a program without a model that says what its prompts ask for.
+
+Each prompt contains words that choose what it does; `figures` of the environment variable OUTPUT_STYLE choose whose
+habits it has. It shares no code with the package: it speaks the protocol by hand, as any agent does.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+
+STYLE = os.environ.get("AGENT_STYLE", "plain")
+SESSION = "s-1"
+write_lock = threading.Lock()
+answers: dict[int, dict[str, dict[str, str]]] = {}
+answered = threading.Condition()
+cancelled = threading.Event()
+used = 1000
+
+
+def write(message: dict[str, object]) -> None:
+    with write_lock:
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        sys.stdout.flush()
+
+
+def update(kind: str, **values: object) -> None:
+    write({"method": "session/update", "params": {"sessionId": SESSION, "update": {"sessionUpdate": kind, **values}}})
+
+
+def say(text: str) -> None:
+    update("agent_message_chunk", content={"type": "text", "text": text})
+
+
+def usage(tokens: int) -> None:
+    update("usage_update", used=tokens, size=19000 if STYLE == "codex" else 20000)
+
+
+def ask_permission(number: int) -> str:
+    write(
+        {
+            "id": number,
+            "method": "session/request_permission",
+            "params": {
+                "sessionId": SESSION,
+                "toolCall": {"toolCallId": "c1", "title": "rm -r build", "rawInput": {"path": "build"}},
+                "options": [
+                    {"optionId": "yes", "name": "Allow", "kind": "allow_once"},
+                    {"optionId": "no", "name": "Reject", "kind": "reject_once"},
+                ],
+            },
+        }
+    )
+    with answered:
+        answered.wait_for(lambda: number in answers)
+    outcome = answers[number]["outcome"]
+    return outcome.get("optionId") or outcome["outcome"]
+
+
+def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each word
+    global used
+    reason = "end_turn"
+    if text.startswith("/"):
+        if STYLE == "codex":
+            update("compaction_update", compactionId="x", status="in_progress")
+        for wrong in (used, used + 100, 68):
+            usage(wrong)
+        used = 400
+        if STYLE == "codex":
+            update("compaction_update", compactionId="x", status="completed")
+        say("Compacted.")
+    else:
+        used += 500
+        update("agent_thought_chunk", content={"type": "text", "text": "Let me think."})
+        if "tool" in text:
+            update("tool_call", toolCallId="t1", title="list files", status="pending", rawInput={})
+            update("tool_call_update", toolCallId="t1", title="list files", status="in_progress", rawInput={"p": "."})
+            update("tool_call_update", toolCallId="t1", status="completed")
+        if "plan" in text:
+            entries = [{"content": "look", "status": "completed"}, {"content": "mend", "status": "in_progress"}]
+            update("plan", entries=entries)
+        if "noise" in text:
+            with write_lock:
+                sys.stdout.write("this is no JSON\n[1, 2]\n\n")
+            update("something_new", value=1)
+            sys.stderr.write("x" * 200_000 + "\n")
+        if "permission" in text:
+            say(f"You said {ask_permission(1000 + number)}.")
+        elif "crash" in text:
+            sys.stderr.write("out of ideas\n")
+            sys.stderr.flush()
+            os._exit(3)
+        elif "wait" in text:
+            say("I wait.")
+            reason = "cancelled" if cancelled.wait(60) else "end_turn"
+        elif "compact yourself" in text:
+            update("compaction_update", compactionId="y", status="in_progress")
+            usage(70)
+            update("compaction_update", compactionId="y", status="completed")
+            used = 300
+            say("Done.")
+        else:
+            say(f"You wrote: {text}")
+        if STYLE != "late":
+            usage(123 if "tool" in text else used)  # a subagent's figure comes first
+            usage(used)
+    write({"id": number, "result": {"stopReason": reason}})
+    if STYLE == "late":
+        time.sleep(0.05)
+        usage(used)
+
+
+def main() -> None:
+    global used
+    if STYLE == "broken":
+        sys.exit("cannot start: no key")
+    for line in sys.stdin:
+        message = json.loads(line)
+        method, number, params = message.get("method"), message.get("id"), message.get("params") or {}
+        if method is None:
+            with answered:
+                answers[number] = message["result"]
+                answered.notify_all()
+        elif method == "initialize":
+            if STYLE == "silent":
+                continue
+            info = {"name": {"late": "kimi"}.get(STYLE, STYLE), "version": "1"}
+            methods = [{"id": "key", "name": "API key", "description": "Run `agent login`"}]
+            write(
+                {
+                    "id": number,
+                    "result": {
+                        "protocolVersion": 1,
+                        "agentInfo": info,
+                        "agentCapabilities": {"loadSession": True},
+                        "authMethods": methods,
+                    },
+                }
+            )
+        elif method == "session/new":
+            if STYLE == "signed-out":
+                write({"id": number, "error": {"code": -32000, "message": "Authentication required"}})
+                continue
+            used = 1000
+            write({"id": number, "result": {"sessionId": SESSION}})
+            update("available_commands_update", availableCommands=[{"name": "compact", "description": "Compact"}])
+        elif method == "session/load":
+            say("an old answer")
+            update("available_commands_update", availableCommands=[{"name": "compact", "description": "Compact"}])
+            write({"id": number, "result": {}})
+        elif method == "session/prompt":
+            cancelled.clear()
+            threading.Thread(target=prompt, args=(number, params["prompt"][0]["text"]), daemon=True).start()
+        elif method == "session/cancel":
+            cancelled.set()
+        elif number is not None:
+            write({"id": number, "error": {"code": -32601, "message": "no such method"}})
+
+
+main()

@@ -1,0 +1,242 @@
+"""An ACP agent in a space: a real program behind a real gateway."""
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.participant import CompactDone
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.gateway import serve_gateway
+
+from mew_agent import Participant
+from mew_agent.acp.agent import AcpAgent
+from mew_agent.acp.settings import AcpSettings
+from tests.mew_agent.conftest import EnvelopeRecorder
+from tests.support.waiting import PATIENCE_SECONDS
+
+PROGRAM = Path(__file__).with_name("scripted_agent.py")
+SPACE = """
+space: {id: demo}
+participants:
+  ada: {role: person, capabilities: [{kind: "*"}]}
+  bob: {role: person, capabilities: [{kind: "*"}]}
+  codex: {acp: codex}
+"""
+
+
+@dataclass
+class Stage:
+    """An ACP agent `codex` with ada and bob, whose envelopes ada's `recorder` records."""
+
+    agent: AcpAgent
+    ada: Participant
+    bob: Participant
+    recorder: EnvelopeRecorder
+
+    async def ask(self, text: str) -> str:
+        answer = await self.ada.ask("chat", {"text": text}, to="codex", answer="chat", timeout_seconds=PATIENCE_SECONDS)
+        return str(answer.body["text"])
+
+    async def status(self) -> dict[str, Any]:
+        """The newest status that everybody got."""
+        found = [e for e in self.recorder.sent_by("codex", "participant/status") if not e.to]
+        return dict(found[-1].body)
+
+    async def until_status(self, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Wait for a status that everybody got."""
+
+        def found() -> list[Envelope]:
+            sent = self.recorder.sent_by("codex", "participant/status")
+            return [e for e in sent if not e.to and condition(dict(e.body))]
+
+        await self.recorder.until(lambda: bool(found()))
+        return dict(found()[-1].body)
+
+
+Start = Callable[..., AbstractAsyncContextManager[Stage]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    @asynccontextmanager
+    async def build(style: str = "codex", **settings: Any) -> AsyncIterator[Stage]:
+        chosen = {
+            "agent": style if style in ("codex", "opencode", "kimi") else None,
+            "command": (sys.executable, str(PROGRAM)),
+            "env": {"AGENT_STYLE": {"kimi": "late"}.get(style, style)},
+            "cwd": str(tmp_path),
+            **settings,
+        }
+        async with serve_gateway(parse_space(SPACE)) as gateway:
+
+            def joined(name: str) -> Participant:
+                return Participant(gateway.ws_url, space="demo", id=name, token=gateway.token_of(name))
+
+            agent = AcpAgent(
+                AcpSettings.model_validate(chosen),
+                gateway.ws_url,
+                space="demo",
+                id="codex",
+                token=gateway.token_of("codex"),
+                first_delay_seconds=0.01,
+            )
+            async with joined("ada") as ada, joined("bob") as bob:
+                recorder = EnvelopeRecorder(ada)
+                async with agent:
+                    yield Stage(agent, ada, bob, recorder)
+
+    return build
+
+
+async def test_a_chat_is_answered_with_the_figure_of_its_last_call(start: Start) -> None:
+    async with start() as s:
+        assert await s.ask("hello, use a tool") == "You wrote: ada: hello, use a tool"
+        status = await s.until_status(lambda body: body.get("tokens") == 1500)
+        assert status["max_tokens"] == 20_000  # its size is 95 % of the window
+        assert (status["context"]["basis"], status["context"]["max_tokens_basis"]) == ("agent_reported",) * 2
+        assert status["context"]["level"] == "healthy"
+        shown = [e.body.get("actionInput", {}).get("tool") for e in s.recorder.sent_by("codex", "reasoning/thought")]
+        assert shown == ["list files"]
+        assert len(s.recorder.sent_by("codex", "reasoning/conclusion")) == 1
+        assert 123 not in [e.body.get("tokens") for e in s.recorder.sent_by("codex", "participant/status")]
+
+
+async def test_an_agent_without_a_profile_shows_a_figure_that_nothing_acts_on(start: Start) -> None:
+    async with start("stranger") as s:
+        await s.ask("hello")
+        status = await s.until_status(lambda body: body.get("tokens") == 1500)
+        assert (status["context"]["level"], status["context"]["severity"]) == ("unknown", "unknown")
+
+
+@pytest.mark.parametrize("style", ["codex", "opencode", "kimi"])
+async def test_after_a_compaction_the_size_is_unknown_until_the_next_turn_tells(start: Start, style: str) -> None:
+    async with start(style) as s:
+        await s.ask("hello")
+        await s.until_status(lambda body: body.get("tokens") == 1500)
+        seen = len(s.recorder.received)
+        done = await s.ada.compact("codex", timeout_seconds=PATIENCE_SECONDS)
+        assert (done.skipped, done.freed_tokens) == (False, None)
+        after = await s.until_status(lambda body: body.get("context", {}).get("reason") == "compacted")
+        assert after["context"]["last_reported"]["tokens"] == 1500
+        await s.ask("and now?")
+        told = await s.until_status(lambda body: body.get("tokens") == 900)
+        assert told["context"]["last_compaction"]["freed_tokens"] == 600
+        later = [e.body for e in s.recorder.received[seen:] if e.kind == "participant/status"]
+        figures = {body.get("tokens") for body in later if body["status"] != "compacting"}
+        assert figures <= {None, 900}
+
+
+async def test_a_compaction_that_the_agent_starts_is_announced_with_its_end(start: Start) -> None:
+    async with start() as s:
+        await s.ask("hello")
+        await s.ask("compact yourself")
+        await s.until_status(lambda body: body["status"] == "compacting")
+        after = await s.until_status(lambda body: body["status"] == "compacted")
+        assert "tokens" not in after
+        assert after["context"]["last_compaction"]["trigger"] == "agent"
+        await s.ask("go on")
+        assert (await s.until_status(lambda body: body.get("tokens") == 800))["context"]["compactions"] == 1
+
+
+async def test_the_first_decision_about_a_permission_counts(start: Start) -> None:
+    async with start() as s:
+        for decision, outcome in (("approve", "yes"), ("reject", "no")):
+            asked = await s.ada.chat("permission please", to="codex")
+            waiting = await s.until_status(lambda body: body["status"] == "waiting_for_approval")
+            (wait,) = waiting["context"]["waiting"]
+            proposal = s.recorder.sent_by("codex", "mcp/proposal")[-1]
+            assert wait["proposal"] == proposal.id
+            assert wait["arguments"] == {"tool": "rm -r build", "input": {"path": "build"}}
+            assert {"ada", "bob"} <= set(wait["who_may_answer"])
+            if decision == "approve":
+                await s.bob.send("mcp/request", dict(proposal.body), to="codex", correlation_id=(proposal.id,))
+            else:
+                await s.bob.send("mcp/reject", {"reason": "no"}, to="codex", correlation_id=(proposal.id,))
+            answer = await s.recorder.first("codex", "chat", about=asked)
+            assert answer.body["text"] == f"You said {outcome}."
+            s.recorder.received.clear()
+
+
+async def test_a_permission_without_a_decision_is_rejected_at_the_deadline(start: Start) -> None:
+    async with start(permission_timeout_seconds=0.05) as s:
+        assert await s.ask("permission please") == "You said no."
+        assert len(s.recorder.sent_by("codex", "mcp/withdraw")) == 1
+
+
+async def test_a_cancelled_turn_ends_in_the_agent_and_the_next_chat_is_answered(start: Start) -> None:
+    async with start() as s:
+        asked = await s.ada.chat("wait for me", to="codex")
+        await s.recorder.first("codex", "reasoning/start", about=asked)
+        later = await s.bob.chat("hello", to="codex")
+        await s.recorder.first("codex", "chat/acknowledge", about=later, status="queued")
+        await s.ada.send("chat/cancel", {}, to="codex", correlation_id=(asked.id,))
+        answer = await s.recorder.first("codex", "chat", about=later)
+        assert answer.body["text"] == "You wrote: bob: hello"
+        assert not s.recorder.sent_by("codex", "chat", about=asked)
+        conclusion = await s.recorder.first("codex", "reasoning/conclusion", about=asked)
+        assert conclusion.body["cancelled"] is True
+
+
+async def test_a_crashed_agent_says_so_and_continues_its_session(start: Start) -> None:
+    async with start() as s:
+        await s.ask("hello")
+        answer = await s.ask("crash now")
+        assert answer.startswith("I cannot answer: the ACP agent '")
+        assert "exited with code 3; stderr: out of ideas" in answer
+        assert await s.ask("hello again") == "You wrote: ada: hello again"  # nothing of the repeated conversation
+        words = [word.partition(":")[0] for word in s.recorder.words("codex")]
+        assert "restarting" in words
+        assert words.count("ready") == 2
+
+
+async def test_noise_and_unknown_updates_change_nothing(start: Start) -> None:
+    async with start() as s:
+        assert await s.ask("noise and a plan") == "You wrote: ada: noise and a plan"
+        await s.until_status(lambda body: body["status"] == "plan:1 of 2 done; mend")
+
+
+@pytest.mark.parametrize(
+    ("style", "settings", "problem"),
+    [
+        ("broken", {}, "exited with code 1; stderr: cannot start: no key"),
+        ("silent", {"start_timeout_seconds": 0.5}, "did not answer within 0.5 seconds"),
+        ("signed-out", {}, "needs a sign-in: Run `agent login`"),
+        ("codex", {"command": ("/no/such/agent",)}, "cannot be started: no such file or directory"),
+    ],
+)
+async def test_an_agent_that_cannot_start_says_why_on_the_board_and_in_the_chat(
+    start: Start, style: str, settings: dict[str, Any], problem: str
+) -> None:
+    async with start(style, max_restarts=0, **settings) as s:
+        await s.until_status(lambda body: body["status"].startswith("failed:") and problem in body["status"])
+        assert problem in await s.ask("hello")
+
+
+async def test_clear_begins_a_new_session(start: Start) -> None:
+    async with start() as s:
+        await s.ask("hello")
+        await s.ask("hello")
+        await s.ada.send("participant/clear", {}, to="codex")
+        await s.until_status(lambda body: body["status"] == "cleared")
+        await s.ask("hello")
+        await s.until_status(lambda body: body.get("tokens") == 1500 and body["context"]["revision"] > 2)
+
+
+async def test_thirty_compactions_between_chats_stall_nothing(start: Start) -> None:
+    async with start() as s:
+        done: list[CompactDone] = []
+
+        async def compact() -> None:
+            done.extend([await s.ada.compact("codex", timeout_seconds=PATIENCE_SECONDS) for _ in range(30)])
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(compact)
+            for number in range(10):
+                assert await s.ask(f"chat {number}") == f"You wrote: ada: chat {number}"
+        assert all(not one.skipped or one.reason == "compaction_in_progress" for one in done)
