@@ -1,13 +1,13 @@
 """Measures the figures of a compaction: the tokens it says it freed, and the first projection after it.
 
     python -m benchmarks.after_a_cut [--vocabularies FOLDER] [--families ...] [--templates ...] [--conversations 8]
-                                     [--calls 40] [--every 10] [--seed 0] [--json]
+                                     [--calls 40] [--every 10] [--seed 0] [--tokenizer | --server-counts] [--json]
 
 A scripted conversation (`benchmarks.projection`) is compacted to half of its size after every so many calls, as an
 agent does it: a plan, a summary whose size the provider reported, a cut. The true sizes are counts of a real tokenizer
 over every message in one of three templates: `additive`, `verbose` (writes the tools at one and a half times their
-length, and 60 tokens about them), and `rewriting` (shortens the arguments of tool calls of earlier turns). `counted`
-gives the ledger the model's own tokenizer.
+length, and 60 tokens about them), and `rewriting` (shortens the arguments of tool calls of earlier turns).
+`--tokenizer` gives the ledger the model's own tokenizer; with `--server-counts` the server counts each compaction.
 """
 
 import argparse
@@ -15,16 +15,17 @@ import json
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from benchmarks.corpus import Writer
 from benchmarks.projection import FAMILIES, SCENARIOS, SYSTEM, WINDOW_TOKENS, converse, load_counter, record_call
+from mew_agent.compaction.compactor import apply_plan, history_after
 from mew_agent.compaction.planner import CompactionPlan, MostTokens, plan_compaction
 from mew_agent.context.history import History, Item, Summary, summary_text
 from mew_agent.context.policy import PRESETS
-from mew_agent.context.tracker import Tracker
+from mew_agent.context.tracker import CountedCut, Tracker
 from mew_agent.errors import ConfigError
 from mew_agent.model.interface import Window
 from mew_agent.tokens.tokenizers import TextCounter
@@ -84,18 +85,18 @@ def replay(
             history.begin_turn()
         for role, text in call.entered:
             item = history.append(role, text, id=f"{number}", at="", tool_call_id="c" if role == "tool" else None)
-            tracker.item_added(item, counter.count(text) if options.counted else None)
+            tracker.item_added(item, counter.count(text) if options.tokenizer else None)
         tracker.next_prompt.describe_prefix(SYSTEM, script.tools_text)
         is_chained = call.tool_call is not None
         if number % options.every == options.every - 1:
-            cut = compact(tracker, server, writer)
+            cut = compact(tracker, server, writer, is_counted=options.server_counts)
             if cut is not None:
                 yield cut
         reply, _ = record_call(tracker, call, number, server.prompt(history), counter)
-        tracker.reply_added(reply, counter.count(reply.text()) if options.counted else None)
+        tracker.reply_added(reply, counter.count(reply.text()) if options.tokenizer else None)
 
 
-def compact(tracker: Tracker, server: Server, writer: Writer) -> Cut | None:
+def compact(tracker: Tracker, server: Server, writer: Writer, *, is_counted: bool) -> Cut | None:
     """Compact to half of the present size, as an agent does; None if nothing may leave."""
     history, ledger = tracker.history, tracker.ledger
     present = ledger.next_prompt_tokens
@@ -114,13 +115,15 @@ def compact(tracker: Tracker, server: Server, writer: Writer) -> Cut | None:
         return None
     before = server.prompt(history)
     text = writer.write("prose", plan.summary_budget_tokens * 3)
-    evicted = history.evict(*plan.evict, Summary(text, known_tokens=server.counter.count(text)))
-    outcome = tracker.cut(*plan.evict, trigger="threshold", freed_messages=len(evicted))
-    after = server.prompt(history)
+    summary = Summary(text, known_tokens=server.counter.count(text))
+    planned = history_after(plan, summary, history)
+    after, bare = server.prompt(planned), server.prompt(replace(planned, summary=None))
+    counted = CountedCut(before, after, bare) if is_counted else None
+    outcome = apply_plan(plan, summary, tracker, trigger="threshold", counted=counted).outcome
     freed = before - after
     return Cut(
         abs(outcome.freed_tokens - freed) * 100 / max(1, abs(freed)),
-        abs(ledger.next_prompt_tokens - after) * 100 / after,
+        abs(tracker.next_prompt.tokens - after) * 100 / after,
         outcome.basis,
         outcome.basis == "exact" and outcome.freed_tokens != freed,
     )
@@ -173,7 +176,8 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=40)
     parser.add_argument("--every", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--counted", action="store_true", help="give the ledger the model's tokenizer")
+    parser.add_argument("--tokenizer", action="store_true", help="give the ledger the model's tokenizer")
+    parser.add_argument("--server-counts", action="store_true", help="let the server count each compaction")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     options = parser.parse_args()
     is_missed = False

@@ -129,6 +129,7 @@ def apply_plan(
     `count` counts a short text if it can, `counted` is what the server counted for the whole plan.
     """
     history, next_before = tracker.history, tracker.ledger.next_prompt_tokens
+    was_measured = tracker.measurement.includes(max((*plan.stub_seqs, *(plan.evict or ()))))
     outcomes: list[CutOutcome] = []
     stubs = history.stub(plan.stub_seqs) if plan.stub_seqs else []
     if stubs:
@@ -143,8 +144,7 @@ def apply_plan(
     outcome = _combined(outcomes)
     if counted is not None:
         projected = next_before - tracker.ledger.next_prompt_tokens
-        last = max((*plan.stub_seqs, *(plan.evict or ())))
-        outcome = tracker.correct_cut(outcome, counted, projected_tokens=projected, last_removed_seq=last)
+        outcome = tracker.correct_cut(outcome, counted, projected_tokens=projected, was_measured=was_measured)
     return CompactionResult(outcome, tuple(evicted), tuple(stubs))
 
 

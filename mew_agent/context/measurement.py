@@ -115,6 +115,11 @@ class Measurement:
         self.tokens, self.basis, self.reason = None, "unknown", reason
         self.reply.hidden_tokens = 0
 
+    def includes(self, seq: int) -> bool:
+        """Whether the reported size includes this item and all before it, and of them only what is sent again."""
+        reply = self.reply
+        return seq <= self.last_seq or (reply.seq is not None and seq <= reply.seq and not reply.hidden_tokens)
+
     def correct(self, tokens: int) -> None:
         """Set the size after a cut, as the server counted it."""
         self.tokens, self.basis, self.reason = tokens, "server_counted", None

@@ -68,6 +68,7 @@ class CountedCut:
     before: int
     after: int
     without_summary: int | None = None  # after the cut, without the new summary; None if there is no new one
+    is_next_prompt: bool = True  # whether what was counted is the next request, not one that is only like it
 
 
 @dataclass
@@ -226,17 +227,20 @@ class Tracker:
         return CutOutcome(UNDO, before, self.tokens, -grown, -grown, 0, -len(returned), "projected")
 
     def correct_cut(
-        self, outcome: CutOutcome, counted: CountedCut, *, projected_tokens: int, last_removed_seq: int
+        self, outcome: CutOutcome, counted: CountedCut, *, projected_tokens: int, was_measured: bool
     ) -> CutOutcome:
         """The server counted what a cut freed; by projection it freed `projected_tokens` of the next prompt.
 
-        Returns the outcome with the counted figures, unless items left that the reported size does not include.
+        Returns the outcome with the counted figures, unless `was_measured` says that the reported size does not
+        include all that left.
         """
         freed, before = counted.before - counted.after, outcome.tokens_before
         summary_tokens = None if counted.without_summary is None else counted.after - counted.without_summary
         self.ledger.correct_cut(freed - projected_tokens, summary_tokens)
+        if counted.is_next_prompt:
+            self.next_prompt.set_server_count(counted.after)
         if before is not None:
-            if last_removed_seq > self.measurement.last_seq:
+            if not was_measured:
                 return outcome
             self.measurement.correct(max(0, before - freed))
         return replace(

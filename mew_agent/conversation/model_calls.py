@@ -282,24 +282,29 @@ class ModelCalls:
                 if tokens is None or not (counts or self._state.tracker.ledger.agrees_with_count(tokens)):
                     return None
                 counts.append(tokens)
-        is_current = (history.revision, history.last_seq) == key
-        return CountedCut(*counts) if is_current and len(counts) == 2 + len(bare) else None
+        if (history.revision, history.last_seq) != key or len(counts) < 2 + len(bare):
+            return None
+        without_summary = counts[2] if bare else None
+        return CountedCut(counts[0], counts[1], without_summary, is_next_prompt=not _ends_in_reply(history))
 
     async def count_new_tools(self, counted: CountedCut) -> None:
         """Let the server count the tools that are offered only since a compaction."""
-        ledger = self._state.tracker.ledger
+        ledger, history = self._state.tracker.ledger, self._state.history
         grown = ledger.prefix_growth_tokens
-        request = self._as_if_asked(self._state.history)
+        request = self._as_if_asked(history)
         if ledger.prefix_growth_tokens != grown:
             with anyio.move_on_after(self._options.count_seconds):
                 tokens = await self._model.count_prompt(request)
-                if tokens is not None:
-                    ledger.count_prefix_growth(grown + tokens - counted.after)
+                if tokens is None:
+                    return
+                ledger.count_prefix_growth(grown + tokens - counted.after)
+                if not _ends_in_reply(history):
+                    self._state.record_server_count(tokens)
 
     def _as_if_asked(self, history: History) -> ModelRequest:
         """The request with a question at its end: servers count one that ends in a reply in ways of their own."""
         request, _ = self._request(history)
-        if request.messages[-1].role != "assistant":
+        if not _ends_in_reply(history):
             return request
         return replace(request, messages=(*request.messages, _ANY_QUESTION))
 
@@ -373,6 +378,10 @@ def _record(call_id: str, role: CallRole, revision: int, reply: ModelReply, late
 
 def _failure(call_id: str, role: CallRole, revision: int, problem: str, model: str) -> CallRecord:
     return CallRecord(call_id, role, timestamp(), model, revision, failed=problem)
+
+
+def _ends_in_reply(history: History) -> bool:
+    return bool(history.items) and history.items[-1].role == "assistant"
 
 
 def _milliseconds_since(started: float) -> int:
