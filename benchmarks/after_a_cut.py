@@ -67,7 +67,7 @@ class Cut:
     freed_percent: float
     projection_percent: float
     basis: str
-    is_exact_and_wrong: bool
+    is_sure_and_wrong: bool
 
 
 def replay(
@@ -89,14 +89,14 @@ def replay(
         tracker.next_prompt.describe_prefix(SYSTEM, script.tools_text)
         is_chained = call.tool_call is not None
         if number % options.every == options.every - 1:
-            cut = compact(tracker, server, writer, is_counted=options.server_counts)
+            cut = compact(tracker, server, writer, is_counted=options.server_counts, is_tokenized=options.tokenizer)
             if cut is not None:
                 yield cut
         reply, _ = record_call(tracker, call, number, server.prompt(history), counter)
         tracker.reply_added(reply, counter.count(reply.text()) if options.tokenizer else None)
 
 
-def compact(tracker: Tracker, server: Server, writer: Writer, *, is_counted: bool) -> Cut | None:
+def compact(tracker: Tracker, server: Server, writer: Writer, *, is_counted: bool, is_tokenized: bool) -> Cut | None:
     """Compact to half of the present size, as an agent does; None if nothing may leave."""
     history, ledger = tracker.history, tracker.ledger
     present = ledger.next_prompt_tokens
@@ -118,14 +118,15 @@ def compact(tracker: Tracker, server: Server, writer: Writer, *, is_counted: boo
     summary = Summary(text, known_tokens=server.counter.count(text))
     planned = history_after(plan, summary, history)
     after, bare = server.prompt(planned), server.prompt(replace(planned, summary=None))
+    count = server.counter.count if is_tokenized else lambda _text: None
     counted = CountedCut(before, after, bare) if is_counted else None
-    outcome = apply_plan(plan, summary, tracker, trigger="threshold", counted=counted).outcome
+    outcome = apply_plan(plan, summary, tracker, trigger="threshold", count=count, counted=counted).outcome
     freed = before - after
     return Cut(
         abs(outcome.freed_tokens - freed) * 100 / max(1, abs(freed)),
         abs(tracker.next_prompt.tokens - after) * 100 / after,
         outcome.basis,
-        outcome.basis == "exact" and outcome.freed_tokens != freed,
+        outcome.basis != "projected" and outcome.freed_tokens != freed,
     )
 
 
@@ -140,14 +141,15 @@ class Result:
     freed_p95: float
     projection_mean: float
     projection_p95: float
-    exact_and_wrong: int
+    sure: int  # cuts whose freed tokens are not labelled as projected
+    sure_and_wrong: int
 
     @property
     def misses_goal(self) -> bool:
         """Whether a figure is beyond its goal."""
         means = (self.freed_mean, self.freed_p95), (self.projection_mean, self.projection_p95)
         goals = zip(means, GOALS.values(), strict=True)
-        return self.exact_and_wrong > 0 or any(mean > most or p95 > most95 for (mean, p95), (most, most95) in goals)
+        return self.sure_and_wrong > 0 or any(mean > most or p95 > most95 for (mean, p95), (most, most95) in goals)
 
 
 def judge(family: str, template: Template, cuts: Sequence[Cut]) -> Result:
@@ -161,7 +163,8 @@ def judge(family: str, template: Template, cuts: Sequence[Cut]) -> Result:
         statistics.quantiles(freed, n=20)[18],
         statistics.fmean(projection),
         statistics.quantiles(projection, n=20)[18],
-        sum(cut.is_exact_and_wrong for cut in cuts),
+        sum(cut.basis != "projected" for cut in cuts),
+        sum(cut.is_sure_and_wrong for cut in cuts),
     )
 
 
@@ -181,7 +184,10 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     options = parser.parse_args()
     is_missed = False
-    print(f"{'family':<11}{'template':<11}{'cuts':>5}   freed mean/p95 %   projection mean/p95 %", file=sys.stderr)
+    print(
+        f"{'family':<11}{'template':<11}{'cuts':>5}   freed mean/p95 %   projection mean/p95 %   sure   wrong",
+        file=sys.stderr,
+    )
     for family in options.families:
         try:
             counter = load_counter(family, options.vocabularies)
@@ -195,7 +201,8 @@ def main() -> int:
             is_missed |= result.misses_goal
             line = (
                 f"{family:<11}{template:<11}{result.cuts:>5}{result.freed_mean:>11.2f}{result.freed_p95:>8.2f}"
-                f"{result.projection_mean:>15.2f}{result.projection_p95:>8.2f}{' missed' if result.misses_goal else ''}"
+                f"{result.projection_mean:>15.2f}{result.projection_p95:>8.2f}{result.sure:>7}{result.sure_and_wrong:>8}"
+                f"{' missed' if result.misses_goal else ''}"
             )
             print(json.dumps(asdict(result)) if options.json else line, flush=True)
     return int(is_missed)

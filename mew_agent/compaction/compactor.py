@@ -25,7 +25,7 @@ from mew_agent.compaction.summary import (
     transcript_entry,
     with_true_citations,
 )
-from mew_agent.context.history import History, Item, Summary
+from mew_agent.context.history import History, Item, Summary, summary_text
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.tracker import CountedCut, CutOutcome, Tracker
 from mew_agent.errors import ContextOverflow, ModelError
@@ -140,7 +140,9 @@ def apply_plan(
     if plan.evict is not None:
         summary = history.summary if summary is None else summary
         evicted = history.evict(plan.evict[0], plan.evict[1], summary)
-        outcomes.append(tracker.cut(plan.evict[0], plan.evict[1], trigger=trigger, freed_messages=len(evicted)))
+        size = None if summary is None else count(summary_text(summary.text))
+        first, last = plan.evict
+        outcomes.append(tracker.cut(first, last, trigger=trigger, freed_messages=len(evicted), summary_counted=size))
     outcome = _combined(outcomes)
     if counted is not None:
         projected = next_before - tracker.ledger.next_prompt_tokens

@@ -161,6 +161,17 @@ class Intervals:
                 kinds.add("lump")
         return tokens, next((kind for kind in _WEAKEST_FIRST if kind in kinds), None)
 
+    def are_counted(self, first_seq: int, last_seq: int, calibration: Calibration) -> bool:
+        """Whether counts of a tokenizer explain, to the token, every interval with items of first_seq..last_seq."""
+        for interval in self:
+            if interval.last_seq >= first_seq and interval.first_seq <= last_seq:
+                items = self.items[span(self.items, interval.first_seq, interval.last_seq)]
+                if not all(measure.is_counted(calibration) for measure in items):
+                    return False
+                if sum(measure.project(calibration) for measure in items) != interval.tokens:
+                    return False
+        return True
+
     def item_prices(self, calibration: Calibration) -> dict[int, int]:
         """Tokens of each item by seq, in one pass; the shares of an interval sum to its price."""
         prices: dict[int, int] = {}

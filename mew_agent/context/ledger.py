@@ -28,7 +28,7 @@ from mew_agent.context.tail import Tail
 from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import FEATURES, Calibration, Units
 
-PriceBasis = Literal["exact", "projected"]
+PriceBasis = Literal["exact", "tokenizer", "projected"]
 TailBasis = Literal["tokenizer", "projected", "heuristic"]
 
 PREFIX_DOUBT, TEXT_DOUBT = 1.0, 0.1
@@ -36,6 +36,8 @@ PREFIX_DOUBT, TEXT_DOUBT = 1.0, 0.1
 cannot see, and of texts."""
 
 EXPLAINED_SHARE = 1 / 4  # of the doubtful texts: a larger difference is not theirs, so the prefix must have changed
+
+PROVEN_CALLS = 3  # predictions without drift, from counts alone, after which a tokenizer's counts stand for reports
 
 LUMP_REVIEWS = 8  # number of intervals after a lump that still improve how its total is divided
 
@@ -88,6 +90,10 @@ class Ledger:
     _unsteady_items: int = 0
     _sent_prefix_features: float = 0.0
     _sent_pins_features: float = 0.0
+    _calls_without_drift: int = 0
+    """Comparable calls in a row that a tokenizer's counts predicted to the token."""
+    _keeps_old_calls: set[str] = field(default_factory=set)
+    """Served models whose templates write a tool call in the same size once it is old: no drift when one became old."""
     _counted_growth: tuple[float, int] | None = None
     """Features of a prefix, and by how many tokens it is larger than the reported one, as the server counts it."""
     _lump_reviews_left: int = 0
@@ -131,6 +137,7 @@ class Ledger:
             self._standstill.reset()
         elif self._standstill.observe(before or 0, reported, projected, is_steady=not self._unsteady_items):
             drift = drift._replace(truncated_by_server=True, window_tokens=reported)
+        self._note_proof(sent, drift if is_comparable else None, served_model)
         # After an inexact cut there will be no interval to doubt.
         is_in_doubt = drift is not None and (
             drift.rebased or (not self._moved_since_record and is_doubtful(drift.tokens, sent, self.calibration))
@@ -171,6 +178,19 @@ class Ledger:
         predicted = before + sum(self._prefix_change()) + projected
         has_shrunk_here = self._cut_since_record or self._thinking_items > 0
         return drift_of(predicted, reported, before, may_be_truncated=is_comparable and not has_shrunk_here)
+
+    def _note_proof(self, sent: Sequence[Measure], drift: Drift | None, served_model: str) -> None:
+        """Note whether a tokenizer's counts predicted a report. A prompt that is not comparable proves nothing."""
+        if served_model != self._served_model:
+            self._calls_without_drift = 0
+        elif drift is not None and drift.tokens:
+            self._calls_without_drift = 0
+            self._keeps_old_calls.discard(served_model)
+        elif drift is not None and all(measure.is_counted(self.calibration) for measure in sent):
+            self._calls_without_drift += 1
+            has_calls = self._unsteady_items > self._thinking_items
+            if has_calls and any(measure.question for measure in sent):
+                self._keeps_old_calls.add(served_model)
 
     def _book_interval(self, sent: Sequence[Measure], grown: int, *, is_in_doubt: bool) -> None:
         units = sum([measure.features for measure in sent])
@@ -253,15 +273,16 @@ class Ledger:
         return price
 
     def replace_items(self, measures: Iterable[Measure]) -> Price:
-        """Replace items by shorter ones of the same seq (stubs), in one pass. Returns what that frees, projected."""
+        """Replace items by shorter ones of the same seq (stubs), in one pass. Returns what that frees."""
         new = {measure.seq: measure for measure in measures}
+        is_counted = all(self._is_counted(seq, seq) and m.is_counted(self.calibration) for seq, m in new.items())
         before = self.item_prices()
         freed = {seq: max(0, before.get(seq, 0) - m.project(self.calibration)) for seq, m in new.items()}
         self._intervals.replace(new, freed, self.calibration)
         self._tail.replace(new, self.calibration)
         self._count_unsteady()
         self._note_change(moved=True)
-        return Price(sum(freed.values()), "projected")
+        return Price(sum(freed.values()), "tokenizer" if is_counted else "projected")
 
     def put_back(
         self, returned: Sequence[Measure], replaced: Sequence[Measure], prices: Mapping[int, int], booked_until: int
@@ -380,8 +401,30 @@ class Ledger:
         tokens, kind = self._intervals.price(first_seq, last_seq, self.calibration)
         unsent = self._tail.between(first_seq, last_seq)
         tokens += sum(measure.project(self.calibration) for measure in unsent)
-        exact = kind == "exact" and not unsent and not self._unsteady_items
-        return Price(tokens, "exact" if exact and tokens else "projected"), kind
+        if kind == "exact" and not unsent and not self._unsteady_items and tokens:
+            return Price(tokens, "exact"), kind
+        return Price(tokens, "tokenizer" if self._is_counted(first_seq, last_seq) else "projected"), kind
+
+    def _is_counted(self, first_seq: int, last_seq: int) -> bool:
+        """Whether a tokenizer whose counts have proven right counted all of these items."""
+        return (
+            self._calls_without_drift >= PROVEN_CALLS
+            and not self._thinking_items
+            and (not self._unsteady_items or self._served_model in self._keeps_old_calls)
+            and all(measure.is_counted(self.calibration) for measure in self._tail.between(first_seq, last_seq))
+            and self._intervals.are_counted(first_seq, last_seq, self.calibration)
+        )
+
+    @property
+    def is_summary_counted(self) -> bool:
+        """Whether the tokens of the summary are the count of a tokenizer that has proven right."""
+        measure = self.summary_measure
+        return (
+            measure is not None
+            and self._calls_without_drift >= PROVEN_CALLS
+            and measure.is_counted(self.calibration)
+            and measure.project(self.calibration) == self.summary_tokens
+        )
 
     def _review_lumps(self) -> None:
         """Divide lumps again within their reported total: the first intervals of a model teach how they divide."""

@@ -35,6 +35,7 @@ class Measure:
     tool_result: bool = False
     thinking: bool = False  # a reply whose thinking may be sent again or removed
     tool_calls: bool = False  # a reply that asked for tools
+    question: bool = False  # a user message, with which the calls before it become old
     counted_tokens: int | None = None  # what a tokenizer counted
 
     @property
@@ -47,6 +48,10 @@ class Measure:
         if self.known_tokens is None and calibration.counts_fit:
             return self.counted_tokens
         return self.known_tokens
+
+    def is_counted(self, calibration: Calibration) -> bool:
+        """Whether a trusted tokenizer counted its text."""
+        return self.counted_tokens is not None and calibration.counts_fit
 
     def project(self, calibration: Calibration) -> int:
         """Tokens the item will probably take in a prompt, including the template's overhead."""
@@ -77,13 +82,16 @@ def measure_of(item: Item, counted_tokens: int | None = None, units: Units | Non
         tool_result=item.role == "tool",
         thinking=item.thinking or (item.role == "assistant" and _THINKING_TAG in item.content),
         tool_calls=bool(item.tool_calls),
+        question=item.role == "user",
         counted_tokens=counted_tokens,
     )
 
 
-def measure_of_summary(summary: Summary, calibration: Calibration) -> Measure:
-    """Measure a summary as it is sent: under its heading."""
+def measure_of_summary(summary: Summary, calibration: Calibration, counted_tokens: int | None = None) -> Measure:
+    """Measure a summary as it is sent: under its heading. `counted_tokens` is a tokenizer's count of that."""
     known = summary.known_tokens
+    if counted_tokens is not None and calibration.counts_fit:
+        return Measure(-1, features(summary_text(summary.text)), counted_tokens=counted_tokens)
     if known is not None:
         known += calibration.project(features(summary_text("")), messages=0)
     return Measure(-1, features(summary_text(summary.text)), known)

@@ -155,28 +155,37 @@ class Tracker:
         self.ledger.add(measure)
         self.measurement.add_reply(measure, self.ledger.calibration)
 
-    def cut(self, first_seq: int, last_seq: int, *, trigger: str, freed_messages: int) -> CutOutcome:
-        """The history evicted the items first_seq..last_seq, perhaps for a new summary."""
+    def cut(
+        self, first_seq: int, last_seq: int, *, trigger: str, freed_messages: int, summary_counted: int | None = None
+    ) -> CutOutcome:
+        """The history evicted the items first_seq..last_seq, perhaps for a new summary.
+
+        `summary_counted` is a tokenizer's count of the new summary as it is sent.
+        """
         before, held, next_before = self.tokens, self._held_tokens, self.ledger.next_prompt_tokens
-        price, had_summary = self.ledger.cut(first_seq, last_seq), self._recorded_summary is not None
+        price, ledger = self.ledger.cut(first_seq, last_seq), self.ledger
         is_resummarised = self.history.summary != self._recorded_summary
-        summary_tokens = self._record_summary() if is_resummarised else 0
+        gross_basis: PartBasis = price.basis
+        if self.tokens is not None and last_seq > self.measurement.last_seq:
+            gross_basis = "projected"  # the reported size does not include all of it, or not as it would be sent
+        if is_resummarised and self._recorded_summary is not None:
+            gross_basis = _with_counted(gross_basis, is_counted=ledger.is_summary_counted)
+        summary_tokens = self._record_summary(counted=summary_counted) if is_resummarised else 0
         if self.measurement.reply.is_in(first_seq, last_seq):
             self.measurement.reply.forget()
         freed = self._record_freed(held, next_before)
-        # The size of a new summary is not reported yet, so what it leaves free is a projection.
-        basis: PartBasis = "projected" if is_resummarised else price.basis
-        gross_basis: PartBasis = "projected" if had_summary and is_resummarised else price.basis
-        gross = freed + summary_tokens
+        basis, gross = gross_basis, freed + summary_tokens
+        if is_resummarised and self.history.summary is not None:
+            basis = _with_counted(gross_basis, is_counted=ledger.is_summary_counted)
         figures = before, self.tokens, freed, gross, summary_tokens, freed_messages
         return CutOutcome(trigger, *figures, basis, gross_basis)
 
     def stubbed(self, items: list[Item], *, trigger: str, counted: Mapping[int, int] = NOTHING_COUNTED) -> CutOutcome:
         """The history replaced tool results by these stubs. `counted` holds their tokens by seq, where counted."""
         before, held, next_before = self.tokens, self._held_tokens, self.ledger.next_prompt_tokens
-        self.ledger.replace_items(measure_of(item, counted.get(item.seq)) for item in items)
+        price = self.ledger.replace_items(measure_of(item, counted.get(item.seq)) for item in items)
         freed = self._record_freed(held, next_before)
-        return CutOutcome(trigger, before, self.tokens, freed, freed, 0, 0, "projected")
+        return CutOutcome(trigger, before, self.tokens, freed, freed, 0, 0, price.basis, price.basis)
 
     def restore_point(self, seqs: Sequence[int]) -> RestorePoint:
         """The figures of these items and of all that a cut may change, with which `put_back` restores them."""
@@ -437,9 +446,9 @@ class Tracker:
         """The last reported prompt and its reply, minus later cuts."""
         return (self.ledger.prompt_tokens or 0) + self.measurement.reply.tokens
 
-    def _record_summary(self, tokens: int | None = None) -> int:
+    def _record_summary(self, tokens: int | None = None, counted: int | None = None) -> int:
         self._recorded_summary = summary = self.history.summary
-        measure = None if summary is None else measure_of_summary(summary, self.ledger.calibration)
+        measure = None if summary is None else measure_of_summary(summary, self.ledger.calibration, counted)
         return self.ledger.set_summary(measure, tokens)
 
     def _record_freed(self, held_before: int, next_before: int) -> int:
@@ -449,3 +458,8 @@ class Tracker:
         if self.tokens is None:
             return next_before - self.ledger.next_prompt_tokens
         return self.measurement.subtract(held_before - self._held_tokens)
+
+
+def _with_counted(basis: PartBasis, *, is_counted: bool) -> PartBasis:
+    """The basis of a figure to which one is added that a tokenizer counted, or that is projected."""
+    return "tokenizer" if is_counted and basis != "projected" else "projected"
