@@ -130,6 +130,7 @@ class AgentSessions:
     async def discover_window(self) -> None:
         """Ask the model's server for its window, unless one is configured, and set it in every conversation."""
         if self._window_is_configured:
+            await self._check_pins()
             return
         try:
             window = await self.parts.model.discover_window()
@@ -143,8 +144,7 @@ class AgentSessions:
         if window is not None:
             for conversation in conversations:
                 await conversation.change_window(window)
-            if self.main.conversation.pins.all and (problem := self.main.conversation.pins.problem()) is not None:
-                await self.main.conversation.emit_status(f"pins_do_not_fit:{problem}")
+            await self._check_pins()
         elif self.main.conversation.state.window_unknown:
             await self.main.conversation.emit_status(f"policy_stopped:{NO_WINDOW.format(model=self.config.model)}")
         elif was_awaited:
@@ -207,6 +207,12 @@ class AgentSessions:
         problem = conversation.pins.problem() if self.config.pins else None
         if problem is not None and conversation.tracker.window.basis == "configured":
             raise ConfigError("pins", problem)
+
+    async def _check_pins(self) -> None:
+        """Report pins that leave too little room in the window that is known now; they stay."""
+        conversation = self.main.conversation
+        if conversation.pins.all and (problem := conversation.pins.problem()) is not None:
+            await conversation.emit_status(f"pins_do_not_fit:{problem}")
 
     def _add_tools(self, session: AgentSession) -> None:
         conversation, (own, *others) = session.conversation, self._shared

@@ -145,11 +145,16 @@ class ProposalMade(SpaceEvent):
         short = shown if len(shown) <= MAX_SHOWN_CHARS else f"{shown[:MAX_SHOWN_CHARS]}..."
         return f"'{self.sender}' proposes {call}{'' if shown in ('null', '{}') else f' with {short}'}"
 
-    async def fulfil(self) -> Envelope:
-        """Send the request; the proposer receives its answer. Raises `NotPermitted` and `NotConnected`."""
-        return await self._messenger.send(
-            kinds.MCP_REQUEST, self.envelope.payload, to=self.peers, correlation_id=(self.envelope.id,)
-        )
+    async def fulfil(self, arguments: Mapping[str, Any] | None = None) -> Envelope:
+        """Send the request; the proposer receives its answer. `arguments` replace those that were proposed.
+
+        Raises `NotPermitted` and `NotConnected`.
+        """
+        payload = self.envelope.payload
+        if arguments is not None:
+            params = {"name": self.tool, "arguments": dict(arguments)} if self.tool is not None else dict(arguments)
+            payload = {**self.envelope.body, "params": params}
+        return await self._messenger.send(kinds.MCP_REQUEST, payload, to=self.peers, correlation_id=(self.envelope.id,))
 
     async def reject(self, reason: str = "disagree") -> Envelope:
         """Reject it with a reason. Raises `NotPermitted` and `NotConnected`."""

@@ -10,10 +10,11 @@ from mew_protocol.envelope import Envelope
 from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.gateway.gateway import RunningGateway
 
+from mew_agent import ProposalMade
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.participant.participant import Participant
 from tests.mew_agent.conftest import AgentDriver, StartAgent
-from tests.support.cli import mew, seat
+from tests.support.cli import Outcome, mew, seat
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 Text = Callable[[int], str]
@@ -235,6 +236,40 @@ async def test_commands_show_approve_and_reject_a_compaction(
         assert other.err == "mew: --participant: 'bob' may not decide about this compaction; ada may approve\n"
         outcome = await mew("approve", asked.id[:8], "--target-tokens", "200", "--pin", "pier 4", *seat(gateway))
         assert outcome.out == "approved: coder compacts\n"
+        await status_word(s, "compacted")
+        assert [pin.text for pin in await s.ada.pins("coder")] == ["pier 4"]
+
+
+async def test_a_command_that_compacts_says_whom_it_waits_for(
+    start_agent: StartAgent, gateway: RunningGateway, text: Text
+) -> None:
+    async with start_agent(agent=asking()) as s, anyio.create_task_group() as tasks:
+        for _ in range(4):
+            await s.ask(text(100))
+        outcomes: list[Outcome] = []
+
+        async def compact() -> None:
+            outcomes.append(await mew("compact", "coder", *seat(gateway, "bob")))
+
+        tasks.start_soon(compact)
+        asked = await proposal(s)
+        # The command reads the status that says so from the same connection, before the answer.
+        await status_word(s, "waiting_for_approval")
+        await decide(s, asked, target_tokens=0)
+        await until(lambda: bool(outcomes))
+        assert outcomes[0].code == 0, outcomes
+        assert "coder: freed " in outcomes[0].out
+        assert f"ada can decide: `mew approve {asked.id[:8]}` or `mew reject {asked.id[:8]}`" in outcomes[0].err
+
+
+async def test_a_program_approves_with_other_arguments(start_agent: StartAgent, text: Text) -> None:
+    async with start_agent(agent=asking(), fixed_usage=FULL) as s:
+
+        @s.ada.on_proposal
+        async def approve(made: ProposalMade) -> None:
+            await made.fulfil({"target_tokens": 0, "pins": ["pier 4"]})
+
+        await filled(s, text)
         await status_word(s, "compacted")
         assert [pin.text for pin in await s.ada.pins("coder")] == ["pier 4"]
 
