@@ -310,7 +310,8 @@ class ModelCalls:
 
     def _request(self, of: History | None = None) -> tuple[ModelRequest, str]:
         """The next main request, and the fingerprint of what it sends besides the items. `of`: of another history."""
-        history, system_prompt = of or self._state.history, self._options.system_prompt
+        # A history without items is false.
+        history, system_prompt = self._state.history if of is None else of, self._options.system_prompt
         tools, tools_text, reminders = self._prefix()
         form = self.response_format
         request = ModelRequest(history.request_messages(system_prompt, reminders), tools, response_format=form)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from mew_protocol.payloads.participant import PinRequest
 from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.gateway.gateway import RunningGateway
@@ -148,8 +149,10 @@ class TestSpaceFacts:
     @pytest.fixture
     def space(self, space: SpaceConfig, tmp_path: Path) -> SpaceConfig:
         path = tmp_path / "space.yaml"
-        written = path.read_text().replace("name: Demo", "name: Demo, instructions: Speak English.")
-        path.write_text(written.replace("  coder:\n", "  coder:\n    description: reviews Python\n"))
+        written = yaml.safe_load(path.read_text())
+        written["space"]["instructions"] = "Speak English."
+        written["participants"]["coder"]["description"] = "reviews Python"
+        path.write_text(yaml.safe_dump(written))
         return load_space(path)
 
     async def test_instructions_and_roles_are_pinned_from_the_welcome(self, start_agent: StartAgent) -> None:

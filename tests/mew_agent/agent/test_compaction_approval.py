@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+import yaml
 from mew_protocol.envelope import Envelope
 from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.gateway.gateway import RunningGateway
@@ -26,11 +27,13 @@ FULL = ((3000, 60, 3060), (5000, 60, 5060), (7400, 60, 7460))
 @pytest.fixture
 def space(space: SpaceConfig, tmp_path: Path) -> SpaceConfig:
     path = tmp_path / "space.yaml"
-    may_propose = (
-        "{kind: participant/resume}, {kind: mcp/request, payload: {method: '*/list'}},"
-        " {kind: mcp/proposal}, {kind: mcp/withdraw}, {kind: mcp/response}]"
-    )
-    path.write_text(path.read_text().replace("{kind: participant/resume}]", may_propose))
+    written = yaml.safe_load(path.read_text())
+    may_propose = ("mcp/proposal", "mcp/withdraw", "mcp/response")
+    written["participants"]["coder"]["capabilities"] += [
+        {"kind": "mcp/request", "payload": {"method": "*/list"}},
+        *({"kind": kind} for kind in may_propose),
+    ]
+    path.write_text(yaml.safe_dump(written))
     return load_space(path)
 
 

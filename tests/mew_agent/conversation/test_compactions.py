@@ -360,6 +360,17 @@ async def test_the_fallback_drops_the_oldest_turns_without_a_summary(
         assert (last.summary_tokens, last.trigger) == (0, "threshold")
 
 
+async def test_a_compaction_of_everything_is_counted_without_what_left(
+    start_conversation: StartConversation, text: Callable[[int], str]
+) -> None:
+    async with start_conversation() as driver:
+        for _ in range(4):
+            await driver.turn(text(100))
+        done = await driver.conversation.compact(Compact(target_tokens=0))
+        assert not done.skipped, done.reason
+        assert (len(driver.conversation.history), (done.freed_tokens or 0) > 200) == (0, True)
+
+
 @pytest.mark.parametrize("usage", [(1_249_000, 1, 1_249_001), (0, 5, 5), (900, 50, 40), (59_990, 9, 59_999)])
 async def test_no_report_however_absurd_takes_the_newest_turns(
     start_conversation: StartConversation, text: Callable[[int], str], usage: tuple[int, int, int]
