@@ -2,6 +2,9 @@
 
 The word lists cover English, German, French, Spanish, Chinese and Japanese. In other languages a sentence is still
 recognised by its identifiers, numbers and question marks, and a text by its script.
+
+The lists are guesses on purpose. A word too many ("may", "only") keeps a sentence that could go. A rule without any of
+them is still a plain sentence of a participant, kept as long as there is room. What must never be lost is pinned.
 """
 
 import re
@@ -84,7 +87,7 @@ OWN_ACTIVITY = re.compile(r"(?:I|I['’](?:ve|ll|m)|Ich|Je|J['’]ai|He|Yo)\b|�
 """How a speaker begins to tell what it did or sees: worth less later than a statement about the work."""
 
 REQUEST = re.compile(
-    r"(?:please|now|next|(?:can|could|would|will) you|bitte|kannst du|s['’]il|peux-tu|pouvez-vous|por favor|puedes)\b"
+    r"(?:please|(?:can|could|would|will) you|bitte|kannst du|s['’]il|peux-tu|pouvez-vous|por favor|puedes)\b"
     r"|[请請]",
     re.IGNORECASE,
 )
