@@ -81,15 +81,16 @@ def _list(connection: ConnectionOptions, target: str, timeout_seconds: float, *,
     if as_json:
         terminal.print_json({"participant": target, "pins": [one.model_dump(mode="json") for one in pins]})
         return ExitCode.DONE
-    terminal.print_lines(_line(one) for one in pins)
+    width = max((words.cells(words.clean(one.id)) for one in pins), default=0)
+    terminal.print_lines(_line(one, width) for one in pins)
     if not pins:
         terminal.print_line(f"{target}: nothing is pinned")
     return ExitCode.DONE
 
 
-def _line(one: PinnedText) -> str:
+def _line(one: PinnedText, width: int) -> str:
     text = words.clip(words.clean(" ".join(one.text.split())), _TEXT_CELLS)
-    return f"{words.clean(one.id)}  {one.hash}  ~{one.tokens:,} tokens  from {words.clean(one.origin)}  {text}"
+    return f"{words.clean(one.id).ljust(width)}  {words.clean(one.hash)}  ~{one.tokens:,} tokens  from {words.clean(one.origin)}  {text}"
 
 
 def _control(
