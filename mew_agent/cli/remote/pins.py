@@ -90,7 +90,8 @@ def _list(connection: ConnectionOptions, target: str, timeout_seconds: float, *,
 
 def _line(one: PinnedText, width: int) -> str:
     text = words.clip(words.clean(" ".join(one.text.split())), _TEXT_CELLS)
-    return f"{words.clean(one.id).ljust(width)}  {words.clean(one.hash)}  ~{one.tokens:,} tokens  from {words.clean(one.origin)}  {text}"
+    name, size = words.clean(one.id).ljust(width), f"~{one.tokens:,} tokens"
+    return f"{name}  {words.clean(one.hash)}  {size}  from {words.clean(one.origin)}  {text}"
 
 
 def _control(
