@@ -1,6 +1,7 @@
 """Measures the CPU cost of a delivery in the gateway and in a bare server that only writes (the floor).
 
-    python -m benchmarks.fanout [--members 10 100 1000] [--deliveries 50000] [--rounds 15] [--frames] [--asgi]
+    python -m benchmarks.fanout [--members 10 100 1000] [--deliveries 50000] [--rounds 15] [--frames]
+                                [--asgi | --least]
                                 [--durability memory flushed synced]
     python -m benchmarks.fanout --core [--members 100] [--durability memory flushed]
 
@@ -10,6 +11,10 @@ server treats whatever arrives as one message and writes the same number of byte
 `transport.write`: no parsing, no decision, no framing. With `--frames` the messages are frames of an open stream. Short
 rounds alternate between the two servers, and each pair gives a ratio, so that other load affects both. The table shows
 medians.
+
+`--least` measures, in place of the gateway, a server that does no more than the least for an envelope: it decodes and
+encodes it with the gateway's codec, matches one capability, keeps it in memory, and writes it as the gateway does.
+Its ratio is a bound for any gateway in Python on this machine.
 
 `--core` measures what an envelope costs inside the gateway before any byte leaves: decoding, deciding, storing and
 one empty call per member, in this process, without a network. It shows the cost of an envelope right behind another
@@ -37,18 +42,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import anyio
+from mew_protocol.capability import CapabilitySet
+from mew_protocol.codec import decode_complete
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.audit import AuditLog, logging_options
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.connection import Connection
 from mew_spaces.gateway.gateway import has_uvloop, open_log, serve_gateway
 from mew_spaces.gateway.log_writer import LogWriter
-from mew_spaces.gateway.outbound import OutboundChannel, frame_message
+from mew_spaces.gateway.outbound import OutboundChannel, frame_json, frame_message
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
+from mew_spaces.log.interface import Bounds
+from mew_spaces.log.memory import MemoryLog
 
 SPACE = "bench"
 TEXT = "x" * 200
@@ -145,11 +154,33 @@ class Bare(asyncio.Protocol):
             self.is_open = True
 
 
-async def floor_server(control: Any) -> None:
-    """Run the floor's server, which only writes."""
+class Least(Bare):
+    """Does the least for an envelope, then writes it to the sockets."""
+
+    descriptors: ClassVar[list[int]] = []
+    may = CapabilitySet([{"kind": "chat"}])
+    log = MemoryLog(epoch="least", bounds=Bounds(10_000, 10**8))
+
+    def data_received(self, data: bytes) -> None:
+        if not self.is_open:
+            super().data_received(data)
+            self.descriptors[:] = [one.get_extra_info("socket").fileno() for one in self.everybody]
+            return
+        complete = decode_complete(data[8:], 65_536, 100)  # the mask is zero
+        assert complete is not None
+        envelope, encoded = complete
+        assert self.may.match(envelope) is not None
+        self.log.append(encoded, sender=envelope.sender, id=envelope.id, at=0.0)
+        framed = frame_json(encoded)
+        for descriptor in self.descriptors:
+            os.write(descriptor, framed)
+
+
+async def floor_server(control: Any, connection: type[Bare]) -> None:
+    """Run the floor's server, which only writes, or the one that does the least."""
     everybody: list[asyncio.Transport] = []
     framed = frame_message(message(0))
-    server = await asyncio.get_running_loop().create_server(lambda: Bare(everybody, framed), "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(lambda: connection(everybody, framed), "127.0.0.1", 0)
     control.send(server.sockets[0].getsockname()[1])
     await server.serve_forever()
 
@@ -159,8 +190,8 @@ def run_server(control: Any, kind: str, members: int) -> None:
     keep_to_core(0)
     threading.Thread(target=answer_clock, args=(control,), daemon=True).start()
     options = {"use_uvloop": has_uvloop()}
-    if kind == "floor":
-        anyio.run(floor_server, control, backend_options=options)
+    if kind in ("floor", "least"):
+        anyio.run(floor_server, control, Least if kind == "least" else Bare, backend_options=options)
     else:
 
         async def serve() -> None:
@@ -330,7 +361,7 @@ def compare(
         keep_to_core(1)
         benches = [
             Bench(*floor, members=members, joins=False, frames=frames),
-            Bench(*gateway, members=members, joins=True, frames=frames),
+            Bench(*gateway, members=members, joins=kind != "least", frames=frames),
         ]
         seen: list[list[float]] = [[], []]
         for _ in range(rounds):
@@ -399,6 +430,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--frames", action="store_true", help="measure frames of a stream instead of envelopes")
     parser.add_argument("--asgi", action="store_true", help="measure the way through plain ASGI instead")
+    parser.add_argument("--least", action="store_true", help="measure the least for an envelope instead of the gateway")
     parser.add_argument(
         "--durability",
         nargs="+",
@@ -418,7 +450,9 @@ def main() -> None:
                     costs.append(anyio.run(partial(core_cost, members, is_cold=is_cold)))
             print(f"{members:>8} {costs[0]:>8.1f} {costs[1]:>8.1f}  {durability}", flush=True)
         return
-    kind = "asgi" if options.asgi else "gateway"
+    kind = "least" if options.least else "asgi" if options.asgi else "gateway"
+    if options.least:
+        options.durability = ["memory"]
     loop = "uvloop" if has_uvloop() else "asyncio"
     logging = logging_options(space_of(1).gateway_logging)
     logs = {"envelopes": logging.envelope_history.enabled, "decisions": logging.capability_decisions.enabled}
