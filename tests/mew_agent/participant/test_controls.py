@@ -39,7 +39,7 @@ async def test_compact_is_answered_between_two_statuses(start_agent: StartAgent,
         assert done["skipped"] is False
         assert done["freed_tokens"] == status["context"]["last_compaction"]["freed_tokens"]
         assert done["tokens_after"] == status["tokens"]
-        assert status["context"]["basis"] == "projected"
+        assert status["context"]["basis"] == "server_counted"
 
 
 @pytest.mark.parametrize(("payload", "reason"), [({}, "no_history"), ({"target_tokens": 8000}, "already_below_target")])
