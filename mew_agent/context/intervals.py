@@ -7,6 +7,7 @@ An interval is `exact` (the difference of two reports, beyond doubt), `measured`
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from operator import add, attrgetter
 from typing import Literal
 
@@ -238,7 +239,8 @@ class Intervals:
         """Put items back that a cut removed, each as a measured interval at the price it had by its seq."""
         if not measures:
             return
-        kept = list(self)
+        seqs = sorted(measure.seq for measure in measures)
+        kept = [piece for interval in self for piece in self._split_around(seqs, interval, calibration)]
         for measure in measures:
             tokens = max(0, prices.get(measure.seq, measure.project(calibration)))
             tool_tokens = tokens if measure.tool_result else 0
@@ -321,6 +323,19 @@ class Intervals:
     def _shares(self, interval: Interval, calibration: Calibration) -> list[tuple[int, int, bool]]:
         items = self.items[span(self.items, interval.first_seq, interval.last_seq)]
         return split(interval.tokens, items, calibration)
+
+    def _split_around(self, seqs: Sequence[int], interval: Interval, calibration: Calibration) -> Iterator[Interval]:
+        """An interval in pieces without these seqs between their items; a piece of several is a lump."""
+        inside = seqs[bisect_right(seqs, interval.first_seq) : bisect_left(seqs, interval.last_seq)]
+        if not inside:
+            yield interval
+            return
+        shares = self._shares(interval, calibration)
+        for _, piece in groupby(shares, key=lambda share: bisect_left(inside, share[0])):
+            side = list(piece)
+            tokens, tool_tokens = sum(share for _, share, _ in side), _tool_tokens(side)
+            amount = {"message_tokens": tokens - tool_tokens, "tool_tokens": tool_tokens}
+            yield Interval(side[0][0], side[-1][0], "lump", **amount)
 
     def _remains(
         self, interval: Interval, first_seq: int, last_seq: int, calibration: Calibration

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mew_protocol.payloads.compactions import Undo
 
@@ -208,6 +208,8 @@ def without_call_ids(item: Item) -> tuple[object, ...]:
 
 
 @settings(max_examples=MANY)
+@example(40_487)  # items return into the middle of an interval
+@example(1_640)  # a result returns whose call got another id
 @given(st.integers(0, 2**32))
 def test_an_undo_restores_what_left_byte_for_byte(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
