@@ -84,8 +84,8 @@ class Ledger:
     _cut_since_record: bool = False
     _moved_since_record: bool = False
     """Whether a cut took anything but whole measured intervals, or put something in their place."""
-    _has_fallen: bool = False
-    """Whether a prompt fell unexplained. What the server dropped may return after a cut, so nothing is exact then."""
+    _fallen_until: int = -1
+    """The newest item when a prompt last fell unexplained: the server dropped some up to it, which may return."""
     _thinking_items: int = 0
     _unsteady_items: int = 0
     _sent_prefix_features: float = 0.0
@@ -144,7 +144,8 @@ class Ledger:
         )
         has_moved = self._cut_since_record or self._moved_since_record
         has_fallen = before is not None and reported < before and not has_moved
-        self._has_fallen |= has_fallen and is_comparable
+        if has_fallen and is_comparable:
+            self._fallen_until = last_seq
         if is_in_doubt or has_fallen or not is_comparable:  # a prompt that only grows cannot fall: something left it
             self._intervals.doubt_all()
         if not same_model and self.learnt:
@@ -195,7 +196,9 @@ class Ledger:
     def _book_interval(self, sent: Sequence[Measure], grown: int, *, is_in_doubt: bool) -> None:
         units = sum([measure.features for measure in sent])
         self.calibration = learn_from_interval(self.calibration, grown, sent, units)
-        is_exact = not (is_in_doubt or self._has_fallen or self._cut_since_record or self._unsteady_items)
+        oldest = self._intervals.items[0] if self._intervals.items else sent[0]
+        may_return = oldest.seq <= self._fallen_until
+        is_exact = not (is_in_doubt or may_return or self._cut_since_record or self._unsteady_items)
         self._intervals.append(sent, grown, "exact" if is_exact else "measured", units, self.calibration)
         self._review_lumps()
 
@@ -331,7 +334,7 @@ class Ledger:
         self._intervals.clear()
         self._tail = Tail()
         self.summary_measure, self.summary_tokens = None, 0
-        self.prompt_tokens, self._has_fallen = None, False
+        self.prompt_tokens, self._fallen_until = None, -1
         # Without a reported prompt the prefix is projected again.
         self._count_unsteady()
         self.describe_prefix(self.prefix_features, self.pins_features)

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.context.ledger import Ledger
+from mew_agent.context.ledger import Ledger, Price
 from mew_agent.context.measures import Measure
 from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import features
@@ -114,6 +114,22 @@ def test_nothing_is_exact_after_the_server_dropped_messages() -> None:
     assert books.ledger.price(2, 2).basis != "exact"
     books.cut(1, 1)  # from here on, the dropped message would fit again
     assert books.ledger.price(2, 2).basis != "exact"
+
+
+def test_figures_are_exact_again_without_the_messages_the_server_dropped() -> None:
+    ledger = Ledger()
+    ledger.describe_prefix(200.0)
+    for seq, prompt in enumerate((300, 400, 350)):  # the server dropped 150 tokens
+        ledger.add(Measure(seq, 100.0))
+        reported(ledger, prompt, seq)
+    ledger.add(Measure(3, 100.0))
+    reported(ledger, 450, 3)
+    assert ledger.price(3, 3).basis == "projected"
+    ledger.cut(0, 2)
+    for seq, prompt in ((4, 400), (5, 500)):
+        ledger.add(Measure(seq, 100.0))
+        reported(ledger, prompt, seq)
+    assert ledger.price(5, 5) == Price(100, "exact")
 
 
 @given(CALLS, st.data())
