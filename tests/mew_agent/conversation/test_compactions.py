@@ -151,7 +151,7 @@ async def test_compactions_that_free_too_little_stop_with_a_status(
     start_conversation: StartConversation, text: Callable[[int], str]
 ) -> None:
     """A system prompt that nearly fills the window leaves nothing to free."""
-    prompt = "".join(encode(text(2500))[:1840])
+    prompt = "".join(encode(text(2500))[:1850])
     async with start_conversation(
         policy=IMPATIENT, window_tokens=2048, system_prompt=prompt, reply_tokens=20
     ) as driver:
