@@ -14,7 +14,7 @@ medians.
 
 `--least` measures, in place of the gateway, a server that does no more than the least for an envelope: it decodes and
 encodes it with the gateway's codec, matches one capability, keeps it in memory, and writes it as the gateway does.
-Its ratio is a bound for any gateway in Python on this machine.
+Its ratio is a bound for a gateway with this codec and these writes on this machine.
 
 `--core` measures what an envelope costs inside the gateway before any byte leaves: decoding, deciding, storing and
 one empty call per member, in this process, without a network. It shows the cost of an envelope right behind another

@@ -16,7 +16,7 @@ VENDOR_DOORS = {
     "uvicorn": ("spaces/", "mew_agent/rehearsal/", "mew_agent/http_server.py"),
     "starlette": ("spaces/", "mew_agent/rehearsal/", "mew_agent/openai_api/", "mew_agent/http_server.py"),
     "yaml": ("spaces/mew_spaces/config/loading.py", "mew_agent/config/agent_config.py"),
-    "acp": ("mew_agent/acp/session.py",),
+    "acp": ("mew_agent/acp/session.py", "mew_agent/acp/server.py"),
     "httpx2": ("mew_agent/bridge/session.py",),
     "mcp": ("mew_agent/bridge/session.py", "mew_agent/bridge/server.py"),
     "mcp_types": ("mew_agent/bridge/session.py", "mew_agent/bridge/server.py"),

@@ -106,8 +106,11 @@ COMMANDS: Final[Sections] = {
             {"start": _command("Offer an MCP server's tools in a space.", "programs.bridge:start")},
         ),
         "acp": GroupEntry(
-            "Bring agents of other projects into a space.",
-            {"start": _command("Bring an agent that speaks the Agent Client Protocol.", "programs.acp:start")},
+            "Agents over the Agent Client Protocol: in a space, or of one.",
+            {
+                "start": _command("Bring an agent that speaks the Agent Client Protocol.", "programs.acp:start"),
+                "serve": _command("Serve an agent of a space to an editor.", "programs.acp_server:serve"),
+            },
         ),
         "mcp": GroupEntry(
             "Run an MCP server: of a space, of a folder, or of a game.",

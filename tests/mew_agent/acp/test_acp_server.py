@@ -1,0 +1,101 @@
+"""`mew acp serve`, as the official client of the protocol sees it."""
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import acp
+import anyio
+import pytest
+from acp.schema import (
+    AllowedOutcome,
+    RequestPermissionResponse,
+)
+
+from tests.mew_agent.conftest import AgentDriver, StartAgent
+from tests.support.waiting import PATIENCE_SECONDS, until
+
+
+class Editor:
+    """A client that records what it is shown and allows what it is asked."""
+
+    def __init__(self) -> None:
+        self.updates: list[Any] = []
+        self.asked: list[str] = []
+
+    async def session_update(self, session_id: str, update: Any, **kwargs: Any) -> None:
+        self.updates.append(update)
+
+    async def request_permission(self, session_id: str, tool_call: Any, options: Any, **kwargs: Any) -> Any:
+        self.asked.append(tool_call.title)
+        return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id="allow"))
+
+    def of(self, kind: str) -> list[Any]:
+        return [one for one in self.updates if one.session_update == kind]
+
+    @property
+    def text(self) -> str:
+        return "".join(one.content.text for one in self.of("agent_message_chunk"))
+
+
+@asynccontextmanager
+async def edited(stage: AgentDriver) -> AsyncIterator[tuple[Any, Editor, str]]:
+    """The client's connection to `mew acp serve coder`, its recorder, and a session."""
+    editor = Editor()
+    identity = {
+        "MEW_GATEWAY": stage.gateway.ws_url,
+        "MEW_SPACE": "demo",
+        "MEW_PARTICIPANT_ID": "bob",
+        "MEW_TOKEN": stage.gateway.token_of("bob"),
+    }
+    command = (sys.executable, "-P", "-m", "mew_agent", "acp", "serve", "coder")
+    async with acp.spawn_agent_process(lambda _: editor, *command, env={**os.environ, **identity}) as (link, _):  # type: ignore[arg-type,return-value]
+        with anyio.fail_after(PATIENCE_SECONDS):
+            about = await link.initialize(protocol_version=1)
+            assert about.agent_info is not None
+            assert about.agent_info.title == "coder in demo"
+            opened = await link.new_session(cwd=str(Path.cwd()), mcp_servers=[])
+        yield link, editor, opened.session_id
+
+
+async def test_an_editor_talks_to_an_agent_and_sees_its_figures(start_agent: StartAgent) -> None:
+    async with start_agent() as s, edited(s) as (link, editor, session):
+        answer = await link.prompt(session_id=session, prompt=[acp.text_block("What does it do?")])
+        assert answer.stop_reason == "end_turn"
+        assert editor.text
+        await until(lambda: bool(editor.of("usage_update")))
+        status = await s.status()
+        shown = editor.of("usage_update")[-1]
+        assert (shown.used, shown.size) == (status["tokens"], status["max_tokens"])
+        assert "compact" in [one.name for one in editor.of("available_commands_update")[0].available_commands]
+
+
+async def test_an_editor_compacts_and_cancels(start_agent: StartAgent) -> None:
+    async with start_agent(window_tokens=4000) as s, edited(s) as (link, editor, session):
+        for number in range(4):
+            await link.prompt(session_id=session, prompt=[acp.text_block(f"Tell me about line {number} of the file.")])
+        await link.prompt(session_id=session, prompt=[acp.text_block("/compact")])
+        assert "compacted" in editor.text.lower()
+        with pytest.raises(acp.RequestError, match="no session"):
+            await link.prompt(session_id="another", prompt=[acp.text_block("hello")])
+        with pytest.raises(acp.RequestError, match="no text"):
+            await link.prompt(session_id=session, prompt=[])
+
+
+async def test_a_cancelled_prompt_cancels_the_agents_work(start_agent: StartAgent) -> None:
+    async with start_agent(chunk_delay_seconds=5.0) as s, edited(s) as (link, _, session):
+        answers: list[Any] = []
+
+        async def ask() -> None:
+            answers.append(await link.prompt(session_id=session, prompt=[acp.text_block("Take your time.")]))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await s.server.wait_until(lambda: bool(s.main_requests))
+            await link.cancel(session_id=session)
+        assert answers[0].stop_reason == "cancelled"
+        cancelled = await s.recorder.first("coder", "reasoning/conclusion")
+        assert cancelled.body["cancelled"] is True
