@@ -24,6 +24,7 @@ COMMANDS: Final[Sections] = {
         "up": _UP,
         "down": _DOWN,
         "restart": _command("Restart the running space, or one participant.", "space.restart:restart"),
+        "doctor": _command("List what is installed, and how to install the rest.", "space.doctor:doctor"),
         "demo": _command("Watch two agents fill up and compact; needs no key.", "demo.demo:demo"),
     },
     "Watch": {

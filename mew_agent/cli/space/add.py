@@ -21,6 +21,7 @@ from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, load_space
 from mew_spaces.launch.program_logs import log_folder, log_path
 from mew_spaces.launch.run_file import RunFile
 
+from mew_agent.acp.profiles import PROFILES
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import (
@@ -36,7 +37,7 @@ from mew_agent.cli.remote.session import open_session
 from mew_agent.cli.space.plan import check_new_participant
 from mew_agent.cli.space.restart import start_program, supervisor_of
 from mew_agent.cli.space.up import RELOAD_SIGNAL
-from mew_agent.errors import ConfigError, GatewayError, MewAgentError
+from mew_agent.errors import ConfigError, GatewayError, MewAgentError, did_you_mean
 
 
 class ParticipantRole(StrEnum):
@@ -50,13 +51,16 @@ class ParticipantRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NewParticipant:
-    """A participant to add, as given on the command line. Without `command` and `is_person` it is an agent."""
+    """A participant to add, as given on the command line. Without `command`, `acp` and `is_person` it is an agent."""
 
     name: Annotated[str, typer.Argument(metavar="NAME", help="Id of the new participant.")]
     model: Annotated[str | None, option("--model, -m NAME", "Model (default: OPENAI_MODEL).")] = None
     base_url: Annotated[str | None, option("--base-url URL", "Model server (default: OPENAI_BASE_URL).")] = None
     system_prompt: Annotated[str | None, option("--prompt TEXT", "System prompt.")] = None
     command: Annotated[str | None, option("--command COMMAND", "Run this program instead of an agent.")] = None
+    acp: Annotated[
+        str | None, option("--acp NAME", "Run this agent over ACP: codex, opencode, goose, qwen, kimi or claude.")
+    ] = None
     is_person: Annotated[bool, option("--person", "Add a person; starts no program.")] = False
     role: Annotated[
         ParticipantRole | None, option("--role ROLE", "agent, tool, person or observer (default: what fits).")
@@ -69,7 +73,14 @@ class NewParticipant:
     def settings(self) -> dict[str, Any]:
         """The participant's section of space.yaml. Raises `ConfigError`."""
         section: dict[str, Any] = {}
-        if self.command is not None:
+        if self.acp is not None:
+            if self.command is not None or self.is_person:
+                raise ConfigError("--acp", f"excludes {'--person' if self.is_person else '--command'}")
+            if self.acp not in PROFILES:
+                problem = f"no agent '{self.acp}' is known{did_you_mean(self.acp, PROFILES)}"
+                raise ConfigError("--acp", problem, f"{', '.join(PROFILES)}; or `acp: {{command: ...}}` in space.yaml")
+            section = {"acp": self.acp}
+        elif self.command is not None:
             program, *arguments = shlex.split(self.command) or [""]
             section = {"command": program, "args": arguments}
         elif not self.is_person and self.role in (None, ParticipantRole.AGENT):

@@ -23,11 +23,11 @@ from mew_protocol import kinds
 from mew_protocol.agent_settings import LOCAL, REHEARSAL, WrittenAgentSettings
 from mew_protocol.capability import CapabilitySet, stars_across_folders
 from mew_protocol.envelope import Draft
-from mew_spaces.config.loading import SpaceConfig, load_space, place_in
+from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, load_space, place_in
 from mew_spaces.errors import PortInUse
 from mew_spaces.gateway.auth import ensure_token, state_dir
 from mew_spaces.gateway.certificate import TlsFiles, tls_files
-from mew_spaces.launch.launch import ACP_CONFIG, BRIDGE_CONFIG, Launch, ListenAddress, Program, bridges
+from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, ListenAddress, Program, bridges
 from mew_spaces.launch.processes import started_mark
 from mew_spaces.launch.program_logs import log_folder
 from mew_spaces.launch.run_file import Pids, RunFile, read_run_file, remove_run_file, run_file_path
@@ -35,7 +35,7 @@ from mew_spaces.private_files import make_private_folder
 from pydantic import TypeAdapter
 
 from mew_agent.acp.profiles import PROFILES
-from mew_agent.acp.settings import AcpSettings, require_acp
+from mew_agent.acp.settings import require_acp
 from mew_agent.bridge.settings import require_mcp
 from mew_agent.cli.app.locate import (
     OWN_COMMAND,
@@ -297,6 +297,8 @@ def check_new_participant(
     found = command is None or "${" in command or shutil.which(command) or (space_folder(path) / command).is_file()
     if not found and command != "mew":
         raise ConfigError(name, f"program '{command}' not found")
+    if config.participants[name].acp is not None:
+        check_acp_agent(name, config.participants[name], path, space_folder(path))
     if section is not None:
         agent = read_section(name, section, config, path, os.environ).config
         if not has_model_server:
@@ -452,24 +454,29 @@ def _keys_without_effect(config: SpaceConfig, path: Path) -> Iterator[str]:
 
 
 def _check_acp_agents(launch: Launch, path: Path, names: Collection[str] | None = None) -> None:
-    """What can be missing is the package, and the agent's own program; the message says how to install it."""
+    programs = {program.name: program for program in launch.participants()}
     for name, one in launch.config.participants.items():
-        if one.acp is None or not one.auto_start or (names is not None and name not in names):
-            continue
-        require_acp()
-        program = next(program for program in launch.participants() if program.name == name)
-        settings = AcpSettings.model_validate_json(program.environment[ACP_CONFIG])
-        place = ("participants", name, "acp")
-        if one.acp.command is None and one.acp.agent not in PROFILES:
-            problem = f"no agent '{one.acp.agent}' is known"
-            raise ConfigError(place_of(path, *place), problem, f"{', '.join(PROFILES)}; or `command` and `args`")
-        if not Path(settings.cwd).is_dir():
-            raise ConfigError(place_of(path, "participants", name, "cwd"), f"folder '{settings.cwd}' not found")
-        command = settings.program[0]
-        if shutil.which(command, path=settings.env.get("PATH", program.environment.get("PATH"))) is None:
-            profile = PROFILES.get(one.acp.agent or "")
-            install = profile.install if profile is not None else "the agent's program on PATH"
-            raise ConfigError(place_of(path, *place), f"program '{command}' not found", install)
+        if one.acp is not None and one.auto_start and (names is None or name in names):
+            check_acp_agent(name, one, path, launch.folder, programs[name].environment.get("PATH"))
+
+
+def check_acp_agent(name: str, one: ParticipantConfig, path: Path, folder: Path, search: str | None = None) -> None:
+    """What can be missing: the package, the agent's program in `search` (default: PATH), its folder.
+
+    Raises `MissingExtra`, and `ConfigError` with the command that installs the agent.
+    """
+    assert one.acp is not None
+    require_acp()
+    place, profile = ("participants", name, "acp"), PROFILES.get(one.acp.agent or "")
+    if one.acp.command is None and profile is None:
+        problem = f"no agent '{one.acp.agent}' is known"
+        raise ConfigError(place_of(path, *place), problem, f"{', '.join(PROFILES)}; or `command` and `args`")
+    if not (folder / (one.cwd or "")).is_dir():
+        raise ConfigError(place_of(path, "participants", name, "cwd"), f"folder '{folder / (one.cwd or '')}' not found")
+    command = one.acp.command or (profile.command[0] if profile is not None else "")
+    if "${" not in command and shutil.which(command, path=one.acp.env.get("PATH", search)) is None:
+        install = f"`{profile.install}` installs it" if profile is not None else "the agent's program on PATH"
+        raise ConfigError(place_of(path, *place), f"program '{command}' not found", install)
 
 
 def _check_bridges(launch: Launch, names: Sequence[str], path: Path) -> None:

