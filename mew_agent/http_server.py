@@ -12,10 +12,12 @@ from typing import Literal
 
 import anyio
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.lifespan.off import LifespanOff
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 STOP_SECONDS = 5
+_CLOSE_CONNECTION = "mew_agent.close_connection"
 _STOP_POLL_SECONDS = 0.005
 
 
@@ -85,3 +87,25 @@ def listen(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+class BreakableProtocol(H11Protocol):
+    """Lets the app close a connection in the middle of a reply; see `break_connection`."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        app = self.app
+
+        async def with_break(scope: Scope, receive: Receive, send: Send) -> None:
+            scope["extensions"] = {**scope.get("extensions", {}), _CLOSE_CONNECTION: transport.close}
+            await app(scope, receive, send)
+
+        self.app = with_break
+
+
+async def break_connection(scope: Scope, receive: Receive) -> None:
+    """Close the connection of a `BreakableProtocol` without ending the body, and wait until it is closed."""
+    close: Callable[[], None] = scope["extensions"][_CLOSE_CONNECTION]
+    close()
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -144,9 +144,9 @@ class Conversation:
         """The pins of the agent."""
         return self.state.pins
 
-    def supports(self, control: wire.Control) -> bool:
+    def refusal(self, control: wire.Control) -> str | None:
         """A conversation can carry out every control."""
-        return True
+        return None
 
     def asks_first(self, requester: str) -> bool:
         """Whether a compaction that this participant requests waits for an approval."""

@@ -49,15 +49,17 @@ from mew_agent.participant.peers import PeerChanges, PeerContext
 
 logger = logging.getLogger("mew_agent.participant.controls")
 
-NOTHING_TO_DO = frozenset({"no_history", "compaction_in_progress", "already_below_target", "not_supported"})
+NOTHING_TO_DO = frozenset(
+    {"no_history", "compaction_in_progress", "already_below_target", "not_supported", "not_owner"}
+)
 """Reasons to skip a compaction that are not failures."""
 
 
 class Controllable(Protocol):
     """A conversation that controls act on."""
 
-    def supports(self, control: ControlPayload) -> bool:
-        """Whether this control can be carried out."""
+    def refusal(self, control: ControlPayload) -> str | None:
+        """Why this control cannot be carried out, as the reason to answer with; None if it can."""
         ...
 
     def status(self, word: str | None = None) -> Status:
@@ -156,12 +158,13 @@ class Control(Subscriber):
         """Carry out one control and answer it. Never raises, whatever the envelope contains."""
         try:
             request = read_control(envelope)
-            if request is not None and self.conversation.supports(request):
+            refusal = None if request is None else self.conversation.refusal(request)
+            if request is not None and refusal is None:
                 await self._carry_out(envelope, request)
             elif isinstance(request, Compact):
-                await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, _skipped("not_supported"))
+                await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, _skipped(str(refusal)))
             elif request is not None:
-                await self.announce("refused:not_supported", (envelope.id,), to=(envelope.sender,))
+                await self.announce(f"refused:{refusal}", (envelope.id,), to=(envelope.sender,))
         except PayloadError as error:
             logger.warning("ignored a control from '%s': %s", envelope.sender, error)
             if envelope.kind == kinds.PARTICIPANT_COMPACT:

@@ -104,6 +104,8 @@ class ExternalContext:
         self.on_compact: CompactHandler | None = None
         self.on_forget: ForgetHandler | None = None
         self.on_clear: ClearHandler | None = None
+        self.refuses_with = "not_supported"
+        """The answer to a control without a handler."""
         self.compact_timeout_seconds = COMPACT_TIMEOUT_SECONDS
         self.policy: Policy | None = POLICY
         """Whose levels are shown; None if nothing should act on the figures."""
@@ -187,16 +189,18 @@ class ExternalContext:
     def is_compacting(self) -> bool:
         return self._compacting is not None
 
-    def supports(self, control: Control) -> bool:
+    def refusal(self, control: Control) -> str | None:
+        handler: object
         match control:
             case Compact():
-                return self.on_compact is not None
+                handler = self.on_compact
             case Forget():
-                return self.on_forget is not None
+                handler = self.on_forget
             case Clear() | Restart():
-                return self.on_clear is not None
+                handler = self.on_clear
             case _:
-                return True
+                return None
+        return self.refuses_with if handler is None else None
 
     def status(self, word: str | None = None) -> Status:
         word = word or ("compacting" if self.is_compacting else "active")
@@ -218,7 +222,7 @@ class ExternalContext:
 
     async def compact(self, request: Compact, asked_by: str | None = None) -> CompactDone:
         if self.on_compact is None:
-            return CompactDone(status="skipped", skipped=True, reason="not_supported")
+            return CompactDone(status="skipped", skipped=True, reason=self.refuses_with)
         self.compaction_started()
         done = CompactDone(status="skipped", skipped=True, reason="failed")
         try:

@@ -1,6 +1,5 @@
 """Run the rehearsal model on a real port: in an event loop, in the foreground, or embedded as a `Model`."""
 
-import asyncio
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -8,13 +7,11 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
-from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from mew_agent.http_server import serving
+from mew_agent.http_server import BreakableProtocol, serving
 from mew_agent.model.embedded import EmbeddedModel
 from mew_agent.rehearsal.options import RehearsalOptions
-from mew_agent.rehearsal.service import CLOSE_CONNECTION, RehearsalServer
+from mew_agent.rehearsal.service import RehearsalServer
 
 _NAME: Final = "rehearsal"
 
@@ -25,7 +22,7 @@ async def serve_rehearsal(
 ) -> AsyncIterator[RehearsalServer]:
     """Serve until the block exits, which cuts open streams. Port 0 picks a free port. Raises OSError if it is used."""
     server = RehearsalServer(options or RehearsalOptions())
-    opened = serving(server.app, host=host, port=port, stopping=server.stopping.set, http=_BreakableProtocol)
+    opened = serving(server.app, host=host, port=port, stopping=server.stopping.set, http=BreakableProtocol)
     async with opened as url:
         server.base_url = f"{url}/v1"
         yield server
@@ -70,17 +67,3 @@ class EmbeddedRehearsal(EmbeddedModel):
                 yield server.base_url
 
         super().__init__(_NAME, _NAME, serve)
-
-
-class _BreakableProtocol(H11Protocol):
-    """Lets the app close the connection in the middle of a reply, as a crashing provider does."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        app = self.app
-
-        async def with_break(scope: Scope, receive: Receive, send: Send) -> None:
-            scope["extensions"] = {**scope.get("extensions", {}), CLOSE_CONNECTION: transport.close}
-            await app(scope, receive, send)
-
-        self.app = with_break

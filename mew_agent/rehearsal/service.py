@@ -15,15 +15,13 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from mew_agent.http_server import break_connection
 from mew_agent.rehearsal import completion as wire
 from mew_agent.rehearsal.behaviour import SELF_DESCRIPTION, PlannedReply, plan_reply
 from mew_agent.rehearsal.options import RehearsalOptions, ReportedUsage
 from mew_agent.rehearsal.summaries import is_summary_request
 from mew_agent.rehearsal.tokenizer import count_request, render_request
 from mew_agent.rehearsal.tool_requests import RequestedCall
-
-CLOSE_CONNECTION = "rehearsal.close_connection"
-"""Key in the extensions of the ASGI scope: a callable that closes the connection after the data sent so far."""
 
 KEPT_REQUESTS = 1_000
 KEPT_REQUEST_BYTES = 8 * 1024 * 1024
@@ -320,7 +318,7 @@ class _ChunkStream(Response):
         if self._recorded.is_disconnected:
             return
         if not is_whole and self._service.options.cut_style == "connection":
-            await _break_connection(scope, receive)
+            await break_connection(scope, receive)
             return
         end = b"data: [DONE]\n\n" if is_whole and self._with_end_mark else b""
         # The record must be complete before the client sees the end of the reply.
@@ -357,14 +355,6 @@ class _ChunkStream(Response):
         self._recorded.is_disconnected = True
         self._service.notify_change()
         scope.cancel()
-
-
-async def _break_connection(scope: Scope, receive: Receive) -> None:
-    """Close the connection without ending the body, and wait until it is closed."""
-    close: Callable[[], None] = scope["extensions"][CLOSE_CONNECTION]
-    close()
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _json_object(request: Request) -> Mapping[str, object]:

@@ -126,6 +126,7 @@ COMMANDS: Final[Sections] = {
             },
         ),
         "serve": _command("Offer the agents as models to OpenAI clients.", "programs.serve:serve"),
+        "meter": _command("Report the context of an agent by relaying its model calls.", "programs.meter:meter"),
     },
     "Run one component": {
         "gateway": GroupEntry(

@@ -15,6 +15,7 @@ const REASONS = {
 const SKIPPED = {
   no_history: "nothing to compact yet",
   not_supported: "this participant cannot be compacted from outside",
+  not_owner: "its program only measures the agent; compact in the agent itself",
   compaction_in_progress: "a compaction is already running",
 };
 

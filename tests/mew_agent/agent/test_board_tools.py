@@ -61,8 +61,8 @@ class FixedConversation(ExternalContext):
             figures["tokens"] = self.tokens
         return Status.model_validate({**figures, "context": {**report, **rest, "compactions": 0}})
 
-    def supports(self, control: Control) -> bool:
-        return True
+    def refusal(self, control: Control) -> str | None:
+        return None
 
     async def compact(self, request: Compact, asked_by: str | None = None) -> CompactDone:
         return self.done

@@ -1,0 +1,77 @@
+"""`mew meter`: relays an agent's model calls and reports how full its context is, in the foreground."""
+
+import logging
+from typing import TYPE_CHECKING, Annotated, Final
+
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.options import (
+    ConnectionOptions,
+    JsonOption,
+    LogLevel,
+    LogLevelOption,
+    OwnGatewayOption,
+    OwnSpaceOption,
+    OwnTokenOption,
+    option,
+    participant_option,
+)
+from mew_agent.cli.app.signals import run_until_terminated
+from mew_agent.cli.remote.session import find_identity
+from mew_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mew_agent.meter.main_line import MeteredCall
+
+DEFAULT_LISTEN: Final = "127.0.0.1:8191"
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+
+
+def meter(
+    upstream: Annotated[str, option("--upstream URL", "Model server to relay to.")],
+    listen: Annotated[
+        str, option("--listen HOST:PORT", f"Address to listen on (default: {DEFAULT_LISTEN}); port 0 picks one.")
+    ] = DEFAULT_LISTEN,
+    window: Annotated[int | None, option("--window TOKENS", "Size of the agent's window.", min=1)] = None,
+    gateway: OwnGatewayOption = None,
+    space: OwnSpaceOption = None,
+    participant: Annotated[str | None, participant_option("Participant that stands for the agent.")] = None,
+    token: OwnTokenOption = None,
+    as_json: JsonOption = False,
+    log_level: LogLevelOption = LogLevel.INFO,
+) -> None:
+    """Report the context of an agent by relaying its model calls.
+
+    The agent uses the printed URL in place of its model server. Requests and responses pass unchanged; API keys and
+    texts are neither stored nor logged. With --json, a line for each call says whether it counts.
+    """
+    from mew_agent.meter.meter import run_meter
+    from mew_agent.meter.relay import checked_upstream, parsed_listen, report_line
+    from mew_agent.participant.participant import Participant
+
+    terminal.configure_logging(log_level)
+    for library in ("httpx2", "httpcore2"):  # at debug, they would log the headers of answers
+        logging.getLogger(library).setLevel(logging.WARNING)
+    checked_upstream(upstream)
+    host, port = parsed_listen(listen)
+    who = find_identity(ConnectionOptions(participant, token, gateway, space))
+    if host not in _LOOPBACK:
+        terminal.warn(f"other machines can reach {host}: anyone there can call the model server through this meter")
+
+    def ready(url: str) -> None:
+        if as_json:
+            terminal.print_json({"url": url, "upstream": upstream, "participant": who.participant})
+        else:
+            terminal.print_line(f"{who.participant} joined '{who.space}'; in place of {upstream}, use {url}")
+
+    def show(call: "MeteredCall") -> None:
+        terminal.print_json(report_line(call))
+
+    async def run() -> None:
+        me = Participant(who.ws_url, space=who.space, id=who.participant, token=who.token)
+        on_call = show if as_json else None
+        try:
+            await run_meter(me, upstream, host=host, port=port, window=window, on_call=on_call, ready=ready)
+        except OSError as error:
+            raise ConfigError("--listen", f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+
+    run_until_terminated(run)

@@ -1,0 +1,143 @@
+"""[pure] What a meter keeps of one request to a model: digests of its messages and tools, and its session.
+
+Owns how the three APIs write messages, and which parts of a message may change from call to call. Keeps no text. Does
+not know which calls belong together.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final, Literal
+
+Api = Literal["chat", "responses", "messages"]
+
+SESSION_HEADERS: Final = (
+    "thread-id",  # Codex; its `session-id` is shared with subagents
+    "x-session-id",
+    "x-session-affinity",
+    "x-claude-code-session-id",
+    "x-qwen-code-session-id",
+    "session-id",
+    "session_id",
+)
+"""Headers that name a conversation, the most exact first."""
+
+SUBAGENT_HEADERS: Final = (
+    "x-parent-session-id",
+    "x-codex-parent-thread-id",
+    "x-openai-subagent",
+    "x-claude-code-agent-id",
+)
+"""Headers that only calls of subagents and background tasks have."""
+
+_PATHS: Final[Mapping[str, Api]] = {"/chat/completions": "chat", "/responses": "responses", "/messages": "messages"}
+_INSTRUCTIONS: Final = ("system", "developer")
+_THINKING: Final = ("reasoning", "thinking", "redacted_thinking")
+_UNSTABLE_KEYS: Final = frozenset(
+    {"annotations", "cache_control", "encrypted_content", "id", "index", "logprobs", "phase", "reasoning"}
+    | {"reasoning_content", "reasoning_details", "refusal", "signature", "status"}
+)
+"""Keys of messages that agents and their libraries add, move and drop between calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """One request. `prefix[n]` is the digest of the first n + 1 messages, without instructions and thinking."""
+
+    api: Api
+    model: str = ""
+    session: str | None = None
+    is_subagent: bool = False
+    tools: str = ""  # digest of the names of the tools; "" without tools
+    prefix: tuple[str, ...] = ()
+    answered_calls: frozenset[str] = frozenset()  # digests of the ids of tool calls whose results the request holds
+    previous_response: str | None = None  # digest of the id of the response that the request continues
+
+
+def api_of(path: str) -> Api | None:
+    """The API that a POST to this path calls; None if it is none of the three."""
+    return next((api for end, api in _PATHS.items() if path.endswith(end)), None)
+
+
+def read_facts(api: Api, headers: Mapping[str, str], body: object) -> CallFacts | None:
+    """Read a request. `headers` have names in lower case, `body` is the decoded JSON. None if it holds no messages."""
+    if not isinstance(body, Mapping):
+        return None
+    given = body.get("input" if api == "responses" else "messages")
+    messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    if not isinstance(messages, list):
+        return None
+    session = next((headers[name] for name in SESSION_HEADERS if headers.get(name)), None)
+    previous = body.get("previous_response_id")
+    start = digest_of(previous) if isinstance(previous, str) else ""
+    return CallFacts(
+        api=api,
+        model=str(body.get("model") or "")[:200],
+        session=None if session is None else digest_of(session),
+        is_subagent=any(headers.get(name) for name in SUBAGENT_HEADERS),
+        tools=_tools_digest(body.get("tools")),
+        prefix=tuple(_chained(start, messages)),
+        answered_calls=frozenset(digest_of(name) for name in _answered(messages)),
+        previous_response=start or None,
+    )
+
+
+def digest_of(value: object) -> str:
+    """A digest of a JSON value."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    return blake2b(text.encode(errors="replace"), digest_size=12).hexdigest()
+
+
+def _tools_digest(tools: object) -> str:
+    """Names only: agents rewrite descriptions while a conversation goes on."""
+    if not isinstance(tools, list) or not tools:
+        return ""
+    return digest_of(sorted(_tool_name(tool) for tool in tools if isinstance(tool, Mapping)))
+
+
+def _tool_name(tool: Mapping[str, Any]) -> str:
+    function = tool.get("function")
+    named = function if isinstance(function, Mapping) else tool
+    return str(named.get("name") or named.get("type"))
+
+
+def _chained(digest: str, messages: list[Any]) -> Iterator[str]:
+    for message in messages:
+        if not isinstance(message, Mapping) or message.get("role") in _INSTRUCTIONS:
+            continue
+        stable = _stable(message)
+        if stable is not None:
+            digest = digest_of([digest, stable])
+            yield digest
+
+
+def _stable(value: Any) -> Any:
+    """The part of a message that later calls repeat; None if nothing of it is."""
+    if isinstance(value, Mapping):
+        if value.get("type") in _THINKING:
+            return None
+        kept = {key: _stable(one) for key, one in value.items() if key not in _UNSTABLE_KEYS}
+        if isinstance(text := value.get("content"), str):  # the same text may be a list of parts in the next call
+            kept["content"] = [{"type": "text", "text": text}] if text else None
+        if kept.get("type") in ("input_text", "output_text"):
+            kept["type"] = "text"
+        if kept.get("type") == "message":
+            del kept["type"]
+        return {key: one for key, one in kept.items() if one not in (None, [], "")} or None
+    if isinstance(value, list):
+        return [one for one in map(_stable, value) if one is not None]
+    return value
+
+
+def _answered(messages: list[Any]) -> Iterator[str]:
+    """The ids of tool calls whose results are among the messages."""
+    for message in messages:
+        if not isinstance(message, Mapping):
+            continue
+        content = message.get("content")
+        blocks = [one for one in content if isinstance(one, Mapping)] if isinstance(content, list) else []
+        own = message.get("call_id") if str(message.get("type")).endswith("_output") else message.get("tool_call_id")
+        for name in (own, *(block.get("tool_use_id") for block in blocks)):
+            if isinstance(name, str):
+                yield name

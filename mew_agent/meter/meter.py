@@ -1,0 +1,109 @@
+"""A participant that reports the context of the agent behind its relay.
+
+Owns what is reported when. Acts on nothing: the agent's history is its own, so a request to compact is answered
+`skipped: not_owner`. Does not know which calls count; see `main_line`.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+
+from mew_agent.errors import InvalidReport
+from mew_agent.meter.facts import CallFacts
+from mew_agent.meter.main_line import MainLine, MeteredCall
+from mew_agent.meter.relay import report_line, serve_relay
+from mew_agent.meter.replies import Reply
+from mew_agent.participant.messenger import timestamp
+from mew_agent.participant.participant import Participant
+
+logger = logging.getLogger("mew_agent.meter")
+
+NOT_OWNER: Final = "not_owner"
+"""Answer to a control: the program measures a context that is not its own."""
+
+
+class Meter:
+    """Observes the calls of one agent and reports the newest figure of its own conversation as `me`.
+
+    `window` is the size of the agent's window in tokens. `on_call` is called with each call that ended.
+    """
+
+    def __init__(
+        self, me: Participant, *, window: int | None = None, on_call: Callable[[MeteredCall], None] | None = None
+    ) -> None:
+        self._me = me
+        self._window = window
+        self._on_call = on_call
+        self._line = MainLine()
+        self._changed = anyio.Event()
+        me.external_context.refuses_with = NOT_OWNER
+
+    def begin(self, facts: CallFacts) -> MeteredCall:
+        """See `CallObserver.begin`. A call that is continued is confirmed at once."""
+        call = self._line.begin(facts)
+        self._changed.set()
+        return call
+
+    def end(self, call: MeteredCall, reply: Reply | None) -> None:
+        """See `CallObserver.end`."""
+        self._line.end(call, reply, timestamp())
+        logger.debug("call: %s", report_line(call))
+        if self._on_call is not None:
+            self._on_call(call)
+        self._changed.set()
+
+    async def keep_reporting(self) -> None:
+        """Report the newest figure whenever it changes. Figures that are replaced before they are sent are left out."""
+        shown: tuple[MeteredCall, str] | None = None
+        while True:
+            await self._changed.wait()
+            self._changed = anyio.Event()
+            call = self._line.newest
+            if call is not None and shown != (call, call.verdict):
+                shown = (call, call.verdict)
+                await self._report(call)
+
+    async def _report(self, call: MeteredCall) -> None:
+        usage = call.usage
+        if usage is None:
+            await self._me.report_context(unknown="usage_unavailable")
+            return
+        before = self._me.external_context.figures
+        measured_at = call.measured_at
+        if before is not None and measured_at is not None:
+            # A confirmed call may be older than the provisional one that it replaces.
+            measured_at = max(measured_at, before.measured_at)
+        try:
+            await self._me.report_context(
+                usage=usage,
+                window=self._window,
+                basis="reported" if call.verdict == "main" else "provisional",
+                messages=None if call.facts.previous_response else call.messages,
+                model=(call.reply.model if call.reply is not None else None) or call.facts.model or None,
+                measured_at=measured_at,
+            )
+        except InvalidReport as error:
+            logger.warning("a figure of the model server was not reported: %s", error)
+
+
+async def run_meter(
+    me: Participant,
+    upstream: str,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    window: int | None = None,
+    on_call: Callable[[MeteredCall], None] | None = None,
+    ready: Callable[[str], None] = lambda _url: None,
+) -> None:
+    """Join as `me`, relay to `upstream`, call `ready` with the relay's URL, and stay until the connection ends.
+
+    The relay goes on while the gateway is away. Raises what `serve_relay` and joining raise.
+    """
+    meter = Meter(me, window=window, on_call=on_call)
+    async with serve_relay(upstream, meter, host=host, port=port) as url, me:
+        me.start_soon(meter.keep_reporting)
+        ready(url)
+        await me.run_forever()

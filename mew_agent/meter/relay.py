@@ -1,0 +1,299 @@
+"""Passes HTTP requests of an agent on to its model server, and the answers back, byte for byte.
+
+Owns the two connections: streaming in both directions, the failures of either side, and the headers that concern one
+connection only. Shows each model call to a `CallObserver`. Stores and logs neither headers nor bodies. Does not know
+what the figures are for.
+"""
+
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.to_thread
+import httpx2
+from starlette.types import Receive, Scope, Send
+
+from mew_agent.errors import ConfigError
+from mew_agent.http_server import BreakableProtocol, break_connection, serving
+from mew_agent.meter.facts import Api, CallFacts, api_of, read_facts
+from mew_agent.meter.main_line import MeteredCall
+from mew_agent.meter.replies import READABLE_ENCODINGS, Reply, ReplyReader
+
+logger = logging.getLogger("mew_agent.meter")
+
+MAX_READ_BODY_BYTES: Final = 32 * 1024 * 1024
+"""A larger request passes unread: its call is not measured."""
+
+CONNECT_SECONDS: Final = 30.0
+_HOP_BY_HOP: Final = frozenset(
+    {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
+)
+_LARGE_BODY_BYTES: Final = 256 * 1024
+_VERSION: Final = "/v1"
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class CallObserver(Protocol):
+    """Who is shown the model calls that pass."""
+
+    def begin(self, facts: CallFacts) -> MeteredCall:
+        """A request was read."""
+        ...
+
+    def end(self, call: MeteredCall, reply: Reply | None) -> None:
+        """Its reply is complete, or None: it failed or was cut. Called before the agent sees the end."""
+        ...
+
+
+class ClientGone(Exception):
+    """The agent closed its connection."""
+
+
+def checked_upstream(url: str) -> str:
+    """The URL of a model server, with or without `/v1`. Raises `ConfigError`."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ConfigError("--upstream", f"{url!r} is not the address of a model server", "https://api.openai.com/v1")
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError("--upstream", "contains a password", "a URL without one; the agent sends its own API key")
+    return url.rstrip("/")
+
+
+@asynccontextmanager
+async def serve_relay(
+    upstream: str, observer: CallObserver, *, host: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[str]:
+    """Relay to `upstream` until the block exits; yields the URL that the agent uses in its place. Port 0 picks a port.
+
+    Raises `ConfigError` for an `upstream` that is no URL of a server, and `OSError` if the port is in use.
+    """
+    timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
+    async with httpx2.AsyncClient(timeout=timeout, limits=limits) as client:
+        base = checked_upstream(upstream)
+        relay = ModelRelay(base.removesuffix(_VERSION), client, observer)
+        opened = serving(relay, host=host, port=port, stopping=relay.stopping.set, http=BreakableProtocol)
+        async with opened as url:
+            yield f"{url}{_VERSION}" if base.endswith(_VERSION) else url
+
+
+class ModelRelay:
+    """The ASGI app."""
+
+    def __init__(self, upstream: str, client: httpx2.AsyncClient, observer: CallObserver) -> None:
+        self._upstream = httpx2.URL(upstream)
+        self._client = client
+        self._observer = observer
+        self.stopping = anyio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Relay one request. An agent that goes away, and the end of the meter, cancel it upstream."""
+        body = _RequestBody(receive)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._cancel_when_gone, body, receive, tasks.cancel_scope)
+            tasks.start_soon(self._cancel_when_stopping, scope, receive, tasks.cancel_scope)
+            await _Exchange(self, scope, receive, send, body).run()
+            tasks.cancel_scope.cancel()
+
+    def request(self, scope: Scope, body: "_RequestBody") -> httpx2.Request:
+        """The request for the model server: the same method, path, headers and bytes."""
+        path = self._upstream.raw_path.rstrip(b"/") + scope.get("raw_path", scope["path"].encode())
+        query = scope.get("query_string", b"")
+        url = self._upstream.copy_with(raw_path=path + (b"?" + query if query else b""))
+        headers = [_readable(name, value) for name, value in _end_to_end(scope["headers"]) if name != b"host"]
+        has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
+        content = body.pass_on() if has_body else None
+        if content is None:
+            body.ended.set()
+        return httpx2.Request(scope["method"], url, headers=headers, content=content)
+
+    async def open(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request and return when the headers of its response are here."""
+        return await self._client.send(request, stream=True)
+
+    def begin(self, facts: CallFacts) -> MeteredCall:
+        return self._observer.begin(facts)
+
+    def end(self, call: MeteredCall, reply: Reply | None) -> None:
+        self._observer.end(call, reply)
+
+    async def _cancel_when_gone(self, body: "_RequestBody", receive: Receive, scope: anyio.CancelScope) -> None:
+        await body.ended.wait()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        scope.cancel()
+
+    async def _cancel_when_stopping(self, scope: Scope, receive: Receive, tasks: anyio.CancelScope) -> None:
+        await self.stopping.wait()
+        await break_connection(scope, receive)
+        tasks.cancel()
+
+
+class _RequestBody:
+    """The body of a request on its way upstream, and a copy of it while it is small enough to be read."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.ended = anyio.Event()
+        self._copy: bytearray | None = bytearray()
+
+    async def pass_on(self) -> AsyncIterator[bytes]:
+        """The chunks as they come. Raises `ClientGone`."""
+        more = True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            more = message.get("more_body", False)
+            chunk = message.get("body", b"")
+            if self._copy is not None:
+                self._copy += chunk
+                if len(self._copy) > MAX_READ_BODY_BYTES:
+                    self._copy = None
+            if not more:
+                self.ended.set()
+            if chunk:
+                yield chunk
+
+    async def facts(self, api: Api, headers: Mapping[str, str]) -> CallFacts | None:
+        """What the whole body says; None if it is too large or no request. Drops the copy."""
+        copy, self._copy = self._copy, None
+        if copy is None or not self.ended.is_set() or headers.get("content-encoding", "identity") != "identity":
+            return None
+
+        def read() -> CallFacts | None:
+            try:
+                return read_facts(api, headers, json.loads(copy))
+            except (ValueError, RecursionError):
+                return None
+
+        return read() if len(copy) < _LARGE_BODY_BYTES else await anyio.to_thread.run_sync(read)
+
+
+class _Exchange:
+    """One request and its response."""
+
+    def __init__(self, relay: ModelRelay, scope: Scope, receive: Receive, send: Send, body: _RequestBody) -> None:
+        self._relay, self._scope, self._receive, self._send, self._body = relay, scope, receive, send, body
+        self._api = api_of(scope["path"]) if scope["method"] == "POST" else None
+        self._call: MeteredCall | None = None
+        self._reader: ReplyReader | None = None
+        self._has_started = False
+
+    async def run(self) -> None:
+        try:
+            response = await self._relay.open(self._relay.request(self._scope, self._body))
+        except ClientGone:
+            return
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            logger.warning("the model server cannot be reached: %s", type(error).__name__)
+            self._body.ended.set()
+            await self._fail(error)
+            return
+        self._body.ended.set()
+        try:
+            await self._begin_call(response)
+            await self._pass_back(response)
+        except httpx2.HTTPError as error:
+            logger.warning("the model server cut its answer: %s", type(error).__name__)
+            self._end_call(was_cut=True)
+            await break_connection(self._scope, self._receive)
+        finally:
+            self._end_call(was_cut=True)
+            with anyio.CancelScope(shield=True):
+                await response.aclose()
+
+    async def _begin_call(self, response: httpx2.Response) -> None:
+        if self._api is None:
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self._scope["headers"]}
+        facts = await self._body.facts(self._api, headers)
+        if facts is None:
+            logger.warning("a call was not measured: its request cannot be read")
+            return
+        self._call = self._relay.begin(facts)
+        if response.is_success:
+            kind = response.headers.get("content-type", "")
+            encoding = response.headers.get("content-encoding", "identity").strip().lower()
+            self._reader = ReplyReader(self._api, "event-stream" in kind, encoding)
+
+    async def _pass_back(self, response: httpx2.Response) -> None:
+        # The server of this process writes a date of its own.
+        headers = [
+            (name.lower(), value) for name, value in _end_to_end(response.headers.raw) if name.lower() != b"date"
+        ]
+        await self._send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+        is_whole = self._reader is not None and not self._reader.is_stream
+        held = b""
+        async for chunk in response.aiter_raw():
+            if self._reader is not None:
+                self._reader.feed(chunk)
+                if self._reader.is_complete:
+                    self._end_call()
+            # The last chunk of a whole answer waits for the end of the call, so that the next call comes after it.
+            passed, held = (held, chunk) if is_whole else (chunk, b"")
+            if passed:
+                await self._send({"type": "http.response.body", "body": passed, "more_body": True})
+        self._end_call()
+        await self._send({"type": "http.response.body", "body": held, "more_body": False})
+
+    def _end_call(self, *, was_cut: bool = False) -> None:
+        """End the measured call, once."""
+        call, self._call = self._call, None
+        if call is not None:
+            self._relay.end(call, None if self._reader is None else self._reader.end(was_cut=was_cut))
+
+    async def _fail(self, error: Exception) -> None:
+        """Answer for a model server that cannot be reached, in a form that clients of all three APIs read."""
+        about = {"type": "api_error", "code": "upstream_unreachable"}
+        message = f"mew meter: the model server cannot be reached ({type(error).__name__})"
+        text = json.dumps({"type": "error", "error": {**about, "message": message}}).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(text)).encode())]
+        await self._send({"type": "http.response.start", "status": 502, "headers": headers})
+        await self._send({"type": "http.response.body", "body": text})
+
+
+def _end_to_end(headers: Sequence[tuple[bytes, bytes]]) -> Headers:
+    """The headers that are for the other end, without those of this connection."""
+    named = {
+        one.strip().lower() for name, value in headers if name.lower() == b"connection" for one in value.split(b",")
+    }
+    dropped = _HOP_BY_HOP | named | {b"expect"}
+    return [(name, value) for name, value in headers if name.lower() not in dropped]
+
+
+def _readable(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """Without compressions that the meter cannot read: the model server then uses another, or none."""
+    if name != b"accept-encoding":
+        return name, value
+    names = [one.strip() for one in value.decode("latin-1").split(",")]
+    kept = [one for one in names if one.partition(";")[0].strip().lower() in READABLE_ENCODINGS]
+    return name, ", ".join(kept or ["identity"]).encode()
+
+
+def parsed_listen(text: str) -> tuple[str, int]:
+    """Host and port of `--listen`: `HOST:PORT`, `:PORT` or `PORT`. Raises `ConfigError`."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise ConfigError("--listen", f"{text!r} is not an address", "HOST:PORT, such as 127.0.0.1:8191")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def report_line(call: MeteredCall) -> dict[str, Any]:
+    """One call as a JSON object, without any text of it."""
+    usage = call.usage
+    return {
+        "call": call.number,
+        "is": call.verdict,
+        "reason": call.reason,
+        "tokens": None if usage is None else usage.total_tokens,
+        "prompt_tokens": None if usage is None else usage.prompt_tokens,
+        "messages": call.messages,
+        "api": call.facts.api,
+        "model": (call.reply.model if call.reply is not None else None) or call.facts.model,
+    }

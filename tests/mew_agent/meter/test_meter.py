@@ -1,0 +1,99 @@
+"""A metered agent in a real space: its figures on the board, its controls, and `mew meter`."""
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from openai import AsyncOpenAI
+
+from mew_agent import Participant, PeerContext
+from mew_agent.meter.main_line import MeteredCall
+from mew_agent.meter.meter import run_meter
+from mew_agent.rehearsal import RehearsalServer, ScriptedReply, ScriptedToolCall, serve_rehearsal
+from tests.support.waiting import PATIENCE_SECONDS, until
+
+Joined = Callable[..., Participant]
+KEY = "sk-very-secret-7c1f"
+TOOLS: Any = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}]
+INCLUDE: Any = {"include_usage": True}
+
+
+@pytest.fixture
+async def metered(joined: Joined) -> AsyncIterator[tuple[RehearsalServer, Participant, str, list[MeteredCall]]]:
+    """The model server, ada, the address of the meter of `coder`, and the calls that it saw."""
+    calls: list[MeteredCall] = []
+    async with serve_rehearsal() as server, joined("ada") as ada, anyio.create_task_group() as tasks:
+
+        @asynccontextmanager
+        async def running() -> AsyncIterator[str]:
+            urls: list[str] = []
+
+            async def run() -> None:
+                await run_meter(joined("coder"), server.base_url, window=8192, on_call=calls.append, ready=urls.append)
+
+            tasks.start_soon(run)
+            await until(lambda: urls)
+            yield urls[0]
+
+        async with running() as url:
+            yield server, ada, url, calls
+        tasks.cancel_scope.cancel()
+
+
+async def ask(client: AsyncOpenAI, messages: list[Any], **options: Any) -> tuple[Any, Any]:
+    """Stream one chat completion. Returns its usage and its message."""
+    usage, text, calls = None, "", []
+    stream = await client.chat.completions.create(model="rehearsal", messages=messages, stream=True, **options)
+    async for chunk in stream:
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            text += choice.delta.content or ""
+            calls += [call.id for call in choice.delta.tool_calls or () if call.id]
+    message: dict[str, Any] = {"role": "assistant", "content": text}
+    function = {"name": "read", "arguments": "{}"}
+    if calls:
+        message["tool_calls"] = [{"id": name, "type": "function", "function": function} for name in calls]
+    return usage, message
+
+
+async def test_board_shows_the_integer_that_the_agent_received(
+    metered: tuple[RehearsalServer, Participant, str, list[MeteredCall]], caplog: pytest.LogCaptureFixture
+) -> None:
+    server, ada, url, calls = metered
+    caplog.set_level(logging.DEBUG)
+    server.change(script=(ScriptedReply(tool_calls=(ScriptedToolCall(name="read"),)),))
+
+    def coder() -> PeerContext:
+        return ada.peers["coder"].context
+
+    history: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Read the file."}]
+    async with AsyncOpenAI(base_url=url, api_key=KEY, max_retries=0) as client:
+        usage, message = await ask(client, history, tools=TOOLS, stream_options=INCLUDE)
+        await until(lambda: coder().tokens == usage.total_tokens)
+        assert str(coder().basis) == "provisional"
+        title, _ = await ask(client, [{"role": "user", "content": "A title for this?"}], stream_options=INCLUDE)
+        history += [message, {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "42"}]
+        second, message = await ask(client, history, tools=TOOLS, stream_options=INCLUDE)
+        await until(lambda: coder().tokens == second.total_tokens)
+        assert coder().max_tokens == 8192
+        history += [message, {"role": "user", "content": "And now?"}]
+        server.change(status=503)
+        with pytest.raises(Exception, match="503"):
+            await ask(client, history, tools=TOOLS, stream_options=INCLUDE)
+        await until(lambda: coder().basis == "reported")
+        assert coder().tokens == second.total_tokens
+        server.change(status=None)
+        await ask(client, history, tools=TOOLS)  # it did not ask for usage
+        await until(lambda: coder().basis == "unknown")
+    assert (await ada.compact("coder", timeout_seconds=PATIENCE_SECONDS)).reason == "not_owner"
+    seen = [(call.verdict, call.usage and call.usage.total_tokens) for call in calls]
+    assert seen[1] == ("aside", title.total_tokens)
+    assert [verdict for verdict, _ in seen] == ["main", "aside", "main", "failed", "provisional"]
+    assert server.requests[-1].authorization == f"Bearer {KEY}"
+    # The client library and HTTP libraries have loggers of their own; ours name no key and no text.
+    ours = " ".join(record.getMessage() for record in caplog.records if record.name.startswith("mew_agent"))
+    assert KEY not in ours
+    assert "Read the file" not in ours
