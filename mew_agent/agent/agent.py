@@ -23,6 +23,7 @@ from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.board_tools import BOARD_TOOLS, BoardTools
 from mew_agent.agent.chat_worker import ChatWorker
 from mew_agent.agent.compaction_approval import CompactionApproval
+from mew_agent.agent.headroom import HeadroomCheck
 from mew_agent.agent.inbox import Inbox
 from mew_agent.agent.loop_guard import LoopGuard
 from mew_agent.agent.peer_tools import RESOURCE_TOOLS, PeerTools, ResourceTools
@@ -116,13 +117,21 @@ class Agent(Participant):
         )
         if config.compaction is not None:
             self.conversation.gate = CompactionApproval(self, self.conversation, config.compaction)
-        self._worker = ChatWorker(self, config, self._sessions, self._inbox)
+        self._headroom = HeadroomCheck(
+            self,
+            self.conversation,
+            self._inbox,
+            is_idle=lambda: self._worker.turn is None,
+            waits_changed=self._waits_changed,
+        )
+        self._worker = ChatWorker(self, config, self._sessions, self._inbox, self._headroom)
         self._reception = Reception(
             self,
             self._inbox,
             LoopGuard(config.id, config.loop_limits),
             running_turn=lambda: self._worker.turn,
             waits_changed=self._waits_changed,
+            headroom=self._headroom,
         )
         self._staggered = StaggeredCompactions(self, self.conversation, config.max_compacting)
         self._was_joined = False
@@ -246,7 +255,7 @@ class Agent(Participant):
         """Send the status right after the welcome; it says if the connection was lost or the process was killed."""
         welcome = self.session.client.arrived.message
         if isinstance(welcome, Envelope):
-            self._sessions.pin_space(welcome)
+            self._headroom.mode = self._sessions.pin_space(welcome).would_fit
         self._staggered.restart()
         if self._was_joined:
             self.start_soon(self.control.announce, "rejoined")
@@ -274,7 +283,7 @@ class Agent(Participant):
 
     async def _report_waits(self) -> None:
         """Report what the agent waits for, if that changed."""
-        waits = (*self.mcp.waits, *self._reception.loops.waits)
+        waits = (*self.mcp.waits, *self._reception.loops.waits, *self._headroom.waits)
         if waits != self.conversation.tracker.waiting:
             self.conversation.state.set_waiting(waits)
             await self.conversation.emit_status()

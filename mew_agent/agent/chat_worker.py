@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import anyio
 
 from mew_agent.agent.board_tools import context_line
+from mew_agent.agent.headroom import HeadroomCheck
 from mew_agent.agent.inbox import Inbox
 from mew_agent.agent.maintenance import run_maintenance
 from mew_agent.agent.sessions import AgentSessions
@@ -38,6 +39,7 @@ class ChatWorker:
     config: AgentConfig
     sessions: AgentSessions
     inbox: Inbox
+    headroom: HeadroomCheck
     turn: Turn | None = None
 
     async def run(self) -> None:
@@ -45,8 +47,10 @@ class ChatWorker:
         # A question that is cancelled or answered further on in what was missed must not be begun.
         await self.participant.session.client.until_caught_up()
         while True:
+            await self.headroom.release()
             chat = await self.inbox.next(self.participant.messenger.until_active)
             self.turn = turn = await self._turn_for(chat)
+            await self.headroom.count_queued()
             try:
                 await self._answer(turn)
             except (NotConnected, NotConfirmed) as error:

@@ -1,8 +1,9 @@
 """The chats that arrive at an agent: a queue of those to answer, those held back, and those to keep as context.
 
-Owns the limits of both, that only the sender of a chat can cancel it, and that every change is in the store before
+Owns the limits of each, that only the sender of a chat can cancel it, and that every change is in the store before
 anything else happens: a process that is killed finds each chat as far as it had come. Does not decide which chats are
-for the agent (see `AddressFilter`) or part of a loop of agents (see `LoopGuard`), and sends nothing.
+for the agent (see `AddressFilter`), part of a loop of agents (see `LoopGuard`) or too large (see `HeadroomCheck`), and
+sends nothing.
 """
 
 import logging
@@ -18,7 +19,7 @@ from mew_protocol.position import Position
 
 from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.loop_guard import Verdict, asks_something
-from mew_agent.context.store import InboxChange, Store, StoredChat, StoreUnusable
+from mew_agent.context.store import ChatForm, InboxChange, Store, StoredChat, StoreUnusable
 
 logger = logging.getLogger("mew_agent.agent.inbox")
 
@@ -50,6 +51,7 @@ class Inbox:
         self._queued: deque[StoredChat] = deque()
         self._overheard: deque[StoredChat] = deque()
         self._held: deque[StoredChat] = deque()
+        self._without_room: deque[StoredChat] = deque()
         self._current: StoredChat | None = None
         self._restored: set[int] = set()
         self._next_number = 0
@@ -69,7 +71,8 @@ class Inbox:
         chats = sorted(stored.chats, key=lambda chat: (chat.state == "queued", chat.number))
         self._overheard.extend(chat for chat in chats if chat.state == "overheard")
         self._held.extend(chat for chat in chats if chat.state == "held")
-        self._queued.extend(chat for chat in chats if chat.state not in ("overheard", "held"))
+        self._without_room.extend(chat for chat in chats if chat.state == "no_room")
+        self._queued.extend(chat for chat in chats if chat.state not in ("overheard", "held", "no_room"))
         self._restored = {chat.number for chat in chats}
         self._next_number = max(self._restored, default=-1) + 1
         self._stored_position = stored.position
@@ -92,6 +95,21 @@ class Inbox:
         """The chats that are held back, oldest first."""
         return tuple(chat.envelope for chat in self._held)
 
+    @property
+    def without_room(self) -> tuple[StoredChat, ...]:
+        """The chats that are held because they do not fit, oldest first."""
+        return tuple(self._without_room)
+
+    @property
+    def unread(self) -> tuple[StoredChat, ...]:
+        """The chats that will enter the context: overheard, queued, and the one whose answer begins."""
+        current = () if self._current is None or self._current.state != "queued" else (self._current,)
+        return (*self._overheard, *self._queued, *current)
+
+    def is_addressed(self, chat: Envelope) -> bool:
+        """Whether the rules alone say that a chat is to be answered."""
+        return self._answers and bool(chat.body.get("text")) and self._filter.check_rules(chat) is True
+
     def is_outdated(self, chat: StoredChat, max_age_seconds: float) -> bool:
         """Whether a chat from before the start is older than this; chats that arrived since then never are."""
         if chat.number not in self._restored or chat.state == "answered":
@@ -113,7 +131,7 @@ class Inbox:
         is_past: bool = False,
         decide: Callable[[], Verdict] = lambda: "answer",
     ) -> str | None:
-        """Queue, hold or remember a chat. Returns the status to acknowledge it with: queued or refused; None for none.
+        """Queue, hold or remember a chat. Returns `queued`, `held` (no room), a refusal, or None if nothing is to say.
 
         `position` is the chat's place in the space. `is_past`: it was sent before this process joined. `decide` is
         asked about a chat that is for the agent.
@@ -140,6 +158,13 @@ class Inbox:
         if is_for_us is False:
             await self._add_overheard(stored, stored.position)
             return None
+        if verdict == "no_room" and len(self._without_room) >= MAX_HELD_CHATS:
+            return f"refused: {MAX_HELD_CHATS} chats are held already"
+        if verdict == "no_room":
+            stored = replace(stored, state="no_room")
+            self._without_room.append(stored)
+            await self._change(InboxChange((stored,), position=stored.position))
+            return "held"
         if verdict == "hold":
             await self._hold(stored)
             return None
@@ -151,10 +176,11 @@ class Inbox:
 
     async def cancel(self, cancel: Envelope, *, position: Position | None = None) -> None:
         """Remove the queued chats that a `chat/cancel` refers to, and mark the one being answered as cancelled."""
-        waiting = (*self._queued, *self._held)
-        gone = [chat for chat in waiting if is_about(cancel, chat.envelope) and chat.state in ("queued", "held")]
+        waiting = (chat for chat in (*self._queued, *self._held) if chat.state in ("queued", "held"))
+        gone = [chat for chat in (*waiting, *self._without_room) if is_about(cancel, chat.envelope)]
         self._queued = deque(chat for chat in self._queued if chat not in gone)
         self._held = deque(chat for chat in self._held if chat not in gone)
+        self._without_room = deque(chat for chat in self._without_room if chat not in gone)
         current = self._current
         if current is not None and is_about(cancel, current.envelope):
             await self.mark_cancelled(position)
@@ -174,6 +200,22 @@ class Inbox:
                 self._arrived.set()
             else:
                 await self._add_overheard(chat)
+
+    async def make_room_for(self, chat: StoredChat, form: ChatForm = "whole", chosen_by: str | None = None) -> None:
+        """Queue a chat that was held because it did not fit, to be read in this form."""
+        if chat not in self._without_room:
+            return  # cancelled meanwhile
+        self._without_room.remove(chat)
+        queued = replace(chat, state="queued", form=form, chosen_by=chosen_by)
+        self._queued.append(queued)
+        await self._change(InboxChange((queued,)))
+        self._arrived.set()
+
+    async def discard(self, chat: StoredChat) -> None:
+        """Remove a chat that is held because it does not fit."""
+        if chat in self._without_room:
+            self._without_room.remove(chat)
+            await self._change(InboxChange(removed=(chat.number,)))
 
     async def reached(self, position: Position | None) -> None:
         """Everything up to this position is handled. Stored now and then; chats store theirs at once."""
@@ -268,6 +310,10 @@ class Inbox:
     def conclusion_id(self, chat: StoredChat) -> str:
         """The id of the conclusion of that reasoning."""
         return self._id_about(chat, f"conclusion {chat.attempts}")
+
+    def notice_id(self, chat: StoredChat) -> str:
+        """The id of the chat that says that a chat does not fit."""
+        return self._id_about(chat, "no room")
 
     def _id_about(self, chat: StoredChat, what: str) -> str:
         asked = chat.envelope

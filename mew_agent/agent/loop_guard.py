@@ -31,8 +31,9 @@ MAX_QUESTION_CHARS: Final = 20_000
 
 WINDOW_SECONDS: Final = 60.0
 
-Verdict = Literal["answer", "context", "hold"]
-"""What to do with a chat: answer it, keep it as context, or hold it until a person or a program speaks."""
+Verdict = Literal["answer", "context", "hold", "no_room"]
+"""What to do with a chat: answer it, keep it as context, hold it until a person or a program speaks, or until there is
+room for it."""
 
 _QUOTED: Final = re.compile(
     r"(?s:```.*?(?:```|\Z))|`[^`\n]*`|^[ \t]*>.*$|\"[^\"\n]*\"|“[^”\n]*”|https?://\S+", re.MULTILINE

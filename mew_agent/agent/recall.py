@@ -1,4 +1,4 @@
-"""Tools with which a model reads what left its context: results that were cut or cleared, and messages by words.
+"""Tools with which a model reads what is not in its context: cut or cleared results, earlier messages, references.
 
 Owns when each is offered: as soon as there is something to recall, because before that it would only confuse a model.
 """
@@ -7,6 +7,7 @@ from typing import Final
 
 from mew_protocol.payloads.compactions import MAX_RECALLED, Recall
 
+from mew_agent.context.history import ItemRole
 from mew_agent.conversation.archive import ContextArchive
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.errors import MewAgentError
@@ -17,7 +18,8 @@ from mew_agent.tools.sources import FunctionTools
 
 RECALL: Final = "recall"
 RECALL_RESULT: Final = "recall_result"
-RECALL_TOOLS: Final = frozenset({RECALL, RECALL_RESULT})
+READ_REFERENCE: Final = "read_reference"
+RECALL_TOOLS: Final = frozenset({RECALL, RECALL_RESULT, READ_REFERENCE})
 HEADING: Final = "[{id}, characters {start:,} to {end:,} of {whole:,}]\n"
 FOUND: Final = "[{who}, {at}]\n{text}"
 NOTHING_FOUND: Final = "Nothing that left the context has the words: {words}"
@@ -28,7 +30,7 @@ SLACK_TOKENS: Final = 8
 
 
 class ResultNotStored(MewAgentError):
-    """No result is stored under this id, or the position is past its end."""
+    """Nothing is stored under this id, or the position is past its end."""
 
 
 class ArchiveNotRead(MewAgentError):
@@ -42,7 +44,7 @@ class RecallTools(FunctionTools):
         self._state = state
         self._archive = ContextArchive(state)
         self._offered: set[str] = set()
-        super().__init__(self.recall_result, self.recall)
+        super().__init__(self.recall_result, self.recall, self.read_reference)
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """See `ToolSource`. A tool once offered stays, because prompts with different tools are not comparable."""
@@ -51,6 +53,8 @@ class RecallTools(FunctionTools):
             self._offered.add(RECALL_RESULT)
         if state.history.summary is not None:
             self._offered.add(RECALL)
+        if any(item.role == "user" and item.envelope_id not in (None, item.id) for item in state.history.items):
+            self._offered.add(READ_REFERENCE)  # only what stands for a longer message has an id of its own
         return tuple(spec for spec in super().specs() if spec.name in self._offered)
 
     async def recall(self, words: str, limit: int = 5) -> str:
@@ -71,10 +75,20 @@ class RecallTools(FunctionTools):
 
         The part begins at character `start`, or at the first occurrence of the text `find` after it.
         """
+        return await self._part(id, "tool", start, find)
+
+    async def read_reference(self, id: str, start: int = 0, find: str | None = None) -> str:  # noqa: A002
+        """Read a part of a message that is kept outside your context, by the id in the note that stands for it.
+
+        The part begins at character `start`, or at the first occurrence of the text `find` after it.
+        """
+        return await self._part(id, "user", start, find)
+
+    async def _part(self, id: str, role: ItemRole, start: int, find: str | None) -> str:  # noqa: A002
         state = self._state
         item = await state.store.recall(id)
-        if item is None or item.role != "tool":
-            raise ResultNotStored(f"no result is stored as '{id}'")
+        if item is None or item.role != role:
+            raise ResultNotStored(f"nothing is stored as '{id}'")
         whole = item.content
         place = whole.find(find, max(0, start)) if find else max(0, start)
         if place < 0 or place >= len(whole):

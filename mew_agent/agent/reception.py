@@ -1,16 +1,19 @@
 """What an agent does with each envelope that arrives: queue a chat, cancel, or learn that a conversation is a loop.
 
-Owns the order of these steps, the acknowledgement of chats that wait, and the announcement of a loop. Does not know how
-a chat is answered: the participant may be an `Agent`, or stand for an agent whose engine is elsewhere.
+Owns the order of these steps, the acknowledgement of chats that wait, and the announcement of a loop. Does not know
+whether a chat fits (see `HeadroomCheck`) or how it is answered: the participant may be an `Agent`, or stand for an
+agent whose engine is elsewhere.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import anyio
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 
+from mew_agent.agent.headroom import HeadroomCheck
 from mew_agent.agent.inbox import Inbox, is_about
 from mew_agent.agent.loop_guard import LoopGuard, Verdict
 from mew_agent.participant.participant import Participant
@@ -49,11 +52,13 @@ class Reception:
         *,
         running_turn: Callable[[], RunningTurn | None],
         waits_changed: Callable[[], None],
+        headroom: HeadroomCheck | None = None,
     ) -> None:
         self._me, self._inbox = me, inbox
         self.loops = loops
         self._running_turn = running_turn
         self._waits_changed = waits_changed
+        self._headroom = headroom
 
     async def receive(self, envelope: Envelope) -> None:
         """Queue chats, and cancel what a participant cancels."""
@@ -106,12 +111,24 @@ class Reception:
         is_read = self._me.answers.is_answer(chat)
         await self._release(chat)
         stopped = set(self.loops.stopped)
+        headroom = self._headroom
+        if headroom is not None and await headroom.read_choice(chat):
+            return
+        fit = None if headroom is None or is_read else await headroom.overflow_of(chat, is_busy=is_busy)
+        is_answered = False
 
         def decide() -> Verdict:
-            return "context" if is_read else self.loops.decide(chat, at_seconds=at_seconds)
+            nonlocal is_answered
+            verdict: Verdict = "context" if is_read else self.loops.decide(chat, at_seconds=at_seconds)
+            is_answered = verdict == "answer"
+            holds = is_answered and fit is not None and headroom is not None and headroom.mode == "hold"
+            return "no_room" if holds else verdict
 
         status = await self._inbox.add(chat, is_busy=is_busy, position=position, is_past=is_past, decide=decide)
-        if status is not None:
+        is_refused = status is not None and status.startswith("refused")
+        if headroom is not None and fit is not None and is_answered and not is_refused:
+            self._me.start_soon(partial(headroom.warn, chat, fit, is_held=status == "held"))
+        if status is not None and status != "held":
             self._me.start_soon(self._acknowledge, chat, status)
         if self.loops.stopped.keys() - stopped:
             self._waits_changed()

@@ -160,14 +160,15 @@ class AgentSessions:
                 return
         await self.discover_window()
 
-    def pin_space(self, welcome: Envelope) -> None:
-        """Pin what the space says to its agents, in place of what it said before."""
+    def pin_space(self, welcome: Envelope) -> SpaceFacts:
+        """Pin what the space says to its agents, in place of what it said before, and return it."""
         try:
             facts = SpaceFacts.model_validate(welcome.body.get("space") or {})
         except ValidationError as error:
             logger.warning("ignored what the welcome says about the space: %s", error)
-            return
+            return SpaceFacts()
         self.main.conversation.pins.configure(SPACE_ORIGIN, pins_of_space(facts, self.config.id))
+        return facts
 
     async def aclose(self) -> None:
         """Close the stores of all sessions; the caller closes its own."""

@@ -19,6 +19,7 @@ from mew_protocol.payloads.chat import TokenUsage, TurnReport
 from mew_protocol.payloads.participant import Status
 
 from mew_agent.agent.inbox import Inbox
+from mew_agent.agent.references import add_question
 from mew_agent.agent.sessions import AgentSession
 from mew_agent.context.store import CallRecord, StoredChat
 from mew_agent.conversation.conversation import Conversation
@@ -110,6 +111,12 @@ class Turn:
         """The chat to answer."""
         return self.question.envelope
 
+    @property
+    def _about(self) -> tuple[str, ...]:
+        """The chat, and the one with which its sender chose how to deliver it: the answer is for both."""
+        chosen_by = self.question.chosen_by
+        return (self.chat.id,) if chosen_by is None else (self.chat.id, chosen_by)
+
     def cancel(self, reason: str) -> None:
         """Stop the turn: the model call is cancelled, and open tool calls get a result that says so."""
         self._cancel_reason = reason
@@ -174,7 +181,7 @@ class Turn:
                 kinds.CHAT,
                 {"text": self.question.answer, **await self._turn_report()},
                 to=(self.chat.sender,),
-                correlation_id=(self.chat.id,),
+                correlation_id=self._about,
                 id=self.inbox.answer_id(self.question),
             )
             await self.participant.messenger.send_envelope(answer, wait_seconds=ANSWER_SECONDS)
@@ -269,11 +276,7 @@ class Turn:
         """Add the question to the history unless it is there; a control may have removed it."""
         # The envelope id does not identify it: some clients restart their ids with every start.
         if not any(item.seq == self._question_seq for item in self.conversation.history.items):
-            text = self.prefix + str(self.chat.body.get("text") or "")
-            item = await self.conversation.state.add_user_message(
-                text, sender=self.chat.sender, envelope_id=self.chat.id
-            )
-            self._question_seq = item.seq
+            self._question_seq = (await add_question(self.conversation.state, self.question, self.prefix)).seq
 
     async def _run_tools(self, reply: ModelReply) -> None:
         """Run the calls of one reply concurrently. Their results enter in the order of the calls, whatever fails."""
@@ -350,7 +353,7 @@ class Turn:
         start = self.participant.messenger.draft(
             kinds.REASONING_START,
             {"message": text, "input": text},
-            correlation_id=(self.chat.id,),
+            correlation_id=self._about,
             id=self.inbox.reasoning_id(self.question),
         )
         try:
@@ -436,7 +439,7 @@ class Turn:
             kind,
             payload,
             to=() if in_reasoning else (self.chat.sender,),
-            correlation_id=(self.chat.id,),
+            correlation_id=self._about,
             context=self.reasoning_id if in_reasoning else None,
         )
         with suppress(NotPermitted, GatewayError):

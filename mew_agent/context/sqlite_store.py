@@ -296,7 +296,8 @@ def _state_text(session: Session) -> str:
 
 
 def _chat_text(chat: StoredChat) -> str:
-    values = {name: getattr(chat, name) for name in ("state", "position", "turn", "first_seq", "attempts", "answer")}
+    names = ("state", "position", "turn", "first_seq", "attempts", "answer", "form", "chosen_by")
+    values = {name: getattr(chat, name) for name in names}
     return json.dumps({"envelope": json.loads(chat.envelope.encode()), **values})
 
 

@@ -23,9 +23,12 @@ from mew_agent.tokens.sizes import in_thread
 
 CallRole = Literal["main", "summary", "classification", "utility"]
 
-ChatState = Literal["queued", "answering", "answered", "cancelled", "overheard", "held"]
+ChatState = Literal["queued", "answering", "answered", "cancelled", "overheard", "held", "no_room"]
 """`answered`: the answer exists, but the gateway has not confirmed it. `overheard`: kept as context, not answered.
-`held`: from an agent that is not answered until a person or a program speaks."""
+`held`: from an agent that is not answered until a person or a program speaks. `no_room`: it does not fit now."""
+
+ChatForm = Literal["whole", "reference", "digest"]
+"""How a chat enters the context."""
 
 
 @dataclass(eq=False)
@@ -100,6 +103,8 @@ class StoredChat:
     first_seq: int = -1  # from which items belong to that turn
     attempts: int = 0  # how often a process began to answer it
     answer: str | None = None  # the text of the finished answer
+    form: ChatForm = "whole"
+    chosen_by: str | None = None  # the chat with which its sender chose the form
 
 
 @dataclass(frozen=True, slots=True)

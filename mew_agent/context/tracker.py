@@ -14,6 +14,7 @@ from mew_protocol.context_report import (
     Injection,
     LastCompaction,
     PartBasis,
+    QueuedMessages,
     SessionContext,
     SummaryWriter,
     UnknownReason,
@@ -87,6 +88,8 @@ class Tracker:
     """Ways to save tokens, for policies that count messages; emptied when messages are removed."""
     waiting: tuple[Waiting, ...] = ()
     """What the agent waits for; no part of the accounts, but of every report."""
+    queued: QueuedMessages | None = None
+    """The chats that arrived and are not in the context; None if nobody counts them."""
     sessions: tuple[SessionContext, ...] = ()
     """The contexts of the agent's sessions, for every report too."""
     drift: Drift | None = None

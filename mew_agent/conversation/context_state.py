@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
-from mew_protocol.context_report import SessionContext, Waiting
+from mew_protocol.context_report import QueuedMessages, SessionContext, Waiting
 
 from mew_agent.compaction.compactor import CompactionResult, apply_plan
 from mew_agent.compaction.cost import SummarySpending, cache_lost_tokens
@@ -161,13 +161,23 @@ class ContextState:
         self.answering_turn = None
 
     async def add_user_message(
-        self, text: str, *, sender: str, envelope_id: str, inbox: InboxChange = UNCHANGED
+        self,
+        text: str,
+        *,
+        sender: str,
+        envelope_id: str,
+        inbox: InboxChange = UNCHANGED,
+        whole: tuple[str, str] | None = None,
     ) -> Item:
-        """Add what a participant said, and store the change of the inbox with it."""
+        """Add what a participant said, and store the change of the inbox with it.
+
+        `whole` is the id and the complete text if `text` only refers to it; the store keeps both.
+        """
         # Measured before it enters, so that the history never holds an item without its size.
         size = await self.sizes.measure(text)
-        item = self.history.append("user", text, id=envelope_id, at=timestamp(), name=sender, envelope_id=envelope_id)
-        return await self._enter(item, size, inbox)
+        item_id = envelope_id if whole is None else whole[0]
+        item = self.history.append("user", text, id=item_id, at=timestamp(), name=sender, envelope_id=envelope_id)
+        return await self._enter(item, size, inbox, None if whole is None else whole[1])
 
     async def add_prompt(self, text: str) -> Item:
         """Add a prompt of the policy: a user message that is marked as a notice."""
@@ -195,13 +205,8 @@ class ContextState:
         if size is None or part is not None:
             size = await self.sizes.measure(content)
         item = self.history.append("tool", content, id=item_id, at=timestamp(), tool_call_id=call.id, images=images)
-        if part is None:
-            return await self._enter(item, size)
-        self.has_cut_results = True
-        self.tracker.item_added(item, size.counted_tokens, size.units)
-        await self.save(SessionChange(added=(replace(item, content=result),), replaced=(item,)))
-        await self.events.emit(ItemAdded(item.seq))
-        return item
+        self.has_cut_results = self.has_cut_results or part is not None
+        return await self._enter(item, size, whole=None if part is None else result)
 
     async def close_open_calls(
         self,
@@ -265,9 +270,11 @@ class ContextState:
         await self.save(SessionChange(added=(item,), call=call))
         return item
 
-    async def _enter(self, item: Item, size: Size, inbox: InboxChange = UNCHANGED) -> Item:
+    async def _enter(self, item: Item, size: Size, inbox: InboxChange = UNCHANGED, whole: str | None = None) -> Item:
+        """Count and store an item. If it is a part of a text, the store keeps the `whole`, too."""
         self.tracker.item_added(item, size.counted_tokens, size.units)
-        await self.save(SessionChange(added=(item,), inbox=inbox))
+        original = item if whole is None else replace(item, content=whole)
+        await self.save(SessionChange(added=(original,), replaced=() if whole is None else (item,), inbox=inbox))
         await self.events.emit(ItemAdded(item.seq))
         return item
 
@@ -432,6 +439,10 @@ class ContextState:
     def set_waiting(self, waiting: tuple[Waiting, ...]) -> None:
         """Set what the agent waits for, as its reports show it."""
         self.tracker.waiting = waiting
+
+    def set_queued(self, queued: QueuedMessages) -> None:
+        """Set which chats wait outside the context, as the agent's reports show them."""
+        self.tracker.queued = queued
 
     def set_sessions(self, sessions: tuple[SessionContext, ...]) -> None:
         """Set the contexts of the agent's sessions, as its reports show them."""

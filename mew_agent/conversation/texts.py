@@ -190,5 +190,5 @@ def waiting_status(waiting: Sequence[Waiting]) -> str | None:
     """The status word of an agent that waits; None if it waits for nothing."""
     if any(one.kind == "approval" for one in waiting):
         return "waiting_for_approval"
-    peers = ", ".join(sorted(one.peer for one in waiting if one.peer is not None))
-    return f"paused: loop with {peers}" if waiting else None
+    peers = ", ".join(sorted(one.peer for one in waiting if one.kind == "loop" and one.peer is not None))
+    return f"paused: loop with {peers}" if peers else None

@@ -1,10 +1,12 @@
-"""Asks peers to change or report their context: compactions, pins, status requests.
+"""Asks peers to change or report their context: compactions, pins, status requests; and whether a text fits there.
 
 Owns how the answer to each control is read. Participants inherit these methods.
 """
 
 from mew_protocol import kinds
 from mew_protocol.context_report import PinReport, pin_hash
+from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.fit import Delivery, Fit, TextBasis, fit_in
 from mew_protocol.payloads.participant import (
     Compact,
     CompactDone,
@@ -16,9 +18,11 @@ from mew_protocol.payloads.participant import (
 )
 from pydantic import BaseModel
 
-from mew_agent.errors import BadAnswer, ControlRefused
+from mew_agent.errors import BadAnswer, ControlRefused, PeerAbsent
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.requests import CompactionRequest, read_answer
+from mew_agent.tokens.projection import Calibration
+from mew_agent.tokens.sizes import Sizes
 
 
 class PeerControls:
@@ -69,6 +73,36 @@ class PeerControls:
             kinds.PARTICIPANT_REQUEST_STATUS, request, to=peer, answer=answer, timeout_seconds=timeout_seconds
         )
         return read_answer(envelope, Status).pins or ()
+
+    async def would_fit(self, peer: str, text: str | int) -> Fit:
+        """Whether a text, or a number of tokens, fits into a peer's context, by its last report.
+
+        The size of a text is a `heuristic`: only the peer knows its model's tokens. `fits` is None if it is not known;
+        the peer decides by its own figures when a chat arrives. Raises `PeerAbsent`.
+        """
+        known = self.messenger.peers.get(peer)
+        if known is None:
+            raise PeerAbsent(peer)
+        context = known.context
+        basis: TextBasis = "given"
+        if isinstance(text, str):
+            size = await Sizes().measure(text)
+            text, basis = Calibration().project(size.units), "heuristic"
+        status = Status(
+            messages_in_context=context.messages or 0,
+            tokens=context.tokens,
+            max_tokens=context.max_tokens,
+            context=context.report,
+        )
+        return fit_in(status, text, basis, as_of=context.at or None)
+
+    async def deliver(self, peer: str, chat_id: str, how: Delivery) -> Envelope:
+        """Say how a peer is to deliver our chat that it holds because it does not fit. Raises what `send` raises.
+
+        As `reference` it reads parts of the text with a tool, as `digest` the sentences that matter most; `anyway`
+        delivers all of it, and `cancel` none.
+        """
+        return await self.messenger.send(kinds.CHAT, {"text": how, "deliver": how}, to=peer, correlation_id=(chat_id,))
 
     async def _control(self, kind: str, payload: BaseModel, peer: str, timeout_seconds: float) -> Status:
         """Send a control and return the status that answers it. Raises `ControlRefused` and what `ask` raises."""

@@ -38,7 +38,7 @@ def _refuse_boolean(value: object) -> object:
     return value
 
 
-def _bare_off_as_text(value: object) -> object:
+def bare_off_as_text(value: object) -> object:
     """YAML reads a bare `off` as false."""
     return "off" if value is False else value
 
@@ -210,7 +210,7 @@ class AgentSettings(_Settings):
         default=None, description="Offer the model tools for reminders (default: if the policy uses reminders)."
     )
     upkeep: bool = Field(default=True, description="Let the model tidy its context while no question waits.")
-    tokenizer: Annotated[TokenizerChoice, BeforeValidator(_bare_off_as_text)] = Field(
+    tokenizer: Annotated[TokenizerChoice, BeforeValidator(bare_off_as_text)] = Field(
         default="auto",
         description="Tokenizer for exact counts: a family, `auto` to choose by the model's name if one is installed,"
         " or `off`.",

@@ -168,10 +168,11 @@ class Waiting(_Part):
 
     `approval`: its proposal `proposal` to `peer` is undecided; `tool` and `arguments` are those proposed, without
     arguments that are too long to report. `loop`: it does not answer the agent `peer` until a person or a program
-    speaks. `who_may_answer` are the connected participants that may approve; empty for a loop, which anyone can end.
+    speaks. `room`: the chat `message` of `peer` does not fit now and is held. `who_may_answer` are the connected
+    participants that may approve; empty for a loop, which anyone can end, and for a chat, which its sender decides.
     """
 
-    kind: Literal["approval", "loop"]
+    kind: Literal["approval", "loop", "room"]
     what: str
     since: str
     peer: str | None = None
@@ -179,6 +180,15 @@ class Waiting(_Part):
     proposal: str | None = None
     tool: str | None = None
     arguments: dict[str, Any] | None = None
+    message: str | None = None
+
+
+class QueuedMessages(_Part):
+    """The chats that arrived and are not in the context yet: how many, and their tokens."""
+
+    messages: int = Field(ge=0)
+    tokens: int = Field(ge=0)
+    basis: Literal["tokenizer", "projected", "heuristic"]
 
 
 class SessionContext(_Part):
@@ -233,6 +243,7 @@ class ContextReport(_Part):
     injection: Injection | None = None
     suggestions: tuple[SavingSuggestion, ...] | None = None
     waiting: tuple[Waiting, ...] | None = None
+    queued: QueuedMessages | None = None
     sessions: tuple[SessionContext, ...] | None = None
     pins: tuple[PinReport, ...] | None = None
     model: str | None = None

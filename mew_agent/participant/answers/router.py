@@ -11,6 +11,7 @@ from mew_protocol import kinds
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import TurnReport
+from mew_protocol.payloads.fit import WOULD_OVERFLOW
 from mew_protocol.payloads.participant import is_whole_status
 from pydantic import ValidationError
 
@@ -25,6 +26,10 @@ from mew_agent.participant.requests import is_from_gateway
 MAX_ABANDONED: Final = 200
 PIECE_MISSING: Final = "a piece of the text was lost on the way; the rest comes with the whole answer"
 CALL_RESTARTED: Final = "stopped there by a control; the answer begins again"
+TOO_LONG: Final = (
+    "the question does not fit into the context of '{agent}', which holds it; deliver it as `reference`, `digest` or"
+    " `anyway`"
+)
 
 
 class AnswerRouter:
@@ -181,8 +186,10 @@ class AnswerRouter:
             if status.startswith("refused"):
                 why = status.partition(":")[2].strip() or "no reason given"
                 exchange.fail(NoAnswer(exchange.agent, "agent_busy", f"'{exchange.agent}' refused the question: {why}"))
-            elif status == "queued":
-                exchange.is_queued = True
+            elif status == WOULD_OVERFLOW and _needs_choice(envelope):
+                exchange.fail(NoAnswer(exchange.agent, WOULD_OVERFLOW, TOO_LONG.format(agent=exchange.agent)))
+            elif status in ("queued", WOULD_OVERFLOW):
+                exchange.is_queued = exchange.is_queued or status == "queued" or bool(envelope.body.get("held"))
                 exchange.extend_deadline()
             else:
                 exchange.begin(None)
@@ -248,6 +255,13 @@ def _tool_call(answer: AnswerBuilder, thought: Mapping[str, Any]) -> Sequence[An
         call_id=str(call.get("toolCallId") or ""),
         remark=str(thought.get("reasoning") or thought.get("message") or ""),
     )
+
+
+def _needs_choice(acknowledgement: Envelope) -> bool:
+    """Whether an agent holds a chat that it can make no room for, until its sender says how to deliver it."""
+    fit = acknowledgement.body.get("fit")
+    is_stuck = isinstance(fit, Mapping) and fit.get("fits_after_compaction") is False
+    return is_stuck and acknowledgement.body.get("held") is True
 
 
 def _turn_in(chat: Envelope) -> TurnReport | None:

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from mew_protocol import kinds
 from mew_protocol.payloads.base import Payload
+from mew_protocol.payloads.fit import Delivery, Fit
 from mew_protocol.payloads.participant import Status
 
 MAIN_SESSION = "main"
@@ -49,7 +50,9 @@ class Chat(Payload):
 
     `needs_reply` says whether its sender expects an answer; an agent that reads none decides by the text. `session`
     names the conversation in which an agent answers, one of the sender's own; the answer then carries `turn`.
-    `response_format` has the shape of OpenAI's parameter and applies to that answer.
+    `response_format` has the shape of OpenAI's parameter and applies to that answer. `deliver` says how to deliver an
+    earlier chat of the sender that the agent holds; `correlation_id` names it. `would_overflow` says that a chat is
+    held, and why.
     """
 
     text: str = Field(min_length=1)
@@ -58,12 +61,21 @@ class Chat(Payload):
     session: str | None = Field(default=None, pattern=SESSION_NAME)
     response_format: dict[str, Any] | None = None
     turn: TurnReport | None = None
+    deliver: Delivery | None = None
+    would_overflow: Fit | None = None
 
 
 class Acknowledge(Payload):
-    """A message arrived; `correlation_id` names it. `status` is `received`, `processing`, `queued`, `read`, ..."""
+    """A message arrived; `correlation_id` names it. `status` is `received`, `processing`, `queued`, `read`, ...
+
+    With `would_overflow` the agent says that the message does not fit now: `fit` has the figures, `held` says whether
+    the agent holds it, and `choices` how its sender may have it delivered.
+    """
 
     status: str | None = None
+    fit: Fit | None = None
+    held: bool | None = None
+    choices: tuple[Delivery, ...] | None = None
 
 
 class ChatCancel(Payload):

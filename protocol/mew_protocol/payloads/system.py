@@ -6,6 +6,7 @@ from pydantic import Field
 
 from mew_protocol import kinds
 from mew_protocol.payloads.base import Payload
+from mew_protocol.payloads.fit import WouldFit
 from mew_protocol.payloads.mcp import UndecidedProposal
 from mew_protocol.payloads.participant import BoardEntry
 
@@ -69,10 +70,14 @@ class DeliveryStart(Payload):
 
 
 class SpaceFacts(Payload):
-    """What the space says to its agents: standing instructions, and what each described participant is for."""
+    """What the space says to its agents: standing instructions, and what each described participant is for.
+
+    `would_fit` is what they do with chats that do not fit into their context (default: `warn`).
+    """
 
     instructions: str | None = None
     descriptions: dict[str, str] = Field(default_factory=dict)
+    would_fit: WouldFit = "warn"
 
 
 class Welcome(Payload):

@@ -7,11 +7,12 @@ import ipaddress
 import re
 from typing import Annotated, Any, Literal, Self
 
-from mew_protocol.agent_settings import ModelFacts, WrittenAgentSettings
+from mew_protocol.agent_settings import ModelFacts, WrittenAgentSettings, bare_off_as_text
 from mew_protocol.capability import MAX_PATTERNS, number_problem, patterns_problem
 from mew_protocol.codec import DEFAULT_MAX_BYTES, DEFAULT_MAX_DEPTH
 from mew_protocol.context_report import MAX_PIN_CHARS
 from mew_protocol.ids import MAX_ID_LENGTH, id_problem
+from mew_protocol.payloads.fit import WouldFit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from mew_spaces.config.roles import ROLE_PATTERNS, Role
@@ -108,6 +109,8 @@ class SpaceSection(_ConfigSection):
     description: str | None = None
     instructions: str | None = Field(default=None, min_length=1, max_length=MAX_PIN_CHARS)
     """Standing instructions, which every agent of the space keeps in every prompt."""
+    would_fit: Annotated[WouldFit | None, BeforeValidator(bare_off_as_text)] = None
+    """What agents do with chats that do not fit into their context; None: their default, `warn`."""
     default_participant: str | None = None
     ui_theme: str | None = None
 
@@ -399,7 +402,11 @@ class SpaceConfig(_ConfigSection):
     def facts(self) -> dict[str, Any]:
         """What the welcome says about the space (see `SpaceFacts`); empty if space.yaml says nothing."""
         described = {name: one.description for name, one in self.participants.items() if one.description is not None}
-        facts = {"instructions": self.space.instructions, "descriptions": described}
+        facts = {
+            "instructions": self.space.instructions,
+            "descriptions": described,
+            "would_fit": self.space.would_fit,
+        }
         return {key: value for key, value in facts.items() if value}
 
     def is_person(self, participant: str) -> bool:

@@ -15,6 +15,7 @@ from mew_protocol.codec import decode_envelope
 from mew_protocol.envelope import PROTOCOL, Draft, Envelope
 from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId
+from mew_protocol.payloads.fit import Fit, fit_in
 from mew_protocol.payloads.mcp import UndecidedProposals
 from mew_protocol.payloads.participant import Board
 from mew_protocol.position import Position
@@ -132,6 +133,10 @@ _SPACE = Parameter("space", "The space's id; `default` selects the space that th
 _SPACE_QUERY = Parameter("space", "The space's id (default: the space that the token belongs to)")
 _LIMIT = Parameter("limit", "How many messages to return at most", minimum=1, maximum=1_000, default=100)
 
+_TOKENS = Parameter(
+    "tokens", "Size of the text in tokens; the gateway counts none itself", minimum=0, maximum=10**9, default=0
+)
+
 _REFUSED = (401, 403, 404, 429)
 """The errors of every route that needs a token."""
 
@@ -170,6 +175,18 @@ CONTEXT = Operation(
     parameters=(_SPACE,),
     errors=_REFUSED,
 )
+FIT = Operation(
+    "GET",
+    "/spaces/{space}/context/{participant}/fit",
+    "Ask whether a number of tokens fits into a participant's context, by its last status",
+    Fit,
+    parameters=(
+        _SPACE,
+        Parameter("participant", "The participant, by id or display name"),
+        _TOKENS,
+    ),
+    errors=(400, *_REFUSED),
+)
 PROPOSALS = Operation(
     "GET",
     "/spaces/{space}/proposals",
@@ -203,6 +220,7 @@ class HttpApi:
             POST_MESSAGE: self._post_message,
             POLL_MESSAGES: self._poll_messages,
             CONTEXT: self._context,
+            FIT: self._fit,
             PROPOSALS: self._proposals,
             EVENTS: self._events,
         }
@@ -293,6 +311,15 @@ class HttpApi:
     async def _context(self, request: Request) -> Response:
         space, _ = self._authenticate(request, request.path_params["space"])
         return _uncached(space.board())
+
+    async def _fit(self, request: Request) -> Response:
+        space, _ = self._authenticate(request, request.path_params["space"])
+        name = _participant_in_path(request, space)
+        entry = next((one for one in space.board().participants if one.id == name), None)
+        if entry is None:
+            raise ApiError(404, errors.PARTICIPANT_NOT_FOUND, f"no participant '{name}' in this space")
+        fit = fit_in(entry.status, _number(request, _TOKENS), as_of=entry.received_at)
+        return _uncached(Fit.model_validate(fit.model_dump(exclude_none=True)))
 
     async def _proposals(self, request: Request) -> Response:
         space, _ = self._authenticate(request, request.path_params["space"])

@@ -397,7 +397,7 @@ async def test_an_agent_whose_work_fails_leaves_with_the_error(
 
     async with rehearsing() as (server, model):
         agent = Agent(config(gateway, server.base_url), model)
-        agent._worker = BrokenWorker(agent, agent.config, agent._sessions, agent._inbox)
+        agent._worker = BrokenWorker(agent, agent.config, agent._sessions, agent._inbox, agent._headroom)
         async with agent:
             with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(RuntimeError, match="cannot answer"):
                 await agent.run()

@@ -1,0 +1,218 @@
+"""Whether a chat that arrives fits into an agent's context; chats that do not fit are held, and their senders know.
+
+Owns the agent's own answer, from its ledger and everything that is queued; when a held chat is delivered: its sender
+chooses how, or there is room; and what senders hear. Makes no room: the policy compacts before a request. Judges only
+chats for the agent's own conversation; an unknown figure holds nothing.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+from mew_protocol import kinds
+from mew_protocol.context_report import QueuedMessages, Waiting
+from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.chat import MAIN_SESSION, Acknowledge
+from mew_protocol.payloads.fit import DELIVERIES, WOULD_OVERFLOW, Delivery, Fit, TextBasis, WouldFit, decided
+
+from mew_agent.agent.inbox import Inbox
+from mew_agent.agent.references import text_as_read
+from mew_agent.compaction.planner import summary_budget_tokens
+from mew_agent.context.policy.rules import CompactRule
+from mew_agent.context.store import StoredChat
+from mew_agent.conversation.conversation import Conversation
+from mew_agent.conversation.events import ConversationEvent, StatusChanged
+from mew_agent.participant.participant import Participant
+from mew_agent.tokens.sizes import Size
+
+NOTICE: Final = (
+    "Your message does not fit into my context, so I hold it: {fit}. Reply with one word: `reference` (I read parts of"
+    " it with a tool), `digest` (I read its most important sentences), `anyway` (I try to read all of it), or `cancel`."
+)
+HELD: Final = "a message of {tokens:,} tokens ({basis}) has no room; its sender decides, or a compaction frees enough"
+
+
+class HeadroomCheck:
+    """The check of one agent. `is_idle` says whether it answers nothing; `waits_changed` is called for new waits."""
+
+    def __init__(
+        self,
+        me: Participant,
+        conversation: Conversation,
+        inbox: Inbox,
+        *,
+        is_idle: Callable[[], bool],
+        waits_changed: Callable[[], None],
+    ) -> None:
+        self._me, self._conversation, self._inbox = me, conversation, inbox
+        self._is_idle, self._waits_changed = is_idle, waits_changed
+        self.mode: WouldFit = "warn"
+        """What to do with a chat that does not fit; the space says it."""
+        self.waits: tuple[Waiting, ...] = ()
+        """The held chats as a report shows them."""
+        self._sizes: dict[int, Size] = {}
+        self._asked: set[int] = set()
+        self._lock = anyio.Lock()
+        conversation.events.subscribe(self._on_event)
+
+    # -- what arrives ------------------------------------------------------------------------------------
+
+    async def overflow_of(self, chat: Envelope, *, is_busy: bool) -> Fit | None:
+        """The figures of a chat that would overflow; None if it fits, or if that is unknown or nobody asks.
+
+        An idle agent compacts before it answers, so that only what would not fit then overflows.
+        """
+        if self.mode == "off" or not _is_for_main(chat) or not self._inbox.is_addressed(chat):
+            return None
+        fit = await self.fit_of(str(chat.body.get("text")))
+        if fit.fits is not False or (not is_busy and not len(self._inbox) and fit.fits_after_compaction):
+            return None
+        return fit
+
+    async def fit_of(self, text: str) -> Fit:
+        """Whether a text fits together with everything that is queued, by the projection of this moment."""
+        size = await self._conversation.state.sizes.measure(text)
+        await self.count_queued()
+        return self._fit_of_size(size)
+
+    def _fit_of_size(self, size: Size) -> Fit:
+        if not self._conversation.calls.lock.locked():
+            self._conversation.calls.describe_prefix()
+        tracker = self._conversation.tracker
+        calibration, queued, window_tokens = tracker.ledger.calibration, tracker.queued, tracker.shown_limit_tokens
+        fit = decided(
+            Fit(
+                fits=None,
+                tokens=self._tokens(size),
+                tokens_basis=self._basis((size,)),
+                context_tokens=tracker.next_prompt.tokens,
+                context_basis=tracker.next_prompt.basis,
+                queued_tokens=0 if queued is None else queued.tokens,
+                queued_messages=0 if queued is None else queued.messages,
+                max_tokens=window_tokens,
+                max_tokens_basis=None if window_tokens is None else tracker.window.basis,
+                as_of=tracker.measurement.measured_at,
+            )
+        )
+        if fit.fits is not False or window_tokens is None:
+            return fit
+        rules = tracker.policy.rule_index.interventions.get("pre_request", ())
+        if tracker.is_stalled or not any(isinstance(rule, CompactRule) for rule in rules):
+            return fit.model_copy(update={"fits_after_compaction": False})
+        # What a compaction cannot remove: the prefix, pins, and a summary of its largest size.
+        parts = tracker.ledger.parts
+        summary = max(parts.summary, summary_budget_tokens(window_tokens, window_tokens))
+        fixed = parts.prefix + parts.pins + summary + (fit.reserve_tokens or 0)
+        after = fixed + fit.tokens + calibration.spread(size.units) <= window_tokens
+        return fit.model_copy(update={"fits_after_compaction": after})
+
+    async def count_queued(self) -> None:
+        """Count what waits outside the context, for this agent's reports."""
+        state = self._conversation.state
+        known: dict[int, Size] = {}
+        for chat in self._inbox.unread:
+            known[chat.number] = self._sizes.get(chat.number) or await state.sizes.measure(text_as_read(chat))
+        self._sizes = known
+        sizes = tuple(known.values())
+        basis: TextBasis = self._basis(sizes)
+        assert basis != "given"
+        tokens = sum(self._tokens(size) for size in sizes)
+        state.set_queued(QueuedMessages(messages=len(sizes), tokens=tokens, basis=basis))
+
+    def _tokens(self, size: Size) -> int:
+        calibration = self._conversation.tracker.ledger.calibration
+        return calibration.wrap(size.tokens(calibration))
+
+    def _basis(self, sizes: tuple[Size, ...]) -> TextBasis:
+        calibration = self._conversation.tracker.ledger.calibration
+        if sizes and calibration.counts_fit and all(size.counted_tokens is not None for size in sizes):
+            return "tokenizer"
+        return "projected" if calibration.weights is not None else "heuristic"
+
+    # -- what senders hear -------------------------------------------------------------------------------
+
+    async def warn(self, chat: Envelope, fit: Fit, *, is_held: bool) -> None:
+        """Say to the sender that a chat does not fit now, and what it may choose if the chat is held."""
+        if is_held:
+            await self.show_held()
+        if self._me.may_send(kinds.CHAT_ACKNOWLEDGE):
+            payload = Acknowledge(status=WOULD_OVERFLOW, fit=fit, held=is_held, choices=DELIVERIES if is_held else None)
+            await self._me.send(kinds.CHAT_ACKNOWLEDGE, payload, to=(chat.sender,), correlation_id=(chat.id,))
+        if is_held:
+            await self.release()
+
+    async def _ask_sender(self, held: StoredChat, fit: Fit) -> None:
+        """Ask in words what to do with a chat that no compaction makes room for; clients need to know nothing."""
+        payload = {
+            "text": NOTICE.format(fit=fit),
+            "needs_reply": False,
+            "would_overflow": fit.model_dump(mode="json", exclude_none=True),
+        }
+        chat = held.envelope
+        # Its id is the same after a restart, so that the gateway drops a repetition.
+        notice = self._me.messenger.draft(
+            kinds.CHAT, payload, to=(chat.sender,), correlation_id=(chat.id,), id=self._inbox.notice_id(held)
+        )
+        await self._me.messenger.send_envelope(notice)
+
+    # -- held chats --------------------------------------------------------------------------------------
+
+    async def read_choice(self, chat: Envelope) -> bool:
+        """Deliver the held chats of a sender as this chat of its says. Returns whether the chat is such a choice."""
+        how = delivery_in(chat)
+        held = [one for one in self._inbox.without_room if one.envelope.sender == chat.sender]
+        if how is None or not held or not chat.is_for(self._me.id):
+            return False
+        for one in [one for one in held if chat.refers_to(one.envelope.id)] or held:
+            if how == "cancel":
+                await self._inbox.discard(one)
+            else:
+                await self._inbox.make_room_for(one, "whole" if how == "anyway" else how, chat.id)
+        await self.show_held()
+        return True
+
+    async def release(self) -> None:
+        """Deliver the held chats that fit now, and those for which the idle agent compacts; oldest first."""
+        if not self._inbox.without_room:
+            if self.waits:
+                await self.show_held()
+            return
+        async with self._lock:
+            for held in self._inbox.without_room:
+                fit = await self.fit_of(str(held.envelope.body["text"]))
+                is_free = self._is_idle() and not len(self._inbox)
+                if fit.fits is not False or (is_free and fit.fits_after_compaction):
+                    await self._inbox.make_room_for(held)
+                elif not fit.fits_after_compaction and held.number not in self._asked:
+                    self._asked.add(held.number)
+                    self._me.start_soon(self._ask_sender, held, fit)
+            await self.show_held()
+
+    async def show_held(self) -> None:
+        """Bring the waits up to date with the held chats."""
+        shown = {wait.message: wait for wait in self.waits}
+        waits = []
+        for held in self._inbox.without_room:
+            chat = held.envelope
+            if chat.id not in shown:
+                fit = await self.fit_of(str(chat.body["text"]))
+                what = HELD.format(tokens=fit.tokens, basis=fit.tokens_basis)
+                shown[chat.id] = Waiting(kind="room", what=what, since=chat.ts, peer=chat.sender, message=chat.id)
+            waits.append(shown[chat.id])
+        if tuple(waits) != self.waits:
+            self.waits = tuple(waits)
+            self._waits_changed()
+
+    async def _on_event(self, event: ConversationEvent) -> None:
+        if isinstance(event, StatusChanged) and self._inbox.without_room and self._me.is_joined:
+            self._me.start_soon(self.release)
+
+
+def delivery_in(chat: Envelope) -> Delivery | None:
+    """How a chat wants an earlier one delivered: its `deliver`, or a text that is one of these words alone."""
+    word = chat.body.get("deliver") or str(chat.body.get("text") or "")[:20].strip(" \n`'\".!").lower()
+    return next((one for one in DELIVERIES if one == word), None)
+
+
+def _is_for_main(chat: Envelope) -> bool:
+    return chat.body.get("session") in (None, MAIN_SESSION)

@@ -1,0 +1,108 @@
+"""[pure] Whether a text fits into an agent's context window, as far as reports tell.
+
+Owns the arithmetic and its labels: an unknown figure is never 0, and what cannot be known neither fits nor overflows.
+Does not measure texts; their size comes as an argument.
+"""
+
+from typing import Final, Literal
+
+from pydantic import Field
+
+from mew_protocol.context_report import Basis, LimitBasis, NextPromptBasis, UnknownReason
+from mew_protocol.payloads.base import Payload
+from mew_protocol.payloads.participant import Status
+
+TextBasis = Literal["given", "tokenizer", "projected", "heuristic"]
+"""How the size of a text is known: given by the asker, counted by a tokenizer, projected from what was learnt about the
+model, or from the text alone."""
+
+WOULD_OVERFLOW: Final = "would_overflow"
+"""Status of the acknowledgement of a chat that does not fit now."""
+
+Delivery = Literal["reference", "digest", "anyway", "cancel"]
+"""How the sender of a held chat wants it delivered."""
+
+DELIVERIES: Final[tuple[Delivery, ...]] = ("reference", "digest", "anyway", "cancel")
+
+WouldFit = Literal["off", "warn", "hold"]
+"""What agents do with chats that do not fit: nothing, warn the sender, or hold the chat."""
+
+
+class Fit(Payload):
+    """Whether a text of `tokens` fits: `fits` is absent if that is not known, and `reason` says why.
+
+    `headroom_tokens` are what is free: `max_tokens` minus `context_tokens` (the next request), `queued_tokens` (chats
+    that wait at the agent) and `reserve_tokens` (room for the answer); negative if these are more than the window.
+    `fits_after_compaction` is what the agent says of itself. `as_of` is when the figures were reported.
+    """
+
+    fits: bool | None = None
+    tokens: int = Field(ge=0)
+    tokens_basis: TextBasis
+    headroom_tokens: int | None = None
+    context_tokens: int | None = Field(default=None, ge=0)
+    context_basis: NextPromptBasis | Basis = "unknown"
+    queued_tokens: int | None = Field(default=None, ge=0)
+    queued_messages: int | None = Field(default=None, ge=0)
+    reserve_tokens: int | None = Field(default=None, ge=0)
+    max_tokens: int | None = Field(default=None, gt=0)
+    max_tokens_basis: LimitBasis | None = None
+    compact_at_tokens: int | None = None
+    fits_after_compaction: bool | None = None
+    reason: UnknownReason | Literal["no_report", "queue_unknown"] | None = None
+    as_of: str | None = None
+
+    def __str__(self) -> str:
+        """For people: `~4,000 tokens (projected); free: ~1,200 of 8,192 (projected), 2 chats wait`."""
+        size = f"{self.tokens:,} tokens ({self.tokens_basis})"
+        if self.headroom_tokens is None or self.max_tokens is None:
+            return f"{size}; free: unknown ({(self.reason or 'no_report').replace('_', ' ')})"
+        chats = f", {self.queued_messages} chat{'' if self.queued_messages == 1 else 's'} waiting"
+        waiting = chats if self.queued_messages else ""
+        return f"{size}; free: {max(0, self.headroom_tokens):,} of {self.max_tokens:,} ({self.context_basis}){waiting}"
+
+
+def answer_reserve_tokens(window_tokens: int) -> int:
+    """Room that is kept free for an answer: 1/20 of the window, at most 4,096 tokens."""
+    return min(4_096, window_tokens // 20)
+
+
+def fit_in(status: Status | None, tokens: int, tokens_basis: TextBasis = "given", *, as_of: str | None = None) -> Fit:
+    """Whether a text fits into the context of the participant that sent this status at the time `as_of`."""
+    report = status.context if status is not None else None
+    if status is None or report is None:
+        return Fit(fits=None, tokens=tokens, tokens_basis=tokens_basis, reason="no_report", as_of=as_of)
+    # An agent whose engine is elsewhere may report only what its context holds.
+    context = status.tokens if report.next_prompt_tokens is None else report.next_prompt_tokens
+    basis = report.next_prompt_basis or report.basis
+    known = Fit(
+        fits=None,
+        tokens=tokens,
+        tokens_basis=tokens_basis,
+        context_tokens=context,
+        context_basis="unknown" if context is None else basis,
+        queued_tokens=report.queued.tokens if report.queued is not None else None,
+        queued_messages=report.queued.messages if report.queued is not None else None,
+        max_tokens=status.max_tokens,
+        max_tokens_basis=report.max_tokens_basis,
+        compact_at_tokens=report.compact_at_tokens,
+        reason=report.reason or ("no_call_yet" if context is None else None),
+        as_of=as_of,
+    )
+    return decided(known)
+
+
+def decided(known: Fit) -> Fit:
+    """The same figures with what follows from them: reserve, headroom, and whether the text fits."""
+    context, window = known.context_tokens, known.max_tokens
+    if window is None or context is None:
+        return known.model_copy(update={"reason": known.reason if window is not None else "limit_unavailable"})
+    reserve = answer_reserve_tokens(window)
+    headroom = window - reserve - context - (known.queued_tokens or 0)
+    fits: bool | None = known.tokens <= headroom
+    reason = None
+    if fits and known.queued_tokens is None:  # chats that nobody counted may need the room
+        fits, reason = None, "queue_unknown"
+    return known.model_copy(
+        update={"fits": fits, "reserve_tokens": reserve, "headroom_tokens": headroom, "reason": reason}
+    )

@@ -1,0 +1,180 @@
+"""Chats that do not fit: senders hear it, held chats wait, and each way to deliver them. Gateway and model are real."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.fit import WouldFit, answer_reserve_tokens
+from mew_spaces.config.loading import SpaceConfig, load_space
+
+from benchmarks.bursts import run_bursts
+from mew_agent.agent.headroom import delivery_in
+from mew_agent.context.policy import output_reserve_tokens
+from mew_agent.context.sqlite_store import SqliteStore
+from mew_agent.errors import NoAnswer
+from tests.mew_agent.conftest import SPACE, AgentDriver, StartAgent
+from tests.support.waiting import PATIENCE_SECONDS
+
+WINDOW = 4_000
+LONG = "\n".join(f"Line {number}: the gauge of hall {number % 17} shows {number * 31} litres." for number in range(400))
+"""About twice the window."""
+
+
+@pytest.fixture
+def mode() -> str:
+    return "hold"
+
+
+@pytest.fixture
+def space(tmp_path: Path, mode: str) -> SpaceConfig:
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE.replace("name: Demo", f"name: Demo, would_fit: {mode}"))
+    return load_space(path)
+
+
+async def acknowledged(driver: AgentDriver, chat: Envelope) -> dict[str, Any]:
+    return dict((await driver.recorder.first("coder", "chat/acknowledge", about=chat, status="would_overflow")).body)
+
+
+async def until_held(driver: AgentDriver, *chats: Envelope) -> None:
+    """Wait until the agent reports that it holds exactly these chats."""
+
+    def held() -> list[str]:
+        context = driver.ada.peers["coder"].context.report
+        return [str(wait.message) for wait in (context.waiting if context is not None else None) or ()]
+
+    await driver.recorder.until(lambda: held() == [chat.id for chat in chats])
+
+
+def overflows(driver: AgentDriver) -> int:
+    """How many requests were larger than the window."""
+    return sum(request.prompt_tokens > WINDOW for request in driver.server.requests)
+
+
+async def test_a_chat_that_can_never_fit_is_held_and_its_sender_chooses(start_agent: StartAgent) -> None:
+    async with start_agent(window_tokens=WINDOW) as driver:
+        chat = await driver.send_chat(LONG)
+        said = await acknowledged(driver, chat)
+        fit = said["fit"]
+        assert said["held"]
+        assert said["choices"] == ["reference", "digest", "anyway", "cancel"]
+        assert fit["fits"] is False
+        assert fit["fits_after_compaction"] is False
+        assert fit["tokens"] > WINDOW
+        assert fit["max_tokens"] == WINDOW
+        assert fit["tokens_basis"] == "heuristic"
+        notice = await driver.recorder.first("coder", "chat", about=chat)
+        assert notice.body["needs_reply"] is False
+        assert "`reference`" in notice.body["text"]
+        await driver.recorder.until(lambda: any("waiting" in status["context"] for status in driver.statuses))
+        (wait,) = driver.statuses[-1]["context"]["waiting"]
+        assert (wait["kind"], wait["peer"], wait["message"]) == ("room", "ada", chat.id)
+        assert await driver.ask("Are you there?"), "others are answered"
+        choice = await driver.ada.ask(
+            "chat", {"text": "Reference."}, to="coder", answer="chat", timeout_seconds=PATIENCE_SECONDS
+        )
+        assert choice.correlation_ids[0] == chat.id
+        assert len(choice.correlation_ids) == 2
+        (asked,) = [one for one in driver.agent.conversation.history.items if one.envelope_id == chat.id]
+        assert "read_reference" in asked.content
+        assert len(asked.content) < 2_000
+        assert not overflows(driver)
+        assert driver.agent.conversation.tracker.waiting == ()
+
+
+async def test_a_model_reads_parts_of_a_digest(start_agent: StartAgent) -> None:
+    async with start_agent(window_tokens=WINDOW) as driver:
+        chat = await driver.send_chat(f"{LONG}\nRule: never open hall 9.")
+        await driver.recorder.first("coder", "chat", about=chat)
+        await driver.ask("digest")
+        items = driver.agent.conversation.history.items
+        (asked,) = [one for one in items if one.envelope_id == chat.id]
+        assert "Rule: never open hall 9." in asked.content.partition("[...]")[0], "the digest quotes the rule"
+        (part,) = [one.content for one in items if one.role == "tool"]
+        assert part.startswith(f"[{asked.id}, characters 0 to ")
+        assert "Line 30:" in part
+        assert not overflows(driver)
+
+
+async def test_held_chats_are_answered_as_soon_as_a_compaction_makes_room(
+    start_agent: StartAgent, text: Callable[[int], str]
+) -> None:
+    async with start_agent(window_tokens=WINDOW, chunk_delay_seconds=0.004) as driver:
+        chats = [await driver.send_chat(text(900)) for _ in range(7)]
+        for chat in chats:
+            answer = await driver.recorder.first("coder", "chat", about=chat)
+            assert "would_overflow" not in answer.body, "nobody was asked"
+        acks = driver.recorder.sent_by("coder", "chat/acknowledge")
+        held = [one for one in acks if one.body["status"] == "would_overflow"]
+        assert held
+        assert all(one.body["fit"]["fits_after_compaction"] for one in held)
+        assert held[-1].body["fit"]["queued_messages"]
+        assert not overflows(driver)
+
+
+async def test_a_held_chat_survives_a_restart_and_can_be_cancelled(start_agent: StartAgent, tmp_path: Path) -> None:
+    async with start_agent(window_tokens=WINDOW, store=SqliteStore(tmp_path / "s.sqlite")) as driver:
+        kept, other = await driver.send_chat(LONG), await driver.send_chat(f"{LONG} And?")
+        await driver.recorder.first("coder", "chat", about=other)
+    async with start_agent(window_tokens=WINDOW, store=SqliteStore(tmp_path / "s.sqlite")) as driver:
+        await until_held(driver, kept, other)
+        await driver.ada.send("chat/cancel", {}, to="coder", correlation_id=(other.id,))
+        await until_held(driver, kept)
+        await driver.ada.deliver("coder", kept.id, "reference")
+        answer = await driver.recorder.first("coder", "chat", about=kept)
+        assert "would_overflow" not in answer.body
+        assert not overflows(driver)
+        assert not driver.recorder.sent_by("coder", "chat", about=other), "the notice is not repeated"
+
+
+async def test_a_question_of_a_program_ends_with_would_overflow(start_agent: StartAgent) -> None:
+    async with start_agent(window_tokens=WINDOW) as driver:
+        stream = driver.ada.ask_agent("coder", LONG)
+        with pytest.raises(NoAnswer, match="deliver it as `reference`") as failed:
+            await stream
+        assert failed.value.code == "would_overflow"
+        fit = await driver.ada.would_fit("coder", LONG)
+        assert fit.fits is False
+        assert fit.tokens_basis == "heuristic"
+        assert (await driver.ada.would_fit("coder", 100)).fits is True
+
+
+@pytest.mark.parametrize("mode", ["warn"])
+async def test_a_warned_sender_still_gets_its_message_delivered(start_agent: StartAgent, mode: str) -> None:
+    async with start_agent(window_tokens=WINDOW) as driver:
+        chat = await driver.send_chat(LONG)
+        said = await acknowledged(driver, chat)
+        assert said["held"] is False
+        assert "choices" not in said
+        answer = await driver.recorder.first("coder", "chat", about=chat)
+        assert "does not fit" in answer.body["text"]
+        assert overflows(driver)
+
+
+@pytest.mark.parametrize(("mode", "refused"), [("off", True), ("hold", False)])
+async def test_bursts_overflow_only_without_the_check(mode: WouldFit, refused: bool) -> None:
+    outcome = await run_bursts(mode, bursts=2, seed=1)
+    assert bool(outcome.overflows) is bool(outcome.unread) is refused
+
+
+def test_the_gateway_keeps_the_same_room_for_answers_as_the_policy() -> None:
+    windows = (1, 19, 20, 4_000, 81_919, 81_920, 81_940, 128_000, 10**6)
+    assert [answer_reserve_tokens(size) for size in windows] == [output_reserve_tokens(size) for size in windows]
+
+
+@pytest.mark.parametrize(
+    ("body", "how"),
+    [
+        ({"text": "`Reference`."}, "reference"),
+        ({"text": "anyway"}, "anyway"),
+        ({"text": "x", "deliver": "digest"}, "digest"),
+        ({"text": "anyway, what now?"}, None),
+        ({"text": "Send a reference"}, None),
+        ({}, None),
+    ],
+)
+def test_only_a_single_word_is_a_choice(body: dict[str, Any], how: str | None) -> None:
+    chat = Envelope.write("chat", id="1", ts="", sender="ada", payload=body)
+    assert delivery_in(chat) == how
