@@ -35,6 +35,7 @@ COMMANDS: Final[Sections] = {
         "history": _command(
             "Print recent chats of a space, or envelopes of other kinds.", "remote.history:show_history"
         ),
+        "fit": _command("Ask whether a text fits into an agent's context.", "remote.fit:fit"),
         "tools": _command("List the tools that participants offer.", "remote.tools:show_tools"),
     },
     "Act on a participant": {

@@ -250,6 +250,8 @@ def _report_remarks(entry: BoardEntry, report: ContextReport, now: datetime) -> 
         if wait.kind == "approval" and entry.connected:  # a proposal ends when its proposer leaves
             age = ago(wait.since, now)
             yield f"{approval(wait)}, asked {age}" if age else approval(wait)
+    if held := sum(wait.kind == "room" for wait in report.waiting or ()):
+        yield f"{held} message{'' if held == 1 else 's'} held without room"
     if isinstance(report.severity, int) and report.severity > 0:
         yield words(report.level)
     if report.stale_messages:

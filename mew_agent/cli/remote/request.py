@@ -13,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.participant import Board, Status
+from mew_protocol.payloads.participant import Board, BoardEntry, Status
 from pydantic import BaseModel
 
 from mew_agent.cli.app.options import ConnectionOptions
@@ -141,14 +141,20 @@ def new_envelope(
     )
 
 
+def check_known(session: ApiSession, board: Board, participant: str) -> BoardEntry:
+    """The board's entry of a participant. Raises `NoSuchParticipant`."""
+    entry = entry_of(board, participant)
+    if entry is None:
+        members = ", ".join(sorted(one.id for one in board.participants)) or "none"
+        raise NoSuchParticipant(participant, f"no participant '{participant}' in space '{session.api.space}'", members)
+    return entry
+
+
 def check_member(session: ApiSession, board: Board, participant: str) -> None:
     """Raise `NoSuchParticipant` or `ParticipantOffline` unless the participant is connected."""
-    space = session.api.space
-    if entry_of(board, participant) is None:
-        members = ", ".join(sorted(one.id for one in board.participants)) or "none"
-        raise NoSuchParticipant(participant, f"no participant '{participant}' in space '{space}'", members)
-    if not _is_connected(board, participant):
-        raise ParticipantOffline(session.api.gateway, f"'{participant}' is not connected to space '{space}'")
+    if not check_known(session, board, participant).connected:
+        problem = f"'{participant}' is not connected to space '{session.api.space}'"
+        raise ParticipantOffline(session.api.gateway, problem)
 
 
 def _is_connected(board: Board, participant: str) -> bool:

@@ -61,7 +61,7 @@ async def test_a_wrong_id_or_position_is_an_error(start_agent: StartAgent) -> No
         s.server.change(script=[*calls(*(("recall_result", one) for one in requested)), {"text": "Done."}])
         await s.ask("Read on.")
         wrong, behind, absent = results(s.main_requests[-1])[-3:]
-        assert wrong == "Error: no result is stored as 'nothing'"
+        assert wrong == "Error: nothing is stored as 'nothing'"
         assert "the start is past its end" in behind
         assert "the text does not occur after character 0" in absent
 

@@ -164,6 +164,33 @@ async def test_the_board_equals_the_reported_statuses(gateway: RunningGateway, h
     assert lines["ada"] == {"id": "ada", "connected": False}
 
 
+async def test_whether_a_text_fits_follows_from_the_last_status(
+    gateway: RunningGateway, http: httpx2.AsyncClient
+) -> None:
+    context = {"basis": "reported", "next_prompt_tokens": 7_000, "next_prompt_basis": "exact"}
+    context["queued"] = {"messages": 2, "tokens": 500, "basis": "projected"}
+    async with joined(gateway, "coder") as coder:
+        await coder.send_envelope(
+            "participant/status", {"messages_in_context": 7, "tokens": 6_900, "max_tokens": 8_192, "context": context}
+        )
+        await coder.next()
+
+    async def ask(name: str, tokens: str) -> httpx2.Response:
+        path = f"/spaces/demo/context/{name}/fit?tokens={tokens}"
+        return await http.get(path, headers=bearer(gateway, "bob"))
+
+    fit = (await ask("coder", "283")).json()
+    assert (fit["fits"], fit["headroom_tokens"], fit["queued_messages"]) == (True, 283, 2)
+    assert (fit["context_basis"], fit["tokens_basis"]) == ("exact", "given")
+    assert fit["as_of"]
+    assert (await ask("coder", "284")).json()["fits"] is False
+    unknown = (await ask("ada", "1")).json()
+    assert "fits" not in unknown
+    assert unknown["reason"] == "no_report"
+    assert problem(await ask("ghost", "1")) == (404, "participant_not_found")
+    assert problem(await ask("coder", "many")) == (400, "invalid_request")
+
+
 async def test_open_proposals_are_listed_with_who_may_fulfil_them(
     gateway: RunningGateway, http: httpx2.AsyncClient
 ) -> None:

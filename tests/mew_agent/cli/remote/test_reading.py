@@ -1,7 +1,8 @@
-"""`mew history` and `mew tools`: what a space has said, and what it offers."""
+"""`mew history`, `mew tools` and `mew fit`: what a space has said, what it offers, and what has room."""
 
 import json
 import re
+from pathlib import Path
 
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
@@ -65,3 +66,27 @@ async def test_tools_are_listed_by_participant() -> None:
     assert "mute" in silent.err
     assert forbidden.code == 2
     assert "mcp/request" in forbidden.err
+
+
+async def test_fit_exits_by_whether_a_text_fits(gateway: RunningGateway, tmp_path: Path) -> None:
+    context = {
+        "basis": "reported",
+        "next_prompt_tokens": 7_000,
+        "queued": {"messages": 0, "tokens": 0, "basis": "projected"},
+    }
+    text = tmp_path / "text.txt"
+    text.write_text("word " * 2_000)
+    async with joined(gateway, "coder") as coder:
+        await coder.send_envelope(
+            "participant/status", {"messages_in_context": 7, "tokens": 7_000, "max_tokens": 8_192, "context": context}
+        )
+        await coder.until("participant/status")
+        small = await mew("fit", "coder", "--tokens", "100", *seat(gateway))
+        large = await mew("fit", "coder", str(text), "--json", *seat(gateway))
+        unknown = await mew("fit", "ada", "--tokens", "100", *seat(gateway))
+        missing = await mew("fit", "coder", str(tmp_path / "none"), *seat(gateway))
+    assert (small.code, small.out) == (0, "coder: fits; 100 tokens (given); free: 783 of 8,192 (reported)\n")
+    found = json.loads(large.out)
+    assert (large.code, found["fits"], found["tokens_basis"]) == (3, False, "heuristic")
+    assert (unknown.code, unknown.out) == (1, "ada: not known; 100 tokens (given); free: unknown (no report)\n")
+    assert missing.code == 2

@@ -1,0 +1,45 @@
+"""Whether a text fits: what follows from a status, for all figures that it may hold or lack."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from mew_protocol.context_report import ContextReport, QueuedMessages
+from mew_protocol.payloads.fit import answer_reserve_tokens, fit_in
+from mew_protocol.payloads.participant import Status
+
+SIZES = st.integers(0, 300_000)
+MAYBE = st.none() | SIZES
+
+
+@given(tokens=SIZES, context=MAYBE, queued=MAYBE, window=st.none() | st.integers(1, 200_000))
+def test_what_is_unknown_is_never_zero_and_never_an_overflow(
+    tokens: int, context: int | None, queued: int | None, window: int | None
+) -> None:
+    waits = None if queued is None else QueuedMessages(messages=1, tokens=queued, basis="projected")
+    known: dict[str, object] = (
+        {} if context is None else {"next_prompt_tokens": context, "next_prompt_basis": "projected"}
+    )
+    report = ContextReport.model_validate({"basis": "unknown", "reason": "no_call_yet", "queued": waits, **known})
+    fit = fit_in(Status(messages_in_context=0, max_tokens=window, context=report), tokens)
+    if context is None or window is None:
+        assert (fit.fits, fit.headroom_tokens) == (None, None)
+        assert fit.reason is not None
+        return
+    free = window - answer_reserve_tokens(window) - context
+    if tokens > free - (queued or 0):
+        assert fit.fits is False  # whatever else waits
+    else:
+        assert fit.fits is (None if queued is None else True)
+        assert fit.reason == ("queue_unknown" if queued is None else None)
+
+
+def test_a_participant_without_a_report_is_unknown() -> None:
+    for status in (None, Status(messages_in_context=3, tokens=7, max_tokens=100)):
+        fit = fit_in(status, 1)
+        assert (fit.fits, fit.reason) == (None, "no_report")
+        assert str(fit) == "1 tokens (given); free: unknown (no report)"
+
+
+def test_a_foreign_agent_is_judged_by_the_tokens_that_it_reports() -> None:
+    report = ContextReport(basis="agent_reported")
+    fit = fit_in(Status(messages_in_context=3, tokens=90, max_tokens=100, context=report), 50)
+    assert (fit.fits, fit.headroom_tokens, fit.context_basis) == (False, 5, "agent_reported")
