@@ -1,4 +1,4 @@
-"""The HTTP side of the API: `/v1/models`, `/v1/chat/completions` and `/v1/responses`.
+"""The HTTP side of the API: `/v1/models`, `/v1/chat/completions`, `/v1/responses`, and what monitoring reads.
 
 Owns the routes, the API key check, the streams of server-sent events, and the server. A client that disconnects cancels
 its request. Does not know how agents are found or asked (see `chat_participant`) or sessions chosen (see `sessions`).
@@ -8,13 +8,15 @@ import hmac
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
 
 import anyio
+from anyio import to_thread
+from mew_protocol.metrics import Metric, context_metrics
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -59,6 +61,9 @@ CONVERSATION_HEADERS: Final = ("x-mew-session", "x-openwebui-chat-id")
 """Headers that name a conversation; the second is Open WebUI's."""
 
 USER_HEADER: Final = "x-openwebui-user-id"
+WriteMetrics = Callable[[Iterable[Metric], str], tuple[bytes, str]]
+"""Returns metrics as text, and its media type, for an `Accept` header."""
+
 _KEY_NAME: Final = "mew_agent.api_key_name"
 _STREAM_HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -74,13 +79,14 @@ def create_app(
     sessions: SessionPolicy = "chat",
     answer_background: bool = True,
     allow_origins: Sequence[str] = (),
+    write_metrics: WriteMetrics | None = None,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
 ) -> Starlette:
     """The ASGI application. `api_key` may be several keys by name, whose clients never share a session.
 
-    Browsers may call it from pages of `allow_origins` (default: none).
+    Browsers may call it from pages of `allow_origins` (default: none). Without `write_metrics` there is no `/metrics`.
     """
-    models, known = _Models(participant), ClientSessions(sessions)
+    models, known = _Models(participant, write_metrics), ClientSessions(sessions)
     completions, responses = (
         _Answers(api, participant, known, answer_background, keep_alive_seconds)
         for api in (CHAT_COMPLETIONS, RESPONSES)
@@ -94,6 +100,8 @@ def create_app(
     return Starlette(
         routes=[
             Route("/health", models.health),
+            Route("/ready", models.ready),
+            *([Route("/metrics", models.metrics)] if write_metrics is not None else []),
             Route("/v1/models", models.all),
             Route("/v1/models/{name}", models.one),
             Route("/v1/chat/completions", completions, methods=["POST"]),
@@ -114,14 +122,14 @@ async def serve_app(
 
 
 class _KeyCheck:
-    """Requires an API key for every path under /v1, and notes its name in the scope."""
+    """Requires an API key for /metrics and every path under /v1, and notes its name in the scope."""
 
     def __init__(self, app: ASGIApp, api_keys: Mapping[str, str]) -> None:
         self._app = app
         self._keys = {name: key.encode(errors="replace") for name, key in api_keys.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith("/v1"):
+        if scope["type"] == "http" and scope["path"].startswith(("/v1", "/metrics")):
             scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
             given = key.strip().encode(errors="replace")
             # All of them are compared, so that the time says nothing about which one is close.
@@ -140,11 +148,27 @@ class _Models:
     """The routes, except for completions."""
 
     participant: ChatParticipant
+    write_metrics: WriteMetrics | None
 
     async def health(self, _: Request) -> Response:
         """Health check: whether the participant is connected to its space."""
         status = "ok" if self.participant.is_joined else "no_gateway"
         return JSONResponse({"status": status, "space": self.participant.space})
+
+    async def ready(self, _: Request) -> Response:
+        """Readiness check: 503 while the participant is not connected to its space."""
+        is_ready = self.participant.is_joined
+        return JSONResponse({"status": "ready" if is_ready else "no_gateway"}, status_code=200 if is_ready else 503)
+
+    async def metrics(self, request: Request) -> Response:
+        """The figures of the agents, and how many requests are open, for monitoring."""
+        assert self.write_metrics is not None
+        space, accept = self.participant.space, request.headers.get("accept", "")
+        requests = Metric("mew_serve_open_requests", "gauge", "Requests that wait for an agent", ("space",))
+        requests.add(len(self.participant.answers), space)
+        metrics = (requests, *context_metrics([(space, self.participant.board())]))
+        body, media_type = await to_thread.run_sync(self.write_metrics, metrics, accept)
+        return Response(body, headers={"content-type": media_type, "cache-control": "no-store"})
 
     async def all(self, _: Request) -> Response:
         return JSONResponse(model_list([self._entry(agent) for agent in self.participant.agents()]))

@@ -15,6 +15,7 @@ import anyio
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import MAIN_SESSION
+from mew_protocol.payloads.participant import BoardEntry
 
 from mew_agent.errors import GatewayError, NoAnswer, NotConnected, NotPermitted
 from mew_agent.openai_api.format import (
@@ -106,6 +107,13 @@ class ChatParticipant(Participant):
         if found is None:
             raise unknown_model(name, [agent.name for agent in agents])
         return found
+
+    def board(self) -> list[BoardEntry]:
+        """The last status of each agent, as far as this participant received it."""
+        return [
+            BoardEntry(id=agent.name, connected=agent.is_present, status=agent.context.as_status())
+            for agent in self.agents()
+        ]
 
     @asynccontextmanager
     async def open_exchange(self, agent: str, question: "str | AgentQuestion") -> AsyncIterator[Exchange]:

@@ -41,6 +41,14 @@ class PeerContext:
         count, word = status.messages_in_context, status.status or ""
         return PeerContext(status.tokens, status.max_tokens, count, word, status.context, at)
 
+    def as_status(self) -> Status | None:
+        """Return the figures as a status; None if the peer has sent none."""
+        if self.messages is None:
+            return None
+        return Status.model_construct(
+            messages_in_context=self.messages, tokens=self.tokens, max_tokens=self.max_tokens, context=self.report
+        )
+
     @property
     def basis(self) -> Basis | None:
         """How `tokens` is known."""

@@ -29,6 +29,7 @@ VENDOR_DOORS = {
     "rich": ("mew_agent/cli/",),
     "typer": ("mew_agent/cli/",),
     "pytest": ("mew_agent/testing.py",),
+    "prometheus_client": ("spaces/mew_spaces/gateway/metrics.py",),
     "psutil": ("spaces/mew_spaces/launch/processes.py",),
     "sqlite3": ("mew_agent/context/sqlite_", "spaces/mew_spaces/log/sqlite.py"),
     "uvloop": ("spaces/", "mew_agent/cli/"),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from mew_protocol.kinds import CHAT
 from mew_spaces.config.loading import SpaceConfig
+from mew_spaces.gateway.metrics import write_metrics
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
@@ -82,8 +83,8 @@ def serve(
 ) -> int:
     """Offer the agents as models to OpenAI clients.
 
-    Serves `/v1/models`, `/v1/chat/completions` and `/v1/responses` until Ctrl-C. Clients act as the space's person.
-    Each of their conversations is a session of the agent, with a context of its own.
+    Serves `/v1/models`, `/v1/chat/completions` and `/v1/responses` until Ctrl-C, and `/metrics` for Prometheus. Clients
+    act as the space's person. Each of their conversations is a session of the agent, with a context of its own.
     """
     terminal.configure_logging(log_level)
     who = find_identity(connection)
@@ -107,6 +108,7 @@ def serve(
             sessions=sessions.value,
             answer_background=not pass_background,
             allow_origins=origins,
+            write_metrics=write_metrics,
         )
         await serve_until_ended(participant, app, host, port, generated_key=None if given else keys[""])
 

@@ -1,4 +1,4 @@
-"""The gateway's HTTP API: health, participants, messages, board and events.
+"""The gateway's HTTP API: health, metrics, participants, messages, board and events.
 
 Owns the routes, their models and how errors are reported. Each route is declared once, as an `Operation`; the router
 and `/openapi.json` come from that. What a participant may do is decided where it is decided for WebSocket connections:
@@ -10,11 +10,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
+from anyio import to_thread
 from mew_protocol import errors
 from mew_protocol.codec import decode_envelope
 from mew_protocol.envelope import PROTOCOL, Draft, Envelope
 from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId
+from mew_protocol.metrics import context_metrics
 from mew_protocol.payloads.fit import Fit, fit_in
 from mew_protocol.payloads.mcp import UndecidedProposals
 from mew_protocol.payloads.participant import Board
@@ -29,6 +31,7 @@ from starlette.routing import BaseRoute, Route
 from mew_spaces.gateway.acknowledgements import NOT_STORED_MESSAGE
 from mew_spaces.gateway.events import EventReader, EventResponse
 from mew_spaces.gateway.http_connection import STREAMING
+from mew_spaces.gateway.metrics import gateway_metrics, write_metrics
 from mew_spaces.gateway.openapi import Operation, Parameter, openapi_document
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
@@ -69,6 +72,14 @@ class HealthAnswer(BaseModel):
     features: list[str]
     version: str
     protocol: str
+
+
+class ReadyAnswer(BaseModel):
+    """Answer of `/ready`."""
+
+    model_config = ConfigDict(title="Readiness")
+
+    status: str
 
 
 class ListedParticipant(BaseModel):
@@ -141,6 +152,14 @@ _REFUSED = (401, 403, 404, 429)
 """The errors of every route that needs a token."""
 
 HEALTH = Operation("GET", "/health", "Health check", HealthAnswer)
+READY = Operation("GET", "/ready", "Readiness check: 503 while envelopes cannot be stored", ReadyAnswer, errors=(503,))
+METRICS = Operation(
+    "GET",
+    "/metrics",
+    "Read the metrics of every space that the token may read, in the format of Prometheus",
+    media_type="text/plain",
+    errors=(401, 403, 429),
+)
 OPENAPI = Operation("GET", "/openapi.json", "This document")
 PARTICIPANTS = Operation(
     "GET",
@@ -213,8 +232,11 @@ class HttpApi:
     def __init__(self, registry: SpaceRegistry, *, version: str) -> None:
         self._registry = registry
         self._version = version
+        self._scrapes = anyio.CapacityLimiter(1)
         self._handlers: dict[Operation, Handler] = {
             HEALTH: self._health,
+            READY: self._ready,
+            METRICS: self._metrics,
             OPENAPI: self._openapi,
             PARTICIPANTS: self._participants,
             POST_MESSAGE: self._post_message,
@@ -252,6 +274,22 @@ class HttpApi:
             protocol=PROTOCOL,
         )
         return JSONResponse(answer.model_dump())
+
+    async def _ready(self, _request: Request) -> Response:
+        if not all(service.is_storing for service in self._registry):
+            raise ApiError(503, errors.NOT_STORED, NOT_STORED_MESSAGE)
+        return JSONResponse(ReadyAnswer(status="ready").model_dump())
+
+    async def _metrics(self, request: Request) -> Response:
+        self._authenticate(request, None)
+        token, accept = bearer_of(request.headers), request.headers.get("accept", "")
+        readable = [service for service in self._registry if service.tokens.may_read(token)]
+        own, boards = gateway_metrics(readable), [(one.space.id, one.snapshot().board) for one in readable]
+        # In a thread, one at a time: thousands of participants must not delay envelopes.
+        body, media_type = await to_thread.run_sync(
+            lambda: write_metrics((*own, *context_metrics(boards)), accept), limiter=self._scrapes
+        )
+        return Response(body, headers={"content-type": media_type, "cache-control": "no-store"})
 
     async def _openapi(self, _request: Request) -> Response:
         return JSONResponse(self.document())

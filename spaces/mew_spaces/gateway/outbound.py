@@ -122,6 +122,8 @@ class Fanout:
         """The connections that get numbers."""
         self._targets: tuple[_Targets, _Targets] | None = None
         """Where broadcasts go: without numbers, with numbers. None until it is known."""
+        self.deliveries = 0
+        """How many messages were written, one for each member."""
 
     def __len__(self) -> int:
         return len(self._channels)
@@ -152,6 +154,7 @@ class Fanout:
                     self.write_to(numbered if numbered and connection in self.numbered else framed, (connection,))
             return
         plain, counting = self._targets if self._targets is not None else self._find_targets()
+        self.deliveries += len(plain) + len(counting)
         plain.write(framed)
         if self.numbered:
             counting.write(framed if numbered is None else numbered)
@@ -167,6 +170,7 @@ class Fanout:
         """Write one frame to every open channel that is neither in `without` nor in `others`."""
         for connection, channel in self._channels.items():
             if connection not in others and connection not in without and channel.is_open:
+                self.deliveries += 1
                 channel.write(numbered if numbered and connection in self.numbered else framed)
 
     def write_frame(self, framed: bytes, connections: Iterable[ConnectionId] | None) -> None:
@@ -181,6 +185,7 @@ class Fanout:
         for connection in connections:
             channel = self._channels.get(connection)
             if channel is not None and channel.is_open:
+                self.deliveries += 1
                 channel.write(framed)
 
     def _forget_targets(self) -> None:
@@ -200,7 +205,7 @@ class Fanout:
 class _Targets:
     """Channels that get the same bytes. Not to be used again once the channels have changed."""
 
-    __slots__ = ("_by_descriptor", "_others")
+    __slots__ = ("_by_descriptor", "_length", "_others")
 
     def __init__(self, channels: Iterable[OutboundChannel]) -> None:
         self._by_descriptor: dict[int, OutboundChannel] = {}
@@ -210,6 +215,10 @@ class _Targets:
                 self._others.append(channel)
             else:
                 self._by_descriptor[channel.descriptor] = channel
+        self._length = len(self._by_descriptor) + len(self._others)
+
+    def __len__(self) -> int:
+        return self._length
 
     def write(self, framed: bytes) -> None:
         """Write a frame to each channel."""

@@ -88,6 +88,10 @@ class Outbox:
         self.is_failing = False
         """Whether the newest batch could not be stored."""
 
+    def __len__(self) -> int:
+        """How many effects and envelopes wait for the disk."""
+        return len(self._items)
+
     @property
     def is_settled(self) -> bool:
         """Whether everything that the log has published is performed."""

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 from mew_protocol import errors, kinds
@@ -47,6 +47,18 @@ ROSTER_ENTRY_BYTES = 4096
 
 _RESERVING_KINDS = (kinds.SPACE_INVITE, kinds.SPACE_KICK)
 """What they change must be on the disk before they are answered."""
+
+
+class SpaceLoad(NamedTuple):
+    """How busy a space is. Deliveries and slow consumers are counted since the gateway started."""
+
+    deliveries: int
+    slow_consumers: int
+    queued_bytes: int
+    """What was written to connections and has not left yet."""
+    unstored_items: int
+    """Envelopes and effects that wait for the disk."""
+    open_proposals: int
 
 
 class SpaceService:
@@ -103,6 +115,7 @@ class SpaceService:
             self.log, self.space, self._performer.owners, clock=self._clock, new_id=new_id
         )
         self._slow: list[ConnectionId] = []
+        self._slow_consumers = 0
         self.join_pace = JoinPace()
         self._last_connection = 0
 
@@ -271,6 +284,17 @@ class SpaceService:
         """Number of connections that receive broadcasts."""
         return len(self._fanout)
 
+    @property
+    def is_storing(self) -> bool:
+        """Whether accepted envelopes can be stored."""
+        return not self._outbox.is_failing
+
+    def load(self) -> SpaceLoad:
+        """Return how busy the space is."""
+        queued_bytes = sum(channel.waiting_bytes for channel in self._performer.channels.values())
+        proposals = sum(1 for _ in self.space.membership.undecided_proposals)
+        return SpaceLoad(self._fanout.deliveries, self._slow_consumers, queued_bytes, len(self._outbox), proposals)
+
     def uptime_seconds(self) -> float:
         """Return the seconds since this service was created."""
         return (self._clock() - self.started_at).total_seconds()
@@ -369,6 +393,7 @@ class SpaceService:
         channel = self._performer.channels.get(connection)
         if channel is None:
             return
+        self._slow_consumers += 1
         participant = self._performer.owners.get(connection)
         log.warning("%s: disconnected as a slow consumer", participant or "a connection that has not joined")
         message = "you read more slowly than messages arrive and were disconnected; join again to continue"

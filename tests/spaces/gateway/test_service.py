@@ -116,6 +116,7 @@ def test_a_slow_consumer_gets_an_error_and_leaves(service: SpaceService) -> None
     service.mark_slow(bob_connection)
     service.receive(ada_connection, ADA, chat("two"))
     assert kinds(ada)[-1] == "chat"
+    assert service.load().slow_consumers == 1
 
 
 def test_expire_ends_streams_of_absent_owners(service: SpaceService, clock: Clock) -> None:

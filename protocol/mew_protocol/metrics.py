@@ -1,0 +1,128 @@
+"""[pure] The context figures of participants as metrics for monitoring.
+
+Owns the names, labels and values of the metrics, so that every server of a space exposes the same ones. Does not know
+how metrics are written; see `mew_spaces.gateway.metrics`. A figure that is not known has no sample, never 0.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, Literal
+
+from mew_protocol.context_report import ContextReport
+from mew_protocol.payloads.participant import BoardEntry, Status, basis_label
+
+MAX_LABEL_CHARS: Final = 100
+"""Participants choose some labels, such as the name of a level; longer ones are cut."""
+
+MAX_VALUE: Final = 2**63
+"""A larger figure is not plausible, and some do not fit into the numbers of a monitoring system."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric and its samples: the values of its labels, and a value. The name of a counter ends in `_total`."""
+
+    name: str
+    kind: Literal["gauge", "counter"]
+    help: str
+    labels: tuple[str, ...]
+    samples: list[tuple[tuple[str, ...], float]] = field(default_factory=list)
+
+    def add(self, value: float | None, *labels: str | None) -> None:
+        """Add a sample, unless its value is unknown or implausible. A label that is None is empty."""
+        if value is not None and abs(value) <= MAX_VALUE:
+            self.samples.append((tuple((label or "")[:MAX_LABEL_CHARS] for label in labels), value))
+
+
+def context_metrics(boards: Iterable[tuple[str, Iterable[BoardEntry]]]) -> tuple[Metric, ...]:
+    """Return the metrics of all participants, from the name and the board of each space."""
+    metrics = _ContextMetrics()
+    for space, entries in boards:
+        for entry in entries:
+            metrics.add(space, entry)
+    return tuple(metrics)
+
+
+class _ContextMetrics:
+    def __init__(self) -> None:
+        self._all: list[Metric] = []
+        gauge = self._gauge
+        self._connected = gauge("mew_participant_connected", "1 while the participant is connected, else 0")
+        self._waiting = gauge("mew_participant_waiting", "What the participant waits for, by kind", "kind")
+        self._reported_at = gauge("mew_context_status_timestamp_seconds", "When the last status arrived")
+        self._info = gauge("mew_context_info", "How the tokens are known; 1", "basis", "reason", "model", "policy")
+        self._tokens = gauge("mew_context_tokens", "Tokens in the context window", "basis")
+        self._window = gauge("mew_context_window_tokens", "Size of the context window", "basis")
+        self._limit = gauge("mew_context_compact_at_tokens", "Tokens at which the agent compacts by itself")
+        self._level = gauge("mew_context_level", "Severity of the level: 0 (healthy) to 3", "level", "basis")
+        self._compactions = self._counter("mew_context_compactions_total", "Compactions")
+        self._compacted_at = gauge("mew_context_last_compaction_timestamp_seconds", "When the last compaction ended")
+        self._freed = gauge(
+            "mew_context_last_compaction_freed_tokens", "Net tokens that the last compaction freed", "trigger", "basis"
+        )
+        self._cost = gauge(
+            "mew_context_last_compaction_spent_tokens", "Tokens of the last compaction's model calls", "trigger"
+        )
+        self._spent = self._counter(
+            "mew_context_spent_tokens_total", "Tokens of all calls, for policies that compare this sum"
+        )
+
+    def __iter__(self) -> Iterator[Metric]:
+        return iter(self._all)
+
+    def add(self, space: str, entry: BoardEntry) -> None:
+        """Add the samples of one participant."""
+        self._connected.add(entry.connected, space, entry.id)
+        status = entry.status
+        if status is None:
+            return
+        report = status.context
+        self._reported_at.add(_seconds(entry.received_at), space, entry.id)
+        basis = basis_label(status.tokens, report)
+        about = (report.reason, report.model, report.policy) if report is not None else (None, None, None)
+        self._info.add(1, space, entry.id, basis, *about)
+        self._tokens.add(status.tokens, space, entry.id, basis)
+        self._window.add(status.max_tokens, space, entry.id, _window_basis(status))
+        if report is not None:
+            self._add_report(report, space, entry.id)
+
+    def _add_report(self, report: ContextReport, space: str, participant: str) -> None:
+        self._limit.add(report.compact_at_tokens, space, participant)
+        if report.severity != "unknown":
+            self._level.add(report.severity, space, participant, report.level, report.basis)
+        self._compactions.add(report.compactions, space, participant)
+        self._spent.add(report.spent_tokens, space, participant)
+        for kind, count in Counter(one.kind for one in report.waiting or ()).items():
+            self._waiting.add(count, space, participant, kind)
+        last = report.last_compaction
+        if last is not None:
+            self._compacted_at.add(_seconds(last.at), space, participant)
+            self._freed.add(last.freed_tokens, space, participant, last.trigger, last.basis)
+            cost = last.cost
+            if cost is not None and cost.prompt_tokens is not None and cost.completion_tokens is not None:
+                self._cost.add(cost.prompt_tokens + cost.completion_tokens, space, participant, last.trigger)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Metric:
+        return self._new(Metric(name, "gauge", text, ("space", "participant", *labels)))
+
+    def _counter(self, name: str, text: str) -> Metric:
+        return self._new(Metric(name, "counter", text, ("space", "participant")))
+
+    def _new(self, metric: Metric) -> Metric:
+        self._all.append(metric)
+        return metric
+
+
+def _window_basis(status: Status) -> str:
+    basis = status.context.max_tokens_basis if status.context is not None else None
+    return basis or "unlabelled"
+
+
+def _seconds(timestamp: str | None) -> float | None:
+    """Return a time in seconds since 1970, None if its sender wrote something else than a time."""
+    try:
+        return None if timestamp is None else datetime.fromisoformat(timestamp).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
