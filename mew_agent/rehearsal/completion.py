@@ -144,20 +144,21 @@ class _RunningUsage:
 def _deltas(completion: Completion, tokens_per_chunk: int) -> Iterator[tuple[Json, int]]:
     """Each delta with its number of tokens."""
     yield {"role": "assistant", "content": ""}, 0
-    for piece in _pieces(completion.reasoning, tokens_per_chunk):
+    for piece in pieces(completion.reasoning, tokens_per_chunk):
         yield {"reasoning_content": "".join(piece)}, len(piece)
-    for piece in _pieces(completion.text, tokens_per_chunk):
+    for piece in pieces(completion.text, tokens_per_chunk):
         yield {"content": "".join(piece)}, len(piece)
     for index, call in enumerate(completion.calls):
         arguments = encode(call.arguments)
         frame = count_tool_call(call.name, call.arguments) - len(arguments)
         opening: Json = {"index": index, "id": call.id, "type": "function"}
         yield {"tool_calls": [{**opening, "function": {"name": call.name, "arguments": ""}}]}, frame
-        for piece in _pieces(arguments, tokens_per_chunk):
+        for piece in pieces(arguments, tokens_per_chunk):
             yield {"tool_calls": [{"index": index, "function": {"arguments": "".join(piece)}}]}, len(piece)
 
 
-def _pieces(tokens: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+def pieces(tokens: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    """The tokens in groups of `size`."""
     for start in range(0, len(tokens), size):
         yield tokens[start : start + size]
 

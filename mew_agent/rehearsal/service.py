@@ -1,9 +1,14 @@
-"""The rehearsal model as an ASGI app in the shape of an OpenAI-compatible server: routes, errors, records, faults."""
+"""The rehearsal model as an ASGI app: routes, errors, records, faults.
+
+It speaks OpenAI's chat completions and responses, and Anthropic's messages. Chunk shapes (`usage_on`) and the summary
+behaviours `silent` and `endless` are those of chat completions only.
+"""
 
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from mew_agent.http_server import break_connection
 from mew_agent.rehearsal import completion as wire
+from mew_agent.rehearsal import messages_api, responses_api
 from mew_agent.rehearsal.behaviour import SELF_DESCRIPTION, PlannedReply, plan_reply
 from mew_agent.rehearsal.options import RehearsalOptions, ReportedUsage
 from mew_agent.rehearsal.summaries import is_summary_request
@@ -30,6 +36,7 @@ KEPT_REQUEST_BYTES = 8 * 1024 * 1024
 CACHED_PROMPTS = 8
 """How many of the newest prompts the prefix cache holds."""
 
+_DONE = b"data: [DONE]\n\n"
 _STATUS_CODES = {
     401: ("invalid_request_error", "invalid_api_key", "Incorrect API key provided."),
     403: ("invalid_request_error", "permission_denied", "You are not allowed to use this model."),
@@ -66,9 +73,47 @@ class _ApiError(Exception):
     param: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def response(self) -> Response:
-        error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
-        return JSONResponse({"error": error}, self.status, headers=dict(self.headers))
+    def response(self, api: "_Api | None" = None) -> Response:
+        error: object = {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+        if api is _MESSAGES:
+            error = messages_api.error_of(self.type, self.message)
+        return JSONResponse(error, self.status, headers=dict(self.headers))
+
+
+@dataclass(frozen=True)
+class _Api:
+    """One API: its paths, and its JSON made from and to that of chat completions."""
+
+    path: str
+    count_path: str
+    as_chat: Callable[[Mapping[str, Any]], Mapping[str, object]]
+    body_of: Callable[[wire.Completion, wire.Json | None], wire.Json]
+    chunks_of: Callable[[wire.Completion, RehearsalOptions, wire.Json | None], Iterable[wire.Json]]
+    ends_with: bytes = b""
+
+
+_CHAT = _Api(
+    path="chat/completions",
+    count_path="chat/completions/input_tokens",
+    as_chat=lambda body: body,
+    body_of=wire.body_of,
+    chunks_of=wire.chunks_of,
+    ends_with=_DONE,
+)
+_RESPONSES = _Api(
+    path="responses",
+    count_path="responses/input_tokens",
+    as_chat=responses_api.as_chat,
+    body_of=responses_api.body_of,
+    chunks_of=responses_api.events_of,
+)
+_MESSAGES = _Api(
+    path="messages",
+    count_path="messages/count_tokens",
+    as_chat=messages_api.as_chat,
+    body_of=messages_api.body_of,
+    chunks_of=messages_api.events_of,
+)
 
 
 class RehearsalServer:
@@ -93,8 +138,11 @@ class RehearsalServer:
                 Route("/", self._describe),
                 Route("/health", self._health),
                 Route("/v1/models", self._models),
-                Route("/v1/chat/completions", self._completions, methods=["POST"]),
-                Route("/v1/chat/completions/input_tokens", self._input_tokens, methods=["POST"]),
+                *(
+                    Route(f"/v1/{path}", partial(endpoint, api), methods=["POST"])
+                    for api in (_CHAT, _RESPONSES, _MESSAGES)
+                    for path, endpoint in ((api.path, self._completions), (api.count_path, self._input_tokens))
+                ),
                 Route("/rehearsal/requests", self._recorded),
             ]
         )
@@ -159,37 +207,38 @@ class RehearsalServer:
     async def _recorded(self, _request: Request) -> Response:
         return JSONResponse([{**vars(recorded), "authorization": None} for recorded in self.requests])
 
-    async def _input_tokens(self, request: Request) -> Response:
+    async def _input_tokens(self, api: "_Api", request: Request) -> Response:
         try:
             self._check_key(request)
-            body = await _json_object(request)
+            body = api.as_chat(await _json_object(request))
             return JSONResponse({"input_tokens": count_request(*_messages_and_tools(body))})
         except _ApiError as error:
-            return error.response()
+            return error.response(api)
 
-    async def _completions(self, request: Request) -> Response:
+    async def _completions(self, api: "_Api", request: Request) -> Response:
         recorded: RecordedRequest | None = None
         try:
-            body = await _json_object(request)
+            sent = await _json_object(request)
+            body = api.as_chat(sent)
             size_bytes = len(await request.body())
             messages, tools = _messages_and_tools(body)
             recorded = RecordedRequest(
                 number=self._requests_seen + 1,
                 size_bytes=size_bytes,
-                body=body,
+                body=sent,
                 prompt_tokens=count_request(messages, tools),
                 is_summary=is_summary_request(messages),
-                authorization=request.headers.get("authorization"),
+                authorization=request.headers.get("authorization") or request.headers.get("x-api-key"),
             )
             self._record(recorded)
             self._check_key(request)
-            self._check_options(body, recorded)
-            return self._answer(body, messages, tools, recorded)
+            self._check_options(sent, recorded)
+            return self._answer(api, body, messages, tools, recorded)
         except _ApiError as error:
             if recorded is not None:
                 recorded.status = error.status
             self.notify_change()
-            return error.response()
+            return error.response(api)
 
     def _record(self, recorded: RecordedRequest) -> None:
         """Add a request and forget the oldest: a model that serves for days does not grow."""
@@ -203,6 +252,7 @@ class RehearsalServer:
 
     def _answer(
         self,
+        api: "_Api",
         body: Mapping[str, object],
         messages: Sequence[Mapping[str, object]],
         tools: Sequence[Mapping[str, object]],
@@ -214,7 +264,7 @@ class RehearsalServer:
         if recorded.prompt_tokens >= options.window_tokens:
             if not (is_streamed and options.empty_stream_on_overflow):
                 raise _overflow(options.window_tokens, recorded.prompt_tokens)
-            return _ChunkStream(self, recorded, (), with_end_mark=False)
+            return _ChunkStream(self, recorded, (), ends_with=b"")
         max_tokens = _max_tokens(body)
         plan = self._scripted(recorded) or plan_reply(messages, tools, options, max_tokens)
         completion = wire.complete(
@@ -225,16 +275,18 @@ class RehearsalServer:
             max_tokens=max_tokens,
             cached_tokens=self._read_cache(messages, tools) if options.prefix_cache else None,
         )
-        if is_streamed and recorded.is_summary and options.summary_behaviour in ("silent", "endless"):
+        if is_streamed and recorded.is_summary and api is _CHAT and options.summary_behaviour in ("silent", "endless"):
             return _ChunkStream(self, recorded, wire.unlimited_chunks(completion))
         recorded.completion_tokens = completion.completion_tokens
         usage = self._usage(completion, recorded, is_requested=not is_streamed or _wants_usage(body))
         if is_streamed:
-            return _ChunkStream(self, recorded, wire.chunks_of(completion, options, usage))
+            if api is not _CHAT:
+                recorded.reported = usage
+            return _ChunkStream(self, recorded, api.chunks_of(completion, options, usage), ends_with=api.ends_with)
         recorded.reported = usage
         recorded.is_complete = True
         self.notify_change()
-        return JSONResponse(wire.body_of(completion, usage))
+        return JSONResponse(api.body_of(completion, usage))
 
     def _read_cache(self, messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]]) -> int:
         """Tokens at the start of this prompt that the cache holds; the prompt then enters the cache."""
@@ -269,7 +321,8 @@ class RehearsalServer:
 
     def _check_key(self, request: Request) -> None:
         key = self._options.api_key
-        if key is not None and request.headers.get("authorization") != f"Bearer {key}":
+        given = (request.headers.get("authorization", "").removeprefix("Bearer "), request.headers.get("x-api-key"))
+        if key is not None and key not in given:
             raise _status_error(401, self._options)
 
     def _check_options(self, body: Mapping[str, object], recorded: RecordedRequest) -> None:
@@ -300,14 +353,14 @@ class _ChunkStream(Response):
         recorded: RecordedRequest,
         chunks: Iterable[Mapping[str, object]],
         *,
-        with_end_mark: bool = True,
+        ends_with: bytes = _DONE,
     ) -> None:
         super().__init__(media_type="text/event-stream", headers={"cache-control": "no-cache"})
         del self.headers["content-length"]
         self._service = service
         self._recorded = recorded
         self._chunks = chunks
-        self._with_end_mark = with_end_mark
+        self._ends_with = ends_with
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -320,7 +373,7 @@ class _ChunkStream(Response):
         if not is_whole and self._service.options.cut_style == "connection":
             await break_connection(scope, receive)
             return
-        end = b"data: [DONE]\n\n" if is_whole and self._with_end_mark else b""
+        end = self._ends_with if is_whole else b""
         # The record must be complete before the client sees the end of the reply.
         self._recorded.is_complete = is_whole
         self._service.notify_change()
@@ -344,7 +397,9 @@ class _ChunkStream(Response):
             if isinstance(usage, Mapping):
                 self._recorded.reported = usage
             line = json.dumps(chunk, ensure_ascii=False, separators=(",", ":"))
-            await send({"type": "http.response.body", "body": f"data: {line}\n\n".encode(), "more_body": True})
+            kind = chunk.get("type")  # events of the other two APIs are named
+            event = f"data: {line}\n\n" if kind is None else f"event: {kind}\ndata: {line}\n\n"
+            await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
             self._service.notify_change()
             await anyio.lowlevel.checkpoint()
         return self._recorded.chunks_sent != options.cut_after_chunks
