@@ -1,4 +1,4 @@
-"""The rehearsal model: an OpenAI-compatible server that ships with the project.
+"""The rehearsal model: a server of OpenAI's and Anthropic's APIs that ships with the project.
 
 Deterministic, without weights, and without network access. It quotes what it was given, calls tools on request,
 summarises by extraction, counts with its own documented tokenizer, and returns a provider's overflow error when a
