@@ -92,7 +92,7 @@ def create_app(
         for api in (CHAT_COMPLETIONS, RESPONSES)
     )
     keys = {"": api_key} if isinstance(api_key, str) else api_key
-    middleware = [Middleware(_KeyCheck, api_keys=keys)]
+    middleware = [Middleware(KeyCheck, api_keys=keys, requires_key=_requires_key)]
     if allow_origins:
         methods, headers = ("GET", "POST"), ("*",)
         cors = Middleware(CORSMiddleware, allow_origins=allow_origins, allow_methods=methods, allow_headers=headers)
@@ -108,7 +108,7 @@ def create_app(
             Route("/v1/responses", responses, methods=["POST"]),
         ],
         middleware=middleware,
-        exception_handlers=dict.fromkeys((OpenAIApiError, HTTPException, Exception), _response_to_failure),
+        exception_handlers=dict.fromkeys((OpenAIApiError, HTTPException, Exception), respond_to_failure),
     )
 
 
@@ -121,22 +121,26 @@ async def serve_app(
         yield f"{url}/v1"
 
 
-class _KeyCheck:
-    """Requires an API key for /metrics and every path under /v1, and notes its name in the scope."""
+def _requires_key(path: str) -> bool:
+    return path.startswith(("/v1", "/metrics"))
 
-    def __init__(self, app: ASGIApp, api_keys: Mapping[str, str]) -> None:
-        self._app = app
+
+class KeyCheck:
+    """Requires one of the named API keys for the paths that `requires_key` selects, and notes its name in the scope."""
+
+    def __init__(self, app: ASGIApp, api_keys: Mapping[str, str], requires_key: Callable[[str], bool]) -> None:
+        self._app, self._requires_key = app, requires_key
         self._keys = {name: key.encode(errors="replace") for name, key in api_keys.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(("/v1", "/metrics")):
+        if scope["type"] == "http" and self._requires_key(scope["path"]):
             scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
             given = key.strip().encode(errors="replace")
             # All of them are compared, so that the time says nothing about which one is close.
             matching = [name for name, known in self._keys.items() if hmac.compare_digest(given, known)]
             if scheme.lower() != "bearer" or not matching:
                 problem = "wrong API key" if given else "missing API key"
-                message = f"{problem}: send the key of `mew serve` as `Authorization: Bearer KEY`"
+                message = f"{problem}: send the key of this server as `Authorization: Bearer KEY`"
                 await _error_response(OpenAIApiError(UNAUTHORIZED, "invalid_api_key", message))(scope, receive, send)
                 return
             scope[_KEY_NAME] = matching[0]
@@ -361,13 +365,14 @@ def _error_response(error: OpenAIApiError) -> Response:
     return JSONResponse(error.as_dict(), status_code=error.status, headers=headers)
 
 
-async def _response_to_failure(request: Request, error: Exception) -> Response:
+async def respond_to_failure(request: Request, error: Exception) -> Response:
+    """The response to a request that raised `error`."""
     match error:
         case OpenAIApiError():
             return _error_response(error)
         case HTTPException():
-            routes = "routes: GET /v1/models, GET /v1/models/{agent}, POST /v1/chat/completions, POST /v1/responses"
-            message = f"{request.method} {request.url.path}: {error.detail.lower()}; {routes}"
+            routes = [f"{'POST' if 'POST' in one.methods else 'GET'} {one.path}" for one in request.app.routes]
+            message = f"{request.method} {request.url.path}: {error.detail.lower()}; routes: {', '.join(routes)}"
             return _error_response(OpenAIApiError(error.status_code, "no_such_route", message))
         case _:
             logger.error("request failed", exc_info=error)

@@ -13,6 +13,7 @@ from mew_agent.cli.main import command_line
 RUNS_UNTIL_STOPPED = {
     "agent run",
     "agent start",
+    "a2a serve",
     "acp serve",
     "acp start",
     "bridge start",

@@ -114,6 +114,10 @@ COMMANDS: Final[Sections] = {
                 "serve": _command("Serve an agent of a space to an editor.", "programs.acp_server:serve"),
             },
         ),
+        "a2a": GroupEntry(
+            "Offer agents to A2A clients.",
+            {"serve": _command("Offer the agents to A2A clients, each with a card.", "programs.a2a_server:serve")},
+        ),
         "mcp": GroupEntry(
             "Run an MCP server: of a space, of a folder, or of a game.",
             {

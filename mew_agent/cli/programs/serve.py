@@ -1,6 +1,8 @@
 """`mew serve`: offers the agents of a space as models of an OpenAI-compatible server."""
 
 import secrets
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -94,8 +96,7 @@ def serve(
     options = ChatOptions(
         configured=agents_of(config, who), inactivity_seconds=timeout, hold_characters=hold, notices=notices.value
     )
-    if host not in _LOOPBACK:
-        terminal.warn(f"other machines can reach {host}: anyone with the API key can talk to your agents")
+    warn_if_reachable(host)
 
     async def run() -> None:
         participant = ChatParticipant(
@@ -130,26 +131,47 @@ def read_keys(given: str) -> dict[str, str]:
 async def serve_until_ended(
     participant: ChatParticipant, app: "Starlette", host: str, port: int, *, generated_key: str | None
 ) -> None:
-    """Serve until the connection to the space ends for good, and raise what ended it. Prints a generated key.
+    """Serve until the connection to the space ends for good. Prints a generated key. Raises what `run_server` does."""
 
-    Raises `ConfigError` if the port is taken, and `NotPermitted` if the participant may chat with none of the agents.
+    def announce(base_url: str, agents: list[str]) -> None:
+        terminal.print_line(f"agents of '{participant.space}' at {base_url}; clients act as {participant.id}")
+        terminal.print_line(f"API key: {generated_key or f'from {KEY_VARIABLE} or --api-key'}")
+        if generated_key:
+            terminal.print_line(f"(generated for this run and not shown again; set {KEY_VARIABLE} to choose one)")
+        terminal.print_line(f"models: {', '.join(agents) or 'none yet; agents appear when they join'}")
+
+    server = serve_app(app, participant, host=host, port=port)
+    await run_server(participant, server, f"{host}:{port}", announce)
+
+
+async def run_server(
+    participant: ChatParticipant,
+    server: AbstractAsyncContextManager[str],
+    address: str,
+    announce: Callable[[str, list[str]], None],
+) -> None:
+    """Run a server until the connection to the space ends for good, and raise what ended it.
+
+    `announce` is called with the base URL and the agents. Raises `ConfigError` if the port of `address` is taken, and
+    `NotPermitted` if the participant may chat with none of the agents.
     """
     async with participant:
         agents = [agent.name for agent in participant.agents()]
         if agents and not any(participant.may_send(CHAT, {"text": "?"}, to=(name,)) for name in agents):
             raise NotPermitted(participant.id, CHAT)
         try:
-            async with serve_app(app, participant, host=host, port=port) as base_url:
-                terminal.print_line(f"agents of '{participant.space}' at {base_url}; clients act as {participant.id}")
-                terminal.print_line(f"API key: {generated_key or f'from {KEY_VARIABLE} or --api-key'}")
-                if generated_key:
-                    note = f"(generated for this run and not shown again; set {KEY_VARIABLE} to choose one)"
-                    terminal.print_line(note)
-                terminal.print_line(f"models: {', '.join(agents) or 'none yet; agents appear when they join'}")
+            async with server as base_url:
+                announce(base_url, agents)
                 await participant.until_ended()
         except OSError as error:
-            raise ConfigError("--port", f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+            raise ConfigError("--port", f"cannot listen on {address}: {error.strerror or error}") from None
     await participant.run_forever()
+
+
+def warn_if_reachable(host: str) -> None:
+    """Warn if other machines can reach a server on `host`."""
+    if host not in _LOOPBACK:
+        terminal.warn(f"other machines can reach {host}: anyone with the API key can talk to your agents")
 
 
 def agents_of(config: SpaceConfig | None, who: Identity) -> frozenset[str]:

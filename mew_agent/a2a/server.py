@@ -1,0 +1,167 @@
+"""The HTTP side of A2A: a card and a JSON-RPC endpoint for each agent of a space.
+
+Owns the routes, the cards, the bearer token, and the limit of a request's size. Cards are public, because they say how
+to sign in; everything else requires the token. How a task runs is in `tasks`.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from a2a.extensions.common import HTTP_EXTENSION_HEADER
+from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.request_handlers.response_helpers import agent_card_to_dict
+from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
+from a2a.types import (
+    AgentCapabilities,
+    AgentCard,
+    AgentExtension,
+    AgentInterface,
+    AgentSkill,
+    HTTPAuthSecurityScheme,
+    SecurityRequirement,
+    SecurityScheme,
+    StringList,
+)
+from mew_protocol.payloads.participant import Status
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Message, Receive
+
+from mew_agent._version import __version__
+from mew_agent.a2a.tasks import CONTEXT_EXTENSION, AgentTasks, RecentTasks, TextRequests
+from mew_agent.http_server import serving
+from mew_agent.openai_api.app import MAX_BODY_BYTES, KeyCheck, respond_to_failure
+from mew_agent.openai_api.chat_participant import ChatParticipant, OfferedAgent
+from mew_agent.openai_api.format import TOO_LARGE, OpenAIApiError, unknown_model
+
+SCHEMA_PATH: Final = "/extensions/context/v1.json"
+VERSIONS: Final = ("1.0", "0.3")
+"""The versions of A2A that clients may speak, the preferred one first."""
+
+
+@dataclass(eq=False)
+class A2AServer:
+    """Serves agents to A2A clients. `only` are the ids of those served; empty means all."""
+
+    participant: ChatParticipant
+    token: str
+    only: Sequence[str] = ()
+    _handlers: dict[str, DefaultRequestHandler] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def serve(self, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
+        """Serve until the block exits; yields the base URL. Raises OSError if the port is in use."""
+        try:
+            async with serving(self.app(), host=host, port=port, stopping=self.participant.close) as url:
+                yield url
+        finally:
+            for handler in self._handlers.values():
+                await handler.aclose()
+
+    def agents(self) -> list[OfferedAgent]:
+        """The agents that are served, present or absent."""
+        return [agent for agent in self.participant.agents() if not self.only or agent.name in self.only]
+
+    def app(self) -> Starlette:
+        """The ASGI application."""
+        return Starlette(
+            routes=[
+                Route("/health", self._health),
+                Route("/agents", self._all_cards),
+                Route("/agents/{name}", self._call, methods=["POST"]),
+                Route("/agents/{name}/.well-known/agent-card.json", self._one_card),
+                Route(SCHEMA_PATH, self._schema),
+            ],
+            middleware=[Middleware(KeyCheck, api_keys={"": self.token}, requires_key=_requires_token)],
+            exception_handlers=dict.fromkeys((OpenAIApiError, HTTPException, Exception), respond_to_failure),
+        )
+
+    async def _health(self, _: Request) -> Response:
+        status = "ok" if self.participant.is_joined else "no_gateway"
+        return JSONResponse({"status": status, "space": self.participant.space})
+
+    async def _all_cards(self, request: Request) -> Response:
+        return JSONResponse({"agents": [agent_card_to_dict(self._card(one, request)) for one in self.agents()]})
+
+    async def _one_card(self, request: Request) -> Response:
+        return JSONResponse(agent_card_to_dict(self._card(self._agent(request), request)))
+
+    async def _schema(self, _: Request) -> Response:
+        return JSONResponse({"$id": CONTEXT_EXTENSION, **Status.model_json_schema()})
+
+    async def _call(self, request: Request) -> Response:
+        """Answer one JSON-RPC request, or a stream of responses."""
+        agent = self._agent(request)
+        handler = self._handlers.get(agent.name)
+        if handler is None:
+            handler = self._handlers[agent.name] = DefaultRequestHandler(
+                AgentTasks(self.participant, agent.name),
+                RecentTasks(),
+                self._card(agent, request),
+                request_context_builder=TextRequests(),
+            )
+        dispatcher = JsonRpcDispatcher(handler, enable_v0_3_compat=True)
+        response = await dispatcher.handle_requests(Request(request.scope, _bounded(request.receive)))
+        if CONTEXT_EXTENSION in request.headers.get(HTTP_EXTENSION_HEADER, ""):
+            response.headers[HTTP_EXTENSION_HEADER] = CONTEXT_EXTENSION
+        return response
+
+    def _agent(self, request: Request) -> OfferedAgent:
+        """The agent that the path names. Raises `OpenAIApiError` (404)."""
+        name, agents = request.path_params["name"], self.agents()
+        found = next((agent for agent in agents if agent.name == name), None)
+        if found is None:
+            raise unknown_model(name, [agent.name for agent in agents])
+        return found
+
+    def _card(self, agent: OfferedAgent, request: Request) -> AgentCard:
+        base = str(request.base_url).rstrip("/")
+        description = f"Agent '{agent.name}' of the space '{self.participant.space}'."
+        report: dict[str, Any] = {"schema": f"{base}{SCHEMA_PATH}"}
+        return AgentCard(
+            name=agent.name,
+            description=description,
+            version=__version__,
+            supported_interfaces=[
+                AgentInterface(url=f"{base}/agents/{agent.name}", protocol_binding="JSONRPC", protocol_version=one)
+                for one in VERSIONS
+            ],
+            capabilities=AgentCapabilities(
+                streaming=True,
+                extensions=[
+                    AgentExtension(uri=CONTEXT_EXTENSION, description="How full the agent's context is.", params=report)
+                ],
+            ),
+            security_schemes={
+                "token": SecurityScheme(http_auth_security_scheme=HTTPAuthSecurityScheme(scheme="bearer"))
+            },
+            security_requirements=[SecurityRequirement(schemes={"token": StringList()})],
+            default_input_modes=["text/plain"],
+            default_output_modes=["text/plain"],
+            skills=[AgentSkill(id="chat", name="Chat", description=description, tags=["chat"])],
+        )
+
+
+def _requires_token(path: str) -> bool:
+    return path.startswith("/agents") and not path.endswith("/.well-known/agent-card.json")
+
+
+def _bounded(receive: Receive) -> Receive:
+    """`receive` that refuses bodies above `MAX_BODY_BYTES`."""
+    received = 0
+
+    async def bounded() -> Message:
+        nonlocal received
+        message = await receive()
+        received += len(message.get("body", b""))
+        if received > MAX_BODY_BYTES:
+            raise HTTPException(TOO_LARGE, f"body: exceeds {MAX_BODY_BYTES:,} bytes")
+        return message
+
+    return bounded

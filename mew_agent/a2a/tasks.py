@@ -1,0 +1,202 @@
+"""An answer of an agent as an A2A task.
+
+Owns which answer event becomes which update of the task, the context report in its metadata, and the task's final
+state. A task's `contextId` is a session of the agent. Does not know HTTP or cards.
+"""
+
+from typing import Any, Final
+
+import anyio
+from a2a.helpers import new_task_from_user_message, new_text_part
+from a2a.server.agent_execution import AgentExecutor, RequestContext, SimpleRequestContextBuilder
+from a2a.server.context import ServerCallContext
+from a2a.server.events import EventQueue
+from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
+from a2a.types import Message, SendMessageRequest, Task, TaskState
+from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
+from mew_protocol.payloads.participant import Status
+
+from mew_agent.openai_api.chat_participant import AgentQuestion, ChatParticipant
+from mew_agent.openai_api.format import BUSY, FORBIDDEN, OpenAIApiError
+from mew_agent.openai_api.request import MAX_TEXT_BYTES
+from mew_agent.openai_api.sessions import session_name
+from mew_agent.participant.answers.builder import AnswerEvent, ContextNotice, Thinking, ToolCalled, Writing
+from mew_agent.participant.answers.exchange import Exchange
+from mew_agent.participant.peers import PeerContext
+
+CONTEXT_EXTENSION: Final = "urn:mew:context:v1"
+"""URI of the extension whose metadata is the context report. The version rises when a reader of v1 would misread it."""
+
+ANSWER: Final = "answer"
+"""Id and name of the artifact with the answer."""
+
+MAX_TASKS: Final = 1_000
+"""Tasks that are kept for each agent; the one that changed longest ago is forgotten first."""
+
+COLLECT_SECONDS: Final = {Writing: 0.1, Thinking: 1.0}
+"""How long pieces of text are collected into one update: the task is stored whole after each."""
+
+
+class AgentTasks(AgentExecutor):
+    """Runs the tasks of one agent: each asks the agent one question."""
+
+    def __init__(self, participant: ChatParticipant, agent: str) -> None:
+        self._participant, self._agent = participant, agent
+
+    async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
+        """Ask the agent, and update the task until the answer is complete. If cancelled, so is the agent's work."""
+        assert context.message is not None
+        task = context.current_task or new_task_from_user_message(context.message)
+        updater = TaskUpdater(event_queue, task.id, task.context_id)
+        if context.current_task is None:
+            await event_queue.enqueue_event(task)
+        shows_context = CONTEXT_EXTENSION in context.requested_extensions
+        question = AgentQuestion(context.get_user_input(), session_name("a2a", task.context_id))
+        try:
+            async with self._participant.open_exchange(self._agent, question) as exchange:
+                await _TaskUpdates(updater, exchange, shows_context).follow()
+        except OpenAIApiError as error:
+            message = updater.new_agent_message([new_text_part(error.message)], {"code": error.code})
+            await updater.update_status(_state_after(error), message)
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await updater.cancel()
+            raise
+
+    async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
+        """Nothing to do here: the library cancels `execute` next, which cancels the agent's work."""
+
+
+class _TaskUpdates:
+    """The updates of one task, from the events of one exchange."""
+
+    def __init__(self, updater: TaskUpdater, exchange: Exchange, shows_context: bool) -> None:
+        self._updater, self._exchange, self._shows_context = updater, exchange, shows_context
+        self._collected: Writing | Thinking | None = None
+        self._shown = ""
+
+    async def follow(self) -> None:
+        """Send updates until the answer is complete, and complete the task."""
+        await self._status(TaskState.TASK_STATE_WORKING)
+        due = 0.0
+        while True:
+            event, is_waiting = await self._next_event(due)
+            if is_waiting:
+                await self._send_collected()
+            elif event is None:
+                break
+            elif isinstance(event, Writing | Thinking):
+                if type(event) is type(self._collected):
+                    self._collected = type(event)(f"{self._collected.text}{event.text}")
+                else:
+                    await self._send_collected()
+                    self._collected, due = event, anyio.current_time() + COLLECT_SECONDS[type(event)]
+            else:
+                await self._send_collected()
+                await self._send_other(event)
+        await self._finish()
+
+    async def _next_event(self, due: float) -> tuple[AnswerEvent | None, bool]:
+        """The next event, and whether the collected text is to be sent before it."""
+        if self._collected is None:
+            return await self._exchange.next_event(), False
+        with anyio.move_on_at(due):
+            return await self._exchange.next_event(), False
+        return None, True
+
+    async def _send_collected(self) -> None:
+        collected, self._collected = self._collected, None
+        if isinstance(collected, Writing):
+            await self._artifact(collected.text, append=bool(self._shown))
+            self._shown += collected.text
+        elif collected is not None:
+            await self._working(collected.text, {"kind": "thinking"})
+
+    async def _send_other(self, event: AnswerEvent) -> None:
+        if isinstance(event, ToolCalled):
+            kind = {"kind": "tool_call", "tool": event.name, "arguments": event.arguments}
+            await self._working(f"{event.name} {event.arguments}", kind)
+        elif isinstance(event, ContextNotice):
+            await self._working(event.text, {"kind": "notice"})
+
+    async def _finish(self) -> None:
+        """Complete the task. Text that was shown and then discarded by the agent is replaced."""
+        await self._send_collected()
+        answer = self._exchange.answer.text
+        if answer != self._shown:
+            await self._artifact(answer, append=False, last_chunk=True)
+        await self._status(TaskState.TASK_STATE_COMPLETED)
+
+    async def _artifact(self, text: str, *, append: bool, last_chunk: bool = False) -> None:
+        parts = [new_text_part(text)]
+        await self._updater.add_artifact(parts, ANSWER, ANSWER, append=append, last_chunk=last_chunk)
+
+    async def _working(self, text: str, metadata: dict[str, Any]) -> None:
+        message = self._updater.new_agent_message([new_text_part(text)], metadata)
+        await self._status(TaskState.TASK_STATE_WORKING, message)
+
+    async def _status(self, state: TaskState, message: Message | None = None) -> None:
+        report = context_metadata(self._exchange.agent, self._exchange.context) if self._shows_context else None
+        await self._updater.update_status(state, message, metadata=report)
+
+
+def context_metadata(agent: str, context: PeerContext) -> dict[str, Any] | None:
+    """The metadata of the extension: the agent's status as it reported it, or None if it has reported none."""
+    if context.messages is None:
+        return None
+    status = Status(
+        messages_in_context=context.messages,
+        tokens=context.tokens,
+        max_tokens=context.max_tokens,
+        status=context.status or None,
+        context=context.report,
+    )
+    return {CONTEXT_EXTENSION: {"participant": agent, **status.model_dump(mode="json", exclude_none=True)}}
+
+
+def _state_after(error: OpenAIApiError) -> TaskState:
+    """The final state of a task without an answer."""
+    if error.status in (FORBIDDEN, BUSY):
+        return TaskState.TASK_STATE_REJECTED
+    return TaskState.TASK_STATE_CANCELED if error.code == "cancelled" else TaskState.TASK_STATE_FAILED
+
+
+class TextRequests(SimpleRequestContextBuilder):
+    """Accepts messages of text. Refusing others here, before a task exists, leaves none behind."""
+
+    async def build(
+        self,
+        context: ServerCallContext,
+        params: SendMessageRequest | None = None,
+        task_id: str | None = None,
+        context_id: str | None = None,
+        task: Task | None = None,
+    ) -> RequestContext:
+        """Build the context of a request. Raises `A2AError` for a message that cannot be sent to an agent."""
+        parts = params.message.parts if params is not None else ()
+        if not all(part.HasField("text") for part in parts):
+            raise ContentTypeNotSupportedError("message.parts: agents read text only (expected parts with `text`)")
+        text = "".join(part.text for part in parts)
+        if not text.strip():
+            raise InvalidParamsError("message.parts: no text in it")
+        if len(text.encode(errors="replace")) > MAX_TEXT_BYTES:
+            raise InvalidParamsError(f"message.parts: more than {MAX_TEXT_BYTES:,} bytes of text")
+        return await super().build(context, params, task_id, context_id, task)
+
+
+class RecentTasks(InMemoryTaskStore):
+    """The tasks of one agent, of which the newest `MAX_TASKS` are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ids: dict[str, None] = {}
+
+    async def save(self, task: Task, context: ServerCallContext) -> None:
+        """Store a task, and forget the one that changed longest ago if there are too many."""
+        await super().save(task, context)
+        self._ids.pop(task.id, None)
+        self._ids[task.id] = None
+        if len(self._ids) > MAX_TASKS:
+            oldest = next(iter(self._ids))
+            del self._ids[oldest]
+            await self.delete(oldest, context)

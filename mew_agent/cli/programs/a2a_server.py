@@ -1,0 +1,78 @@
+"""`mew a2a serve`: offers the agents of a space to clients of the A2A protocol."""
+
+from importlib.util import find_spec
+from typing import Annotated, Final
+
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.exit_codes import ExitCode
+from mew_agent.cli.app.options import (
+    DEFAULT_HOST,
+    ConnectionOptions,
+    HostOption,
+    LogLevel,
+    LogLevelOption,
+    PortOption,
+    option,
+    participant_argument,
+    with_option_groups,
+)
+from mew_agent.cli.app.signals import run_until_terminated
+from mew_agent.cli.programs.serve import agents_of, run_server, warn_if_reachable
+from mew_agent.cli.remote.session import configuration_at, find_identity
+from mew_agent.errors import MissingExtra
+from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
+
+DEFAULT_A2A_PORT: Final = 8191
+KEY_VARIABLE: Final = "MEW_A2A_API_KEY"
+
+
+@with_option_groups
+def serve(
+    agents: Annotated[
+        list[str] | None, participant_argument("Ids of the agents to offer (default: all).", "[AGENT]...")
+    ] = None,
+    *,
+    port: PortOption = DEFAULT_A2A_PORT,
+    host: HostOption = DEFAULT_HOST,
+    api_key: Annotated[
+        str | None,
+        option("--api-key KEY", "Bearer token clients send (default: the person's own token).", envvar=KEY_VARIABLE),
+    ] = None,
+    timeout: Annotated[float, option("--timeout SECONDS", "Inactivity timeout in seconds.", min=0.1)] = 300.0,
+    log_level: LogLevelOption = LogLevel.WARNING,
+    connection: ConnectionOptions,
+) -> int:
+    """Offer the agents to A2A clients, each with a card.
+
+    Serves `/agents/ID` and `/agents/ID/.well-known/agent-card.json` until Ctrl-C. Clients act as the space's person.
+    Each context of theirs is a session of the agent.
+    """
+    if find_spec("a2a") is None:
+        raise MissingExtra("`mew a2a serve`", "'a2a'", "pip install 'mew-agent[a2a]'")
+    terminal.configure_logging(log_level)
+    who = find_identity(connection)
+    configured = agents_of(configuration_at(who.run_path), who)
+    key = (api_key or "").strip()
+    warn_if_reachable(host)
+
+    async def run() -> None:
+        from mew_agent.a2a.server import A2AServer  # needs the extra `a2a`
+
+        # A task has its own place for notices.
+        options = ChatOptions(configured=configured, inactivity_seconds=timeout, notices="events")
+        participant = ChatParticipant(
+            who.ws_url, space=who.space, person=who.participant, token=who.token, options=options
+        )
+        server = A2AServer(participant, key or who.token, agents or ())
+
+        def announce(base_url: str, _: list[str]) -> None:
+            terminal.print_line(f"agents of '{who.space}' at {base_url}; clients act as {who.participant}")
+            own = f"that of {who.participant} (`mew token create --participant {who.participant}` prints it)"
+            terminal.print_line(f"bearer token: {f'from {KEY_VARIABLE} or --api-key' if key else own}")
+            cards = [f"{base_url}/agents/{agent.name}/.well-known/agent-card.json" for agent in server.agents()]
+            terminal.print_line("\n".join(cards) or "no agents yet; they appear when they join")
+
+        await run_server(participant, server.serve(host=host, port=port), f"{host}:{port}", announce)
+
+    run_until_terminated(run)
+    return ExitCode.DONE
