@@ -15,10 +15,9 @@ import anyio
 from mew_protocol import kinds
 from mew_protocol.agent_settings import CompactionSettings
 from mew_protocol.envelope import Envelope, wire_timestamp
-from mew_protocol.payloads.mcp import CallSubject
+from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject
 
 from mew_agent.compaction.approval import (
-    COMPACT_CONTEXT,
     CompactionDecision,
     ProposedCompaction,
     Rejection,

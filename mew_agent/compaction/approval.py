@@ -13,9 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from mew_agent.compaction.planner import STUB_TOKENS, CompactionPlan, Prices
 from mew_agent.context.history import History, Item
 
-COMPACT_CONTEXT: Final = "compact_context"
-"""The tool that a proposal of a compaction names. Only an approver's request for it compacts; no list shows it."""
-
 SHOWN_CHARS: Final = 80
 MAX_LINES: Final = 8
 

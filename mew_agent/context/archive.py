@@ -34,10 +34,14 @@ class RestorePoint(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who asked for a change of the context, and why. `asked_by` None: the agent itself."""
+    """Who asked for a change of the context, and why. `asked_by` None: the agent itself.
+
+    `approval` says who approved it, or why it ran without approval; None if no approval was needed.
+    """
 
     asked_by: str | None = None
     reason: str | None = None
+    approval: str | None = None
 
 
 ITSELF: Final = Origin()

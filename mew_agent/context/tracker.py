@@ -56,6 +56,7 @@ class CutOutcome:
     summary_by: SummaryWriter | None = None
     summary_problem: str | None = None
     cost: CompactionCost | None = None
+    approval: str | None = None
 
     def as_last_compaction(self, at: str) -> LastCompaction:
         """The outcome as the report shows it, for a compaction that ended at this time."""

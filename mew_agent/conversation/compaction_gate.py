@@ -9,6 +9,7 @@ from mew_protocol.payloads.participant import Compact
 
 from mew_agent.compaction.approval import CompactionDecision, ProposedCompaction
 from mew_agent.compaction.planner import CompactionPlan, NothingToDo
+from mew_agent.context.archive import Origin
 from mew_agent.context.policy import CompactAction, output_reserve_tokens
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.context_state import ContextState
@@ -48,7 +49,7 @@ async def ask_about_request(
 def plan_request(
     request: Compact, decision: CompactionDecision | None, state: ContextState
 ) -> CompactionPlan | NothingToDo:
-    """The plan of a requested compaction, as it was decided if somebody was asked."""
+    """The plan of a requested compaction, as it was decided if a participant was asked."""
     target_tokens = request.target_in(state.tracker.window.max_tokens)
     method = state.tracker.policy.requested_method
     return _decided_plan(decision, state) or state.plan_compaction(_target(decision, target_tokens), method)
@@ -57,7 +58,7 @@ def plan_request(
 def plan_action(
     action: CompactAction, decision: CompactionDecision | None, state: ContextState
 ) -> CompactionPlan | NothingToDo:
-    """The plan of a compaction by the policy, as it was decided if somebody was asked."""
+    """The plan of a compaction by the policy, as it was decided if a participant was asked."""
     target_tokens, is_refused = _target(decision, action.target_tokens), action.trigger == "overflow_error"
     return _decided_plan(decision, state) or state.plan_compaction(target_tokens, action.method, is_refused=is_refused)
 
@@ -77,9 +78,6 @@ def _target(decision: CompactionDecision | None, target_tokens: int | None) -> i
     return target_tokens if chosen is None else chosen
 
 
-async def record_approval(decision: CompactionDecision | None, state: ContextState) -> None:
-    """Add to the last compaction who approved it, or why it ran without approval."""
-    last = state.tracker.last_compaction
-    if decision is not None and last is not None:
-        state.tracker.last_compaction = last.model_copy(update={"approval": decision.sentence})
-        await state.save()
+def origin_of(decision: CompactionDecision | None, asked_by: str | None = None, reason: str | None = None) -> Origin:
+    """Who asked for a compaction, why, and how it was decided."""
+    return Origin(asked_by, reason, None if decision is None else decision.sentence)

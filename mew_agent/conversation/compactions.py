@@ -67,13 +67,15 @@ async def run_compaction(
 
 
 async def run_compaction_or_drop(
-    plan: CompactionPlan, action: CompactAction, state: ContextState, calls: ModelCalls
+    plan: CompactionPlan, action: CompactAction, state: ContextState, calls: ModelCalls, origin: Origin = ITSELF
 ) -> None:
     """Carry out a plan. If no summary is available and the policy says so, drop the oldest turns without one."""
     spending = SummarySpending(calls.summary_price)
     drops = state.tracker.policy.fallback == "drop_oldest" and action.method != "drop_oldest"
     try:
-        await run_compaction(plan, action.trigger, state, calls, may_extract=not drops, spending=spending)
+        await run_compaction(
+            plan, action.trigger, state, calls, may_extract=not drops, spending=spending, origin=origin
+        )
     except (ModelError, RejectedSummary) as error:
         if not drops:
             raise
@@ -82,7 +84,7 @@ async def run_compaction_or_drop(
         dropping = state.plan_compaction(action.target_tokens, "drop_oldest", is_refused=is_refused)
         if not isinstance(dropping, CompactionPlan):
             raise
-        await run_compaction(dropping, action.trigger, state, calls, spending=spending)
+        await run_compaction(dropping, action.trigger, state, calls, spending=spending, origin=origin)
 
 
 def compacted_answer(result: CompactionResult, tracker: Tracker) -> CompactDone:
@@ -100,7 +102,7 @@ def compacted_answer(result: CompactionResult, tracker: Tracker) -> CompactDone:
         summary_by=outcome.summary_by,
         summary_problem=outcome.summary_problem,
         cost=outcome.cost,
-        approval=None if tracker.last_compaction is None else tracker.last_compaction.approval,
+        approval=outcome.approval,
     )
 
 

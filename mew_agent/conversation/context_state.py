@@ -318,7 +318,7 @@ class ContextState:
             labelled = replace(result.outcome, summary_by=summary.written_by, summary_problem=summary.problem)
             result = replace(result, outcome=labelled)
         cost = spending.cost(result.outcome.freed_tokens, lost_tokens)
-        result = replace(result, outcome=replace(result.outcome, cost=cost))
+        result = replace(result, outcome=replace(result.outcome, cost=cost, approval=origin.approval))
         threshold = policies.compact_at_tokens(tracker.policy, tracker.window.max_tokens) or tracker.window.max_tokens
         progressed = result.outcome.freed_tokens > 0 and tracker.ledger.next_prompt_tokens < threshold
         at = timestamp()

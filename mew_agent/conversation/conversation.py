@@ -167,11 +167,10 @@ class Conversation:
                 plan = compaction_gate.plan_request(request, decision, self.state)
                 if isinstance(plan, NothingToDo):
                     return compactions.skipped_answer(plan.reason, self.tracker)
-                origin = Origin(asked_by, request.reason)
+                origin = compaction_gate.origin_of(decision, asked_by, request.reason)
                 if decision is not None:
                     await self._emit_status("compacting")
                 result = await compactions.run_compaction(plan, "requested", self.state, self.calls, origin=origin)
-                await compaction_gate.record_approval(decision, self.state)
                 self.compaction_error = None
         except compactions.COMPACTION_FAILURES as error:
             return compactions.skipped_answer(str(error), self.tracker)
@@ -476,8 +475,8 @@ class Conversation:
                 plan = compaction_gate.plan_action(action, decision, self.state)
                 if isinstance(plan, CompactionPlan):
                     await self._emit_status("compacting")
-                    await compactions.run_compaction_or_drop(plan, action, self.state, self.calls)
-                    await compaction_gate.record_approval(decision, self.state)
+                    origin = compaction_gate.origin_of(decision)
+                    await compactions.run_compaction_or_drop(plan, action, self.state, self.calls, origin)
                     self.compaction_error = None
         except compactions.COMPACTION_FAILURES as error:
             failure = error

@@ -2,10 +2,11 @@
 
 import re
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from mew_protocol import kinds
+from mew_protocol.context_report import Basis, LimitBasis, PartName, UnknownReason
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from playwright.async_api import Locator, Page, Route, expect
@@ -107,6 +108,47 @@ async def test_an_unknown_amount_shows_the_reason_and_the_last_report(
         await expect(shown.get_by_role("meter")).to_have_count(0)
         await expect(shown).to_have_attribute("data-basis", "unknown")
         assert await slot(shown, "fill").evaluate("fill => fill.getBoundingClientRect().width") == 0
+
+
+async def test_every_value_of_the_context_report_has_words(open_dashboard: OpenDashboard) -> None:
+    page = await open_dashboard()
+    names = {
+        "reasons": get_args(UnknownReason),
+        "bases": [basis for basis in get_args(Basis) if basis != "unknown"],
+        "windows": get_args(LimitBasis),
+        "parts": get_args(PartName),
+        "skipped": [
+            "no_history",
+            "not_supported",
+            "compaction_in_progress",
+            "already_below_target",
+            "timeout",
+            "failed",
+        ],
+    }
+    shown = await page.evaluate(
+        """async (names) => {
+            const text = await import("/dashboard/text.js");
+            const board = await import("/dashboard/board.js");
+            const read = (context, more) => board.readStatus({ messages_in_context: 1, context, ...more });
+            const age = () => "1 h";
+            return {
+                reasons: names.reasons.map((reason) => text.known(read({ basis: "unknown", reason }), "1 s", age)),
+                bases: names.bases.map((basis) => text.known(read({ basis }, { tokens: 5 }), "1 s", age)),
+                windows: names.windows.map((basis) => {
+                    const status = read({ basis: "reported", max_tokens_basis: basis }, { tokens: 5, max_tokens: 9 });
+                    return Object.fromEntries(text.figures(status, age)).window;
+                }),
+                parts: names.parts.map((part) => text.partName(part)),
+                skipped: names.skipped.map((reason) => text.compactAnswer({ skipped: true, reason })),
+            };
+        }""",
+        names,
+    )
+    for group, values in names.items():
+        texts = shown[group]
+        assert len({*texts}) == len(values), group  # no two of them share a text, such as "nothing reported"
+        assert all(text and "_" not in text and "nothing reported" not in text for text in texts), texts
 
 
 async def test_a_projection_is_hatched_and_marked(open_dashboard: OpenDashboard, join: Join) -> None:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from mew_protocol.context_report import ContextReport, PinReport, SessionContext, UnknownReason, Waiting
+from mew_protocol.payloads.mcp import COMPACT_CONTEXT
 from mew_protocol.payloads.participant import BoardEntry, Status, basis_label
 
 NO_CONTEXT: Final = "reports no context"
@@ -33,6 +34,8 @@ _SKIPPED: Final[Mapping[str, str]] = {
     "not_supported": "this participant cannot be compacted from outside",
     "not_owner": "its program only measures the agent; compact in the agent itself",
     "compaction_in_progress": "a compaction is already running",
+    "timeout": "its program did not compact in time",
+    "failed": "its program failed to compact",
 }
 
 _ARGUMENT_CELLS: Final = 60
@@ -49,7 +52,7 @@ _QUIET: Final = frozenset(
 _FAILURES: Final = ("model_", "context_overflow", "turn_stopped", "policy_stopped")
 """How the statuses of agents begin whose last turn failed."""
 
-_COUNTED: Final = frozenset({"exact", "reported", "server_counted"})
+COUNTED: Final = frozenset({"exact", "reported", "server_counted"})
 """Bases of figures shown without `~`."""
 
 
@@ -143,7 +146,7 @@ def tokens(status: Status | None) -> str:
     """The tokens in use, with `~` unless they were reported or counted."""
     if status is None or status.tokens is None:
         return "?"
-    return f"{'' if basis(status) in _COUNTED else '~'}{status.tokens:,}"
+    return f"{'' if basis(status) in COUNTED else '~'}{status.tokens:,}"
 
 
 def level(status: Status | None) -> str:
@@ -184,7 +187,7 @@ def next_call(report: ContextReport | None) -> str:
     """The tokens of the next request."""
     if report is None or report.next_prompt_tokens is None:
         return "-"
-    return f"{'' if report.next_prompt_basis in _COUNTED else '~'}{report.next_prompt_tokens:,}"
+    return f"{'' if report.next_prompt_basis in COUNTED else '~'}{report.next_prompt_tokens:,}"
 
 
 def compacts_in(status: Status | None) -> str:
@@ -224,7 +227,7 @@ def remarks(entry: BoardEntry, *, now: datetime, fault: str | None = None) -> li
 
 
 def _status_remarks(status: Status) -> list[str]:
-    if (status.status or "") in _QUIET:
+    if (status.status or "") in _QUIET or (status.status or "").startswith("undone:"):
         return []
     remark = state(status.status or "")
     report = status.context
@@ -241,8 +244,15 @@ def approvals(status: Status | None) -> tuple[Waiting, ...]:
 
 def approval(wait: Waiting) -> str:
     """A wait for an approval, with the arguments as far as they fit: `approval of write on files {"path": "a"}`."""
+    if wait.tool == COMPACT_CONTEXT:
+        return f"approval of a compaction{_freed_by(wait.arguments or {})}"
     shown = "" if not wait.arguments else f" {clip(json.dumps(wait.arguments, ensure_ascii=False), _ARGUMENT_CELLS)}"
     return clean(f"{wait.what}{shown}")
+
+
+def _freed_by(arguments: Mapping[str, object]) -> str:
+    present, freed = arguments.get("present_tokens"), arguments.get("freed_tokens")
+    return f" (~{present:,} tokens, frees ~{freed:,})" if isinstance(present, int) and isinstance(freed, int) else ""
 
 
 def _report_remarks(entry: BoardEntry, report: ContextReport, now: datetime) -> Iterator[str]:
@@ -284,7 +294,7 @@ def sessions(contexts: Sequence[SessionContext]) -> str:
     if not known:
         return count
     fullest = max(known, key=lambda pair: pair[0])[1]
-    mark = "" if fullest.context.basis in _COUNTED else "~"
+    mark = "" if fullest.context.basis in COUNTED else "~"
     return f"{count}, fullest {mark}{fullest.tokens:,} of {fullest.max_tokens:,}"
 
 

@@ -54,8 +54,8 @@ def history(
 ) -> int:
     """List a participant's compactions.
 
-    Shows when and why each ran, the tokens before and after, what it cost, and who asked, oldest first. A `forget`, a
-    `clear` and an undo are listed too.
+    Shows when and why each ran, the tokens before and after, who asked or approved, and what it cost, oldest first. A
+    `forget`, a `clear` and an undo are listed too.
     """
     found = _ask(connection, target, RequestHistory(), kinds.PARTICIPANT_REQUEST_HISTORY, timeout, CompactionHistory)
     if as_json:
@@ -63,7 +63,7 @@ def history(
         return ExitCode.DONE
     now = datetime.now(UTC).astimezone()
     for entry in found.entries:
-        terminal.print_line(_line(entry, now))
+        terminal.print_lines(_lines(entry, now))
     if not found.entries:
         terminal.print_line(f"{target}: nothing has left the context yet")
     if found.dropped:
@@ -92,8 +92,9 @@ def show(
         terminal.print_json({"participant": target, **_json_of(whole)})
         return ExitCode.DONE
     now = datetime.now(UTC).astimezone()
-    for line in (*(_line(entry, now) for entry in shown.entries), *_texts(shown, items, now)):
-        terminal.print_line(line)
+    for entry in shown.entries:
+        terminal.print_lines(_lines(entry, now))
+    terminal.print_lines(_texts(shown, items, now))
     return ExitCode.DONE
 
 
@@ -157,8 +158,7 @@ def recall(
     else:
         now = datetime.now(UTC).astimezone()
         for item in done.found:
-            for line in _item_lines(item, now):
-                terminal.print_line(line)
+            terminal.print_lines(_item_lines(item, now))
     return ExitCode.DONE if done.found else ExitCode.SKIPPED
 
 
@@ -184,8 +184,8 @@ def _ask(
     raise AssertionError("`answers` ends by raising only")
 
 
-def _line(entry: CompactionEntry, now: datetime) -> str:
-    """One entry: `3  14:01  threshold  115,940 -> 52,310  freed 63,630 (projected)  summary 1,204  by itself`."""
+def _lines(entry: CompactionEntry, now: datetime) -> Iterator[str]:
+    """One entry: `3  14:01  threshold  115,940 -> 52,310  freed 63,630 (projected)  summary 1,204`, and its details."""
     parts = [f"{entry.number:>3}", _time(entry.at, now), words.words(entry.trigger)]
     if entry.undoes is not None:
         parts[-1] += f" of {entry.undoes}"
@@ -196,16 +196,16 @@ def _line(entry: CompactionEntry, now: datetime) -> str:
         parts.append(f"{verb} {abs(entry.freed_tokens):,} ({entry.basis})")
     if entry.summary_tokens:
         parts.append(f"summary {entry.summary_tokens:,}{' (extract)' if entry.summary_by == 'extract' else ''}")
-    if entry.cost is not None and str(entry.cost):
-        parts.append(f"cost {entry.cost}")
-    parts.append(f"asked by {words.clean(entry.asked_by)}" if entry.asked_by else "by itself")
-    if entry.reason:
-        parts[-1] += f": {words.clean(entry.reason)}"
     if entry.undone_by is not None:
         parts.append(f"undone by {entry.undone_by}")
     if entry.problem is not None:
         parts.append(entry.problem)
-    return "  ".join(parts)
+    yield "  ".join(parts)
+    asked = f"asked by {entry.asked_by}" if entry.asked_by else ""
+    cost = f"cost {entry.cost}" if entry.cost is not None and str(entry.cost) else ""
+    for detail in (": ".join(filter(None, (asked, entry.reason))), entry.approval, cost):
+        if detail:
+            yield f"     {words.clean(detail)}"
 
 
 def _texts(shown: CompactionHistory, items: list[ArchivedItem], now: datetime) -> Iterator[str]:

@@ -10,14 +10,13 @@ from typing import Annotated, Any, Final
 import typer
 from mew_protocol import kinds
 from mew_protocol.context_report import Waiting
-from mew_protocol.payloads.mcp import CallSubject, Reject, UndecidedProposal, UndecidedProposals
+from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, Reject, UndecidedProposal, UndecidedProposals
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, option, with_option_groups
 from mew_agent.cli.board import words
 from mew_agent.cli.remote.request import SentRequest, new_envelope
 from mew_agent.cli.remote.session import ApiSession, open_session
-from mew_agent.compaction.approval import COMPACT_CONTEXT
 from mew_agent.errors import ConfigError
 
 _SHORT: Final = 8

@@ -4,13 +4,17 @@ The TypeScript SDK leaves out `jsonrpc` and `id`. Both are optional here: the en
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic import Field, ValidationError
 
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.base import Payload
+
+COMPACT_CONTEXT: Final = "compact_context"
+"""The tool that an agent's proposal of a compaction names. Only an approver's request for it compacts; no list shows
+it."""
 
 
 class Request(Payload):

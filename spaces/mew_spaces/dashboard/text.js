@@ -17,6 +17,8 @@ const SKIPPED = {
   not_supported: "this participant cannot be compacted from outside",
   not_owner: "its program only measures the agent; compact in the agent itself",
   compaction_in_progress: "a compaction is already running",
+  timeout: "its program did not compact in time",
+  failed: "its program failed to compact",
 };
 
 const WINDOW_BASIS = {
@@ -65,7 +67,10 @@ export const problemOf = ({ status, connected }) =>
     : "";
 
 /** The detail of a status, as in "compaction_failed:the model is unreachable". */
-const statusDetail = (status) => (status.status ?? "").split(":").slice(1).join(":").trim();
+const statusDetail = (status) => {
+  const detail = (status.status ?? "").split(":").slice(1).join(":").trim();
+  return statusWord(status) === "undone" ? `compaction ${detail}` : detail;
+};
 
 /** Format a duration in its largest unit. */
 export function span(ms) {
@@ -163,9 +168,15 @@ const ago = (words, lead) => (words === undefined ? "" : `${lead}${words} ago`);
 /** What an agent wants approved, for how long it has waited, and who can decide. */
 function approval(one, age) {
   const given = one.arguments && typeof one.arguments === "object" ? ` ${JSON.stringify(one.arguments)}` : "";
-  const shown = given.length > 120 ? `${given.slice(0, 120)}…` : given;
+  const isCompaction = one.tool === "compact_context";
+  const shown = isCompaction ? freedBy(one.arguments) : given.length > 120 ? `${given.slice(0, 120)}…` : given;
+  const what = isCompaction ? "approval of a compaction" : one.what;
   const who = Array.isArray(one.who_may_answer) && one.who_may_answer.length ? one.who_may_answer.join(", ") : "no connected participant";
-  return `${one.what}${shown}${ago(age(one.since), ", asked ")} (${who} can decide)`;
+  return `${what}${shown}${ago(age(one.since), ", asked ")} (${who} can decide)`;
+}
+
+function freedBy({ present_tokens: present, freed_tokens: freed } = {}) {
+  return Number.isInteger(present) && Number.isInteger(freed) ? ` (~${grouped(present)} tokens, frees ~${grouped(freed)})` : "";
 }
 
 /** How many texts are pinned, and the beginning of each hash. */
@@ -180,7 +191,7 @@ function sessions(all) {
   const known = all.filter((one) => Number.isInteger(one.tokens) && one.max_tokens > 0);
   if (!known.length) return count;
   const fullest = known.reduce((a, b) => (b.tokens / b.max_tokens > a.tokens / a.max_tokens ? b : a));
-  const tokens = marked(fullest.tokens, fullest.context?.basis === "reported");
+  const tokens = marked(fullest.tokens, isCounted(fullest.context?.basis));
   return `${count}, fullest ${tokens} of ${grouped(fullest.max_tokens)}`;
 }
 

@@ -88,6 +88,7 @@ async def test_an_approved_compaction_does_what_was_proposed(start_agent: StartA
         compacted = await status_word(s, "compacted")
         last = compacted.body["context"]["last_compaction"]
         assert (last["approval"], last["freed_messages"]) == ("approved by ada", arguments["leaves"]["messages"])
+        assert [one.approval for one in (await s.ada.compaction_history("coder")).entries] == ["approved by ada"]
         assert "waiting" not in compacted.body["context"]
         assert (await status_word(s, "compaction_approved")).body["status"] == "compaction_approved:ada"
 

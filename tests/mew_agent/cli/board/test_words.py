@@ -2,9 +2,11 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import get_args
 
 import mew_spaces
 import pytest
+from mew_protocol.context_report import Basis, NextPromptBasis, PartBasis, UnknownReason, Waiting
 from mew_protocol.payloads.participant import UNLABELLED, Board, BoardEntry, Status
 
 from mew_agent.agent.board_tools import context_words
@@ -98,6 +100,35 @@ def test_a_participant_that_left_waits_for_no_approval() -> None:
     gone, back = (BoardEntry(id="x", connected=connected, status=status) for connected in (False, True))
     assert words.remarks(gone, now=NOW) == ["not connected"]
     assert words.remarks(back, now=NOW) == ["waiting for approval", "approval of write on files"]
+
+
+def test_an_approval_of_a_compaction_shows_its_size_and_saving() -> None:
+    arguments = {"trigger": "threshold", "present_tokens": 1_293, "freed_tokens": 763}
+    wait = {"kind": "approval", "what": "approval of compact_context", "since": "", "tool": "compact_context"}
+    assert words.approval(Waiting.model_validate({**wait, "arguments": arguments})) == (
+        "approval of a compaction (~1,293 tokens, frees ~763)"
+    )
+    assert words.approval(Waiting.model_validate(wait)) == "approval of a compaction"
+
+
+@pytest.mark.parametrize("reason", get_args(UnknownReason))
+def test_every_reason_for_an_unknown_figure_has_words(reason: UnknownReason) -> None:
+    report = {"basis": "unknown", "reason": reason}
+    said = words.reason(Status.model_validate({"messages_in_context": 1, "context": report}))
+    assert said
+    assert "_" not in said
+
+
+def test_every_basis_is_decided_to_be_counted_or_an_estimate() -> None:
+    estimates = {"projected", "agent_reported", "provisional", "unknown", "tokenizer", "heuristic"}
+    bases = {*get_args(Basis), *get_args(NextPromptBasis), *get_args(PartBasis)}
+    assert bases - estimates == words.COUNTED
+    shown = {
+        basis: words.tokens(Status.model_validate({"messages_in_context": 1, "tokens": 5, "context": {"basis": basis}}))
+        for basis in get_args(Basis)
+        if basis != "unknown"
+    }
+    assert {basis for basis, text in shown.items() if text == "5"} == {"reported", "server_counted"}
 
 
 def test_largest_suggested_saving_is_shown() -> None:

@@ -44,10 +44,10 @@ async def test_compactions_are_listed_shown_recalled_and_undone() -> None:
     async with agent_with_compactions() as gateway:
         listed = await mew("context", "history", "coder", *seat(gateway))
         assert (listed.code, listed.err) == (0, "")
-        first, second = listed.out.splitlines()
+        first, asked, _cost, second = listed.out.splitlines()[:4]
         assert first.split()[0] == "1"
         assert "requested" in first
-        assert first.endswith("asked by ada: long review ahead")
+        assert asked == "     asked by ada: long review ahead"
         assert "forget" in second
 
         shown = await mew("context", "show", "coder", "1", *seat(gateway))
