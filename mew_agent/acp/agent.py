@@ -6,7 +6,8 @@ mean is in `profiles`, and when they hold in `figures`.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
@@ -18,15 +19,18 @@ from mew_protocol.payloads.mcp import CallSubject
 from mew_protocol.payloads.participant import Compact, CompactDone
 
 from mew_agent.acp.figures import AgentUsage, UsageTracker, compaction_step, usage_in, window_in
+from mew_agent.acp.kept_session import KeptSession
 from mew_agent.acp.profiles import UNKNOWN, AcpProfile, profile_for
 from mew_agent.acp.session import AcpFailed, AcpSession, open_session
 from mew_agent.acp.settings import AcpSettings
 from mew_agent.acp.turn import AcpTurn
-from mew_agent.agent.address_filter import AddressFilter
+from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
 from mew_agent.agent.inbox import Inbox
 from mew_agent.agent.loop_guard import LoopGuard
 from mew_agent.agent.reception import Reception
-from mew_agent.context.store import MemoryStore, StoredChat
+from mew_agent.agent.resources import CLOSE_SECONDS
+from mew_agent.context.sqlite_store import SqliteStore
+from mew_agent.context.store import MemoryStore, Store, StoredChat
 from mew_agent.errors import GatewayError, NotConfirmed, NotConnected, NotPermitted, PeerError
 from mew_agent.participant.client import backoff_seconds
 from mew_agent.participant.external_context import POLICY
@@ -45,6 +49,12 @@ STABLE_SECONDS: Final = 60.0
 
 RETRY_SECONDS: Final = 1.0
 
+GO_ON: Final = "Your context was compacted while you worked on the last message. Go on with it where you stopped."
+AGAIN: Final = "(You were restarted while you worked on this message. Go on where you stopped.)\n"
+
+COOLDOWN_PERCENT: Final = 5
+"""By which part of its window an agent must grow after one of our compactions before we ask for the next."""
+
 COMMANDS_SECONDS: Final = 5.0
 """How long a compaction waits for an agent that has just started to announce its commands."""
 
@@ -62,7 +72,9 @@ class AcpAgent(Participant):
         token: str,
         first_connect_seconds: float = 10.0,
         first_delay_seconds: float = FIRST_DELAY_SECONDS,
+        mcp_servers: Sequence[Mapping[str, Any]] = (),
     ) -> None:
+        """`mcp_servers` are those of its session, as `session/new` has them."""
         super().__init__(gateway, space=space, id=id, token=token, first_connect_seconds=first_connect_seconds)
         self.settings = settings
         self.profile: AcpProfile = UNKNOWN
@@ -70,11 +82,18 @@ class AcpAgent(Participant):
         self._usage = UsageTracker(UNKNOWN)
         self._window: int | None = None
         self._agent: AcpSession | None = None
-        self._session_id: str | None = None
+        self._kept: KeptSession | None = None
+        """The session to continue."""
+        self._mcp_servers = tuple(mcp_servers)
         self._agent_ready = anyio.Event()
         self._commands: tuple[str, ...] = ()
         self._commands_known = anyio.Event()
         self._one_prompt = anyio.Lock()
+        self._interruptible: anyio.CancelScope | None = None
+        """The prompt of a chat that runs."""
+        self._full_at: int | None = None
+        """The first size after the last compaction that we asked for; 0 until the agent tells it."""
+        self._was_joined = False
         self._questions: set[anyio.CancelScope] = set()
         """The permission requests that wait for a decision."""
         self._failure: str | None = None
@@ -84,13 +103,15 @@ class AcpAgent(Participant):
         self.turn: AcpTurn | None = None
         """The turn that answers a chat now."""
         self.external_context.policy = None
+        self.external_context.compact_at_percent = settings.compact_at_percent
         self.external_context.compact_timeout_seconds = settings.compact_timeout_seconds
         self.on_compact(self._compact)
         self.on_clear(self._clear)
         self.mcp.on_waits_changed = self._waits_changed
         self.mcp_server.own_requests = self._answer_decision
-        mode = "rules" if settings.answer_broadcasts else "never"
-        self._inbox = Inbox(id, AddressFilter((id,), mode), MemoryStore(), answers=True)  # type: ignore[arg-type]
+        mode: AnswerBroadcasts = "rules" if settings.answer_broadcasts else "never"
+        self._store: Store = MemoryStore() if settings.store is None else SqliteStore(Path(settings.store))
+        self._inbox = Inbox(id, AddressFilter((id,), mode), self._store, answers=True)
         self._reception = Reception(
             self,
             self._inbox,
@@ -100,7 +121,14 @@ class AcpAgent(Participant):
         )
 
     async def __aenter__(self) -> Self:
-        await super().__aenter__()
+        try:
+            await self._store.load()  # sets a damaged file aside
+            await self._reception.load()
+            self._load_session()
+            await super().__aenter__()
+        except BaseException:
+            await self._close_store()
+            raise
         self.start_soon(self._run_program)
         self.start_soon(self._answer_chats)
         return self
@@ -108,14 +136,57 @@ class AcpAgent(Participant):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        return await super().__aexit__(kind, error, trace)
+        try:
+            return await super().__aexit__(kind, error, trace)
+        finally:
+            await self._close_store()
+
+    async def _close_store(self) -> None:
+        with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
+            await self._store.aclose()
+
+    def _load_session(self) -> None:
+        path, external = self.settings.state_path, self.external_context
+        kept = None if path is None else KeptSession.load(path, self.settings.program, self.settings.cwd)
+        self._kept = kept
+        if kept is not None and kept.tokens is not None and kept.measured_at is not None:
+            external.report(
+                kept.tokens, basis="agent_reported", now=timestamp(), measured_at=kept.measured_at, window=kept.window
+            )
+            external.forget_figures("restarted")
+
+    async def _keep_session(self) -> None:
+        if self._agent is None:
+            return
+        figures = self.external_context.figures
+        self._kept = KeptSession(
+            session_id=self._agent.session_id,
+            program=self.settings.program,
+            cwd=self.settings.cwd,
+            tokens=figures.tokens if figures is not None else None,
+            window=figures.window if figures is not None else None,
+            measured_at=figures.measured_at if figures is not None else None,
+        )
+        if (path := self.settings.state_path) is not None:
+            try:
+                await self._kept.save(path)
+            except OSError as error:
+                logger.warning("session not kept: %s", error)
 
     async def receive(self, envelope: Envelope) -> None:
         """Queue chats, and cancel what a participant cancels."""
         await self._reception.receive(envelope)
 
+    async def receive_past(self, envelope: Envelope) -> None:
+        """Queue chats that were sent while no process of this participant ran."""
+        await self._reception.receive_past(envelope)
+
     async def joined(self) -> None:
-        """Announce the state after each join."""
+        """Announce the state after each join, and clean up what an earlier process left."""
+        welcome = self.session.client.arrived.message
+        if not self._was_joined and isinstance(welcome, Envelope):
+            self.start_soon(self._reception.clean_up_after_earlier_process, welcome)
+        self._was_joined = True
         self.start_soon(self.control.announce, "starting" if self._agent is None else None)
 
     async def close_streams(self, reason: str) -> None:
@@ -154,19 +225,25 @@ class AcpAgent(Participant):
 
     async def _run_session(self) -> None:
         async with open_session(
-            self.settings, self._receive_update, self._ask_permission, session_id=self._session_id
+            self.settings,
+            self._receive_update,
+            self._ask_permission,
+            session_id=None if self._kept is None else self._kept.session_id,
+            mcp_servers=self._mcp_servers,
         ) as session:
             self.profile = profile_for(self.settings.agent, session.name)
             self.external_context.policy = None if self.profile.used == "unspecified" else POLICY
             self._usage = UsageTracker(self.profile)
             self._window = window_in(session.opened)
-            self._agent, self._session_id = session, session.session_id
+            self._agent = session
+            await self._keep_session()
             logger.info("%s %s is ready", session.name or self.settings.program[0], session.version)
             self._agent_ready.set()
             await self.control.announce("ready")
             await session.ended.wait()
             self._forget_agent()  # its end takes a while, and the next chat must wait for the next start
-        raise AcpFailed(session.program.name, await session.program.exit_reason(), session.program.stderr_tail)
+        problem = session.problem or await session.program.exit_reason()
+        raise AcpFailed(session.program.name, problem, session.program.stderr_tail)
 
     def _forget_agent(self) -> None:
         before, self._agent, self._agent_ready = self._agent_ready, None, anyio.Event()
@@ -174,7 +251,7 @@ class AcpAgent(Participant):
 
     async def _ready_session(self) -> AcpSession:
         """Wait until the agent is ready. Raises `AcpFailed` if it no longer is started."""
-        while self._agent is None:
+        while self._agent is None or self._agent.ended.is_set():
             if self._failure is not None:
                 raise AcpFailed(self.settings.program[0], self._failure)
             await self._agent_ready.wait()
@@ -186,32 +263,47 @@ class AcpAgent(Participant):
         await self.session.client.until_caught_up()
         while True:
             chat = await self._inbox.next(self.messenger.until_active)
+            self.turn = turn = AcpTurn(self, self._inbox, chat)
             try:
-                await self._answer(chat)
+                await turn.run(self._prompt_turn, await self._remarks(chat), self.settings.turn_timeout_seconds)
             except (NotConnected, NotConfirmed) as error:
                 self.session.log_failure(error, f"answer to '{chat.envelope.sender}' not sent yet")
+                self._inbox.put_back(turn.question)
                 await anyio.sleep(RETRY_SECONDS)
+                continue
             except (GatewayError, NotPermitted) as error:
                 logger.warning("answer to '%s' not sent: %s", chat.envelope.sender, error)
             except Exception:
                 logger.exception("failed to answer a chat from '%s'", chat.envelope.sender)
+            finally:
+                self.turn = None
             await self._inbox.finish(chat)
+            await self._compact_if_full()
 
-    async def _answer(self, chat: StoredChat) -> None:
+    async def _remarks(self, chat: StoredChat) -> str:
+        """What was said to others since the last prompt."""
         remarks = []
-        for remark in self._inbox.take_overheard():
+        for remark in self._inbox.take_overheard() if chat.state == "queued" else ():
             remarks.append(f"{remark.envelope.sender}: {remark.envelope.body.get('text')}")
             await self._inbox.forget_overheard(remark)
-        self.turn = turn = AcpTurn(self, self._inbox, chat)
-        try:
-            async with self._one_prompt:
-                await turn.run(self._prompt_turn, "\n".join(remarks), self.settings.turn_timeout_seconds)
-        finally:
-            self.turn = None
+        return "\n".join(remarks)
 
-    async def _prompt_turn(self, text: str) -> Mapping[str, Any]:
-        """Send a prompt of the conversation and report the usage of its end."""
-        session = await self._ready_session()
+    async def _prompt_turn(self, text: str, is_repeated: bool) -> Mapping[str, Any]:
+        """Send a prompt of the conversation; a compaction that interrupts it is followed by a prompt to go on."""
+        while True:
+            async with self._one_prompt:
+                session = await self._ready_session()
+                if is_repeated and session.was_loaded:
+                    text, is_repeated = f"{AGAIN}{text}", False
+                with anyio.CancelScope() as self._interruptible:
+                    try:
+                        return await self._prompt(session, text)
+                    finally:
+                        self._interruptible = None
+            text = GO_ON  # whoever interrupted it waited for the lock, and has had it
+
+    async def _prompt(self, session: AcpSession, text: str) -> Mapping[str, Any]:
+        """Send one prompt and report the usage of its end."""
         self._usage.turn_started(is_main=True)
         self._prompting = "chat"
         try:
@@ -223,7 +315,27 @@ class AcpAgent(Participant):
                 self._report(usage)
         if usage is not None:
             await self.control.announce()
+            await self._keep_session()
         return response
+
+    async def _compact_if_full(self) -> None:
+        """Ask for a compaction if the last turn reached `compact_at` of the window."""
+        percent, known = self.settings.compact_at_percent, self.external_context.known
+        if percent is None or known is None or known.window is None or self.profile.used == "unspecified":
+            return
+        if self._full_at == 0:  # the first figure since our last compaction
+            self._full_at = known.tokens
+        grown = known.window if self._full_at is None else known.tokens - self._full_at
+        if known.tokens * 100 < percent * known.window or grown * 100 < COOLDOWN_PERCENT * known.window:
+            return
+        await self.control.announce("compacting")
+        done = await self.external_context.compact(Compact(reason=f"{percent} % of its window"))
+        if done.skipped:
+            await self.control.announce(f"compaction_failed:{done.reason}")
+            self._full_at = known.tokens
+        else:
+            await self.control.announce("compacted")
+            self._full_at = 0
 
     # -- what the agent says -----------------------------------------------------------------------------
 
@@ -231,6 +343,8 @@ class AcpAgent(Participant):
         if (usage := usage_in(update, self.profile)) is not None and (now := self._usage.usage(usage)) is not None:
             self._report(now)
             await self.control.announce()
+            await self._keep_session()
+            self.start_soon(self._compact_if_full)
         match compaction_step(update):
             case "started":
                 self._usage.compacted()
@@ -264,14 +378,17 @@ class AcpAgent(Participant):
     # -- controls ----------------------------------------------------------------------------------------
 
     async def _compact(self, request: Compact) -> CompactDone:
-        """Send the agent's own command, after the running turn."""
+        """Send the agent's own command, after the running turn or in its middle."""
         session = await self._ready_session()
         with anyio.move_on_after(COMMANDS_SECONDS):
             await self._commands_known.wait()
         command = next((name for name in self.profile.compact_commands if name in self._commands), None)
         if command is None:
             return CompactDone(status="skipped", skipped=True, reason="not_supported")
+        if request.interrupt and self._interruptible is not None:
+            self._interruptible.cancel()
         async with self._one_prompt:
+            session = await self._ready_session()
             self._prompting = "compaction"
             self._usage.turn_started(is_main=False)
             self._usage.compacted()
@@ -290,7 +407,8 @@ class AcpAgent(Participant):
         session = await self._ready_session()
         async with self._one_prompt:
             await session.renew()
-        self._session_id = session.session_id
+            self._full_at = None
+            await self._keep_session()
 
     def _waits_changed(self) -> None:
         waits = (*self.mcp.waits, *self._reception.loops.waits)

@@ -23,9 +23,6 @@ from mew_agent.child_program import ChildFailed, ChildProgram, running_program
 logger = logging.getLogger("mew_agent.acp")
 
 PROTOCOL_VERSION: Final = 1
-CANCEL_SECONDS: Final = 30.0
-"""How long a cancelled turn may take to end."""
-
 AUTH_REQUIRED: Final = -32000
 """The error code of an agent that needs a sign-in."""
 
@@ -100,11 +97,14 @@ class AcpSession:
     was_loaded: bool = False
     where: Mapping[str, Any] = field(default_factory=dict)
     """The working folder and the MCP servers of its sessions."""
+    problem: str | None = None
+    """Why it cannot be used any more, although its program runs."""
 
     async def prompt(self, text: str, on_cancel: Callable[[], None]) -> Mapping[str, Any]:
         """Send a prompt and return the response, after all updates before it. Raises `AcpFailed`.
 
         When cancelled, it asks the agent to end the turn and waits until it has, so that the next prompt finds it idle.
+        An agent that does not end it in time has to be started again: `ended` is set.
         """
         params = {"sessionId": self.session_id, "prompt": [{"type": "text", "text": text}]}
         answered, outcome, scope = anyio.Event(), list[Mapping[str, Any] | AcpFailed](), anyio.CancelScope(shield=True)
@@ -124,9 +124,14 @@ class AcpSession:
                 await answered.wait()
             except anyio.get_cancelled_exc_class():
                 on_cancel()
-                with anyio.move_on_after(CANCEL_SECONDS, shield=True):
+                with anyio.move_on_after(self.settings.cancel_timeout_seconds, shield=True):
                     await self._cancel_turn()
                     await answered.wait()
+                if not answered.is_set():
+                    self.problem = (
+                        f"did not end a turn within {self.settings.cancel_timeout_seconds:g} s after its cancel"
+                    )
+                    self.ended.set()
                 scope.cancel()
                 raise
         if isinstance(outcome[0], AcpFailed):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Final
 
 from mew_protocol.environment import inherited
@@ -17,8 +18,8 @@ ACP_CONFIG: Final = "MEW_ACP_CONFIG"
 class AcpSettings(BaseModel):
     """The settings of one ACP agent. Times are in seconds.
 
-    `agent` names a profile, which has a command; `command` replaces it. `state_file` keeps the id of the session, so
-    that a later start can continue it.
+    `agent` names a profile, which has a command; `command` replaces it. `store` is the file of the chats that are not
+    answered yet; the id of the session is kept in a file next to it, so that a later start can continue it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -32,9 +33,20 @@ class AcpSettings(BaseModel):
     compact_timeout_seconds: float = Field(default=300.0, gt=0)
     permission_timeout_seconds: float = Field(default=600.0, gt=0)
     answer_broadcasts: bool = False
-    state_file: str | None = None
+    store: str | None = None
+    compact_at_percent: int | None = Field(default=None, ge=1, le=99)
+    """The part of its window at which we ask it to compact, at the end of a turn (default: never)."""
+    space_tools: bool = True
+    """Whether the agent gets the tools of the space, such as the board and chats to peers."""
+    cancel_timeout_seconds: float = Field(default=30.0, gt=0)
+    """How long a cancelled turn may take to end; then the program is started again."""
     max_restarts: int = Field(default=3, ge=0)
     """How often in a row the agent's program is started again after it ended."""
+
+    @property
+    def state_path(self) -> Path | None:
+        """The file that keeps the session's id."""
+        return None if self.store is None else Path(self.store).with_suffix(".acp.json")
 
     @property
     def program(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ reasoning/conclusion, and the final chat. Does not send prompts itself.
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 import anyio
@@ -14,13 +15,12 @@ from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 
 from mew_agent.agent.inbox import Inbox
+from mew_agent.agent.turn import INTERRUPTED, MAX_ATTEMPTS
 from mew_agent.context.store import StoredChat
+from mew_agent.conversation.texts import GAVE_UP
 from mew_agent.errors import GatewayError, MewAgentError, NotAccepted, NotConfirmed, NotPermitted
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.streams import ReasoningStream
-
-CANCEL_SECONDS: Final = 30.0
-"""How long the agent may take to end a cancelled turn."""
 
 ANSWER_SECONDS: Final = 300.0
 OPTIONAL_SECONDS: Final = 5.0
@@ -31,12 +31,15 @@ NO_TIME: Final = "I stopped after {seconds:g} seconds; please ask again, perhaps
 STOPPED: Final = "{text}\n\n(stopped early: {reason})"
 FAILED: Final = "I cannot answer: {problem}."
 
+Prompt = Callable[[str, bool], Awaitable[Mapping[str, Any]]]
+"""Sends a prompt and returns the agent's response. The flag says that an earlier process may have sent it already."""
+
 
 class AcpTurn:
     """Answers one chat. `run` returns when the answer is confirmed, or the turn is cancelled."""
 
     def __init__(self, me: "Participant", inbox: Inbox, question: StoredChat) -> None:
-        self._me, self._inbox, self._question = me, inbox, question
+        self._me, self._inbox, self.question = me, inbox, question
         self.reasoning_id: str | None = None
         self._stream: ReasoningStream | None = None
         self._scope = anyio.CancelScope()
@@ -48,7 +51,12 @@ class AcpTurn:
     @property
     def chat(self) -> Envelope:
         """The chat to answer."""
-        return self._question.envelope
+        return self.question.envelope
+
+    @property
+    def has_text(self) -> bool:
+        """Whether the agent has written something."""
+        return bool(self._texts)
 
     def cancel(self, reason: str) -> None:
         """Stop: the agent is asked to end its turn, and no answer is sent."""
@@ -65,34 +73,57 @@ class AcpTurn:
         if self._stream is not None:
             await self._stream.aclose(reason)
 
-    async def run(
-        self, prompt: Callable[[str], Awaitable[Mapping[str, Any]]], remarks: str, max_seconds: float
-    ) -> None:
-        """Answer the chat. `remarks` are what was said to others before. Raises the `GatewayError` of sending."""
-        await self._send_optional(kinds.CHAT_ACKNOWLEDGE, {"status": "processing"})
-        await self._start_reasoning()
-        said = f"{self.chat.sender}: {self.chat.body.get('text')}"
-        text = f"{remarks}\n{said}" if remarks else said
-        answer = await self._answer(prompt, text, max_seconds)
-        await self._conclude(answer)
-        if answer is not None:
+    async def run(self, prompt: Prompt, remarks: str, max_seconds: float) -> None:
+        """Answer the chat. `remarks` are what was said to others before. Raises the `GatewayError` of sending.
+
+        Each step is in the inbox before the next one: a restarted process continues there, and sends an answer that it
+        has under the same id.
+        """
+        if self.question.state != "queued":
+            await self._conclude_for_killed_process()
+        if self.question.state in ("queued", "answering"):
+            was_begun = self.question.state == "answering"
+            await self._send_optional(kinds.CHAT_ACKNOWLEDGE, {"status": "processing"})
+            self.question = await self._inbox.begin(self.question, 0, 0)
+            await self._start_reasoning()
+            said = f"{self.chat.sender}: {self.chat.body.get('text')}"
+            text = f"{remarks}\n{said}" if remarks else said
+            answer: str | None = GAVE_UP.format(count=self.question.attempts - 1)
+            if self.question.attempts <= MAX_ATTEMPTS:
+                answer = await self._answer(prompt, text, max_seconds, is_repeated=was_begun)
+            if answer is None:
+                self.question = replace(self.question, state="cancelled")
+                await self._inbox.mark_cancelled()
+            else:
+                self.question = await self._inbox.keep_answer(self.question, answer)
+            await self._conclude(answer)
+        if self.question.answer is not None:
             draft = self._me.messenger.draft(
                 kinds.CHAT,
-                {"text": answer},
+                {"text": self.question.answer},
                 to=(self.chat.sender,),
                 correlation_id=(self.chat.id,),
-                id=self._inbox.answer_id(self._question),
+                id=self._inbox.answer_id(self.question),
             )
             await self._me.messenger.send_envelope(draft, wait_seconds=ANSWER_SECONDS)
 
-    async def _answer(
-        self, prompt: Callable[[str], Awaitable[Mapping[str, Any]]], text: str, max_seconds: float
-    ) -> str | None:
+    async def _conclude_for_killed_process(self) -> None:
+        """Conclude the reasoning that a killed process left open. The gateway drops a conclusion that it knows."""
+        if not self.question.attempts or not self._me.may_send(kinds.REASONING_CONCLUSION):
+            return
+        self.reasoning_id = self._inbox.reasoning_id(self.question)
+        if self.question.state == "answering":
+            await self._send_conclusion({"message": INTERRUPTED, "interrupted": True})
+        else:
+            await self._send_conclusion(self._conclusion_of(self.question.answer))
+        self.reasoning_id = None
+
+    async def _answer(self, prompt: Prompt, text: str, max_seconds: float, *, is_repeated: bool) -> str | None:
         response: Mapping[str, Any] | None = None
         self._scope.deadline = anyio.current_time() + max_seconds
         try:
             with self._scope:
-                response = await prompt(text)
+                response = await prompt(text, is_repeated)
         except MewAgentError as error:
             return FAILED.format(problem=error)
         if self._cancelled is not None:
@@ -141,7 +172,10 @@ class AcpTurn:
             return
         text = str(self.chat.body.get("text") or "")
         start = self._me.messenger.draft(
-            kinds.REASONING_START, {"message": text, "input": text}, correlation_id=(self.chat.id,)
+            kinds.REASONING_START,
+            {"message": text, "input": text},
+            correlation_id=(self.chat.id,),
+            id=self._inbox.reasoning_id(self.question),
         )
         try:
             await self._me.messenger.send_envelope(start, wait_seconds=OPTIONAL_SECONDS)
@@ -156,16 +190,25 @@ class AcpTurn:
     async def _conclude(self, answer: str | None) -> None:
         if self.reasoning_id is None:
             return
-        payload: dict[str, Any] = {"message": (answer or "")[:200]}
+        await self._send_conclusion(self._conclusion_of(answer))
+        if self._stream is not None:
+            self._me.start_soon(self._stream.aclose, "cancelled" if answer is None else "complete")
+
+    def _conclusion_of(self, answer: str | None) -> dict[str, Any]:
         if answer is None:
-            payload = {"cancelled": True, "reason": self._cancelled or "cancelled", "message": "cancelled"}
+            return {"cancelled": True, "reason": self._cancelled or "cancelled", "message": "cancelled"}
+        return {"message": answer[:200]}
+
+    async def _send_conclusion(self, payload: dict[str, Any]) -> None:
         conclusion = self._me.messenger.draft(
-            kinds.REASONING_CONCLUSION, payload, correlation_id=(self.chat.id,), context=self.reasoning_id
+            kinds.REASONING_CONCLUSION,
+            payload,
+            correlation_id=(self.chat.id,),
+            context=self.reasoning_id,
+            id=self._inbox.conclusion_id(self.question),
         )
         with suppress(NotPermitted, NotAccepted):
             await self._me.messenger.send_envelope(conclusion, wait_seconds=ANSWER_SECONDS)
-        if self._stream is not None:
-            self._me.start_soon(self._stream.aclose, "cancelled" if answer is None else "complete")
 
     async def _send_optional(self, kind: str, payload: dict[str, Any], *, in_reasoning: bool = False) -> None:
         if in_reasoning and self.reasoning_id is None:

@@ -13,11 +13,8 @@ from typing import Any, Self
 
 import anyio
 import anyio.abc
-from mew_protocol import kinds
 from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_protocol.envelope import Envelope
-from mew_protocol.join import DeliveryRequest
-from mew_protocol.payloads.mcp import proposals_in
 
 from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.board_tools import BOARD_TOOLS, BoardTools
@@ -53,9 +50,6 @@ from mew_agent.tools.sources import OwnTools
 logger = logging.getLogger("mew_agent.agent.agent")
 
 ContextEventHandler = Callable[[ContextEvent], object]
-
-FIRST_HISTORY = 1_000
-"""How many envelopes an agent reads after a process that was killed while it joined for the first time."""
 
 
 class Agent(Participant):
@@ -181,13 +175,8 @@ class Agent(Participant):
             if self._resources is not None:
                 await self.conversation.load()
             await self._sessions.load()
-            position = await self._inbox.load()
-            self._reception.loops.restore(self._inbox.held)
+            await self._reception.load()
             self.conversation.state.set_waiting(self._reception.loops.waits)
-            if position is not None:
-                self.session.client.first_delivery = DeliveryRequest(since=position, batches_presence=True)
-            elif self._inbox.skips_past:
-                self.session.client.first_delivery = DeliveryRequest(last=FIRST_HISTORY)  # with our own presence
             await super().__aenter__()
             self.start_soon(self._sessions.discover_window)
             self.start_soon(self._work)
@@ -262,7 +251,7 @@ class Agent(Participant):
             return
         self._was_joined = True
         if isinstance(welcome, Envelope):
-            self.start_soon(self._clean_up_after_earlier_process, welcome)
+            self.start_soon(self._reception.clean_up_after_earlier_process, welcome)
         if interrupted := tuple(chat.envelope.id for chat in self._inbox.interrupted):
             self.start_soon(self.control.announce, "restarted", interrupted)
         else:
@@ -287,17 +276,6 @@ class Agent(Participant):
         if waits != self.conversation.tracker.waiting:
             self.conversation.state.set_waiting(waits)
             await self.conversation.emit_status()
-
-    async def _clean_up_after_earlier_process(self, welcome: Envelope) -> None:
-        """Close the streams and withdraw the proposals of an earlier process that the gateway has not missed yet."""
-        for stream in welcome.body.get("active_streams") or ():
-            if isinstance(stream, dict) and stream.get("owner") == self.id:
-                payload = {"stream_id": stream.get("stream_id"), "reason": "the agent restarted"}
-                await self.send(kinds.STREAM_CLOSE, payload)
-        for proposal in proposals_in(welcome.body):
-            if proposal.sender == self.id and self.may_send(kinds.MCP_WITHDRAW, to=proposal.addressees):
-                reason, about = {"reason": "the agent restarted"}, (proposal.id,)
-                await self.send(kinds.MCP_WITHDRAW, reason, to=proposal.addressees, correlation_id=about)
 
     async def close_streams(self, reason: str) -> None:
         """Close the stream of the running turn."""

@@ -1,22 +1,27 @@
 """What an agent does with each envelope that arrives: queue a chat, cancel, or learn that a conversation is a loop.
 
-Owns the order of these steps, the acknowledgement of chats that wait, and the announcement of a loop. Does not know
-whether a chat fits (see `HeadroomCheck`) or how it is answered: the participant may be an `Agent`, or stand for an
-agent whose engine is elsewhere.
+Owns the order of these steps, the acknowledgement of chats that wait, the announcement of a loop, and what a restarted
+process catches up with. Does not know whether a chat fits (see `HeadroomCheck`) or how it is answered: the participant
+may be an `Agent`, or stand for an agent whose engine is elsewhere.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 import anyio
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
+from mew_protocol.join import DeliveryRequest
+from mew_protocol.payloads.mcp import proposals_in
 
 from mew_agent.agent.headroom import HeadroomCheck
 from mew_agent.agent.inbox import Inbox, is_about
 from mew_agent.agent.loop_guard import LoopGuard, Verdict
 from mew_agent.participant.participant import Participant
+
+FIRST_HISTORY: Final = 1_000
+"""How many envelopes an agent reads after a process that was killed while it joined for the first time."""
 
 LOOP_STOPPED = (
     "I stopped answering '{peer}': {reason}. I continue as soon as a person or a program sends a message to one of us."
@@ -59,6 +64,27 @@ class Reception:
         self._running_turn = running_turn
         self._waits_changed = waits_changed
         self._headroom = headroom
+
+    async def load(self) -> None:
+        """Load what an earlier process left; joining then delivers what was sent since. Call it before joining."""
+        position, client = await self._inbox.load(), self._me.session.client
+        self.loops.restore(self._inbox.held)
+        if position is not None:
+            client.first_delivery = DeliveryRequest(since=position, batches_presence=True)
+        elif self._inbox.skips_past:
+            client.first_delivery = DeliveryRequest(last=FIRST_HISTORY)  # with our own presence
+
+    async def clean_up_after_earlier_process(self, welcome: Envelope) -> None:
+        """Close the streams and withdraw the proposals of an earlier process that the gateway has not missed yet."""
+        me = self._me
+        for stream in welcome.body.get("active_streams") or ():
+            if isinstance(stream, dict) and stream.get("owner") == me.id:
+                payload = {"stream_id": stream.get("stream_id"), "reason": "the agent restarted"}
+                await me.send(kinds.STREAM_CLOSE, payload)
+        for proposal in proposals_in(welcome.body):
+            if proposal.sender == me.id and me.may_send(kinds.MCP_WITHDRAW, to=proposal.addressees):
+                reason, about = {"reason": "the agent restarted"}, (proposal.id,)
+                await me.send(kinds.MCP_WITHDRAW, reason, to=proposal.addressees, correlation_id=about)
 
     async def receive(self, envelope: Envelope) -> None:
         """Queue chats, and cancel what a participant cancels."""

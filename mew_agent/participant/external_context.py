@@ -109,6 +109,8 @@ class ExternalContext:
         self.compact_timeout_seconds = COMPACT_TIMEOUT_SECONDS
         self.policy: Policy | None = POLICY
         """Whose levels are shown; None if nothing should act on the figures."""
+        self.compact_at_percent: int | None = None
+        """The part of the window at which we ask for a compaction ourselves."""
         self.waiting: tuple[Waiting, ...] = ()
         self._figures: Figures | None = None
         self._unknown: UnknownReason | None = None
@@ -158,6 +160,11 @@ class ExternalContext:
     def figures(self) -> Figures | None:
         """The last accepted report."""
         return self._figures
+
+    @property
+    def known(self) -> Figures | None:
+        """The figures that hold now; None while the size is not known."""
+        return None if self._unknown is not None or self.is_compacting else self._figures
 
     def compaction_started(self, trigger: str = "requested") -> None:
         """A compaction runs, so the figures no longer hold."""
@@ -223,7 +230,7 @@ class ExternalContext:
     async def compact(self, request: Compact, asked_by: str | None = None) -> CompactDone:
         if self.on_compact is None:
             return CompactDone(status="skipped", skipped=True, reason=self.refuses_with)
-        self.compaction_started()
+        self.compaction_started("requested" if asked_by is not None else "compact_at")
         done = CompactDone(status="skipped", skipped=True, reason="failed")
         try:
             with anyio.move_on_after(self.compact_timeout_seconds) as bound:
@@ -274,6 +281,8 @@ class ExternalContext:
         if figures is not None:
             known["measured_at"], known["model"] = figures.measured_at, figures.model
             known["max_tokens_basis"] = None if figures.window is None else "agent_reported"
+            if figures.window is not None and self.compact_at_percent is not None:
+                known["compact_at_tokens"] = figures.window * self.compact_at_percent // 100
         if figures is None or reason is not None:
             last = None if figures is None else LastReported(tokens=figures.tokens, measured_at=figures.measured_at)
             return ContextReport(basis="unknown", reason=reason or "no_call_yet", last_reported=last, **known)

@@ -92,6 +92,9 @@ def compact(
     reason: ReasonOption = None,
     timeout: TimeoutOption = ANSWER_SECONDS,
     *,
+    interrupt: Annotated[
+        bool, option("--interrupt", "Interrupt the running turn of an ACP agent; it goes on afterwards.")
+    ] = False,
     as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> int:
@@ -99,7 +102,9 @@ def compact(
 
     Exits with code 3 if the participant skips the compaction.
     """
-    payload = Compact(target_tokens=target_tokens, target_percent=target_percent, reason=reason)
+    payload = Compact(
+        target_tokens=target_tokens, target_percent=target_percent, reason=reason, interrupt=interrupt or None
+    )
     with send_request(connection, target, kinds.PARTICIPANT_COMPACT, payload, timeout) as request:
         announced = False
         if not as_json:

@@ -229,11 +229,12 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
             name: process_settings(agent, sessions / f"{name}.db", model_port) for name, agent in agents.items()
         },
         log_level=options.log_level,
+        sessions=sessions,
     )
     _check_programs(launch.participants(), path)
     _check_bridges(launch, bridges(config), path)
     _check_acp_agents(launch, path)
-    if agents:
+    if agents or any(one.acp is not None for one in config.participants.values()):
         make_private_folder(sessions)
     return LaunchPlan(
         launch=launch,

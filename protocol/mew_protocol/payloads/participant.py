@@ -129,10 +129,12 @@ class Forget(Payload):
 class Compact(Payload):
     """Compact the history to `target_tokens`, or to `target_percent` of the window; tokens count if both are given.
 
-    Without either, everything but the protected tail is compacted.
+    Without either, everything but the protected tail is compacted. `interrupt` cancels the running turn of an agent
+    that can compact only between turns; it is asked to go on afterwards.
     """
 
     reason: str | None = None
+    interrupt: bool | None = None
     target_tokens: int | None = Field(default=None, ge=0)
     target_percent: int | None = Field(default=None, ge=1, le=100)
 

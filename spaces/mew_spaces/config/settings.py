@@ -149,6 +149,10 @@ class AcpConfig(_ConfigSection):
     """How long a request for permission waits for a decision; then it is rejected."""
     turn_seconds: float = Field(default=3600.0, gt=0)
     compact_seconds: float = Field(default=300.0, gt=0)
+    compact_at: str | None = Field(default=None, pattern=r"^[1-9][0-9]?%$")
+    """A part of its window, such as `80%`: at the end of a turn that reaches it, the agent is asked to compact."""
+    space_tools: bool = True
+    """Whether the agent gets the tools of the space: the board, chats to peers, compaction of peers."""
 
     @model_validator(mode="before")
     @classmethod

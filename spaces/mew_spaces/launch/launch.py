@@ -119,6 +119,8 @@ class Launch:
     agent_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     log_level: str = "info"
     ca_file: Path | None = None
+    sessions: Path | None = None
+    """Folder of what agents keep between starts."""
 
     def gateway(self) -> Program:
         """Return the gateway. Only it gets all tokens of the environment."""
@@ -192,7 +194,7 @@ class Launch:
         if participant.agent is not None:
             command = (*self.mew, "agent", "run", *joins)
         elif participant.acp is not None:
-            environment[ACP_CONFIG] = json.dumps(self._acp_settings(participant, participant.acp, known))
+            environment[ACP_CONFIG] = json.dumps(self._acp_settings(name, participant, participant.acp, known))
             command = (*self.mew, "acp", "start", *joins)
         elif participant.mcp_server is not None and participant.command is None:
             environment[BRIDGE_CONFIG] = json.dumps(self._bridge_settings(participant, participant.mcp_server, known))
@@ -210,7 +212,9 @@ class Launch:
         folder = self.folder / participant.cwd if participant.cwd else self.folder
         return Program(name, command, folder, environment, restart=participant.restart_policy, fifos=fifos)
 
-    def _acp_settings(self, participant: ParticipantConfig, acp: AcpConfig, known: Mapping[str, str]) -> dict[str, Any]:
+    def _acp_settings(
+        self, name: str, participant: ParticipantConfig, acp: AcpConfig, known: Mapping[str, str]
+    ) -> dict[str, Any]:
         """Return the settings of an ACP agent as `mew acp start` reads them."""
         named = {key: self.environ[key] for key in participant.env_from if key in self.environ}
         program = (acp.command, *acp.args) if acp.command is not None else ()
@@ -223,6 +227,9 @@ class Launch:
             "permission_timeout_seconds": acp.permission_seconds,
             "turn_timeout_seconds": acp.turn_seconds,
             "compact_timeout_seconds": acp.compact_seconds,
+            "compact_at_percent": None if acp.compact_at is None else int(acp.compact_at.rstrip("%")),
+            "space_tools": acp.space_tools,
+            "store": None if self.sessions is None else str(self.sessions / f"{name}.db"),
         }
 
     def _bridge_settings(

@@ -1,6 +1,6 @@
 """An ACP agent for tests: a program without a model that says what its prompts ask for.
 
-Each prompt contains words that choose what it does; `figures` of the environment variable OUTPUT_STYLE choose whose
+Each prompt contains words that choose what it does; the environment variable AGENT_STYLE chooses whose
 habits it has. It shares no code with the package: it speaks the protocol by hand, as any agent does.
 """
 
@@ -16,6 +16,7 @@ write_lock = threading.Lock()
 answers: dict[int, dict[str, dict[str, str]]] = {}
 answered = threading.Condition()
 cancelled = threading.Event()
+opened = "no"
 used = 1000
 
 
@@ -61,7 +62,9 @@ def ask_permission(number: int) -> str:
 def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each word
     global used
     reason = "end_turn"
-    if text.startswith("/"):
+    if text.startswith("/") and STYLE == "deaf":
+        threading.Event().wait()
+    elif text.startswith("/"):
         if STYLE == "codex":
             update("compaction_update", compactionId="x", status="in_progress")
         for wrong in (used, used + 100, 68):
@@ -91,6 +94,10 @@ def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each wo
             sys.stderr.write("out of ideas\n")
             sys.stderr.flush()
             os._exit(3)
+        elif "session" in text:
+            say(f"{opened} session: {text}")
+        elif "hang" in text:
+            threading.Event().wait()
         elif "wait" in text:
             say("I wait.")
             reason = "cancelled" if cancelled.wait(60) else "end_turn"
@@ -112,7 +119,7 @@ def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each wo
 
 
 def main() -> None:
-    global used
+    global opened, used
     if STYLE == "broken":
         sys.exit("cannot start: no key")
     for line in sys.stdin:
@@ -142,10 +149,11 @@ def main() -> None:
             if STYLE == "signed-out":
                 write({"id": number, "error": {"code": -32000, "message": "Authentication required"}})
                 continue
-            used = 1000
+            used, opened = 1000, "new"
             write({"id": number, "result": {"sessionId": SESSION}})
             update("available_commands_update", availableCommands=[{"name": "compact", "description": "Compact"}])
         elif method == "session/load":
+            opened = "loaded"
             say("an old answer")
             update("available_commands_update", availableCommands=[{"name": "compact", "description": "Compact"}])
             write({"id": number, "result": {}})

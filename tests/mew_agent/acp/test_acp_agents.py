@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import CompactDone
 from mew_spaces.config.loading import parse_space
-from mew_spaces.gateway.gateway import serve_gateway
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent import Participant
 from mew_agent.acp.agent import AcpAgent
@@ -40,6 +40,7 @@ class Stage:
     recorder: EnvelopeRecorder
 
     async def ask(self, text: str) -> str:
+        await self.recorder.until(lambda: "codex" in self.ada.peers)
         answer = await self.ada.ask("chat", {"text": text}, to="codex", answer="chat", timeout_seconds=PATIENCE_SECONDS)
         return str(answer.body["text"])
 
@@ -64,8 +65,12 @@ Start = Callable[..., AbstractAsyncContextManager[Stage]]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Start:
+    """Starts an agent of this style with ada and bob, in a gateway of its own unless one is given."""
+
     @asynccontextmanager
-    async def build(style: str = "codex", **settings: Any) -> AsyncIterator[Stage]:
+    async def build(
+        style: str = "codex", *, gateway: RunningGateway | None = None, **settings: Any
+    ) -> AsyncIterator[Stage]:
         chosen = {
             "agent": style if style in ("codex", "opencode", "kimi") else None,
             "command": (sys.executable, str(PROGRAM)),
@@ -73,25 +78,28 @@ def start(tmp_path: Path) -> Start:
             "cwd": str(tmp_path),
             **settings,
         }
-        async with serve_gateway(parse_space(SPACE)) as gateway:
-
-            def joined(name: str) -> Participant:
-                return Participant(gateway.ws_url, space="demo", id=name, token=gateway.token_of(name))
-
+        async with AsyncExitStack() as stack:
+            running = gateway
+            if running is None:
+                running = await stack.enter_async_context(serve_gateway(parse_space(SPACE)))
+            ada, bob = [await stack.enter_async_context(joined(running, name)) for name in ("ada", "bob")]
             agent = AcpAgent(
                 AcpSettings.model_validate(chosen),
-                gateway.ws_url,
+                running.ws_url,
                 space="demo",
                 id="codex",
-                token=gateway.token_of("codex"),
+                token=running.token_of("codex"),
                 first_delay_seconds=0.01,
             )
-            async with joined("ada") as ada, joined("bob") as bob:
-                recorder = EnvelopeRecorder(ada)
-                async with agent:
-                    yield Stage(agent, ada, bob, recorder)
+            recorder = EnvelopeRecorder(ada)
+            async with agent:
+                yield Stage(agent, ada, bob, recorder)
 
     return build
+
+
+def joined(gateway: RunningGateway, name: str) -> Participant:
+    return Participant(gateway.ws_url, space="demo", id=name, token=gateway.token_of(name))
 
 
 async def test_a_chat_is_answered_with_the_figure_of_its_last_call(start: Start) -> None:
@@ -226,6 +234,90 @@ async def test_clear_begins_a_new_session(start: Start) -> None:
         await s.until_status(lambda body: body["status"] == "cleared")
         await s.ask("hello")
         await s.until_status(lambda body: body.get("tokens") == 1500 and body["context"]["revision"] > 2)
+
+
+async def test_a_restarted_agent_resumes_and_answers_each_question_once(start: Start, tmp_path: Path) -> None:
+    store = {"store": str(tmp_path / "codex.db")}
+    async with serve_gateway(parse_space(SPACE)) as gateway:
+        async with start(gateway=gateway, **store) as s:
+            assert await s.ask("which session?") == "new session: ada: which session?"
+            first = await s.ada.chat("wait for me", to="codex")
+            await s.recorder.first("codex", "reasoning/start", about=first)
+            queued = await s.bob.chat("queued session", to="codex")
+            await s.recorder.first("codex", "chat/acknowledge", about=queued, status="queued")
+        async with joined(gateway, "ada") as ada:
+            missed = await ada.chat("missed session", to="codex")
+            recorder = EnvelopeRecorder(ada)
+            async with start(gateway=gateway, **store) as s:
+                s.recorder.received = recorder.received
+                status = await s.until_status(lambda body: body.get("context", {}).get("reason") == "restarted")
+                assert status["context"]["last_reported"]["tokens"] == 1500
+                # The interrupted turn goes on in the loaded session, with a note about the restart.
+                await s.recorder.first("codex", "reasoning/start", about=first)
+                await s.ada.send("chat/cancel", {}, to="codex", correlation_id=(first.id,))
+                answer = await s.recorder.first("codex", "chat", about=queued)
+                assert answer.body["text"] == "loaded session: bob: queued session"
+                answer = await s.recorder.first("codex", "chat", about=missed)
+                assert answer.body["text"] == "loaded session: ada: missed session"
+        async with start(gateway=gateway, **store) as s:
+            assert await s.ask("a third session") == "loaded session: ada: a third session"
+            assert not s.recorder.sent_by("codex", "chat", about=queued)
+    (state,) = tmp_path.glob("*.acp.json")
+    assert state.stat().st_mode & 0o077 == 0
+
+
+async def test_an_agent_that_ignores_its_cancel_is_started_again(start: Start) -> None:
+    async with start(cancel_timeout_seconds=0.1) as s:
+        await s.ask("hello")
+        asked = await s.ada.chat("hang in a tool", to="codex")
+        await s.recorder.first("codex", "reasoning/start", about=asked)
+        await s.recorder.first("codex", "reasoning/thought", about=asked)
+        await s.ada.send("chat/cancel", {}, to="codex", correlation_id=(asked.id,))
+        await s.until_status(lambda body: "did not end a turn within 0.1 s" in body["status"])
+        assert await s.ask("session?") == "loaded session: ada: session?"
+
+
+async def test_a_compaction_that_the_agent_ignores_ends_with_timeout(start: Start) -> None:
+    async with start("deaf", compact_timeout_seconds=0.1, cancel_timeout_seconds=0.1) as s:
+        done = await s.ada.compact("codex", timeout_seconds=PATIENCE_SECONDS)
+        assert (done.skipped, done.reason) == (True, "timeout")
+        assert await s.ask("session?") == "loaded session: ada: session?"
+
+
+async def test_an_interrupted_agent_is_asked_to_go_on_after_the_compaction(start: Start) -> None:
+    async with start() as s:
+        await s.ask("hello")
+        asked = await s.ada.chat("wait for me", to="codex")
+        await s.recorder.first("codex", "reasoning/start", about=asked)
+        await s.recorder.until(lambda: s.agent.turn is not None and s.agent.turn.has_text)
+        answer = await s.ada.ask(
+            "participant/compact",
+            {"interrupt": True},
+            to="codex",
+            answer="participant/compact-done",
+            timeout_seconds=PATIENCE_SECONDS,
+        )
+        assert "skipped" not in answer.body or not answer.body["skipped"]
+        reply = await s.recorder.first("codex", "chat", about=asked)
+        assert reply.body["text"].startswith("I wait.You wrote: Your context was compacted")
+        status = await s.until_status(lambda body: body.get("tokens") == 900)
+        assert status["context"]["last_compaction"]["trigger"] == "requested"
+
+
+@pytest.mark.parametrize("style", ["codex", "kimi"])
+async def test_an_agent_is_compacted_at_its_share_of_the_window_with_a_cooldown(start: Start, style: str) -> None:
+    async with start(style, compact_at_percent=9) as s:
+        assert (await s.until_status(lambda body: body["status"] == "ready")) is not None
+        await s.ask("first")
+        status = await s.until_status(lambda body: body.get("tokens") == 1500)
+        assert status["context"]["compact_at_tokens"] == 1_800
+        await s.ask("second")  # 2,000 tokens of 20,000
+        await s.until_status(lambda body: body["status"] == "compacted")
+        await s.ask("third")
+        status = await s.until_status(lambda body: body.get("tokens") == 900)
+        last = status["context"]["last_compaction"]
+        assert (last["trigger"], last["tokens_before"], status["context"]["compactions"]) == ("compact_at", 2000, 1)
+        assert s.recorder.words("codex").count("compacting") == 1
 
 
 async def test_thirty_compactions_between_chats_stall_nothing(start: Start) -> None:
