@@ -228,6 +228,7 @@ class AcpAgent(Participant):
             self.settings,
             self._receive_update,
             self._ask_permission,
+            self._request_ended,
             session_id=None if self._kept is None else self._kept.session_id,
             mcp_servers=self._mcp_servers,
         ) as session:
@@ -303,20 +304,20 @@ class AcpAgent(Participant):
             text = GO_ON  # whoever interrupted it waited for the lock, and has had it
 
     async def _prompt(self, session: AcpSession, text: str) -> Mapping[str, Any]:
-        """Send one prompt and report the usage of its end."""
         self._usage.turn_started(is_main=True)
         self._prompting = "chat"
         try:
-            response = await session.prompt(text, self._withdraw_questions)
+            return await session.prompt(text, self._withdraw_questions)
         finally:
             self._prompting = None
-            usage = self._usage.turn_ended()
-            if usage is not None:
-                self._report(usage)
+
+    async def _request_ended(self) -> None:
+        """Report the usage at the end of a turn."""
+        usage = self._usage.turn_ended() if self._prompting == "chat" else None
         if usage is not None:
+            self._report(usage)
             await self.control.announce()
             await self._keep_session()
-        return response
 
     async def _compact_if_full(self) -> None:
         """Ask for a compaction if the last turn reached `compact_at` of the window."""

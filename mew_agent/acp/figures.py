@@ -86,17 +86,19 @@ class UsageTracker:
 
     def usage(self, usage: AgentUsage) -> AgentUsage | None:
         """The agent reports its usage. It holds at the end of the turn, or now if it belongs to an ended one."""
-        if self._late:
-            self._late -= 1
-            return usage
-        self._seen = usage
-        return None
+        if not self._profile.usage_is_late:
+            self._seen = usage
+            return None
+        if not self._late:
+            return None
+        self._late -= 1
+        return usage
 
     def turn_ended(self) -> AgentUsage | None:
         """The agent answered a prompt."""
         if not self._is_main or self._has_compacted:
             return None
         self._is_main = False
-        if self._profile.usage_is_late and self._seen is None:
+        if self._profile.usage_is_late:
             self._late += 1
         return self._seen

@@ -33,6 +33,8 @@ _CAPABILITIES: Final = {
 }
 
 OnUpdate = Callable[[Mapping[str, Any]], Awaitable[None]]
+OnResponse = Callable[[], Awaitable[None]]
+"""Called when the agent has answered a request, after the updates before that and before those that follow."""
 OnPermission = Callable[[Mapping[str, Any]], Awaitable[str | None]]
 """Decides about a permission request; returns the id of the chosen option, None to reject."""
 
@@ -45,9 +47,13 @@ class AcpFailed(ChildFailed):
 
 @dataclass
 class LineTransport:
-    """The transport that `Connection` uses: one JSON object a line."""
+    """The transport that `Connection` uses: one JSON object a line.
+
+    It passes updates and the ends of requests to `updates` itself, because only here their order is known.
+    """
 
     program: ChildProgram
+    updates: "_Updates"
     closed: anyio.Event = field(default_factory=anyio.Event)
     _incoming: AsyncIterator[bytes] | None = None
 
@@ -64,6 +70,13 @@ class LineTransport:
                 logger.info("%s: no JSON on standard output: %.200r", self.program.name, line)
                 continue
             if isinstance(message, dict):
+                if "method" not in message:
+                    await self.updates.put_response()
+                params = message.get("params")
+                update = params.get("update") if isinstance(params, Mapping) else None
+                if message.get("method") == "session/update" and isinstance(update, Mapping):
+                    await self.updates.put(update)
+                    continue
                 return message
             logger.info("%s: no JSON object on standard output: %.200r", self.program.name, line)
         self.closed.set()
@@ -154,39 +167,44 @@ class AcpSession:
         except RequestError as error:
             raise AcpFailed(self.program.name, f"refused {method}: {_text_of(error)}") from None
         except ConnectionError:
-            raise AcpFailed(self.program.name, await self.program.exit_reason(), self.program.stderr_tail) from None
+            # Without an end of its output it is we who closed the connection, and nothing is to be waited for.
+            problem = self.problem or (await self.program.exit_reason() if self.ended.is_set() else "was stopped")
+            raise AcpFailed(self.program.name, problem, self.program.stderr_tail) from None
         return answer if isinstance(answer, Mapping) else {}
 
 
 class _Updates:
-    """The updates of one session, handled one after the other."""
+    """The updates of one session and the ends of its requests, handled one after the other in their order."""
 
-    def __init__(self, handle: OnUpdate) -> None:
-        self._handle = handle
+    def __init__(self, handle: OnUpdate, on_response: OnResponse) -> None:
+        self._handle, self._on_response = handle, on_response
         self._send, self._receive = anyio.create_memory_object_stream[Mapping[str, Any] | anyio.Event](10_000)
+        self._last_response = anyio.Event()
 
     async def put(self, update: Mapping[str, Any]) -> None:
         await self._send.send(update)
 
+    async def put_response(self) -> None:
+        self._last_response = anyio.Event()
+        await self._send.send(self._last_response)
+
     async def drained(self) -> None:
-        """Wait until everything that arrived so far is handled."""
-        mark = anyio.Event()
-        await self._send.send(mark)
-        await mark.wait()
+        """Wait until the newest response, and every update before it, is handled."""
+        await self._last_response.wait()
 
     async def run(self) -> None:
         with self._send, self._receive:
-            await self._handle_all()
-
-    async def _handle_all(self) -> None:
-        async for update in self._receive:
-            if isinstance(update, anyio.Event):
-                update.set()
-                continue
-            try:
-                await self._handle(update)
-            except Exception:
-                logger.exception("an update of the agent was not handled")
+            async for update in self._receive:
+                try:
+                    if isinstance(update, anyio.Event):
+                        await self._on_response()
+                    else:
+                        await self._handle(update)
+                except Exception:
+                    logger.exception("an update of the agent was not handled")
+                finally:
+                    if isinstance(update, anyio.Event):
+                        update.set()
 
 
 @asynccontextmanager
@@ -194,6 +212,7 @@ async def open_session(
     settings: AcpSettings,
     on_update: OnUpdate,
     on_permission: OnPermission,
+    on_response: OnResponse,
     *,
     session_id: str | None = None,
     mcp_servers: Sequence[Mapping[str, Any]] = (),
@@ -202,9 +221,6 @@ async def open_session(
 
     async def handle(method: str, params: Any, is_notification: bool) -> Any:
         values = params if isinstance(params, Mapping) else {}
-        if method == "session/update" and isinstance(values.get("update"), Mapping):
-            await updates.put(values["update"])
-            return None
         if method == "session/request_permission":
             chosen = await on_permission(values)
             outcome = {"outcome": "cancelled"} if chosen is None else {"outcome": "selected", "optionId": chosen}
@@ -218,7 +234,8 @@ async def open_session(
         running_program(settings.program, settings.environment(os.environ), settings.cwd, AcpFailed) as program,
         anyio.create_task_group() as tasks,
     ):
-        lines, updates = LineTransport(program), _Updates(on_update)
+        updates = _Updates(on_update, on_response)
+        lines = LineTransport(program, updates)
         connection = Connection(handle, lines)
         tasks.start_soon(updates.run)
         try:
