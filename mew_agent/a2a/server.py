@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from a2a.compat.v0_3.extension_headers import LEGACY_HTTP_EXTENSION_HEADER
 from a2a.extensions.common import HTTP_EXTENSION_HEADER
 from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.server.request_handlers.response_helpers import agent_card_to_dict
@@ -108,8 +109,9 @@ class A2AServer:
             )
         dispatcher = JsonRpcDispatcher(handler, enable_v0_3_compat=True)
         response = await dispatcher.handle_requests(Request(request.scope, _bounded(request.receive)))
-        if CONTEXT_EXTENSION in request.headers.get(HTTP_EXTENSION_HEADER, ""):
-            response.headers[HTTP_EXTENSION_HEADER] = CONTEXT_EXTENSION
+        for name in (HTTP_EXTENSION_HEADER, LEGACY_HTTP_EXTENSION_HEADER):
+            if CONTEXT_EXTENSION in request.headers.get(name, ""):
+                response.headers[name] = CONTEXT_EXTENSION
         return response
 
     def _agent(self, request: Request) -> OfferedAgent:

@@ -50,7 +50,7 @@ GENERATED = {DOCS / "reference" / f"{name}.md" for name in ("agent-config", "cli
 WRITTEN = [page for page in DOCS.rglob("*.md") if page not in GENERATED]
 PAGES = sorted([*WRITTEN, ROOT / "README.md", ROOT / "CONTRIBUTING.md", *TEMPLATES.glob("*/README.md")])
 COMMAND_SECONDS = 120
-PORTS = ("8080", "8190", "8191", "7100")
+PORTS = ("8080", "8190", "8191", "8193", "7100")
 """Ports that pages name; each test replaces them by free ones."""
 
 BLOCK = re.compile(

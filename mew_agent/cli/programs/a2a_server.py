@@ -22,7 +22,7 @@ from mew_agent.cli.remote.session import configuration_at, find_identity
 from mew_agent.errors import MissingExtra
 from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
 
-DEFAULT_A2A_PORT: Final = 8191
+DEFAULT_A2A_PORT: Final = 8193
 KEY_VARIABLE: Final = "MEW_A2A_API_KEY"
 
 

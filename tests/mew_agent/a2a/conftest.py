@@ -34,7 +34,6 @@ class A2ADriver:
     participant: ChatParticipant
     base_url: str
     http: httpx.AsyncClient
-    streams: bool = True
     _clients: dict[tuple[str, bool], Client] = field(default_factory=dict)
 
     async def client(self, agent: str = "coder", *, streaming: bool = True) -> Client:

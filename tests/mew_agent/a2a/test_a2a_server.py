@@ -1,10 +1,71 @@
 """A2A as the SDK's own client sees it: cards, messages, streams, cancels, figures and errors."""
 
-from a2a.types import TaskState
+from collections.abc import Callable
 
-from tests.mew_agent.a2a.conftest import WITH_CONTEXT, StartA2A, report_in
+import anyio
+import httpx
+import pytest
+from a2a.client import Client
+from a2a.client.errors import A2AClientError
+from a2a.helpers import get_message_text
+from a2a.types import CancelTaskRequest, GetTaskRequest, Part, StreamResponse, SubscribeToTaskRequest, TaskState
+from a2a.utils.errors import A2AError, ContentTypeNotSupportedError, TaskNotCancelableError, TaskNotFoundError
+
+from mew_agent.a2a import tasks as task_module
+from mew_agent.a2a.tasks import CONTEXT_EXTENSION
+from mew_agent.rehearsal import ScriptedReply, ScriptedToolCall
+from tests.mew_agent.a2a.conftest import WITH_CONTEXT, A2ADriver, StartA2A, question, report_in
+from tests.support.waiting import PATIENCE_SECONDS
 
 ASK = "What do the harbour records say about the tide gauge at the northern pier?"
+LONG = " ".join(f"Sentence {n} tells of stone {n}." for n in range(200))
+
+
+def word_count(text: str) -> int:
+    """Count the words of a text."""
+    return len(text.split())
+
+
+def shown(events: list[StreamResponse]) -> str:
+    """The answer as a stream shows it: pieces are appended, or replace what came before."""
+    text = ""
+    for update in (one.artifact_update for one in events if one.HasField("artifact_update")):
+        piece = "".join(part.text for part in update.artifact.parts)
+        text = text + piece if update.append else piece
+    return text
+
+
+def remarks(events: list[StreamResponse]) -> list[tuple[str, str]]:
+    """The kind and the text of each message of the agent that is not the answer."""
+    statuses = [one.status_update.status for one in events if one.HasField("status_update")]
+    return [
+        (one.message.metadata["kind"], get_message_text(one.message)) for one in statuses if one.HasField("message")
+    ]
+
+
+async def begin(built: A2ADriver, client: Client) -> tuple[str, list[StreamResponse]]:
+    """Ask for a long answer; returns the task's id and the events up to the first piece of the answer."""
+    events = list[StreamResponse]()
+    async for event in client.send_message(question(LONG)):
+        events.append(event)
+        if event.HasField("artifact_update"):
+            break
+    return events[0].task.id, events
+
+
+async def test_card_says_where_and_how_to_ask_the_agent(a2a: StartA2A) -> None:
+    async with a2a(options={"configured": frozenset({"writer"})}) as built, httpx.AsyncClient() as stranger:
+        card = (await stranger.get(f"{built.base_url}/agents/coder/.well-known/agent-card.json")).json()
+        cards = (await built.http.get(f"{built.base_url}/agents")).json()["agents"]
+        schema = (await stranger.get(card["capabilities"]["extensions"][0]["params"]["schema"])).json()
+    assert [one["name"] for one in cards] == ["coder", "writer"]
+    assert cards[0] == card
+    assert {(one["url"], one["protocolVersion"]) for one in card["supportedInterfaces"]} == {
+        (f"{built.base_url}/agents/coder", "1.0"),
+        (f"{built.base_url}/agents/coder", "0.3"),
+    }
+    assert card["securitySchemes"]["token"]["httpAuthSecurityScheme"]["scheme"] == "bearer"
+    assert card["capabilities"]["extensions"][0]["uri"] == schema["$id"] == CONTEXT_EXTENSION
 
 
 async def test_message_is_answered_with_the_reported_figures(a2a: StartA2A) -> None:
@@ -12,12 +73,185 @@ async def test_message_is_answered_with_the_reported_figures(a2a: StartA2A) -> N
         task = await built.send(ASK, context=WITH_CONTEXT)
         answered = await built.driver.recorder.first("coder", "chat")
         plain = await built.send(ASK)
+        stored = await (await built.client()).get_task(GetTaskRequest(id=task.id))
     status = answered.body["turn"]["status"]
     assert task.status.state == TaskState.TASK_STATE_COMPLETED
     assert "".join(part.text for part in task.artifacts[0].parts) == answered.body["text"]
     report = report_in(task.metadata)
-    assert report["participant"] == "coder"
-    assert report["tokens"] == status["tokens"]
+    assert report == {"participant": "coder", **{name: value for name, value in status.items() if name != "latency_ms"}}
     assert report["context"]["basis"] == "reported"
-    assert report["context"]["call_id"] == status["context"]["call_id"]
     assert report_in(plain.metadata) == {}
+    assert stored == task
+
+
+async def test_stream_shows_the_answer_and_the_tool_calls(a2a: StartA2A) -> None:
+    call = ScriptedToolCall(name="word_count", arguments='{"text": "a b"}')
+    script = (ScriptedReply(text="Let me count them.", tool_calls=(call,)), ScriptedReply(text="There are two words."))
+    async with a2a(name="writer", tools=[word_count], script=script) as built:
+        events = await built.stream("Count a b", agent="writer")
+    assert events[0].HasField("task")
+    assert shown(events) == "There are two words."
+    assert ("thinking", "Let me count them.\n") in remarks(events)
+    assert ("tool_call", 'word_count {"text": "a b"}') in remarks(events)
+    assert events[-1].status_update.status.state == TaskState.TASK_STATE_COMPLETED
+    assert report_in(events[-1].status_update.metadata)["context"]["basis"] == "reported"
+
+
+async def test_text_that_the_agent_discards_is_replaced(a2a: StartA2A) -> None:
+    call = ScriptedToolCall(name="word_count", arguments='{"text": "a b"}')
+    script = (ScriptedReply(text="Let me count. " * 60, tool_calls=(call,)), ScriptedReply(text="There are two words."))
+    async with a2a(name="writer", tools=[word_count], script=script) as built:
+        events = await built.stream("Count a b", agent="writer")
+    pieces = [one.artifact_update for one in events if one.HasField("artifact_update")]
+    assert pieces[0].artifact.parts[0].text.startswith("Let me count.")
+    assert pieces[-1].last_chunk
+    assert shown(events) == "There are two words."
+
+
+async def test_context_is_a_session_that_remembers_and_compacts(a2a: StartA2A, text: Callable[[int], str]) -> None:
+    async with a2a(window_tokens=3000, reply_tokens=60) as built:
+        for _ in range(4):
+            await built.stream(text(450), context_id="one")
+        events = await built.stream(text(700), context_id="one")
+        other = await built.stream(ASK, context_id="two")
+    notices = [said for kind, said in remarks(events) if kind == "notice"]
+    report = report_in(events[-1].status_update.metadata)
+    freed = report["context"]["last_compaction"]["freed_tokens"]
+    assert notices[0].startswith("compacting ")
+    assert notices[1].startswith(f"freed {freed:,.0f} tokens")
+    assert report_in(other[-1].status_update.metadata)["messages_in_context"] == 2
+
+
+async def test_cancel_stops_the_agent_and_ends_the_stream(a2a: StartA2A) -> None:
+    async with a2a(chunk_delay_seconds=0.05, reply_tokens=1000) as built:
+        client, ends = await built.client(), list[TaskState]()
+        with anyio.fail_after(PATIENCE_SECONDS):
+            task_id, _ = await begin(built, client)
+            async with anyio.create_task_group() as tasks:
+
+                async def watch() -> None:
+                    async for event in client.subscribe(SubscribeToTaskRequest(id=task_id)):
+                        if event.HasField("task"):
+                            subscribed.set()
+                        ends.append(event.status_update.status.state)
+
+                subscribed = anyio.Event()
+                tasks.start_soon(watch)
+                await subscribed.wait()
+                cancelled = await client.cancel_task(CancelTaskRequest(id=task_id))
+            conclusion = await built.driver.recorder.first("coder", "reasoning/conclusion", cancelled=True)
+            server = built.driver.server
+            await server.wait_until(lambda: server.requests[0].is_disconnected)
+            with pytest.raises(TaskNotCancelableError):
+                await client.cancel_task(CancelTaskRequest(id=task_id))
+    assert cancelled.status.state == TaskState.TASK_STATE_CANCELED
+    assert ends[-1] == TaskState.TASK_STATE_CANCELED
+    assert conclusion.body["reason"] == "the asker left"
+
+
+async def test_task_continues_when_its_client_disconnects(a2a: StartA2A) -> None:
+    async with a2a(chunk_delay_seconds=0.01) as built:
+        client = await built.client()
+        with anyio.fail_after(PATIENCE_SECONDS):
+            task_id, _ = await begin(built, client)
+            answered = await built.driver.recorder.first("coder", "chat")
+            while (
+                task := await client.get_task(GetTaskRequest(id=task_id))
+            ).status.state == TaskState.TASK_STATE_WORKING:
+                await anyio.sleep(0.01)
+    assert task.status.state == TaskState.TASK_STATE_COMPLETED
+    assert "".join(part.text for part in task.artifacts[0].parts) == answered.body["text"]
+
+
+async def test_agent_that_leaves_for_good_fails_the_task(a2a: StartA2A) -> None:
+    options = {"inactivity_seconds": 1.0, "configured": frozenset({"coder"})}
+    async with a2a(chunk_delay_seconds=0.05, reply_tokens=1000, options=options) as built:
+        client, events = await built.client(), list[StreamResponse]()
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async for event in client.send_message(question(LONG)):
+                events.append(event)
+                if event.HasField("artifact_update") and not built.driver.ended.is_set():
+                    await built.driver.agent.aclose()
+            absent = await built.send(ASK)
+    status = events[-1].status_update.status
+    assert status.state == TaskState.TASK_STATE_FAILED
+    assert status.message.metadata["code"] == "agent_left"
+    assert "'coder' left the space before it answered" in get_message_text(status.message)
+    assert absent.status.state == TaskState.TASK_STATE_FAILED
+    assert absent.status.message.metadata["code"] == "agent_not_here"
+
+
+async def test_server_that_stops_fails_its_tasks(a2a: StartA2A) -> None:
+    async with a2a(chunk_delay_seconds=0.05, reply_tokens=1000) as built:
+        client, events = await built.client(), list[StreamResponse]()
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async for event in client.send_message(question(LONG)):
+                events.append(event)
+                if event.HasField("artifact_update"):
+                    built.participant.close()
+    assert events[-1].status_update.status.message.metadata["code"] == "closing"
+
+
+async def test_wrong_token_and_unknown_agent_are_refused(a2a: StartA2A) -> None:
+    async with a2a(only=("writer",), options={"configured": frozenset({"writer"})}, name="writer") as built:
+        client = await built.client("writer")
+        with pytest.raises(A2AClientError, match="404"):
+            await built.client("coder")
+        missing = await built.http.post(f"{built.base_url}/agents/coder", json={})
+        built.http.headers["authorization"] = "Bearer wrong"
+        with pytest.raises(A2AClientError, match="401"):
+            await client.get_task(GetTaskRequest(id="any"))
+        cards = await built.http.get(f"{built.base_url}/agents")
+    assert (missing.status_code, cards.status_code) == (404, 401)
+    assert "no agent 'coder'" in missing.json()["error"]["message"]
+    assert "wrong API key" in cards.json()["error"]["message"]
+
+
+async def test_unusable_request_leaves_no_task(a2a: StartA2A, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mew_agent.a2a.server.MAX_BODY_BYTES", 10_000)
+    async with a2a() as built:
+        client = await built.client()
+        with pytest.raises(TaskNotFoundError):
+            await client.get_task(GetTaskRequest(id="unknown"))
+        request = question(ASK)
+        request.message.parts.append(Part(raw=b"PNG", media_type="image/png"))
+        with pytest.raises(ContentTypeNotSupportedError, match="text only"):
+            [one async for one in client.send_message(request)]
+        with pytest.raises(A2AError, match="no text"):
+            await built.send(" ")
+        with pytest.raises(A2AError, match="too large"):
+            await built.send("x" * 20_000)
+        tasks = await built.http.post(
+            f"{built.base_url}/agents/coder",
+            json={"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}},
+            headers={"A2A-Version": "1.0"},
+        )
+    assert tasks.json()["result"]["totalSize"] == 0
+    assert not built.driver.recorder.sent_by("bob", "chat")
+
+
+async def test_client_of_an_older_version_is_answered(a2a: StartA2A) -> None:
+    message = {"messageId": "1", "role": "user", "kind": "message", "parts": [{"kind": "text", "text": ASK}]}
+    async with a2a() as built:
+        response = await built.http.post(
+            f"{built.base_url}/agents/coder",
+            json={"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": message}},
+            headers={"X-A2A-Extensions": CONTEXT_EXTENSION},
+        )
+        answered = await built.driver.recorder.first("coder", "chat")
+    task = response.json()["result"]
+    assert response.headers["X-A2A-Extensions"] == CONTEXT_EXTENSION
+    assert task["metadata"][CONTEXT_EXTENSION]["tokens"] == answered.body["turn"]["status"]["tokens"]
+    assert task["status"]["state"] == "completed"
+    assert task["artifacts"][0]["parts"][0]["text"] == answered.body["text"]
+
+
+async def test_oldest_tasks_are_forgotten(a2a: StartA2A, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_module, "MAX_TASKS", 1)
+    async with a2a() as built:
+        first, second = await built.send(ASK), await built.send(ASK)
+        client = await built.client()
+        kept = await client.get_task(GetTaskRequest(id=second.id))
+        with pytest.raises(TaskNotFoundError):
+            await client.get_task(GetTaskRequest(id=first.id))
+    assert kept.status.state == TaskState.TASK_STATE_COMPLETED
