@@ -2,13 +2,15 @@
 
 import logging
 import os
-from typing import Annotated
+from importlib.util import find_spec
+from typing import Annotated, Any
 
 from pydantic import ValidationError
 
 from mew_agent.acp.profiles import PROFILES
 from mew_agent.acp.settings import ACP_CONFIG, AcpSettings, require_acp
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.locate import OWN_COMMAND
 from mew_agent.cli.app.options import (
     ConnectionOptions,
     LogLevel,
@@ -20,7 +22,7 @@ from mew_agent.cli.app.options import (
     participant_option,
 )
 from mew_agent.cli.app.signals import run_until_terminated
-from mew_agent.cli.remote.session import find_identity
+from mew_agent.cli.remote.session import Identity, find_identity
 from mew_agent.errors import ConfigError, first_problem
 
 
@@ -56,10 +58,33 @@ def start(
     async def run() -> None:
         from mew_agent.acp.agent import AcpAgent  # needs the extra `acp`
 
-        me = AcpAgent(settings, who.ws_url, space=who.space, id=who.participant, token=who.token)
+        me = AcpAgent(
+            settings,
+            who.ws_url,
+            space=who.space,
+            id=who.participant,
+            token=who.token,
+            mcp_servers=space_servers(who) if settings.space_tools else (),
+        )
         async with me:
             terminal.print_line(f"{who.participant} joined '{who.space}' at {who.gateway} with {settings.program[0]}")
             await me.run_forever()
 
     logging.getLogger("acp").setLevel(logging.WARNING)
     run_until_terminated(run)
+
+
+def space_servers(who: Identity) -> tuple[dict[str, Any], ...]:
+    """`mew mcp serve` as an agent starts it, with the participant's own token; none without the extra `mcp`."""
+    if find_spec("mcp") is None:
+        return ()
+    own = {
+        "MEW_GATEWAY": who.gateway,
+        "MEW_SPACE": who.space,
+        "MEW_PARTICIPANT_ID": who.participant,
+        "MEW_TOKEN": who.token,
+        **{key: os.environ[key] for key in ("MEW_CA_FILE",) if key in os.environ},
+    }
+    command, *arguments = (*OWN_COMMAND, "mcp", "serve", "--no-join")
+    variables = [{"name": key, "value": value} for key, value in own.items()]
+    return ({"name": "mew", "command": command, "args": arguments, "env": variables},)

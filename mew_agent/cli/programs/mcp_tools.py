@@ -28,7 +28,7 @@ from mew_agent.cli.app.options import ConnectionOptions
 from mew_agent.cli.board import words
 from mew_agent.cli.remote.actions import GatewayActions
 from mew_agent.cli.remote.session import Identity, find_identity, require_person
-from mew_agent.errors import MewAgentError
+from mew_agent.errors import ConfigError, MewAgentError
 from mew_agent.participant.discovery import Pace
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerContext
@@ -66,9 +66,12 @@ Seconds = Annotated[float, Field(ge=0, le=600, description="Seconds to wait for 
 Peer = Annotated[str, Field(description="A participant's id, as listed by `list_participants`.")]
 
 
-def make_server(connection: ConnectionOptions) -> OffersServer:
-    """Create the server of a participant, which `connection` names."""
-    link = SpaceLink(connection)
+def make_server(connection: ConnectionOptions, *, joins: bool = True) -> OffersServer:
+    """Create the server of a participant, which `connection` names.
+
+    Unless it `joins`, it acts over HTTP only, without updates and tools of peers: the participant itself is connected.
+    """
+    link = SpaceLink(connection, joins=joins)
     offers = SpaceOffers(GatewayActions(connection), link)
 
     @asynccontextmanager
@@ -205,8 +208,8 @@ class SpaceOffers:
 class SpaceLink:
     """Keeps the participant in the space while clients are served, and joins again when the space restarts."""
 
-    def __init__(self, connection: ConnectionOptions) -> None:
-        self._connection = connection
+    def __init__(self, connection: ConnectionOptions, *, joins: bool = True) -> None:
+        self._connection, self._joins = connection, joins
         self.on_change: Changed = lambda _uri: None
         self.reserved: frozenset[str] = frozenset()
         """Names of tools that peers' tools may not have."""
@@ -216,6 +219,10 @@ class SpaceLink:
 
     async def run(self) -> None:
         """Join, stay, and join again; never returns."""
+        if not self._joins:
+            self._problem = ConfigError("--no-join", "tools of other participants need a connection of its own")
+            self._tried.set()
+            await anyio.sleep_forever()
         failures = 0
         while True:
             try:

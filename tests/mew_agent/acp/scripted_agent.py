@@ -17,6 +17,7 @@ answers: dict[int, dict[str, dict[str, str]]] = {}
 answered = threading.Condition()
 cancelled = threading.Event()
 opened = "no"
+servers: list[str] = []
 used = 1000
 
 
@@ -96,6 +97,8 @@ def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each wo
             os._exit(3)
         elif "session" in text:
             say(f"{opened} session: {text}")
+        elif "servers" in text:
+            say(f"servers: {servers}")
         elif "hang" in text:
             threading.Event().wait()
         elif "wait" in text:
@@ -146,6 +149,7 @@ def main() -> None:
                 }
             )
         elif method == "session/new":
+            servers[:] = [one["name"] for one in params["mcpServers"]]
             if STYLE == "signed-out":
                 write({"id": number, "error": {"code": -32000, "message": "Authentication required"}})
                 continue

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from mcp import Client, StdioServerParameters
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import CompactDone
 from mew_spaces.config.loading import parse_space
@@ -17,6 +18,8 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_agent import Participant
 from mew_agent.acp.agent import AcpAgent
 from mew_agent.acp.settings import AcpSettings
+from mew_agent.cli.programs.acp import space_servers
+from mew_agent.cli.remote.session import Identity
 from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -90,12 +93,17 @@ def start(tmp_path: Path) -> Start:
                 id="codex",
                 token=running.token_of("codex"),
                 first_delay_seconds=0.01,
+                mcp_servers=servers_of(running),
             )
             recorder = EnvelopeRecorder(ada)
             async with agent:
                 yield Stage(agent, ada, bob, recorder)
 
     return build
+
+
+def servers_of(gateway: RunningGateway) -> tuple[dict[str, Any], ...]:
+    return space_servers(Identity(gateway.ws_url, "demo", "codex", gateway.token_of("codex")))
 
 
 def joined(gateway: RunningGateway, name: str) -> Participant:
@@ -318,6 +326,23 @@ async def test_an_agent_is_compacted_at_its_share_of_the_window_with_a_cooldown(
         last = status["context"]["last_compaction"]
         assert (last["trigger"], last["tokens_before"], status["context"]["compactions"]) == ("compact_at", 2000, 1)
         assert s.recorder.words("codex").count("compacting") == 1
+
+
+async def test_the_agent_reads_the_board_and_chats_by_its_own_server(start: Start) -> None:
+    async with serve_gateway(parse_space(SPACE)) as gateway, start(gateway=gateway) as s:
+        assert await s.ask("which servers?") == "servers: ['mew']"
+        (server,) = servers_of(gateway)
+        environment = {one["name"]: one["value"] for one in server["env"]}
+        parameters = StdioServerParameters(command=server["command"], args=server["args"], env=environment)
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async with Client(parameters) as client:
+                board = await client.call_tool("read_board", {})
+                assert "codex: " in board.content[0].text  # type: ignore[union-attr]
+                await client.call_tool("send_chat", {"text": "from my tools", "to": "ada"})
+                refused = await client.call_tool("request_compaction", {"peer": "bob"})
+                assert refused.is_error  # the role of an agent has no capability for it
+        await s.recorder.first("codex", "chat", text="from my tools")
+        assert await s.ask("still there") == "You wrote: ada: still there"  # its connection was not replaced
 
 
 async def test_thirty_compactions_between_chats_stall_nothing(start: Start) -> None:
