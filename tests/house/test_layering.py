@@ -33,7 +33,7 @@ VENDOR_DOORS = {
     "pytest": ("mew_agent/testing.py",),
     "prometheus_client": ("spaces/mew_spaces/gateway/metrics.py",),
     "psutil": ("spaces/mew_spaces/launch/processes.py",),
-    "sqlite3": ("mew_agent/context/sqlite_", "spaces/mew_spaces/log/sqlite.py"),
+    "sqlite3": ("mew_agent/context/sqlite_", "spaces/mew_spaces/log/"),
     "uvloop": ("spaces/", "mew_agent/cli/"),
     "tiktoken": ("mew_agent/tokens/tokenizers.py",),
     "tiktoken_ext": ("mew_agent/tokens/tokenizers.py",),

@@ -176,6 +176,11 @@ class GatewayApi:
         """The board as JSON, in the shape of `mew_protocol.payloads.participant.Board`."""
         return self._object("GET", f"/spaces/{_quoted(self.space)}/context")
 
+    def context_history(self, seconds: int, limit: int) -> dict[str, Any]:
+        """What was reported in the last `seconds`, in the shape of `mew_protocol.payloads.figures.ContextHistory`."""
+        path = f"/spaces/{_quoted(self.space)}/context/history?seconds={seconds}&limit={limit}"
+        return self._object("GET", path)
+
     def proposals(self) -> dict[str, Any]:
         """The open proposals, in the shape of `mew_protocol.payloads.mcp.UndecidedProposals`."""
         return self._object("GET", f"/spaces/{_quoted(self.space)}/proposals")

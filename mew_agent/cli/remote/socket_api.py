@@ -152,6 +152,10 @@ class SocketApi:
         del since
         raise GatewayError(f"{self.gateway} keeps no messages: it is not a gateway of mew-agent")
 
+    def context_history(self, seconds: int, limit: int) -> NoReturn:
+        """Raise `GatewayError`: the TypeScript gateway keeps no figures."""
+        raise GatewayError(f"{self.gateway} keeps no figures over time: it is not a gateway of mew-agent")
+
     def proposals(self) -> NoReturn:
         """Raise `GatewayError`: the gateway keeps no proposals."""
         raise GatewayError(f"{self.gateway} keeps no proposals: it is not a gateway of mew-agent; join it to see them")

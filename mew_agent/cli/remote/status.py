@@ -1,4 +1,4 @@
-"""`mew status`: the board of a space, once or as it changes.
+"""`mew status`: the board of a space, once, as it changes, or over time.
 
 Owns where the board comes from and how often it is drawn. Its layout is `board.table`.
 """
@@ -6,8 +6,9 @@ Owns where the board comes from and how often it is drawn. Its layout is `board.
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+from mew_protocol.payloads.figures import ContextHistory, FigureSample, RecordedCompaction
 from mew_protocol.payloads.participant import Board, BoardEntry
 
 from mew_agent.cli.app import terminal
@@ -17,15 +18,25 @@ from mew_agent.cli.board.live_board import apply_event
 from mew_agent.cli.board.table import board_line, board_lines
 from mew_agent.cli.remote.http_api import SpaceEvents
 from mew_agent.cli.remote.session import ApiSession, configuration_at, open_session
+from mew_agent.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+MAX_MINUTES: Final = 90 * 24 * 60
+"""For how long a gateway keeps figures."""
+
+MAX_REPORTS: Final = 10_000
 
 
 @with_option_groups
 def show_status(
     *,
     watch: Annotated[bool, option("--watch, -w", "Keep running, and redraw on each report.")] = False,
+    history: Annotated[
+        int | None,
+        option("--history MINUTES", "Print the reports and compactions of the last MINUTES.", min=1, max=MAX_MINUTES),
+    ] = None,
     as_json: Annotated[bool, option("--json", "Print JSON Lines, one object per participant.")] = False,
     connection: ConnectionOptions,
 ) -> None:
@@ -37,7 +48,11 @@ def show_status(
     run = session.run()
     if run is not None and run.pids.supervisor is not None and not run.is_running(run.pids.supervisor):
         terminal.warn("`mew up` of this space was killed, so programs are not restarted; `mew down` stops the rest")
-    if watch and not as_json and terminal.is_terminal(sys.stdout):
+    if history is not None:
+        if watch:
+            raise ConfigError("--history", "cannot be combined with --watch", "one of the two")
+        _print_history(session, history, as_json=as_json)
+    elif watch and not as_json and terminal.is_terminal(sys.stdout):
         _redraw(session)
     elif watch:
         _print_changes(session, as_json=as_json)
@@ -47,6 +62,40 @@ def show_status(
     else:
         board = Board.model_validate(session.api.board())
         terminal.print_lines(_lines(board, session, _agents(session)))
+
+
+def _print_history(session: ApiSession, minutes: int, *, as_json: bool) -> None:
+    """Print what each participant reported over time, as the gateway keeps it."""
+    found = ContextHistory.model_validate(session.api.context_history(minutes * 60, MAX_REPORTS))
+    for one in found.participants:
+        if as_json:
+            terminal.print_json(one.model_dump(mode="json", exclude_unset=True))
+            continue
+        terminal.print_line(one.id)
+        lines = [(sample.at, _sample_line(sample)) for sample in one.samples]
+        lines += [(compaction.at, _compaction_line(compaction)) for compaction in one.compactions]
+        for at, line in sorted(lines, key=lambda pair: pair[0]):
+            moment = datetime.fromisoformat(at).astimezone()
+            terminal.print_line(f"  {moment:%Y-%m-%d %H:%M:%S}  {line}")
+    if found.more:
+        terminal.warn(f"only the newest {MAX_REPORTS:,} are shown; choose fewer minutes")
+
+
+def _sample_line(sample: FigureSample) -> str:
+    window = f" of {sample.max_tokens:,}" if sample.max_tokens is not None else ""
+    tokens = "?" if sample.tokens is None else f"{sample.tokens:,}"
+    return f"{tokens}{window} tokens, {sample.basis}, level {sample.level or 'unknown'}"
+
+
+def _compaction_line(done: RecordedCompaction) -> str:
+    before, after, freed = (
+        "?" if one is None else f"{one:,}" for one in (done.tokens_before, done.tokens_after, done.freed_tokens)
+    )
+    asked = f" by {done.asked_by}" if done.asked_by else ""
+    spent = f", {done.spent_tokens:,} spent" if done.spent_tokens is not None else ""
+    price = f" ({done.amount:.4g} {done.currency or ''}".rstrip() + ")" if done.amount is not None else ""
+    known = f" ({done.basis})" if done.basis else ""
+    return f"compaction, {done.trigger}{asked}: {before} -> {after} tokens, {freed} freed{known}{spent}{price}"
 
 
 def _as_json(entry: BoardEntry) -> dict[str, Any]:

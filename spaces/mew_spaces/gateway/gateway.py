@@ -24,17 +24,17 @@ from starlette.routing import WebSocketRoute
 
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.errors import SpacesError
-from mew_spaces.gateway.audit import AuditLog, logging_options
-from mew_spaces.gateway.auth import TokenBook, space_folder
-from mew_spaces.gateway.certificate import TlsFiles, tls_files
-from mew_spaces.gateway.dashboard_files import SecurityHeaders, dashboard_routes
-from mew_spaces.gateway.http import (
+from mew_spaces.gateway.api_error import (
     ApiError,
-    HttpApi,
     respond_to_api_error,
     respond_to_failure,
     respond_to_http_exception,
 )
+from mew_spaces.gateway.audit import AuditLog, logging_options
+from mew_spaces.gateway.auth import TokenBook, space_folder
+from mew_spaces.gateway.certificate import TlsFiles, tls_files
+from mew_spaces.gateway.dashboard_files import SecurityHeaders, dashboard_routes
+from mew_spaces.gateway.http import HttpApi
 from mew_spaces.gateway.log_budget import bounded_logs
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.protocol_choice import choose_protocol
@@ -44,6 +44,7 @@ from mew_spaces.gateway.request_guard import RequestGuard
 from mew_spaces.gateway.server import GatewayServer, bound_socket, in_url, server_config
 from mew_spaces.gateway.service import SpaceService
 from mew_spaces.gateway.websocket_endpoint import WebSocketEndpoint
+from mew_spaces.log.figures import FigureStore
 from mew_spaces.log.interface import Bounds, NotStored, SpaceLog
 from mew_spaces.log.sqlite import SqliteLog
 
@@ -78,6 +79,7 @@ def create_app(registry: SpaceRegistry, *, host: str | None = None, proxies: Tru
             for service in registry:
                 tasks.start_soon(service.keep_storing)
                 tasks.start_soon(service.keep_announcing)
+                tasks.start_soon(service.keep_figures)
             try:
                 yield
             finally:
@@ -214,10 +216,21 @@ def _open_space(space: HostedSpace) -> SpaceService:
         config,
         tokens,
         space_log=open_log(config, state),
+        figures=FigureStore(None if config.history.durability == "memory" else figures_path(config, state)),
         state=state,
         writer=writer,
         audit=audit if audit.is_on else None,
     )
+
+
+def history_path(config: SpaceConfig, state: Path) -> Path:
+    """Return the file of a space's history."""
+    return state / f"history-{quote(config.space.id, safe='')}.sqlite3"
+
+
+def figures_path(config: SpaceConfig, state: Path) -> Path:
+    """Return the file of a space's context figures over time."""
+    return state / f"{history_path(config, state).name}-figures"
 
 
 def open_log(config: SpaceConfig, state: Path) -> SpaceLog | None:
@@ -225,7 +238,7 @@ def open_log(config: SpaceConfig, state: Path) -> SpaceLog | None:
     durability, limits = config.history.durability, config.limits
     if durability == "memory":
         return None
-    path = state / f"history-{quote(config.space.id, safe='')}.sqlite3"
+    path = history_path(config, state)
     bounds = Bounds(limits.history_envelopes, limits.history_bytes, config.history.age_seconds)
     try:
         return SqliteLog(path, bounds=bounds, durability=durability)

@@ -17,24 +17,26 @@ from mew_protocol.envelope import PROTOCOL, Draft, Envelope
 from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId
 from mew_protocol.metrics import context_metrics
+from mew_protocol.payloads.figures import ContextHistory
 from mew_protocol.payloads.fit import Fit, fit_in
 from mew_protocol.payloads.mcp import UndecidedProposals
 from mew_protocol.payloads.participant import Board
 from mew_protocol.position import Position
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from mew_spaces.gateway.acknowledgements import NOT_STORED_MESSAGE
+from mew_spaces.gateway.api_error import ApiError
 from mew_spaces.gateway.events import EventReader, EventResponse
 from mew_spaces.gateway.http_connection import STREAMING
 from mew_spaces.gateway.metrics import gateway_metrics, write_metrics
 from mew_spaces.gateway.openapi import Operation, Parameter, openapi_document
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
+from mew_spaces.log.figures import KEPT_SECONDS, RAW_SECONDS
 
 log = logging.getLogger("spaces")
 
@@ -148,6 +150,10 @@ _TOKENS = Parameter(
     "tokens", "Size of the text in tokens; the gateway counts none itself", minimum=0, maximum=10**9, default=0
 )
 
+_SECONDS = Parameter("seconds", "How far back, in seconds", minimum=1, maximum=KEPT_SECONDS, default=RAW_SECONDS)
+_MOST = Parameter("limit", "How many statuses to return at most, the newest", minimum=1, maximum=10_000, default=1_000)
+_ONE = Parameter("participant", "Only this participant's")
+
 _REFUSED = (401, 403, 404, 429)
 """The errors of every route that needs a token."""
 
@@ -206,6 +212,14 @@ FIT = Operation(
     ),
     errors=(400, *_REFUSED),
 )
+CONTEXT_HISTORY = Operation(
+    "GET",
+    "/spaces/{space}/context/history",
+    "Read what participants reported over time, and their compactions",
+    ContextHistory,
+    parameters=(_SPACE, _SECONDS, _MOST, _ONE),
+    errors=(400, *_REFUSED),
+)
 PROPOSALS = Operation(
     "GET",
     "/spaces/{space}/proposals",
@@ -242,6 +256,7 @@ class HttpApi:
             POST_MESSAGE: self._post_message,
             POLL_MESSAGES: self._poll_messages,
             CONTEXT: self._context,
+            CONTEXT_HISTORY: self._context_history,
             FIT: self._fit,
             PROPOSALS: self._proposals,
             EVENTS: self._events,
@@ -359,6 +374,14 @@ class HttpApi:
         fit = fit_in(entry.status, _number(request, _TOKENS), as_of=entry.received_at)
         return _uncached(Fit.model_validate(fit.model_dump(exclude_none=True)))
 
+    async def _context_history(self, request: Request) -> Response:
+        space, _ = self._authenticate(request, request.path_params["space"])
+        seconds, limit = _number(request, _SECONDS), _number(request, _MOST)
+        participant = request.query_params.get("participant")
+        return _uncached(
+            await space.figures_of(seconds, limit, participant and (space.space.resolve(participant) or participant))
+        )
+
     async def _proposals(self, request: Request) -> Response:
         space, _ = self._authenticate(request, request.path_params["space"])
         return _uncached(space.space.proposals(now=space.snapshot().at))
@@ -457,38 +480,3 @@ async def _read_body(request: Request, max_bytes: int, max_seconds: float) -> by
             ) from None
         return b"".join(chunks)
     raise ApiError(408, errors.INVALID_REQUEST, f"the request body did not arrive within {max_seconds:g} seconds")
-
-
-# Errors
-
-
-class ApiError(Exception):
-    """A request that is refused: `{"error", "message", ...}` under an HTTP status."""
-
-    def __init__(self, status: int, error: str, message: str, /, **more: Any) -> None:
-        super().__init__(message)
-        self.status = status
-        self.body = {"error": error, "message": message, **more}
-
-
-async def respond_to_api_error(_request: Request, error: Exception) -> Response:
-    """Return a refusal as JSON."""
-    assert isinstance(error, ApiError)
-    headers = {"www-authenticate": "Bearer"} if error.status == 401 else None
-    return JSONResponse(error.body, status_code=error.status, headers=headers)
-
-
-async def respond_to_http_exception(_request: Request, exception: Exception) -> Response:
-    """Return what the router refuses as JSON."""
-    assert isinstance(exception, HTTPException)
-    names = {404: "not_found", 405: "method_not_allowed"}
-    error = names.get(exception.status_code, "http_error")
-    return JSONResponse(
-        {"error": error, "message": exception.detail}, status_code=exception.status_code, headers=exception.headers
-    )
-
-
-async def respond_to_failure(_request: Request, _error: Exception) -> Response:
-    """Return an internal error as JSON, without its details."""
-    body = {"error": errors.INTERNAL_ERROR, "message": "the gateway failed to process this request"}
-    return JSONResponse(body, status_code=500)

@@ -28,10 +28,12 @@ from mew_spaces.core.effects import (
     StateChanged,
 )
 from mew_spaces.core.space import Space
+from mew_spaces.core.state import StatusChange
 from mew_spaces.gateway.audit import AuditLog, Recipients
 from mew_spaces.gateway.delivery import DeliverySessions, numbered
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json, frame_message
+from mew_spaces.log.figures import FigureStore
 from mew_spaces.log.interface import SpaceLog
 
 log = logging.getLogger("spaces")
@@ -48,6 +50,7 @@ class EffectPerformer:
     store: MembershipStore
     audit: AuditLog | None
     clock: Callable[[], datetime]
+    figures: FigureStore
     channels: dict[ConnectionId, OutboundChannel] = field(default_factory=dict)
     owners: dict[ConnectionId, ParticipantId] = field(default_factory=dict)
     """The participant of each connection that has joined."""
@@ -92,6 +95,8 @@ class EffectPerformer:
             self.fanout.write_to_others(frame_json(data), numbered=counted, without=effect.without, others=presences)
         else:
             self.fanout.write_to_all(frame_json(data), numbered=counted, without=effect.without)
+        if effect.envelope.kind == kinds.PARTICIPANT_COMPACT_DONE and effect.envelope.to:
+            self.figures.observe_answer(effect.envelope.sender, effect.envelope.to[0], effect.envelope.body)
         if self.audit is not None and not is_logged:
             recipients = self.recipients(self.audit, effect)
             about = {"source_participant": effect.envelope.sender}
@@ -138,6 +143,10 @@ class EffectPerformer:
             case StateChanged(changes):
                 self.store.store(changes)
                 self.sessions.frames.follow(changes, self.log.position.sequence)
+                for change in changes:
+                    if isinstance(change, StatusChange) and change.value is not None:
+                        reported = change.value
+                        self.figures.observe(change.key, reported.status, reported.received_at.timestamp())
             case AddToken(participant, token):
                 self.store.add_token(participant, token)
             case RevokeTokens(participant):

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio
+from anyio import to_thread
 from mew_protocol import errors, kinds
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.ids import ParticipantId
 from mew_protocol.join import DeliveryRequest
+from mew_protocol.payloads.figures import ContextHistory
 from mew_protocol.payloads.participant import Board
 
 from mew_spaces.config.settings import SpaceConfig
@@ -37,10 +39,14 @@ from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json
 from mew_spaces.gateway.outbox import DuplicateReceipt, Outbox
 from mew_spaces.gateway.performer import EffectPerformer
 from mew_spaces.gateway.virtual import FileChannel
+from mew_spaces.log.figures import FigureStore
 from mew_spaces.log.interface import Bounds, SpaceLog
 from mew_spaces.log.memory import MemoryLog
 
 log = logging.getLogger("spaces")
+
+FIGURES_SECONDS = 1.0
+"""How often the figures that participants reported are stored."""
 
 ROSTER_ENTRY_BYTES = 4096
 """How much an invitation or removal takes in the roster beyond its own size, with room to spare."""
@@ -77,6 +83,7 @@ class SpaceService:
         state: Path | None = None,
         writer: LogWriter | None = None,
         audit: AuditLog | None = None,
+        figures: FigureStore | None = None,
     ) -> None:
         """`space_log` holds the accepted envelopes (default: in memory). `epoch` names this run in positions of the
         log in memory (default: a random one).
@@ -101,8 +108,9 @@ class SpaceService:
         self._clock = self._wall_clock or clock
         self._fanout = Fanout()
         self._sessions = DeliverySessions(self.log, self._fanout, self._notify_session, self.space.state.streams)
+        self._figures = figures or FigureStore()
         self._performer = EffectPerformer(
-            self.space, self.log, self._fanout, self._sessions, self._store, audit, self._clock
+            self.space, self.log, self._fanout, self._sessions, self._store, audit, self._clock, self._figures
         )
         self._outbox = Outbox(
             self.log,
@@ -253,6 +261,17 @@ class SpaceService:
                 batch = self.space.compose_presence_batch(changes, now=self._clock())
                 self._performer.send(frame_json(batch.encode()), to)
 
+    async def keep_figures(self) -> None:
+        """Store what participants report, in a thread, until cancelled."""
+        try:
+            while True:
+                await anyio.sleep(FIGURES_SECONDS)
+                if self._figures.has_news:
+                    with anyio.CancelScope(shield=True):
+                        await to_thread.run_sync(self._figures.write)
+        finally:
+            self._figures.close()
+
     def relay(self, connection: ConnectionId, sender: ParticipantId, frame: StreamFrame) -> None:
         """Handle a stream frame from a socket."""
         self._perform(self.space.relay(frame, sender=sender, connection=connection, now=self._clock()))
@@ -278,6 +297,12 @@ class SpaceService:
     def board(self) -> Board:
         """Return the last status of every participant, with its age."""
         return self.snapshot().as_board()
+
+    async def figures_of(self, seconds: int, limit: int, participant: str | None) -> ContextHistory:
+        """Return what participants reported in the last `seconds`, as far as it is stored."""
+        return await to_thread.run_sync(
+            lambda: self._figures.read(self.space.id, seconds=seconds, limit=limit, participant=participant)
+        )
 
     @property
     def connections(self) -> int:

@@ -1,0 +1,52 @@
+"""[pure] The context figures of a space over time, as `GET /spaces/{id}/context/history` sends them.
+
+A figure that was not known at a time is absent there, as it is in a status.
+"""
+
+from mew_protocol.payloads.base import Payload
+
+
+class FigureSample(Payload):
+    """What one status reported: tokens, the window, how the tokens are known, and the level of the policy."""
+
+    at: str
+    tokens: int | None = None
+    max_tokens: int | None = None
+    basis: str
+    level: str | None = None
+    severity: int | None = None
+
+
+class RecordedCompaction(Payload):
+    """One compaction. Figures are those of `LastCompaction`; `spent_tokens` are the reported tokens of its calls.
+
+    `asked_by` is the participant that requested it; absent if the agent compacted by itself, or if that is not known.
+    """
+
+    at: str
+    trigger: str
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+    freed_tokens: int | None = None
+    basis: str | None = None
+    spent_tokens: int | None = None
+    amount: float | None = None
+    currency: str | None = None
+    asked_by: str | None = None
+
+
+class ParticipantFigures(Payload):
+    """The figures of one participant, oldest first. A figure holds until the next one."""
+
+    id: str
+    samples: tuple[FigureSample, ...] = ()
+    compactions: tuple[RecordedCompaction, ...] = ()
+
+
+class ContextHistory(Payload):
+    """The figures of a space. `more` says that older ones of the requested time were left out."""
+
+    space: str
+    at: str
+    participants: tuple[ParticipantFigures, ...] = ()
+    more: bool = False

@@ -1,0 +1,291 @@
+"""The context figures of a space over time, in SQLite: what statuses reported, and compactions.
+
+Every kept row is a status that was sent, never an average. Statuses of the last hour are kept as they came, at most one
+a second for each participant. Of older ones, the last and the fullest of each minute stay, after a day those of each
+hour, for 90 days. `observe` and `observe_answer` only remember what `write` stores later, in a thread.
+"""
+
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final
+
+from mew_protocol.envelope import wire_timestamp
+from mew_protocol.payloads.figures import ContextHistory, FigureSample, ParticipantFigures, RecordedCompaction
+from mew_protocol.payloads.participant import CompactDone, Status, basis_label
+from pydantic import ValidationError
+
+log = logging.getLogger("mew_spaces.log")
+
+RAW_SECONDS: Final = 3_600
+KEPT_SECONDS: Final = 90 * 86_400
+GRAINS: Final = ((60, RAW_SECONDS), (3_600, 86_400))
+"""In steps of how many seconds statuses are thinned out, and after how many."""
+
+MAX_SAMPLES: Final = 200_000
+MAX_COMPACTIONS: Final = 20_000
+"""How many rows a space keeps in all; the oldest leave first."""
+
+MAX_BATCH: Final = 2_000
+"""How many participants one `write` stores; the others wait for the next."""
+
+PRUNE_SECONDS: Final = 60.0
+REPEAT_SECONDS: Final = 60.0
+"""After how long figures that did not change are stored again."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS samples (
+  id INTEGER PRIMARY KEY, participant TEXT NOT NULL, at REAL NOT NULL, tokens INTEGER, max_tokens INTEGER,
+  basis TEXT NOT NULL, level TEXT, severity INTEGER, grain INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX IF NOT EXISTS samples_by_time ON samples (at);
+CREATE INDEX IF NOT EXISTS samples_by_participant ON samples (participant, at);
+CREATE TABLE IF NOT EXISTS compactions (
+  participant TEXT NOT NULL, ended TEXT NOT NULL, at REAL NOT NULL, trigger TEXT NOT NULL, tokens_before INTEGER,
+  tokens_after INTEGER, freed_tokens INTEGER, basis TEXT, spent_tokens INTEGER, amount REAL, currency TEXT,
+  asked_by TEXT, PRIMARY KEY (participant, ended)
+);
+CREATE INDEX IF NOT EXISTS compactions_by_time ON compactions (at);
+"""
+
+_THIN = """
+DELETE FROM samples WHERE id IN (SELECT id FROM (
+  SELECT id,
+    row_number() OVER (PARTITION BY participant, CAST(at / :grain AS INTEGER) ORDER BY at DESC, id DESC) AS from_end,
+    row_number() OVER (PARTITION BY participant, CAST(at / :grain AS INTEGER) ORDER BY tokens DESC, id) AS from_top
+  FROM samples WHERE grain < :grain AND at < :before) WHERE from_end > 1 AND from_top > 1)
+"""
+
+_SAMPLE_COLUMNS = "at, tokens, max_tokens, basis, level, severity"
+_COMPACTION_COLUMNS = (
+    "at, trigger, tokens_before, tokens_after, freed_tokens, basis, spent_tokens, amount, currency, asked_by"
+)
+
+
+class FigureStore:
+    """The figures of one space. `write` and `read` block and may run in any thread."""
+
+    def __init__(self, path: Path | None = None, *, clock: Callable[[], float] = time.time) -> None:
+        """`path` is opened or created when it is first needed, readable by its owner alone.
+
+        Without it the figures end with this run. So they do, with a warning, if the file cannot be used.
+        """
+        self._clock = clock
+        self._lock = Lock()
+        self._statuses: dict[str, tuple[float, Mapping[str, Any]]] = {}
+        self._answers: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._last: dict[str, tuple[float, tuple[Any, ...]]] = {}
+        self._seen: dict[str, str] = {}
+        self._pruned_at = 0.0
+        self._inserted = 0
+        self._is_failing = False
+        self._path = path
+        self._opened: sqlite3.Connection | None = None
+
+    @property
+    def _database(self) -> sqlite3.Connection:
+        if self._opened is None:
+            try:
+                self._opened = _open(self._path)
+            except (sqlite3.Error, OSError) as error:
+                log.warning("%s: cannot be used, so figures are kept in memory: %s", self._path, error)
+                self._opened = _open(None)
+        return self._opened
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to write."""
+        return bool(self._statuses)
+
+    def observe(self, participant: str, status: Mapping[str, Any], at: float) -> None:
+        """Remember the newest status of a participant until the next `write`. `at` is in seconds since 1970."""
+        self._statuses[participant] = (at, status)
+
+    def observe_answer(self, participant: str, asker: str, answer: Mapping[str, Any]) -> None:
+        """Remember the answer to a `participant/compact`: it says who asked."""
+        self._answers[participant] = (asker, answer)
+
+    def write(self) -> None:
+        """Store what was observed, and thin out old figures now and then. Blocks."""
+        with self._lock:
+            batch = [(name, *self._statuses.pop(name)) for name in list(self._statuses)[:MAX_BATCH]]
+            rows: list[tuple[Any, ...]] = []
+            compactions: list[tuple[Any, ...]] = []
+            for participant, at, body in batch:
+                try:
+                    status = Status.model_validate(body)
+                except ValidationError:
+                    continue
+                figures = _figures(status)
+                known = self._last.get(participant)
+                if known is None or known[1] != figures or at - known[0] >= REPEAT_SECONDS:
+                    self._last[participant] = (at, figures)
+                    rows.append((participant, at, *figures))
+                compactions += self._compactions(participant, status, at)
+            try:
+                self._store(rows, compactions)
+                self._is_failing = False
+            except (sqlite3.Error, OverflowError, UnicodeError) as error:
+                if not self._is_failing:
+                    log.warning("figures not stored: %s", error)
+                self._is_failing = True
+
+    def _compactions(self, participant: str, status: Status, at: float) -> Iterable[tuple[Any, ...]]:
+        """Return the compaction that a status reports, if it is new."""
+        report = status.context
+        last = report.last_compaction if report is not None else None
+        if last is None or self._seen.get(participant) == last.at:
+            return
+        self._seen[participant] = last.at
+        asker, answer = self._answers.pop(participant, (None, {}))
+        try:
+            done = CompactDone.model_validate(answer) if asker is not None else None
+        except ValidationError:
+            done = None
+        figures = (last.tokens_before, last.tokens_after, last.freed_tokens)
+        is_asked = done is not None and (done.tokens_before, done.tokens_after, done.freed_tokens) == figures
+        cost = last.cost
+        is_known = cost is not None and cost.prompt_tokens is not None and cost.completion_tokens is not None
+        spent = (cost.prompt_tokens or 0) + (cost.completion_tokens or 0) if cost is not None and is_known else None
+        ended = _seconds(last.at)
+        yield (
+            participant,
+            last.at[:100],
+            at if ended is None else min(ended, at),
+            last.trigger[:100],
+            *map(_plausible, figures),
+            last.basis,
+            _plausible(spent),
+            cost.amount if cost is not None else None,
+            (cost.currency or "")[:20] or None if cost is not None else None,
+            asker if is_asked else None,
+        )
+
+    def _store(self, rows: list[tuple[Any, ...]], compactions: list[tuple[Any, ...]]) -> None:
+        now = self._clock()
+        self._inserted += len(rows)
+        with self._database as database:
+            database.executemany(
+                f"INSERT INTO samples (participant, {_SAMPLE_COLUMNS}) VALUES ({_marks(7)})",  # noqa: S608 - constants
+                rows,
+            )
+            database.executemany(
+                f"INSERT OR IGNORE INTO compactions (participant, ended, {_COMPACTION_COLUMNS}) VALUES ({_marks(12)})",  # noqa: S608
+                compactions,
+            )
+            if now - self._pruned_at >= PRUNE_SECONDS or self._inserted >= MAX_SAMPLES // 4:
+                self._pruned_at, self._inserted = now, 0
+                self._prune(database, now)
+
+    def _prune(self, database: sqlite3.Connection, now: float) -> None:
+        # Forget participants that are silent: some never return.
+        self._last = {name: known for name, known in self._last.items() if now - known[0] < RAW_SECONDS}
+        self._seen = {name: at for name, at in self._seen.items() if name in self._last}
+        self._answers = {name: answer for name, answer in list(self._answers.items()) if name in self._last}
+        for grain, after in GRAINS:
+            bounds = {"grain": grain, "before": (now - after) // grain * grain}
+            database.execute(_THIN, bounds)
+            database.execute("UPDATE samples SET grain = :grain WHERE grain < :grain AND at < :before", bounds)
+        for table, most in (("samples", MAX_SAMPLES), ("compactions", MAX_COMPACTIONS)):
+            database.execute(f"DELETE FROM {table} WHERE at < ?", (now - KEPT_SECONDS,))  # noqa: S608
+            (count,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608
+            if count > most:
+                oldest = f"SELECT rowid FROM {table} ORDER BY at LIMIT ?"  # noqa: S608
+                database.execute(f"DELETE FROM {table} WHERE rowid IN ({oldest})", (count - most,))  # noqa: S608
+
+    def read(self, space: str, *, seconds: int, limit: int, participant: str | None = None) -> ContextHistory:
+        """Return the newest `limit` figures and compactions of the last `seconds`, oldest first. Blocks."""
+        now = self._clock()
+        with self._lock:
+            samples = self._newest("samples", _SAMPLE_COLUMNS, now - seconds, limit + 1, participant)
+            compactions = self._newest("compactions", _COMPACTION_COLUMNS, now - seconds, limit + 1, participant)
+        found: dict[str, tuple[list[FigureSample], list[RecordedCompaction]]] = {}
+        for name, at, *values in reversed(samples[:limit]):
+            known = _known(FigureSample, at, values)
+            found.setdefault(name, ([], []))[0].append(FigureSample.model_validate(known))
+        for name, at, *values in reversed(compactions[:limit]):
+            known = _known(RecordedCompaction, at, values)
+            found.setdefault(name, ([], []))[1].append(RecordedCompaction.model_validate(known))
+        return ContextHistory(
+            space=space,
+            at=_timestamp(now),
+            participants=tuple(
+                ParticipantFigures(id=name, samples=tuple(of_it), compactions=tuple(compacted))
+                for name, (of_it, compacted) in sorted(found.items())
+            ),
+            more=max(len(samples), len(compactions)) > limit,
+        )
+
+    def _newest(
+        self, table: str, columns: str, since: float, limit: int, participant: str | None
+    ) -> list[tuple[Any, ...]]:
+        condition = "" if participant is None else " AND participant = :participant"
+        query = (
+            f"SELECT participant, {columns} FROM {table} WHERE at >= :since{condition} ORDER BY at DESC LIMIT :limit"  # noqa: S608
+        )
+        values = {"since": since, "limit": limit, "participant": participant}
+        return self._database.execute(query, values).fetchall()
+
+    def close(self) -> None:
+        """Write the rest, and close the file."""
+        while self.has_news:
+            self.write()
+        with self._lock:
+            if self._opened is not None:
+                self._opened.close()
+
+
+def _open(path: Path | None) -> sqlite3.Connection:
+    if path is not None and not path.exists():
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    database = sqlite3.connect(path or ":memory:", check_same_thread=False)
+    try:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = NORMAL")
+        database.executescript(_SCHEMA)
+    except sqlite3.Error:
+        database.close()
+        raise
+    return database
+
+
+def _marks(count: int) -> str:
+    return ", ".join("?" * count)
+
+
+def _figures(status: Status) -> tuple[Any, ...]:
+    """Return what is kept of a status, in the order of the columns."""
+    report = status.context
+    severity = report.severity if report is not None and report.severity != "unknown" else None
+    level = report.level[:100] if report is not None else None
+    basis = basis_label(status.tokens, report)
+    return (_plausible(status.tokens), _plausible(status.max_tokens), basis, level, _plausible(severity))
+
+
+def _plausible(value: int | None) -> int | None:
+    """Return a figure, None if it does not fit into the database."""
+    return value if value is not None and abs(value) < 2**63 else None
+
+
+def _known(model: type[FigureSample] | type[RecordedCompaction], at: float, values: list[Any]) -> dict[str, Any]:
+    """Return a row by field; unknown values are left out."""
+    fields = list(model.model_fields)[1:]
+    return {"at": _timestamp(at)} | {
+        name: value for name, value in zip(fields, values, strict=True) if value is not None
+    }
+
+
+def _timestamp(at: float) -> str:
+    return wire_timestamp(datetime.fromtimestamp(at, UTC))
+
+
+def _seconds(timestamp: str) -> float | None:
+    try:
+        return datetime.fromisoformat(timestamp).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
