@@ -49,7 +49,7 @@ class CallFacts:
     model: str = ""
     session: str | None = None
     is_subagent: bool = False
-    tools: str = ""  # digest of the names of the tools; "" without tools
+    tools: frozenset[str] = frozenset()  # digests of the names of the tools
     prefix: tuple[str, ...] = ()
     answered_calls: frozenset[str] = frozenset()  # digests of the ids of tool calls whose results the request holds
     previous_response: str | None = None  # digest of the id of the response that the request continues
@@ -76,7 +76,7 @@ def read_facts(api: Api, headers: Mapping[str, str], body: object) -> CallFacts 
         model=str(body.get("model") or "")[:200],
         session=None if session is None else digest_of(session),
         is_subagent=any(headers.get(name) for name in SUBAGENT_HEADERS),
-        tools=_tools_digest(body.get("tools")),
+        tools=_tool_names(body.get("tools")),
         prefix=tuple(_chained(start, messages)),
         answered_calls=frozenset(digest_of(name) for name in _answered(messages)),
         previous_response=start or None,
@@ -89,11 +89,10 @@ def digest_of(value: object) -> str:
     return blake2b(text.encode(errors="replace"), digest_size=12).hexdigest()
 
 
-def _tools_digest(tools: object) -> str:
+def _tool_names(tools: object) -> frozenset[str]:
     """Names only: agents rewrite descriptions while a conversation goes on."""
-    if not isinstance(tools, list) or not tools:
-        return ""
-    return digest_of(sorted(_tool_name(tool) for tool in tools if isinstance(tool, Mapping)))
+    given = tools if isinstance(tools, list) else []
+    return frozenset(digest_of(_tool_name(tool)) for tool in given if isinstance(tool, Mapping))
 
 
 def _tool_name(tool: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 Owns the rules:
 
 1. A call continues an earlier one if both have the same session and tools and its messages begin with those of the
-   earlier one, or if it holds the result of a tool call of the newest main call.
+   earlier one. It continues the newest main call also with more tools, and if it holds the result of a tool call of it.
 2. A call that continues a main call is a main call. What it continues is confirmed.
 3. The newest main call is provisional until a call continues it: background calls of some agents look like turns.
 4. A new conversation with the same tools takes over provisionally, unless the main one waits for tool results: an agent
@@ -77,7 +77,7 @@ class MainLine:
     def __init__(self) -> None:
         self._calls = 0
         self._main: _Line | None = None
-        self._kept: OrderedDict[tuple[str | None, str, str], MeteredCall] = OrderedDict()
+        self._kept: OrderedDict[tuple[str | None, frozenset[str], str], MeteredCall] = OrderedDict()
         """Calls that can be continued, by session, tools and the digest of their last message."""
         self._responses: OrderedDict[str, MeteredCall] = OrderedDict()
 
@@ -142,9 +142,14 @@ class MainLine:
             if found is not None:
                 return found
         tip = self.newest
-        if tip is None or tip.reply is None or not self._is_like_main(facts):
+        if (
+            tip is None
+            or facts.session != tip.facts.session
+            or not tip.facts.tools
+            or not facts.tools >= tip.facts.tools
+        ):
             return None
-        return tip if tip.reply.tool_calls & facts.answered_calls else None
+        return tip if _extends(facts, tip) or _answers(facts, tip) else None
 
     def _repeated_line(self, facts: CallFacts) -> _Line | None:
         """The line of a call with the same messages: a retry."""
@@ -164,34 +169,28 @@ class MainLine:
         if call.verdict == "provisional":
             call.verdict, call.reason = "aside", reason
 
-    def _is_like_main(self, facts: CallFacts) -> bool:
-        first = None if self._main is None else self._main.facts
-        return first is not None and (facts.session, facts.tools) == (first.session, first.tools)
-
     def _aside_reason(self, facts: CallFacts) -> str | None:
         """Why a new conversation is not the agent's; None if it may be (rules 4 and 6)."""
-        main = self._main
+        main, tip = self._main, self.newest
         if facts.is_subagent:
             return "subagent"
         if not facts.tools:
             self._release(facts)
             return "no tools"
-        if main is None or not main.facts.tools:
+        if main is None or tip is None or not tip.facts.tools:
             return None
-        if facts.tools != main.facts.tools:
+        if facts.tools != tip.facts.tools:
             self._release(facts)
             return "other tools"
-        if facts.session != main.facts.session and facts.model != main.facts.model:
+        if facts.session != tip.facts.session and facts.model != tip.facts.model:
             return "other session"
         return "main call waits" if main.is_waiting else None
 
     def _release(self, facts: CallFacts) -> None:
         """A summary request that holds the awaited results: what follows it may be a new conversation."""
-        main, tip = self._main, self.newest
-        if main is None or tip is None or tip.reply is None or facts.session != main.facts.session:
-            return
-        if tip.facts.prefix and tip.facts.prefix[-1] in facts.prefix and tip.reply.tool_calls & facts.answered_calls:
-            main.is_released = True
+        tip = self.newest
+        if self._main is not None and tip is not None and facts.session == tip.facts.session:
+            self._main.is_released |= _extends(facts, tip) and _answers(facts, tip)
 
     def _goes_on(self, line: _Line) -> bool:
         """Whether a continued line that is not the main one takes over (rules 5 and 6)."""
@@ -210,6 +209,16 @@ class MainLine:
         _add_newest(self._kept, (facts.session, facts.tools, facts.prefix[-1]), call)
         if call.reply is not None and call.reply.response is not None:
             _add_newest(self._responses, call.reply.response, call)
+
+
+def _extends(facts: CallFacts, earlier: MeteredCall) -> bool:
+    """Whether the messages begin with those of an earlier call."""
+    return bool(earlier.facts.prefix) and earlier.facts.prefix[-1] in facts.prefix[:-1]
+
+
+def _answers(facts: CallFacts, earlier: MeteredCall) -> bool:
+    """Whether the messages hold the result of a tool call of an earlier one."""
+    return earlier.reply is not None and bool(earlier.reply.tool_calls & facts.answered_calls)
 
 
 def _add_newest(kept: OrderedDict[Key, MeteredCall], key: Key, call: MeteredCall) -> None:

@@ -154,6 +154,18 @@ def test_history_that_was_cut_in_the_middle_of_a_turn_is_still_the_agents() -> N
     assert replay.line.newest is not None
 
 
+def test_tools_that_are_added_in_a_conversation_belong_to_it() -> None:
+    replay, history = Replay(), [user("Work.")]
+    replay.call(history, 100, ["search"])
+    history += [tool_call("search"), result("search")]
+    replay.call(history, 200, tools=(*TOOLS, "found"))
+    assert replay.now() == (200, "provisional")
+    fork = replay.call([*history, answer("."), user("Remember what matters.")], 999, tools=FEWER)
+    assert (fork.verdict, fork.reason) == ("aside", "other tools")
+    replay.begin([*history, answer("."), user("More.")], tools=(*TOOLS, "found"))
+    assert replay.now() == (200, "main")
+
+
 def test_summary_in_the_middle_of_a_turn_lets_a_new_conversation_take_over() -> None:
     replay, history = Replay(), [user("Work.")]
     replay.call(history, 900, ["a"])
