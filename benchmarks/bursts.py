@@ -11,6 +11,7 @@ import argparse
 import logging
 import math
 import random
+import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
 WINDOW_TOKENS: Final = 4_000
 BURST: Final = 7
 CHOICES: Final[tuple[Delivery, ...]] = ("reference", "digest", "cancel")
+MODES: Final[tuple[WouldFit, ...]] = ("off", "warn", "hold")
 BURST_SECONDS: Final = 120.0
 
 SPACE: Final = """
@@ -73,10 +75,18 @@ async def run_bursts(mode: WouldFit, bursts: int, seed: int) -> BurstOutcome:
         path.write_text(SPACE.format(mode=mode))
         async with (
             serve_gateway(load_space(path)) as gateway,
-            serve_rehearsal(RehearsalOptions(window_tokens=WINDOW_TOKENS)) as server,
+            serve_rehearsal(
+                RehearsalOptions(window_tokens=WINDOW_TOKENS, reply_tokens=40, tokens_per_chunk=40)
+            ) as server,
         ):
             ids = {"space": "bursts", "gateway": gateway.ws_url}
-            config = AgentConfig(**ids, id="coder", token=gateway.token_of("coder"), context_token_limit=WINDOW_TOKENS)
+            config = AgentConfig(
+                **ids,
+                id="coder",
+                token=gateway.token_of("coder"),
+                context_token_limit=WINDOW_TOKENS,
+                reasoning_enabled=False,
+            )
             model = OpenAIModel("rehearsal", server.base_url, "key", max_retries=0)
             ada = Participant(gateway.ws_url, space="bursts", id="ada", token=gateway.token_of("ada"))
 
@@ -116,8 +126,10 @@ async def run_bursts(mode: WouldFit, bursts: int, seed: int) -> BurstOutcome:
                     with anyio.fail_after(BURST_SECONDS):
                         while open_chats:
                             await changed.wait()
-                outcome.seconds = time.perf_counter() - began
-                outcome.overflows = sum(request.prompt_tokens >= WINDOW_TOKENS for request in server.requests)
+                    outcome.seconds = time.perf_counter() - began
+                    outcome.overflows = sum(request.prompt_tokens >= WINDOW_TOKENS for request in server.requests)
+                    if (number + 1) % 100 == 0:
+                        print(f"after {number + 1:,} bursts: {outcome.row(mode)}", file=sys.stderr, flush=True)
             await model.aclose()
     return outcome
 
@@ -136,12 +148,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--bursts", type=int, default=1_000, help="number of bursts in each mode (default: 1000)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the texts (default: 1)")
+    parser.add_argument("--mode", choices=MODES, action="append", help="mode to run (default: all)")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
     print("| Mode | Messages | Refused requests | Not read | Warnings | Held | Sender chose | Time |")
     print("|---|---|---|---|---|---|---|---|")
-    modes: tuple[WouldFit, ...] = ("off", "warn", "hold")
-    for mode in modes:
+    for mode in given.mode or MODES:
         outcome = anyio.run(run_bursts, mode, given.bursts, given.seed)
         print(outcome.row(mode), flush=True)
 

@@ -50,7 +50,7 @@ class HeadroomCheck:
         """What to do with a chat that does not fit; the space says it."""
         self.waits: tuple[Waiting, ...] = ()
         """The held chats as a report shows them."""
-        self._sizes: dict[int, Size] = {}
+        self._sizes: dict[tuple[int, str], Size] = {}
         self._asked: set[int] = set()
         self._lock = anyio.Lock()
         conversation.events.subscribe(self._on_event)
@@ -71,11 +71,10 @@ class HeadroomCheck:
 
     async def fit_of(self, text: str) -> Fit:
         """Whether a text fits together with everything that is queued, by the projection of this moment."""
-        size = await self._conversation.state.sizes.measure(text)
-        await self.count_queued()
-        return self._fit_of_size(size)
+        return await self._fit_of_size(await self._conversation.state.sizes.measure(text))
 
-    def _fit_of_size(self, size: Size) -> Fit:
+    async def _fit_of_size(self, size: Size) -> Fit:
+        await self.count_queued()
         if not self._conversation.calls.lock.locked():
             self._conversation.calls.describe_prefix()
         tracker = self._conversation.tracker
@@ -108,16 +107,22 @@ class HeadroomCheck:
 
     async def count_queued(self) -> None:
         """Count what waits outside the context, for this agent's reports."""
-        state = self._conversation.state
-        known: dict[int, Size] = {}
-        for chat in self._inbox.unread:
-            known[chat.number] = self._sizes.get(chat.number) or await state.sizes.measure(text_as_read(chat))
-        self._sizes = known
-        sizes = tuple(known.values())
+        unread, waiting = self._inbox.unread, self._inbox.without_room
+        sizes = tuple([await self._size_of(chat) for chat in unread])
+        kept = {(chat.number, chat.form) for chat in (*unread, *waiting)}
+        self._sizes = {key: size for key, size in self._sizes.items() if key in kept}
         basis: TextBasis = self._basis(sizes)
         assert basis != "given"
         tokens = sum(self._tokens(size) for size in sizes)
-        state.set_queued(QueuedMessages(messages=len(sizes), tokens=tokens, basis=basis))
+        self._conversation.state.set_queued(QueuedMessages(messages=len(sizes), tokens=tokens, basis=basis))
+
+    async def _size_of(self, chat: StoredChat) -> Size:
+        key = chat.number, chat.form
+        if key not in self._sizes:
+            size = await self._conversation.state.sizes.measure(text_as_read(chat))
+            self._sizes[key] = size
+            return size
+        return self._sizes[key]
 
     def _tokens(self, size: Size) -> int:
         calibration = self._conversation.tracker.ledger.calibration
@@ -179,7 +184,7 @@ class HeadroomCheck:
             return
         async with self._lock:
             for held in self._inbox.without_room:
-                fit = await self.fit_of(str(held.envelope.body["text"]))
+                fit = await self._fit_of_size(await self._size_of(held))
                 is_free = self._is_idle() and not len(self._inbox)
                 if fit.fits is not False or (is_free and fit.fits_after_compaction):
                     await self._inbox.make_room_for(held)
@@ -195,7 +200,7 @@ class HeadroomCheck:
         for held in self._inbox.without_room:
             chat = held.envelope
             if chat.id not in shown:
-                fit = await self.fit_of(str(chat.body["text"]))
+                fit = await self._fit_of_size(await self._size_of(held))
                 what = HELD.format(tokens=fit.tokens, basis=fit.tokens_basis)
                 shown[chat.id] = Waiting(kind="room", what=what, since=chat.ts, peer=chat.sender, message=chat.id)
             waits.append(shown[chat.id])
