@@ -6,6 +6,7 @@ chats for the agent's own conversation; an unknown figure holds nothing.
 """
 
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Final
 
 import anyio
@@ -21,7 +22,7 @@ from mew_agent.compaction.planner import summary_budget_tokens
 from mew_agent.context.policy.rules import CompactRule
 from mew_agent.context.store import StoredChat
 from mew_agent.conversation.conversation import Conversation
-from mew_agent.conversation.events import ConversationEvent, StatusChanged
+from mew_agent.conversation.events import ConversationEvent, ItemAdded, StatusChanged
 from mew_agent.participant.participant import Participant
 from mew_agent.tokens.sizes import Size
 
@@ -107,7 +108,8 @@ class HeadroomCheck:
 
     async def count_queued(self) -> None:
         """Count what waits outside the context, for this agent's reports."""
-        unread, waiting = self._inbox.unread, self._inbox.without_room
+        unread = [chat for chat in self._inbox.unread if not self._is_entered(chat)]
+        waiting = self._inbox.without_room
         sizes = tuple([await self._size_of(chat) for chat in unread])
         kept = {(chat.number, chat.form) for chat in (*unread, *waiting)}
         self._sizes = {key: size for key, size in self._sizes.items() if key in kept}
@@ -115,6 +117,14 @@ class HeadroomCheck:
         assert basis != "given"
         tokens = sum(self._tokens(size) for size in sizes)
         self._conversation.state.set_queued(QueuedMessages(messages=len(sizes), tokens=tokens, basis=basis))
+
+    def _is_entered(self, chat: StoredChat) -> bool:
+        """Whether the chat that is being answered is in the history already."""
+        if chat.first_seq < 0:
+            return False
+        items = reversed(self._conversation.history.items)
+        recent = takewhile(lambda item: item.seq >= chat.first_seq, items)
+        return any(item.envelope_id == chat.envelope.id for item in recent)
 
     async def _size_of(self, chat: StoredChat) -> Size:
         key = chat.number, chat.form
@@ -167,12 +177,13 @@ class HeadroomCheck:
         how = delivery_in(chat)
         held = [one for one in self._inbox.without_room if one.envelope.sender == chat.sender]
         if how is None or not held or not chat.is_for(self._me.id):
-            return False
+            return how is not None and "deliver" in chat.body  # too late, and no question either
+        position = self._me.session.client.arrived.position
         for one in [one for one in held if chat.refers_to(one.envelope.id)] or held:
             if how == "cancel":
-                await self._inbox.discard(one)
+                await self._inbox.discard(one, position)
             else:
-                await self._inbox.make_room_for(one, "whole" if how == "anyway" else how, chat.id)
+                await self._inbox.make_room_for(one, "whole" if how == "anyway" else how, chat.id, position)
         await self.show_held()
         return True
 
@@ -186,7 +197,7 @@ class HeadroomCheck:
             for held in self._inbox.without_room:
                 fit = await self._fit_of_size(await self._size_of(held))
                 is_free = self._is_idle() and not len(self._inbox)
-                if fit.fits is not False or (is_free and fit.fits_after_compaction):
+                if self.mode != "hold" or fit.fits is not False or (is_free and fit.fits_after_compaction):
                     await self._inbox.make_room_for(held)
                 elif not fit.fits_after_compaction and held.number not in self._asked:
                     self._asked.add(held.number)
@@ -209,7 +220,9 @@ class HeadroomCheck:
             self._waits_changed()
 
     async def _on_event(self, event: ConversationEvent) -> None:
-        if isinstance(event, StatusChanged) and self._inbox.without_room and self._me.is_joined:
+        if isinstance(event, ItemAdded):
+            await self.count_queued()  # what entered the context waits no more
+        elif isinstance(event, StatusChanged) and self._inbox.without_room and self._me.is_joined:
             self._me.start_soon(self.release)
 
 

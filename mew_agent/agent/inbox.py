@@ -102,8 +102,8 @@ class Inbox:
 
     @property
     def unread(self) -> tuple[StoredChat, ...]:
-        """The chats that will enter the context: overheard, queued, and the one whose answer begins."""
-        current = () if self._current is None or self._current.state != "queued" else (self._current,)
+        """The chats that will enter the context: overheard, queued, and the one that is being answered."""
+        current = () if self._current is None else (self._current,)
         return (*self._overheard, *self._queued, *current)
 
     def is_addressed(self, chat: Envelope) -> bool:
@@ -201,21 +201,31 @@ class Inbox:
             else:
                 await self._add_overheard(chat)
 
-    async def make_room_for(self, chat: StoredChat, form: ChatForm = "whole", chosen_by: str | None = None) -> None:
-        """Queue a chat that was held because it did not fit, to be read in this form."""
+    async def make_room_for(
+        self,
+        chat: StoredChat,
+        form: ChatForm = "whole",
+        chosen_by: str | None = None,
+        position: Position | None = None,
+    ) -> None:
+        """Queue a chat that was held because it did not fit, to be read in this form.
+
+        `position` is the place of the chat that chose the form, which a restart then does not read again.
+        """
         if chat not in self._without_room:
             return  # cancelled meanwhile
         self._without_room.remove(chat)
         queued = replace(chat, state="queued", form=form, chosen_by=chosen_by)
         self._queued.append(queued)
-        await self._change(InboxChange((queued,)))
+        await self._change(InboxChange((queued,), position=None if position is None else str(position)))
         self._arrived.set()
 
-    async def discard(self, chat: StoredChat) -> None:
-        """Remove a chat that is held because it does not fit."""
+    async def discard(self, chat: StoredChat, position: Position | None = None) -> None:
+        """Remove a chat that is held because it does not fit; `position` as in `make_room_for`."""
         if chat in self._without_room:
             self._without_room.remove(chat)
-            await self._change(InboxChange(removed=(chat.number,)))
+            place = None if position is None else str(position)
+            await self._change(InboxChange(removed=(chat.number,), position=place))
 
     async def reached(self, position: Position | None) -> None:
         """Everything up to this position is handled. Stored now and then; chats store theirs at once."""

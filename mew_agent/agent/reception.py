@@ -101,7 +101,7 @@ class Reception:
             case kinds.SYSTEM_PRESENCE if self._me.mcp.waits:
                 self._waits_changed()  # other participants may decide now
             case kinds.CHAT_CANCEL:
-                await self._inbox.cancel(envelope, position=position)
+                await self._cancel(envelope)
                 if turn is not None and is_about(envelope, turn.chat):
                     turn.cancel(_cancel_reason(envelope))
             case kinds.REASONING_CANCEL if turn is not None and turn.reasoning_id is not None:
@@ -125,7 +125,7 @@ class Reception:
             case kinds.CHAT:
                 await self._add_chat(envelope, is_busy=True, is_past=True)
             case kinds.CHAT_CANCEL:
-                await self._inbox.cancel(envelope, position=position)
+                await self._cancel(envelope)
             case _:
                 pass
         await self._inbox.reached(position)
@@ -159,6 +159,12 @@ class Reception:
         if self.loops.stopped.keys() - stopped:
             self._waits_changed()
             self._me.start_soon(self._announce_loop, chat)
+
+    async def _cancel(self, cancel: Envelope) -> None:
+        """Remove the chats that wait and are cancelled, and those that are held from the report."""
+        await self._inbox.cancel(cancel, position=self._me.session.client.arrived.position)
+        if self._headroom is not None:
+            await self._headroom.show_held()
 
     async def _release(self, word: Envelope) -> None:
         """Talk again with the agents that a chat or a resume from a person or a program releases."""

@@ -127,6 +127,11 @@ async def test_a_held_chat_survives_a_restart_and_can_be_cancelled(start_agent: 
         assert "would_overflow" not in answer.body
         assert not overflows(driver)
         assert not driver.recorder.sent_by("coder", "chat", about=other), "the notice is not repeated"
+        assert driver.statuses[-1]["context"]["queued"]["messages"] == 0
+    async with start_agent(window_tokens=WINDOW, store=SqliteStore(tmp_path / "s.sqlite")) as driver:
+        await driver.ask("Are you there?")
+        contents = [item.content for item in driver.agent.conversation.history.items]
+        assert "reference" not in contents, "a choice is not read again after a restart"
 
 
 async def test_a_question_of_a_program_ends_with_would_overflow(start_agent: StartAgent) -> None:
