@@ -223,7 +223,7 @@ class AgentSessions:
             session.tools.add(conversation.context_tools)
         if self.config.pin_tools:
             session.tools.add(PinTools(conversation.pins, self.config.id, self.main.conversation.emit_status))
-        for source in (RecallTools(conversation.state), *others):
+        for source in (*others, RecallTools(conversation.state)):  # last: what is offered later follows a cached prefix
             session.tools.add(source)
 
     async def _open(self, key: SessionKey) -> AgentSession:

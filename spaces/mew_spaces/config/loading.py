@@ -88,6 +88,11 @@ def _check_across(config: SpaceConfig, document: "_Document") -> None:
         raise document.error_at(("space", "default_participant"), problem)
     owners: dict[str, str] = {}
     for name, participant in config.participants.items():
+        compaction = participant.agent.compaction if participant.agent is not None else None
+        for approver in compaction.approve if compaction is not None else ():
+            if approver not in config.participants:
+                problem = f"no participant '{approver}' under 'participants'{_closest(approver, config.participants)}"
+                raise document.error_at(("participants", name, "agent", "compaction", "approve"), problem)
         for index, token in enumerate(participant.tokens):
             if owners.setdefault(token, name) != name:
                 problem = f"'{name}' and '{owners[token]}' have the same token; give each participant its own"

@@ -196,6 +196,10 @@ def test_a_person_has_no_program() -> None:
             "space.yaml:1:37: no participant 'bo' under 'participants' (did you mean 'bob'?)",
         ),
         (
+            "space: {id: a}\nparticipants:\n  ada: {}\n  coder:\n    agent: {compaction: {approve: [ada, adda]}}",
+            "space.yaml:5:35: no participant 'adda' under 'participants' (did you mean 'ada'?)",
+        ),
+        (
             "space: {id: a}\nparticipants:\n  x: {tokens: [t]}\n  y: {tokens: [t]}",
             "space.yaml:4:16: 'y' and 'x' have the same token; give each participant its own",
         ),
