@@ -247,6 +247,8 @@ class Agent(Participant):
             self._headroom.mode = self._sessions.pin_space(welcome).would_fit
         self._staggered.restart()
         if self._was_joined:
+            if isinstance(welcome, Envelope):
+                self.mcp.fail_closed_proposals({one.id for one in proposals_in(welcome.body)})
             self.start_soon(self.control.announce, "rejoined")
             return
         self._was_joined = True

@@ -28,15 +28,15 @@ from mew_agent.compaction.planner import NothingToDo
 from mew_agent.context.policy import CompactAction
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ContextCleared, ContextCompacted, ConversationEvent
-from mew_agent.errors import GatewayError, NotPermitted, PeerError, PinRefused
+from mew_agent.errors import AnswerLost, GatewayError, NotPermitted, PeerError, PinRefused
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.catalog import INVALID_PARAMS, INVALID_REQUEST, RequestFailed
 
 logger = logging.getLogger("mew_agent.agent.compaction_approval")
 
 MAX_PROPOSALS: Final = 5
-"""How often one compaction is proposed: again if a request changes it in a way that cannot be carried out, or if a
-participant that may not decide has closed the proposal."""
+"""How often one compaction is proposed: again if a request changes it in a way that cannot be carried out, if a
+participant that may not decide has closed the proposal, or if it was lost with the connection."""
 
 NO_TIME: Final = "the window would overflow"
 
@@ -138,6 +138,8 @@ class CompactionApproval:
             remaining = max(0.0, ends - anyio.current_time())
             try:
                 envelope = await self._me.mcp.propose_to_self("tools/call", params, approvers, remaining)
+            except AnswerLost:
+                continue  # the connection was lost, and the gateway holds no proposal of ours
             except (NotPermitted, GatewayError, PeerError) as error:
                 logger.warning("compaction not proposed: %s", error)
                 return CompactionDecision("unanswered", f"it could not be proposed: {error}")

@@ -1,7 +1,7 @@
 """Tools with which a model reads what is not in its context: cut or cleared results, earlier messages, references.
 
-Owns when each is offered: as soon as there is something to recall. Before that it would only confuse a model. A provider
-then reads the system prompt once more; offered always, the tools would be part of every prompt.
+Owns when each is offered: as soon as there is something to recall. Before that it would only confuse a model, and
+lengthen every prompt. From then on it stays, so that a provider's cache loses the prefix once.
 """
 
 from typing import Final

@@ -23,7 +23,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.errors import CAPABILITY_VIOLATION
 from mew_protocol.payloads.mcp import CallSubject, fulfils
 
-from mew_agent.errors import GatewayError, NotPermitted, PeerError, PeerFailed, Refused, Rejected
+from mew_agent.errors import AnswerLost, GatewayError, NotPermitted, PeerError, PeerFailed, Refused, Rejected
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.requests import PendingRequest
 
@@ -235,6 +235,12 @@ class McpClient:
             finally:
                 if proposal.needs_withdrawal:
                     await self._send_even_if_cancelled(kinds.MCP_WITHDRAW, {"reason": reason}, proposal)
+
+    def fail_closed_proposals(self, still_open: Collection[str]) -> None:
+        """Fail our proposals to ourselves that the gateway closed while our connection was lost."""
+        for name, proposal in tuple(self._undecided.items()):
+            if isinstance(proposal, ApprovalProposal) and proposal.is_echoed and name not in still_open:
+                proposal.fail(AnswerLost(proposal.peer, proposal.sent.kind))
 
     @contextmanager
     def _undecided_while_open(self, proposal: PendingProposal) -> Iterator[None]:

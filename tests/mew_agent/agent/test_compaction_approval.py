@@ -9,12 +9,14 @@ import pytest
 import yaml
 from mew_protocol.envelope import Envelope
 from mew_spaces.config.loading import SpaceConfig, load_space
-from mew_spaces.gateway.gateway import RunningGateway
+from mew_spaces.gateway.auth import TokenBook
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent import ProposalMade
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.participant.participant import Participant
-from tests.mew_agent.conftest import AgentDriver, StartAgent
+from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
+from tests.mew_agent.conftest import AgentDriver, EnvelopeRecorder, StartAgent, running_agent
 from tests.support.cli import Outcome, mew, seat
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -210,6 +212,35 @@ async def test_a_restart_leaves_no_open_proposal(
         await decide(s, await proposal(s))
         await status_word(s, "compacted")
         assert [pin.text for pin in await s.ada.pins("coder")] == ["never push to main"]
+
+
+async def test_a_proposal_lost_with_the_gateway_is_made_again(
+    space: SpaceConfig, tokens: TokenBook, text: Text
+) -> None:
+    async def host(port: int, stop: anyio.Event, *, task_status: Any) -> None:
+        async with serve_gateway(space, tokens=tokens, port=port) as gateway:
+            task_status.started(gateway)
+            await stop.wait()
+
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with serve_rehearsal(RehearsalOptions(fixed_usage=FULL)) as server, anyio.create_task_group() as gateways:
+            stop, end = anyio.Event(), anyio.Event()
+            first: RunningGateway = await gateways.start(host, 0, stop)
+            async with (
+                running_agent(first, server, asking(), None, 30.0, "coder", ()) as (actor, ended),
+                Participant(first.ws_url, space="demo", id="ada", token=first.token_of("ada")) as ada,
+            ):
+                s = AgentDriver(first, server, actor, ada, EnvelopeRecorder(ada), ended)
+                await filled(s, text)
+                stop.set()
+                await until(lambda: not actor.is_joined and not ada.is_joined)
+                await gateways.start(host, first.port, end)
+                await decide(s, await proposal(s, 1))
+                await status_word(s, "compacted")
+                last = actor.conversation.tracker.last_compaction
+                assert last is not None
+                assert last.approval == "approved by ada"
+            end.set()
 
 
 async def test_an_agent_that_may_not_propose_compacts_and_says_so(start_agent: StartAgent, text: Text) -> None:
