@@ -15,6 +15,7 @@ import anyio
 import anyio.abc
 from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.mcp import proposals_in
 
 from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.board_tools import BOARD_TOOLS, BoardTools
