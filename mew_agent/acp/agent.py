@@ -383,7 +383,8 @@ class AcpAgent(Participant):
         session = await self._ready_session()
         with anyio.move_on_after(COMMANDS_SECONDS):
             await self._commands_known.wait()
-        command = next((name for name in self.profile.compact_commands if name in self._commands), None)
+        announced = (name for name in self.profile.compact_commands if name in self._commands)
+        command = next(announced, self.profile.hidden_command)
         if command is None:
             return CompactDone(status="skipped", skipped=True, reason="not_supported")
         if request.interrupt and self._interruptible is not None:

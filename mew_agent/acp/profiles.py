@@ -24,6 +24,8 @@ class AcpProfile:
     used: Used = "unspecified"
     window_percent: int = 100
     compact_commands: tuple[str, ...] = ("compact", "compress")
+    hidden_command: str | None = None
+    """The command that compacts, for an agent that does not announce it."""
     usage_is_late: bool = False
     """Whether the figure of a turn arrives after the turn's response."""
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -38,7 +40,12 @@ PROFILES: Final[Mapping[str, AcpProfile]] = MappingProxyType(
         profile.name: profile
         for profile in (
             AcpProfile(
-                "opencode", ("opencode", "acp"), ("opencode",), "prompt", install="npm install --global opencode-ai"
+                "opencode",
+                ("opencode", "acp"),
+                ("opencode",),
+                "prompt",
+                hidden_command="compact",
+                install="npm install --global opencode-ai",
             ),
             AcpProfile(
                 "goose",
