@@ -16,6 +16,7 @@ from mew_agent.context.intervals import Intervals, Kind, apportion, fit
 from mew_agent.context.measures import MOST_OVERHEAD_TOKENS, Measure, most_of_text
 from mew_agent.context.persisted_state import PromptAnchor
 from mew_agent.context.reconciliation import (
+    CountProof,
     Drift,
     Standstill,
     drift_of,
@@ -36,8 +37,6 @@ PREFIX_DOUBT, TEXT_DOUBT = 1.0, 0.1
 cannot see, and of texts."""
 
 EXPLAINED_SHARE = 1 / 4  # of the doubtful texts: a larger difference is not theirs, so the prefix must have changed
-
-PROVEN_CALLS = 3  # predictions without drift, from counts alone, after which a tokenizer's counts stand for reports
 
 LUMP_REVIEWS = 8  # number of intervals after a lump that still improve how its total is divided
 
@@ -90,10 +89,7 @@ class Ledger:
     _unsteady_items: int = 0
     _sent_prefix_features: float = 0.0
     _sent_pins_features: float = 0.0
-    _calls_without_drift: int = 0
-    """Comparable calls in a row that a tokenizer's counts predicted to the token."""
-    _keeps_old_calls: set[str] = field(default_factory=set)
-    """Served models whose templates write a tool call in the same size once it is old: no drift when one became old."""
+    _count_proof: CountProof = field(default_factory=CountProof)
     _counted_growth: tuple[float, int] | None = None
     """Features of a prefix, and by how many tokens it is larger than the reported one, as the server counts it."""
     _lump_reviews_left: int = 0
@@ -182,16 +178,14 @@ class Ledger:
 
     def _note_proof(self, sent: Sequence[Measure], drift: Drift | None, served_model: str) -> None:
         """Note whether a tokenizer's counts predicted a report. A prompt that is not comparable proves nothing."""
-        if served_model != self._served_model:
-            self._calls_without_drift = 0
-        elif drift is not None and drift.tokens:
-            self._calls_without_drift = 0
-            self._keeps_old_calls.discard(served_model)
-        elif drift is not None and all(measure.is_counted(self.calibration) for measure in sent):
-            self._calls_without_drift += 1
-            has_calls = self._unsteady_items > self._thinking_items
-            if has_calls and any(measure.question for measure in sent):
-                self._keeps_old_calls.add(served_model)
+        has_old_calls = self._unsteady_items > self._thinking_items and any(measure.question for measure in sent)
+        self._count_proof.observe(
+            served_model,
+            None if drift is None else drift.tokens,
+            is_counted=all(measure.is_counted(self.calibration) for measure in sent),
+            has_old_calls=has_old_calls,
+            is_taught=self.calibration.wrapped > 0,
+        )
 
     def _book_interval(self, sent: Sequence[Measure], grown: int, *, is_in_doubt: bool) -> None:
         units = sum([measure.features for measure in sent])
@@ -411,9 +405,8 @@ class Ledger:
     def _is_counted(self, first_seq: int, last_seq: int) -> bool:
         """Whether a tokenizer whose counts have proven right counted all of these items."""
         return (
-            self._calls_without_drift >= PROVEN_CALLS
+            self._count_proof.is_proven(has_calls=self._unsteady_items > 0)
             and not self._thinking_items
-            and (not self._unsteady_items or self._served_model in self._keeps_old_calls)
             and all(measure.is_counted(self.calibration) for measure in self._tail.between(first_seq, last_seq))
             and self._intervals.are_counted(first_seq, last_seq, self.calibration)
         )
@@ -424,7 +417,7 @@ class Ledger:
         measure = self.summary_measure
         return (
             measure is not None
-            and self._calls_without_drift >= PROVEN_CALLS
+            and self._count_proof.is_proven()
             and measure.is_counted(self.calibration)
             and measure.project(self.calibration) == self.summary_tokens
         )

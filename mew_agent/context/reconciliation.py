@@ -4,7 +4,7 @@ Owns the bounds of drift, doubt and truncation by the server. Keeps no books; se
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mew_agent.context.measures import Measure
@@ -31,6 +31,8 @@ BEYOND_WINDOW_FACTOR = 2
 
 JUMP_FACTOR = 1000
 JUMP_LEAST_TOKENS = 128  # a shorter prompt counts as this long, so that a first large text is no jump
+
+PROVEN_CALLS = 3  # predictions without drift, from counts alone, after which a tokenizer's counts stand for reports
 
 
 class Drift(NamedTuple):
@@ -103,6 +105,42 @@ class Standstill:
     def reset(self) -> None:
         """Start over: something on our side may explain the prompt."""
         self._calls = self._missing_tokens = 0
+
+
+@dataclass
+class CountProof:
+    """Whether a tokenizer's counts, with a constant for each message, have predicted the reports of a served model."""
+
+    _model: str | None = None
+    _calls: int = 0  # comparable calls in a row without drift
+    _miscounted: set[str] = field(default_factory=set)
+    _keeps_old_calls: set[str] = field(default_factory=set)
+
+    def observe(
+        self, model: str, drift_tokens: int | None, *, is_counted: bool, has_old_calls: bool, is_taught: bool
+    ) -> None:
+        """Observe a report; `drift_tokens` is None if it is not comparable with the one before.
+
+        `is_counted` says whether all texts sent were counted, `has_old_calls` whether a tool call became old, and
+        `is_taught` whether an earlier interval taught the template's overhead.
+        """
+        if model != self._model:
+            self._model, self._calls = model, 0
+        elif drift_tokens:
+            self._calls = 0
+            self._keeps_old_calls.discard(model)
+            if is_taught:
+                # What adds no constant may still predict some calls by luck, so one error disproves it for good.
+                self._miscounted.add(model)
+        elif drift_tokens is not None and is_counted:
+            self._calls += 1
+            if has_old_calls:
+                self._keeps_old_calls.add(model)
+
+    def is_proven(self, *, has_calls: bool = False) -> bool:
+        """Whether counts stand for reports. With `has_calls` only if tool calls keep their size once they are old."""
+        is_steady = not has_calls or self._model in self._keeps_old_calls
+        return self._calls >= PROVEN_CALLS and self._model not in self._miscounted and is_steady
 
 
 def is_doubtful(drift_tokens: int, sent: Sequence[Measure], calibration: Calibration) -> bool:

@@ -6,7 +6,7 @@ does not wait for a running call (see `ModelCalls.between_calls`).
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
@@ -42,6 +42,8 @@ from mew_agent.tokens.sizes import INLINE_CHARS, Size, Sizes, in_thread
 from mew_agent.tools.bounds import ResultBound, Room
 
 logger = logging.getLogger("mew_agent.conversation.context_state")
+
+CountCut = Callable[[CompactionPlan, Summary | None], Awaitable[CountedCut | None]]
 
 RESTARTED_RESULT = (
     "[The agent restarted before this tool answered. The call may have had its effect: check before you repeat it.]"
@@ -333,24 +335,32 @@ class ContextState:
         self.tracker.compaction_failed(at_seconds=time.time())
         await self.save()
 
-    async def forget(self, direction: str, entries: int | None, origin: Origin | None = None) -> int:
+    async def forget(
+        self, direction: str, entries: int | None, origin: Origin | None = None, count: CountCut | None = None
+    ) -> int:
         """Remove entries from one end, never the turn being answered or half of a call. Returns how many."""
         span = plan_forget(self.history, direction, entries, answering_turn=self.answering_turn)
-        return await self.remove(span, origin)
+        return await self.remove(span, origin, count)
 
-    async def remove(self, span: tuple[int, int] | None, origin: Origin | None = None) -> int:
-        """Remove the items from the first to the last of these seqs; an `origin` archives them. Returns how many."""
+    async def remove(
+        self, span: tuple[int, int] | None, origin: Origin | None = None, count: CountCut | None = None
+    ) -> int:
+        """Remove the items from the first to the last of these seqs. Returns how many.
+
+        An `origin` archives them. `count` lets the server count what that frees.
+        """
         if span is None:
             return 0
+        plan = CompactionPlan((), span, 0, 0)
+        counted = None if count is None else await count(plan, None)
         leaving = self._leaving(span)
-        removed = self.history.evict(span[0], span[1], self.history.summary)
-        outcome = self.tracker.cut(span[0], span[1], trigger="forget", freed_messages=len(removed))
+        result = apply_plan(plan, None, self.tracker, trigger="forget", counted=counted)
         compaction = None
         if origin is not None:
-            last = outcome.as_last_compaction(timestamp())
+            last = result.outcome.as_last_compaction(timestamp())
             compaction = leaving.archived(last, self.history.summary, origin)
-        await self.save(SessionChange(evicted=[item.seq for item in removed], compaction=compaction))
-        return len(removed)
+        await self.save(SessionChange(evicted=[item.seq for item in result.evicted], compaction=compaction))
+        return len(result.evicted)
 
     def span_of_turn(self, turn: int) -> tuple[int, int] | None:
         """The first and the last seq of a turn's items; None if there are none."""

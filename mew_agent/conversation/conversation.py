@@ -203,7 +203,8 @@ class Conversation:
     async def forget(self, request: wire.Forget, asked_by: str | None = None) -> int:
         """Remove entries from one end, never half of a call or the turn being answered. Returns how many."""
         async with self.calls.between_calls():
-            removed = await self.state.forget(request.direction, request.entries, Origin(asked_by))
+            origin, count = Origin(asked_by), self.calls.count_cut
+            removed = await self.state.forget(request.direction, request.entries, origin, count)
             if removed:
                 self._pending_compaction = None
             return removed

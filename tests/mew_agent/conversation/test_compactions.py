@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
-from mew_protocol.payloads.participant import Compact, CompactDone
+from mew_protocol.payloads.compactions import RequestHistory
+from mew_protocol.payloads.participant import Compact, CompactDone, Forget
 
 from mew_agent.context.policy import MEW, Policy
 from mew_agent.context.policy.threshold import Fraction
@@ -275,6 +276,20 @@ async def test_a_request_without_a_target_compacts_at_any_fill(start_conversatio
         assert driver.now.context.last_compaction.freed_tokens == done.freed_tokens
         await driver.turn("Go on.")
         assert driver.server.requests[-1].prompt_tokens < before
+
+
+async def test_the_server_counts_what_a_forget_frees(start_conversation: StartConversation) -> None:
+    async with start_conversation(window_tokens=100_000) as driver:
+        for question in ("Hi.", "Who are you?", "Fine.", "And you?"):
+            await driver.turn(question)
+        assert await driver.conversation.forget(Forget(direction="oldest", entries=4), "ada") == 4
+        (forgotten,) = (await driver.conversation.archive.history(RequestHistory())).entries
+        assert (forgotten.basis, forgotten.freed_gross_basis) == ("server_counted", "server_counted")
+        question = "Go on."
+        await driver.turn(question)
+        real_after = driver.server.requests[-1].prompt_tokens - asked_tokens(question) - TOKENS_PER_MESSAGE
+        assert forgotten.tokens_before is not None
+        assert forgotten.freed_tokens == forgotten.tokens_before - real_after
 
 
 async def test_a_requested_target_is_reached(start_conversation: StartConversation, text: Callable[[int], str]) -> None:
