@@ -22,15 +22,7 @@ from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.persisted_state import PersistedState
 from mew_agent.context.policy import NO_FLAGS, Action, CompactionMethod, GenerationFlags, Phase
 from mew_agent.context.reminders import Reminders
-from mew_agent.context.store import (
-    NO_CHANGE,
-    UNCHANGED,
-    CallRecord,
-    InboxChange,
-    Session,
-    SessionChange,
-    Store,
-)
+from mew_agent.context.store import NO_CHANGE, UNCHANGED, CallRecord, InboxChange, Session, SessionChange, Store
 from mew_agent.context.suggestions import SavingSuggestions
 from mew_agent.context.tracker import CountedCut, CutOutcome, Tracker
 from mew_agent.conversation import texts
@@ -355,10 +347,8 @@ class ContextState:
         counted = None if count is None else await count(plan, None)
         leaving = self._leaving(span)
         result = apply_plan(plan, None, self.tracker, trigger="forget", counted=counted)
-        compaction = None
-        if origin is not None:
-            last = result.outcome.as_last_compaction(timestamp())
-            compaction = leaving.archived(last, self.history.summary, origin)
+        last = result.outcome.as_last_compaction(timestamp())
+        compaction = None if origin is None else leaving.archived(last, self.history.summary, origin)
         await self.save(SessionChange(evicted=[item.seq for item in result.evicted], compaction=compaction))
         return len(result.evicted)
 
