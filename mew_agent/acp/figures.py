@@ -73,8 +73,8 @@ class UsageTracker:
         self._is_main = False
         self._has_compacted = False
         self._seen: AgentUsage | None = None
-        self._late = 0
-        """How many ended turns have not had their figure yet, with an agent that sends it late."""
+        self._accepts_late = False
+        """Whether a figure that arrives now belongs to an ended main turn, with an agent that sends it late."""
 
     def turn_started(self, *, is_main: bool) -> None:
         """A prompt is sent. Only a main turn can tell the size of what is kept."""
@@ -82,17 +82,14 @@ class UsageTracker:
 
     def compacted(self) -> None:
         """A compaction began or was asked for: no figure of this turn, or from before it, holds any more."""
-        self._has_compacted, self._seen, self._late = True, None, 0
+        self._has_compacted, self._seen, self._accepts_late = True, None, False
 
     def usage(self, usage: AgentUsage) -> AgentUsage | None:
         """The agent reports its usage. It holds at the end of the turn, or now if it belongs to an ended one."""
         if not self._profile.usage_is_late:
             self._seen = usage
             return None
-        if not self._late:
-            return None
-        self._late -= 1
-        return usage
+        return usage if self._accepts_late else None
 
     def turn_ended(self) -> AgentUsage | None:
         """The agent answered a prompt."""
@@ -100,5 +97,5 @@ class UsageTracker:
             return None
         self._is_main = False
         if self._profile.usage_is_late:
-            self._late += 1
+            self._accepts_late = True
         return self._seen

@@ -110,8 +110,10 @@ COMMANDS: Final[Sections] = {
         "acp": GroupEntry(
             "Agents over the Agent Client Protocol: in a space, or of one.",
             {
-                "start": _command("Bring an agent that speaks the Agent Client Protocol.", "programs.acp:start"),
-                "serve": _command("Serve an agent of a space to an editor.", "programs.acp_server:serve"),
+                "start": _command("Bring an ACP agent, such as Codex, into a space.", "programs.acp:start"),
+                "serve": _command(
+                    "Serve an agent of a space to an editor that speaks ACP.", "programs.acp_server:serve"
+                ),
             },
         ),
         "a2a": GroupEntry(
@@ -140,7 +142,7 @@ COMMANDS: Final[Sections] = {
         ),
         "model": GroupEntry(
             "Run a model server.",
-            {"serve": _command("Run the rehearsal model, or a real one from a GGUF file.", "programs.model:serve")},
+            {"serve": _command("Run the rehearsal model (canned replies), or a real one.", "programs.model:serve")},
         ),
         "client": GroupEntry(
             "Connect by hand or from a script.",

@@ -36,8 +36,9 @@ def start(
     cwd: Annotated[str, option("--cwd FOLDER", "Its working folder (default: this one).")] = ".",
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
-    """Bring an agent that speaks the Agent Client Protocol into a space.
+    """Bring an ACP agent, such as Codex, into a space.
 
+    ACP is the Agent Client Protocol.
     `mew up` passes the settings of `acp:` in MEW_ACP_CONFIG.
     """
     passed = os.environ.get(ACP_CONFIG)

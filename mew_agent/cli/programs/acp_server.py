@@ -14,10 +14,10 @@ def serve(
     *,
     connection: ConnectionOptions,
 ) -> None:
-    """Serve an agent of a space to an editor, over standard input and output.
+    """Serve an agent of a space to an editor that speaks ACP.
 
-    The editor acts as the space's person: it chats with the agent, sees how full its context is, and decides about
-    what the agent proposes.
+    It speaks the Agent Client Protocol on standard input and output. The editor acts as the space's person: it chats
+    with the agent, sees how full its context is, and decides about what the agent proposes.
     """
     require_acp()
     who = find_identity(connection)

@@ -42,7 +42,7 @@ def serve(
     threads: Annotated[int, option("--threads N", "Threads of a real model; 0 is half of the cores.", min=0)] = 0,
     of_space: Annotated[bool, option("--of-space", hidden=True)] = False,
 ) -> None:
-    """Run the rehearsal model (canned replies, no real model), or a real one.
+    """Run the rehearsal model (canned replies), or a real one.
 
     An OpenAI-compatible server. The rehearsal model is for demos and tests: it quotes the text it is given, counts
     tokens exactly with its own tokenizer, and refuses requests that exceed its window. With --local or --gguf it is

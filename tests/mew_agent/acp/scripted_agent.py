@@ -116,7 +116,7 @@ def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each wo
             usage(123 if "tool" in text else used)  # a subagent's figure comes first
             usage(used)
     write({"id": number, "result": {"stopReason": reason}})
-    if STYLE == "late":
+    if STYLE == "late" and not text.startswith("/"):  # as Kimi: no update after a compaction
         time.sleep(0.05)
         usage(used)
 

@@ -202,7 +202,8 @@ async def test_an_address_with_too_many_connections_is_refused_until_they_end(st
             with raw_socket(gateway) as one_more:
                 return one_more.recv(100)
 
-    async with serve_gateway(parse_space(IMPATIENT), direct=direct) as gateway:
+    patient = IMPATIENT.replace("0.5", "5")  # all 40 have to be there at the same time
+    async with serve_gateway(parse_space(patient), direct=direct) as gateway:
         assert (await to_thread.run_sync(attack, gateway)).startswith(b"HTTP/1.1 503")
         async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as http:
             with anyio.fail_after(PATIENCE_SECONDS):

@@ -72,7 +72,7 @@ def test_stopping_a_group_stops_its_children() -> None:
         marks = {process.pid: started_mark(process.pid)}
         assert child_mark
         assert stop_groups(marks, "run-1", grace_seconds=5) == [process.pid]
-        assert not is_running(int(child), child_mark)
+        until_in_thread(lambda: not is_running(int(child), child_mark))
         assert process.wait() == -signal.SIGTERM
 
 
