@@ -25,9 +25,7 @@ participants:
 """
 
 
-@pytest.mark.parametrize(
-    ("script", "package"), [("pydantic_ai_agent", "pydantic_ai"), ("langchain_agent", "langchain_openai")]
-)
+@pytest.mark.parametrize(("script", "package"), [("pydantic_ai_agent", "pydantic_ai")])
 async def test_its_figures_are_the_servers_before_and_after_a_compaction(script: str, package: str) -> None:
     assert find_spec(package) is not None, f"{package} is not installed; `make .venv/.installed` installs it"
     async with (
