@@ -41,7 +41,7 @@ async def test_forgetting_removes_from_the_requested_end(
         assert await driver.conversation.forget(Forget(direction=direction, entries=2)) == 2
         assert [item.envelope_id for item in driver.conversation.history.items] == left
         assert driver.now.context is not None
-        assert driver.now.context.basis == "projected"
+        assert driver.now.context.basis == "server_counted"
         assert driver.now.tokens is not None
         assert before is not None
         assert driver.now.tokens < before

@@ -80,7 +80,7 @@ EVERY_SETTING = """
 
 def test_settings_mean_the_same_in_space_yaml_and_agent_file(tmp_path: Path) -> None:
     space_file, agent_file, head = tmp_path / "space.yaml", tmp_path / "agent.yaml", HEAD.replace("big", "other")
-    space_file.write_text(f"{head}  coder:\n    agent:{EVERY_SETTING.replace(chr(10), chr(10) + '    ')}")
+    space_file.write_text(f"{head}  ada: {{}}\n  coder:\n    agent:{EVERY_SETTING.replace(chr(10), chr(10) + '    ')}")
     agent_file.write_text(EVERY_SETTING.replace("\n  ", "\n"))
     space = parse_space(space_file.read_text(), path=space_file)
     found = space.participants["coder"].agent
