@@ -73,10 +73,11 @@ class EnvelopeRecorder:
         return [str(e.body["status"]) for e in self.sent_by(sender, "participant/status", about=about)]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition on the received envelopes holds."""
+        """Wait until a condition holds, checked after each envelope, and between them if it is on something else."""
         with anyio.fail_after(PATIENCE_SECONDS):
             while not condition():
-                await self._changed.wait()
+                with anyio.move_on_after(0.05):
+                    await self._changed.wait()
 
     async def first(self, sender: str, kind: str, about: Envelope | None = None, nth: int = 0, **body: Any) -> Envelope:
         """Wait for an envelope (the nth) of a sender whose payload holds these values."""

@@ -292,6 +292,26 @@ async def test_a_compaction_that_the_agent_ignores_ends_with_timeout(start: Star
         assert await s.ask("session?") == "loaded session: ada: session?"
 
 
+async def test_an_interrupted_agent_is_asked_to_go_on_after_the_compaction(start: Start) -> None:
+    async with start() as s:
+        await s.ask("hello")
+        asked = await s.ada.chat("wait for me", to="codex")
+        await s.recorder.first("codex", "reasoning/start", about=asked)
+        await s.recorder.until(lambda: s.agent.turn is not None and s.agent.turn.has_text)
+        answer = await s.ada.ask(
+            "participant/compact",
+            {"interrupt": True},
+            to="codex",
+            answer="participant/compact-done",
+            timeout_seconds=PATIENCE_SECONDS,
+        )
+        assert "skipped" not in answer.body or not answer.body["skipped"]
+        reply = await s.recorder.first("codex", "chat", about=asked)
+        assert reply.body["text"].startswith("I wait.You wrote: Your context was compacted")
+        status = await s.until_status(lambda body: body.get("tokens") == 900)
+        assert status["context"]["last_compaction"]["trigger"] == "requested"
+
+
 @pytest.mark.parametrize("style", ["codex", "kimi"])
 async def test_an_agent_is_compacted_at_its_share_of_the_window_with_a_cooldown(start: Start, style: str) -> None:
     async with start(style, compact_at_percent=9) as s:

@@ -230,12 +230,15 @@ async def test_a_proposal_lost_with_the_gateway_is_made_again(
                 running_agent(first, server, asking(), None, 30.0, "coder", ()) as (actor, ended),
                 Participant(first.ws_url, space="demo", id="ada", token=first.token_of("ada")) as ada,
             ):
+                made: list[ProposalMade] = []
+                ada.on(ProposalMade)(made.append)
                 s = AgentDriver(first, server, actor, ada, EnvelopeRecorder(ada), ended)
                 await filled(s, text)
                 stop.set()
                 await until(lambda: not actor.is_joined and not ada.is_joined)
                 await gateways.start(host, first.port, end)
-                await decide(s, await proposal(s, 1))
+                await until(lambda: len(made) == 2)  # its envelope arrived, or the welcome listed it
+                await decide(s, made[1].envelope)
                 await status_word(s, "compacted")
                 last = actor.conversation.tracker.last_compaction
                 assert last is not None
