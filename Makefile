@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 LOWEST := .venv-lowest
+FRAMEWORKS := .venv-frameworks
 BIN := $(VENV)/bin
 # The package with what it needs to run; the other one adds what tests and checks need.
 PACKAGE := $(VENV)/.package-installed
@@ -13,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # The tests start hundreds of processes; without their bytecode each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-local test test-agents test-local test-long test-lowest test-llama dist check lint types coverage audit sbom schema docs bench clean faults
+.PHONY: demo demo-local test test-agents test-frameworks test-local test-long test-lowest test-llama dist check lint types coverage audit sbom schema docs bench clean faults
 
 demo: $(PACKAGE)
 	$(BIN)/mew demo
@@ -39,6 +40,15 @@ $(VENV)/.local-installed: $(PACKAGE)
 # docs/reference/acp-agents.md.
 test-agents: $(STAMP)
 	$(BIN)/python -m tests.acp_agents
+
+# The examples of other libraries, LangChain's too. It has an environment of its own: next to the test extras, pip searches
+# for minutes.
+test-frameworks: $(STAMP)
+	$(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check langchain-openai
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -e .
+	$(FRAMEWORKS)/bin/python -m pip list --format freeze | grep -E '^(langchain|openai)'
+	MEW_FRAMEWORKS_PYTHON=$(FRAMEWORKS)/bin/python $(BIN)/python -m pytest -v tests/interaction/test_own_engines.py
 
 # Properties with many and other examples, and agents that are killed 100 times; SEED=2 kills otherwise.
 test-long: $(STAMP)
@@ -137,4 +147,4 @@ $(STAMP): $(PACKAGE)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(LOWEST) .venv-sbom .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* build dist site
+	rm -rf $(VENV) $(LOWEST) $(FRAMEWORKS) .venv-sbom .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* build dist site

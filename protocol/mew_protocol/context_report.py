@@ -217,10 +217,10 @@ class ContextReport(_Part):
     reason: UnknownReason | None = None
     last_reported: LastReported | None = None
     measure: Measure = "total"
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    reasoning_tokens: int | None = None
-    cached_tokens: int | None = None
+    prompt_tokens: int | None = Field(default=None, ge=0)
+    completion_tokens: int | None = Field(default=None, ge=0)
+    reasoning_tokens: int | None = Field(default=None, ge=0)
+    cached_tokens: int | None = Field(default=None, ge=0)
     spent_tokens: int | None = Field(default=None, ge=0)
     budget_tokens: int | None = Field(default=None, ge=1)
     max_tokens_basis: LimitBasis | None = None

@@ -1,13 +1,20 @@
-"""Agents of other libraries as participants: they report their provider's usage and are asked to compact."""
+"""Agents of other libraries and languages as participants: they report their provider's usage and are asked to compact.
 
+`make test-frameworks` installs LangChain into an environment of its own and adds its example.
+"""
+
+import json
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
+from functools import cache
 from pathlib import Path
 
 import anyio
+import jsonschema
+import playwright
 import pytest
+from mew_protocol import schema
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
@@ -21,13 +28,22 @@ SPACE = """
 space: {id: demo}
 participants:
   ada: {capabilities: [{kind: "*"}]}
-  helper: {command: python, role: agent}
+  helper: {command: agent, role: agent}
 """
+# The browser tests bring a Node that is new enough; the machine may have none.
+NODE = str(Path(playwright.__file__).parent / "driver" / "node")
+PROGRAMS = {"pydantic_ai_agent.py": sys.executable, "javascript_agent.mjs": NODE}
+if frameworks := os.environ.get("MEW_FRAMEWORKS_PYTHON"):
+    PROGRAMS["langchain_agent.py"] = frameworks
 
 
-@pytest.mark.parametrize(("script", "package"), [("pydantic_ai_agent", "pydantic_ai")])
-async def test_its_figures_are_the_servers_before_and_after_a_compaction(script: str, package: str) -> None:
-    assert find_spec(package) is not None, f"{package} is not installed; `make .venv/.installed` installs it"
+@cache
+def validator(name: str) -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(json.loads((schema.FOLDER / name).read_text()))
+
+
+@pytest.mark.parametrize("script", PROGRAMS)
+async def test_its_figures_are_the_servers_before_and_after_a_compaction(script: str) -> None:
     async with (
         serve_gateway(parse_space(SPACE)) as gateway,
         serve_rehearsal(RehearsalOptions(window_tokens=8192)) as server,
@@ -44,7 +60,7 @@ async def test_its_figures_are_the_servers_before_and_after_a_compaction(script:
             "OPENAI_API_KEY": "none",
             "OPENAI_MODEL": "rehearsal",
         }
-        program = subprocess.Popen([sys.executable, str(EXAMPLES / f"{script}.py")], env=environment)
+        program = subprocess.Popen([PROGRAMS[script], str(EXAMPLES / script)], env=environment)
         try:
             await recorder.until(lambda: "helper" in ada.peers)
 
@@ -73,7 +89,14 @@ async def test_its_figures_are_the_servers_before_and_after_a_compaction(script:
             assert report is not None
             assert report.last_compaction is not None
             assert (report.last_compaction.freed_tokens or 0) > 0
+            for control, payload in (("forget", {"direction": "oldest"}), ("clear", {}), ("restart", {})):
+                asked = await ada.send(f"participant/{control}", payload, to="helper")
+                refused = await recorder.first("helper", "participant/status", about=asked)
+                assert refused.body["status"] == "refused:not_supported"
         finally:
             program.terminate()
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(program.wait)
+    for envelope in recorder.sent_by("helper"):
+        validator("envelope.json").validate(envelope.model_dump(mode="json", by_alias=True, exclude_none=True))
+        validator(schema.file_name(envelope.kind)).validate(envelope.body)

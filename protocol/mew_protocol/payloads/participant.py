@@ -4,9 +4,9 @@ Owns what a control holds and which participants it is for. Participants carry a
 pauses and shutdowns.
 """
 
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mew_protocol import kinds
 from mew_protocol.context_report import (
@@ -49,6 +49,18 @@ class Status(Payload):
     latency_ms: int | None = None
     context: ContextReport | None = None
     pins: tuple[PinnedText, ...] | None = None
+
+    @model_validator(mode="after")
+    def _figures_are_possible(self) -> Self:
+        report = self.context
+        if self.tokens is None or report is None:
+            return self
+        if report.basis == "unknown":
+            raise ValueError("`tokens` is not allowed if `context.basis` is 'unknown'")
+        # A projected figure is what a compaction left of the call that had this prompt.
+        if report.basis in ("reported", "agent_reported", "provisional") and self.tokens < (report.prompt_tokens or 0):
+            raise ValueError("`tokens` is below `context.prompt_tokens`")
+        return self
 
 
 UNLABELLED: Final = "unlabelled"

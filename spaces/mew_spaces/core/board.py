@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from mew_protocol.envelope import Envelope, wire_timestamp
+from mew_protocol.payloads.base import read_payload
 from mew_protocol.payloads.participant import Board, BoardEntry, Status, is_whole_status
 from mew_protocol.payloads.system import ActiveStream
-from pydantic import ValidationError
 
 from mew_spaces.core.state import Change, ReportedStatus, SpaceState, StatusChange
 
@@ -27,15 +27,12 @@ class StatusBoard:
     def post(self, envelope: Envelope, *, at: datetime) -> tuple[Change, ...]:
         """Keep a `participant/status` of its sender, and return the changes; none if the board stays as it is.
 
-        A status that holds only some requested fields never replaces a whole one. One that is no valid `Status` is
-        ignored.
+        A status that holds only some requested fields never replaces a whole one. Raises `PayloadError` for one that is
+        no valid `Status`.
         """
         if not is_whole_status(envelope):
             return ()
-        try:
-            status = Status.model_validate(envelope.body)
-        except ValidationError:
-            return ()
+        status = read_payload(envelope, Status)
         reported = ReportedStatus(status=dict(envelope.body), envelope_id=envelope.id, received_at=at)
         change = StatusChange(key=envelope.sender, value=reported)
         self._state.apply(change)

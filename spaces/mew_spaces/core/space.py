@@ -19,6 +19,7 @@ from typing import Any
 from mew_protocol import errors, kinds
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
+from mew_protocol.errors import PayloadError
 from mew_protocol.ids import STREAM_GATEWAY, ParticipantId, SpaceId
 from mew_protocol.payloads.mcp import UndecidedProposals
 from mew_protocol.payloads.system import Member, Presence
@@ -356,12 +357,21 @@ class Space:
         if envelope.kind.startswith("stream/"):
             return self._streams.receive(envelope, now=now)
         if envelope.kind == kinds.PARTICIPANT_STATUS:
-            if not self._is_too_large_to_keep(envelope) and (changes := self.board.post(envelope, at=now)):
-                return accept(envelope, *state_changed(changes))
-            return None
+            return self._handle_status(envelope, now)
         if envelope.kind in HANDLED_KINDS:
             return self._rules.receive(envelope, reply_to=self._reply_to(envelope.sender, connection), now=now)
         return None
+
+    def _handle_status(self, envelope: Envelope, now: datetime) -> Receipt | None:
+        if self._is_too_large_to_keep(envelope):
+            return None
+        try:
+            changes = self.board.post(envelope, at=now)
+        except PayloadError as error:
+            # Without figures it misleads nobody: simple clients say only what they do.
+            has_figures = not {"tokens", "max_tokens", "context"}.isdisjoint(envelope.body)
+            return refuse(errors.INVALID_PAYLOAD, str(error), code=errors.VALIDATION_ERROR) if has_figures else None
+        return accept(envelope, *state_changed(changes)) if changes else None
 
     def _is_too_large_to_keep(self, envelope: Envelope) -> bool:
         return len(to_json(envelope.payload)) > self._limits.kept_payload_bytes

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from mew_protocol.envelope import Envelope
+from mew_protocol.errors import PayloadError
 from mew_protocol.payloads.participant import BoardEntry, Status
 from mew_spaces.core.board import ParticipantView, SpaceSnapshot, StatusBoard
 from mew_spaces.core.state import SpaceState
@@ -62,12 +63,16 @@ def test_a_partial_status_never_replaces_a_whole_one() -> None:
         {"messages_in_context": 1, "tokens": -3},
         {"messages_in_context": 1, "context": {"basis": "guessed"}},
         {"messages_in_context": 1, "context": {"basis": "unknown"}},
+        {"messages_in_context": 1, "tokens": 3, "context": {"basis": "unknown", "reason": "compacted"}},
+        {**WHOLE, "context": {**REPORT, "prompt_tokens": 91}},
+        {**WHOLE, "context": {**REPORT, "prompt_tokens": -1}},
     ],
 )
 def test_an_invalid_status_never_replaces_a_valid_one(payload: dict[str, Any]) -> None:
     board = StatusBoard(SpaceState())
     board.post(status(WHOLE), at=NOW)
-    assert not board.post(status(payload), at=NOW)
+    with pytest.raises(PayloadError, match="participant/status: payload"):
+        board.post(status(payload), at=NOW)
     kept = board.entry("coder", connected=True, now=NOW).status
     assert kept is not None
     assert kept.tokens == 90

@@ -10,6 +10,7 @@ from mew_protocol import errors
 from mew_protocol.capability import BASELINE
 from mew_protocol.ids import ParticipantId
 from mew_protocol.payloads import PAYLOADS
+from mew_protocol.payloads.participant import Status
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.core.effects import ConnectionId
 
@@ -210,6 +211,17 @@ def test_a_status_stays_on_the_board_when_its_sender_leaves(driver: SpaceDriver)
             "age_seconds": 2.5,
         }
     ]
+
+
+def test_a_status_with_impossible_figures_is_refused(driver: SpaceDriver) -> None:
+    driver.join(3, "coder")
+    driver.send_envelope(3, "coder", "participant/status", STATUS)
+    impossible = {**STATUS, "context": {"basis": "reported", "prompt_tokens": 11}}
+    refused = driver.send_envelope(3, "coder", "participant/status", impossible).refused
+    assert refused is not None
+    assert (refused.error, "below" in str(refused.message)) == ("invalid_payload", True)
+    assert driver.send_envelope(3, "coder", "participant/status", {"status": "thinking"}).accepted is not None
+    assert driver.space.snapshot(now=driver.now).board[0].status == Status.model_validate(STATUS)
 
 
 def test_a_full_space_rejects_further_connections() -> None:
