@@ -104,7 +104,7 @@ class AcpAgent(Participant):
         """The turn that answers a chat now."""
         self.external_context.policy = None
         self.external_context.compact_at_percent = settings.compact_at_percent
-        self.external_context.compact_timeout_seconds = settings.compact_timeout_seconds
+        self.external_context.handler_timeout_seconds = settings.compact_timeout_seconds
         self.on_compact(self._compact)
         self.on_clear(self._clear)
         self.mcp.on_waits_changed = self._waits_changed

@@ -176,6 +176,11 @@ class Control(Subscriber):
         except GatewayError as error:
             what = f"no reply sent to '{envelope.kind}' from '{envelope.sender}'"
             self._messenger.session.log_failure(error, what)
+        except Exception as error:  # a handler of the program failed; the sender waits for an answer
+            logger.exception("'%s' from '%s' failed", envelope.kind, envelope.sender)
+            problem = "timeout" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
+            await self.announce(f"refused:{problem}", (envelope.id,), to=(envelope.sender,))
+            await self.announce()  # others may have been told that it is compacting
 
     async def _carry_out(self, envelope: Envelope, request: ControlPayload) -> None:
         match request:

@@ -27,8 +27,8 @@ not belong to the agent's main conversation."""
 
 NO_CONTEXT: Final = "this participant has no context"
 
-COMPACT_TIMEOUT_SECONDS: Final = 300.0
-"""How long an `on_compact` handler may take."""
+HANDLER_TIMEOUT_SECONDS: Final = 300.0
+"""How long a handler of a control may take."""
 
 POLICY: Final = MEW.model_copy(update={"bases": ("reported", "agent_reported")})
 """Levels of reported figures: those of the default policy."""
@@ -106,7 +106,7 @@ class ExternalContext:
         self.on_clear: ClearHandler | None = None
         self.refuses_with = "not_supported"
         """The answer to a control without a handler."""
-        self.compact_timeout_seconds = COMPACT_TIMEOUT_SECONDS
+        self.handler_timeout_seconds = HANDLER_TIMEOUT_SECONDS
         self.policy: Policy | None = POLICY
         """Whose levels are shown; None if nothing should act on the figures."""
         self.compact_at_percent: int | None = None
@@ -233,7 +233,7 @@ class ExternalContext:
         self.compaction_started("requested" if asked_by is not None else "compact_at")
         done = CompactDone(status="skipped", skipped=True, reason="failed")
         try:
-            with anyio.move_on_after(self.compact_timeout_seconds) as bound:
+            with anyio.move_on_after(self.handler_timeout_seconds) as bound:
                 answer = await run_function(partial(self.on_compact, request), {})
                 done = answer if isinstance(answer, CompactDone) else CompactDone(status="compacted")
             if bound.cancelled_caught:
@@ -244,13 +244,15 @@ class ExternalContext:
 
     async def forget(self, request: Forget, asked_by: str | None = None) -> int:
         assert self.on_forget is not None
-        count = await run_function(partial(self.on_forget, request), {})
+        with anyio.fail_after(self.handler_timeout_seconds):
+            count = await run_function(partial(self.on_forget, request), {})
         self.forget_figures("compacted")
         return count if isinstance(count, int) else 0
 
     async def clear(self, asked_by: str | None = None, reason: str | None = None) -> None:
         assert self.on_clear is not None
-        await run_function(self.on_clear, {})
+        with anyio.fail_after(self.handler_timeout_seconds):
+            await run_function(self.on_clear, {})
         self.forget_figures("cleared")
 
     async def undo(self, request: Undo, asked_by: str | None = None) -> UndoDone:

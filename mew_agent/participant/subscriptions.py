@@ -125,7 +125,7 @@ class Subscriptions:
 
         It returns when that is done: None, or a `CompactDone` with what it knows (`skipped` and `reason` if it did
         nothing). Until the next `report_context` the size is unknown. An exception, and more than
-        `external_context.compact_timeout_seconds`, are answered as skipped. Without a handler the answer is
+        `external_context.handler_timeout_seconds`, are answered as skipped. Without a handler the answer is
         `not_supported`.
         """
         self.external_context.on_compact = handler

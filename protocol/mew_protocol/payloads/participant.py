@@ -78,11 +78,13 @@ def is_whole_status(status: Draft) -> bool:
     """Return whether a `participant/status` may replace the sender's last one.
 
     A status for one asker may hold only the fields that were asked for. It is whole if nothing that its own `context`
-    implies is missing next to it.
+    implies is missing next to it. The word `refused` is about one request.
     """
     body = status.body
     if not status.to:
         return True
+    if str(body.get("status")).startswith("refused:"):
+        return False
     context = body.get("context")
     if not isinstance(context, dict):
         return "tokens" in body and "max_tokens" in body

@@ -14,6 +14,7 @@ from mew_agent import Participant
 from mew_agent.errors import InvalidReport, PeerError
 from mew_agent.participant.events import ContextReported
 from mew_agent.participant.external_context import ExternalContext
+from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.support.waiting import until
 
 Joined = Callable[..., Participant]
@@ -182,6 +183,7 @@ async def test_a_program_reports_its_context_and_is_asked_to_act(joined: Joined)
 
 async def test_a_failing_or_silent_handler_is_answered_and_the_figure_stays(joined: Joined) -> None:
     async with joined("ada") as ada, joined("bob") as bob:
+        recorder = EnvelopeRecorder(ada)
         await bob.report_context(1000, window=2000)
 
         @bob.on_compact
@@ -195,9 +197,22 @@ async def test_a_failing_or_silent_handler_is_answered_and_the_figure_stays(join
         async def wait(request: Compact) -> None:
             await anyio.sleep_forever()
 
-        bob.external_context.compact_timeout_seconds = 0.01
+        bob.external_context.handler_timeout_seconds = 0.01
         silent = await ada.compact("bob", timeout_seconds=30)
         assert (silent.skipped, silent.reason) == (True, "timeout")
+
+        @bob.on_forget
+        async def hang(request: Forget) -> None:
+            await anyio.sleep_forever()
+
+        @bob.on_clear
+        def refuse() -> None:
+            raise RuntimeError("the engine is gone")
+
+        for control, problem in (("forget", "timeout"), ("clear", "RuntimeError: the engine is gone")):
+            asked = await ada.send(f"participant/{control}", {"direction": "oldest"}, to="bob")
+            await recorder.first("bob", "participant/status", about=asked, status=f"refused:{problem}")
+        await until(lambda: ada.peers["bob"].context.status == "active")
         assert (await ada.request_status("bob", timeout_seconds=30)).tokens == 1000
 
 
