@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mew_agent.cli.space.plan import choose_address
+from mew_agent.cli.app.addresses import choose_address
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import serve_rehearsal
 from tests.interaction.test_cli_processes import MEW, Folder, environment

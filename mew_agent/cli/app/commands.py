@@ -108,7 +108,7 @@ COMMANDS: Final[Sections] = {
             {"start": _command("Offer an MCP server's tools in a space.", "programs.bridge:start")},
         ),
         "acp": GroupEntry(
-            "Agents over the Agent Client Protocol: in a space, or of one.",
+            "Bring an ACP agent into a space, or serve an agent to an editor.",
             {
                 "start": _command("Bring an ACP agent, such as Codex, into a space.", "programs.acp:start"),
                 "serve": _command(
@@ -121,7 +121,7 @@ COMMANDS: Final[Sections] = {
             {"serve": _command("Offer the agents to A2A clients, each with a card.", "programs.a2a_server:serve")},
         ),
         "mcp": GroupEntry(
-            "Run an MCP server: of a space, of a folder, or of a game.",
+            "Run an MCP server for a space, a folder or a game.",
             {
                 "serve": _command("Run an MCP server that acts in a space.", "programs.mcp_server:serve"),
                 "filesystem": _command(

@@ -4,6 +4,7 @@ from importlib.util import find_spec
 from typing import Annotated, Final
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.addresses import warn_if_reachable
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import (
     DEFAULT_HOST,
@@ -17,7 +18,7 @@ from mew_agent.cli.app.options import (
     with_option_groups,
 )
 from mew_agent.cli.app.signals import run_until_terminated
-from mew_agent.cli.programs.serve import agents_of, run_server, warn_if_reachable
+from mew_agent.cli.programs.serve import REACHABLE, agents_of, run_server
 from mew_agent.cli.remote.session import configuration_at, find_identity
 from mew_agent.errors import MissingExtra
 from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
@@ -29,7 +30,7 @@ KEY_VARIABLE: Final = "MEW_A2A_API_KEY"
 @with_option_groups
 def serve(
     agents: Annotated[
-        list[str] | None, participant_argument("Ids of the agents to offer (default: all).", "[AGENT]...")
+        list[str] | None, participant_argument("Ids of the agents to offer (default: all).", "AGENT")
     ] = None,
     *,
     port: PortOption = DEFAULT_A2A_PORT,
@@ -45,7 +46,7 @@ def serve(
     """Offer the agents to A2A clients, each with a card.
 
     Serves `/agents/ID` and `/agents/ID/.well-known/agent-card.json` until Ctrl-C. Clients act as the space's person.
-    Each context of theirs is a session of the agent.
+    Each of their contexts is a session of the agent.
     """
     if find_spec("a2a") is None:
         raise MissingExtra("`mew a2a serve`", "'a2a'", "pip install 'mew-agent[a2a]'")
@@ -53,7 +54,7 @@ def serve(
     who = find_identity(connection)
     configured = agents_of(configuration_at(who.run_path), who)
     key = (api_key or "").strip()
-    warn_if_reachable(host)
+    warn_if_reachable(host, REACHABLE)
 
     async def run() -> None:
         from mew_agent.a2a.server import A2AServer  # needs the extra `a2a`

@@ -33,13 +33,12 @@ def start(
     token: OwnTokenOption = None,
     profile: Annotated[str | None, option("--profile NAME", f"A known agent: {', '.join(PROFILES)}.")] = None,
     command: Annotated[list[str] | None, option("--command WORD", "Its program; repeat for each argument.")] = None,
-    cwd: Annotated[str, option("--cwd FOLDER", "Its working folder (default: this one).")] = ".",
+    cwd: Annotated[str, option("--cwd FOLDER", "Its working folder.")] = ".",
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Bring an ACP agent, such as Codex, into a space.
 
-    ACP is the Agent Client Protocol.
-    `mew up` passes the settings of `acp:` in MEW_ACP_CONFIG.
+    ACP is the Agent Client Protocol. `mew up` passes the settings of `acp:` in MEW_ACP_CONFIG.
     """
     passed = os.environ.get(ACP_CONFIG)
     try:

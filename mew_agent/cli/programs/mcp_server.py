@@ -6,10 +6,10 @@ import anyio
 
 from mew_agent.bridge.settings import require_mcp
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.addresses import listening_failures
 from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import find_identity, require_person
-from mew_agent.errors import ConfigError
 
 
 @with_option_groups
@@ -41,14 +41,11 @@ def serve(
         require_person(who)
 
     async def run() -> None:
-        try:
+        with listening_failures("--http", f"port {http}"):
             async with serving_http(make_server(connection, joins=not no_join), http, who.token) as url:
                 terminal.print_line(
                     f"MCP server of '{who.space}' at {url}; clients act as {who.participant} with its token"
                 )
                 await anyio.sleep_forever()
-        except OSError as error:
-            problem = (error.strerror or str(error)).lower()
-            raise ConfigError("--http", f"cannot listen on port {http}: {problem}") from None
 
     run_until_terminated(run)

@@ -4,6 +4,7 @@ import logging
 from typing import TYPE_CHECKING, Annotated, Final
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.addresses import listening_failures, warn_if_reachable
 from mew_agent.cli.app.options import (
     ConnectionOptions,
     JsonOption,
@@ -17,24 +18,22 @@ from mew_agent.cli.app.options import (
 )
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import find_identity
-from mew_agent.errors import ConfigError
 
 if TYPE_CHECKING:
     from mew_agent.meter.main_line import MeteredCall
 
 DEFAULT_LISTEN: Final = "127.0.0.1:8191"
-_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 
 def meter(
     upstream: Annotated[str, option("--upstream URL", "Model server to relay to.")],
     listen: Annotated[
-        str, option("--listen HOST:PORT", f"Address to listen on (default: {DEFAULT_LISTEN}); port 0 picks one.")
+        str, option("--listen HOST:PORT", "Address to listen on; port 0 picks a free port.")
     ] = DEFAULT_LISTEN,
     window: Annotated[int | None, option("--window TOKENS", "Size of the agent's window.", min=1)] = None,
     gateway: OwnGatewayOption = None,
     space: OwnSpaceOption = None,
-    participant: Annotated[str | None, participant_option("Participant that stands for the agent.")] = None,
+    participant: Annotated[str | None, participant_option("Participant that represents the agent.")] = None,
     token: OwnTokenOption = None,
     as_json: JsonOption = False,
     log_level: LogLevelOption = LogLevel.INFO,
@@ -54,8 +53,7 @@ def meter(
     checked_upstream(upstream)
     host, port = parsed_listen(listen)
     who = find_identity(ConnectionOptions(participant, token, gateway, space))
-    if host not in _LOOPBACK:
-        terminal.warn(f"other machines can reach {host}: anyone there can call the model server through this meter")
+    warn_if_reachable(host, "anyone there can call the model server through this meter")
 
     def ready(url: str) -> None:
         if as_json:
@@ -69,9 +67,7 @@ def meter(
     async def run() -> None:
         me = Participant(who.ws_url, space=who.space, id=who.participant, token=who.token)
         on_call = show if as_json else None
-        try:
+        with listening_failures("--listen", f"{host}:{port}"):
             await run_meter(me, upstream, host=host, port=port, window=window, on_call=on_call, ready=ready)
-        except OSError as error:
-            raise ConfigError("--listen", f"cannot listen on {host}:{port}: {error.strerror or error}") from None
 
     run_until_terminated(run)

@@ -1,7 +1,5 @@
 """`mew model serve`: runs the rehearsal model, or a real one from a GGUF file, in the foreground."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +7,9 @@ import anyio
 from mew_protocol.agent_settings import LOCAL
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.addresses import listening_failures
 from mew_agent.cli.app.options import DEFAULT_HOST, HostOption, PortOption, option
 from mew_agent.cli.app.signals import run_until_terminated
-from mew_agent.errors import ConfigError
 from mew_agent.model.local_server import (
     DEFAULT_WINDOW_TOKENS,
     LocalModelOptions,
@@ -59,7 +57,7 @@ def serve(
         options = LocalModelOptions(found, window, threads, model_name or "", reply_tokens or 0)
 
         async def run() -> None:
-            with _port_problems(host, port):
+            with listening_failures("--port", f"{host}:{port}"):
                 async with serve_local(options, host=host, port=port) as base_url:
                     announce(f"{found} on llama.cpp", options.model_name, base_url)
                     await anyio.sleep_forever()
@@ -71,14 +69,5 @@ def serve(
         model=name, window_tokens=window, reply_tokens=reply_tokens or 120, chunk_delay_seconds=chunk_delay
     )
     what = f"rehearsal model '{name}' (canned replies, no real model; window {window:,} tokens)"
-    with _port_problems(host, port):
+    with listening_failures("--port", f"{host}:{port}"):
         run_rehearsal(rehearsal, host=host, port=port, on_ready=lambda server: announce(what, name, server.base_url))
-
-
-@contextmanager
-def _port_problems(host: str, port: int) -> Iterator[None]:
-    """Turn an `OSError` of listening into a `ConfigError`."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError("--port", f"cannot listen on {host}:{port}: {error.strerror or error}") from None

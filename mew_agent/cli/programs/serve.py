@@ -11,6 +11,7 @@ from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.metrics import write_metrics
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.addresses import listening_failures, warn_if_reachable
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import (
     DEFAULT_HOST,
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 DEFAULT_SERVE_PORT: Final = 8190
 KEY_VARIABLE: Final = "MEW_SERVE_API_KEY"
-_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+REACHABLE: Final = "anyone with the API key can talk to your agents"
+"""The risk of a server that other machines can reach."""
 
 
 class NoticePlacement(StrEnum):
@@ -96,7 +98,7 @@ def serve(
     options = ChatOptions(
         configured=agents_of(config, who), inactivity_seconds=timeout, hold_characters=hold, notices=notices.value
     )
-    warn_if_reachable(host)
+    warn_if_reachable(host, REACHABLE)
 
     async def run() -> None:
         participant = ChatParticipant(
@@ -159,19 +161,11 @@ async def run_server(
         agents = [agent.name for agent in participant.agents()]
         if agents and not any(participant.may_send(CHAT, {"text": "?"}, to=(name,)) for name in agents):
             raise NotPermitted(participant.id, CHAT)
-        try:
+        with listening_failures("--port", address):
             async with server as base_url:
                 announce(base_url, agents)
                 await participant.until_ended()
-        except OSError as error:
-            raise ConfigError("--port", f"cannot listen on {address}: {error.strerror or error}") from None
     await participant.run_forever()
-
-
-def warn_if_reachable(host: str) -> None:
-    """Warn if other machines can reach a server on `host`."""
-    if host not in _LOOPBACK:
-        terminal.warn(f"other machines can reach {host}: anyone with the API key can talk to your agents")
 
 
 def agents_of(config: SpaceConfig | None, who: Identity) -> frozenset[str]:

@@ -25,7 +25,9 @@ VERDICTS: Final = {True: "fits", False: "does not fit", None: "not known"}
 @with_option_groups
 def fit(
     target: TargetArgument,
-    file: Annotated[Path | None, typer.Argument(help="File with the text (default: standard input).")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="File with the text (default: standard input).")
+    ] = None,
     tokens: Annotated[int | None, option("--tokens N", "Ask about N tokens instead of a text.", min=0)] = None,
     *,
     as_json: JsonOption = False,

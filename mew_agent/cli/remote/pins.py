@@ -26,7 +26,7 @@ _TEXT_CELLS: Final = 100
 def pin(
     target: TargetArgument,
     words_typed: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]", help="Text to pin (default: list what is pinned).")
+        list[str] | None, typer.Argument(metavar="TEXT", help="Text to pin (default: list what is pinned).")
     ] = None,
     timeout: TimeoutOption = STATUS_SECONDS,
     *,

@@ -185,7 +185,7 @@ def _details(proposal: UndecidedProposal) -> list[str]:
         f"{', '.join(sizes)}, cost ~{_number(given.get('cost_tokens'))} tokens ({trigger}{asked})",
         f"leaves {_extent(given.get('leaves'))}{cleared}",
         f"stays {_extent(given.get('stays'))}",
-        f"goes on at {given.get('goes_on_at')} unless rejected",
+        f"compacts at {given.get('goes_on_at')} unless rejected",
     ]
     return [words.clean(line) for line in lines]
 

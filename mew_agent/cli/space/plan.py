@@ -1,48 +1,39 @@
 """The plan of `mew up`: everything that is checked and chosen before a program is started.
 
-Owns what a space needs to run: its file, addresses, tokens, each agent's settings, programs that exist. A plan is made
-once; a space in the background gets it as JSON. Starts nothing and prints nothing.
+Owns what a space needs to run: its file, address, tokens, and each agent's settings. `start_checks` says what is wrong
+with it. A plan is made once; a space in the background gets it as JSON. Starts nothing and prints nothing.
 """
 
 import contextlib
-import errno
 import json
 import os
 import secrets
 import shutil
-import socket
-import ssl
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeGuard
 
-from mew_protocol import kinds
 from mew_protocol.agent_settings import LOCAL, REHEARSAL, WrittenAgentSettings
-from mew_protocol.capability import CapabilitySet, stars_across_folders
-from mew_protocol.envelope import Draft
-from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, load_space, place_in
+from mew_spaces.config.loading import SpaceConfig, load_space, place_in
 from mew_spaces.errors import PortInUse
 from mew_spaces.gateway.auth import ensure_token, state_dir
-from mew_spaces.gateway.certificate import TlsFiles, tls_files
-from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, ListenAddress, Program, bridges
+from mew_spaces.gateway.certificate import tls_files
+from mew_spaces.launch.launch import Launch, ListenAddress, Program
 from mew_spaces.launch.processes import started_mark
 from mew_spaces.launch.program_logs import log_folder
 from mew_spaces.launch.run_file import Pids, RunFile, read_run_file, remove_run_file, run_file_path
 from mew_spaces.private_files import make_private_folder
 from pydantic import TypeAdapter
 
-from mew_agent.acp.profiles import PROFILES
-from mew_agent.acp.settings import require_acp
-from mew_agent.bridge.settings import require_mcp
+from mew_agent.cli.app.addresses import certified_host, choose_address
 from mew_agent.cli.app.locate import (
     OWN_COMMAND,
     dashboard_url,
     default_person,
     people_of,
-    place_of,
     space_config_path,
     space_folder,
     which_person,
@@ -64,8 +55,9 @@ from mew_agent.cli.space.agent_sections import (
     shared_model,
     unreachable_models,
 )
+from mew_agent.cli.space.start_checks import check_acp_agent, check_programs, warnings_about
 from mew_agent.errors import ConfigError
-from mew_agent.gateway_address import CA_VARIABLE, tls_failure, trust
+from mew_agent.gateway_address import CA_VARIABLE
 
 MEW: Final = OWN_COMMAND
 
@@ -186,12 +178,6 @@ class LaunchPlan:
 
 _PLAN: Final = TypeAdapter(LaunchPlan)
 
-_NEEDED_BY_AGENTS: Final = {
-    kinds.CHAT: "answer",
-    kinds.PARTICIPANT_STATUS: "report how full its context is",
-    kinds.PARTICIPANT_COMPACT_DONE: "report what a compaction freed",
-}
-
 
 def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = None) -> LaunchPlan:
     """Check everything and choose what is left open. Raises `ConfigError` and errors of `mew_spaces`."""
@@ -231,9 +217,7 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
         log_level=options.log_level,
         sessions=sessions,
     )
-    _check_programs(launch.participants(), path)
-    _check_bridges(launch, bridges(config), path)
-    _check_acp_agents(launch, path)
+    check_programs(launch, launch.participants(), path)
     if agents or any(one.acp is not None for one in config.participants.values()):
         make_private_folder(sessions)
     return LaunchPlan(
@@ -249,10 +233,8 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
                 f"{place_in(path, place)}: {'.'.join(place)}: {name} is not set; the program gets ${{{name}}}"
                 for place, name in launch.unset_variables()
             ),
-            *missing_capabilities(config, path),
             *unreachable_models(configs),
-            *_stars_across_folders(config, path),
-            *_keys_without_effect(config, path),
+            *warnings_about(config, path),
         ),
         person=default_person(config),
     )
@@ -280,9 +262,7 @@ def add_new_participants(
             settings[name] = process_settings(agent, plan.state / "sessions" / f"{name}.db", plan.model_port)
     launch = replace(plan.launch, config=config, tokens=tokens, agent_settings=settings)
     programs = [program for program in launch.participants() if program.name in added]
-    _check_programs(programs, path)
-    _check_bridges(launch, [name for name in bridges(config) if name in added], path)
-    _check_acp_agents(launch, path, added)
+    check_programs(launch, programs, path)
     make_private_folder(plan.state / "sessions")
     return replace(plan, launch=launch), programs
 
@@ -333,58 +313,6 @@ def _chosen_or_next_address(options: StartOptions) -> ListenAddress:
     return choose_address(options.host, DEFAULT_PORT + 9)
 
 
-def choose_address(host: str, port: int) -> ListenAddress:
-    """The address to listen on; port 0 picks a free port. Raises `PortInUse`, or `ConfigError` for a bad host."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        # Listen and stop again, to report a taken port at once.
-        with socket.socket(family, socket.SOCK_STREAM) as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((host, port))
-            listener.listen()
-            return ListenAddress(host, listener.getsockname()[1])
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise PortInUse(host, port) from None
-        raise ConfigError("--host, --port", f"cannot listen on {host}:{port}: {error.strerror or error}") from None
-
-
-def certified_host(tls: TlsFiles, address: ListenAddress) -> str:
-    """Return the host by which programs on this machine reach the gateway, so that its certificate is valid for them.
-
-    That is the address it listens on, or `localhost`, or for a wildcard address a name in the certificate. Raises
-    `ConfigError` if there is none, or if the certificate is not valid now, and `SpacesError` if it cannot be read.
-    """
-    first = address.connect_host
-    hosts = [first, *(["localhost"] if first in ("127.0.0.1", "::1") else [])]
-    context = tls.context()
-    try:
-        names = _names_in_certificate(context, trust(tls.cert), None)
-        if first != address.host:
-            hosts += [name for name in names if "*" not in name]
-        for host in hosts:
-            with contextlib.suppress(ssl.SSLCertVerificationError):
-                _names_in_certificate(context, trust(tls.cert), host)
-                return host
-    except ssl.SSLCertVerificationError as error:
-        raise ConfigError(str(tls.cert), str(tls_failure(address.http, error))) from None
-    problem = f"is for {', '.join(names) or 'no host'}, but programs on this machine connect to {first}"
-    raise ConfigError(str(tls.cert), problem, f"a certificate for {first} too, or --host with one of its names")
-
-
-def _names_in_certificate(server: ssl.SSLContext, client: ssl.SSLContext, host: str | None) -> list[str]:
-    """Shake hands in memory as a client that checks this host. Raises `ssl.SSLCertVerificationError`."""
-    client.check_hostname = host is not None
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    asking = client.wrap_bio(to_client, to_server, server_hostname=host)
-    answering = server.wrap_bio(to_server, to_client, server_side=True)
-    for side in (asking, answering, asking):
-        with contextlib.suppress(ssl.SSLWantReadError):
-            side.do_handshake()
-    names: Any = (asking.getpeercert() or {}).get("subjectAltName", ())
-    return [str(name) for _, name in names]
-
-
 def _program_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {**environ, INTERPRETER: sys.executable}
 
@@ -401,92 +329,6 @@ def _refuse_second_start(state: Path) -> None:
     remove_run_file(path)
 
 
-def _check_programs(programs: Sequence[Program], path: Path) -> None:
-    for program in programs:
-        search = program.environment.get("PATH")
-        _check_command(path, (program.name,), program.command[0], program.folder, search)
-
-
-def _check_command(path: Path, owner: tuple[str, ...], command: str, folder: Path, search: str | None) -> None:
-    """Check that a program and its working folder exist; `owner` is where they stand in space.yaml."""
-    if not folder.is_dir():
-        raise ConfigError(place_of(path, *owner, "cwd"), f"folder '{folder}' not found")
-    if shutil.which(command, path=search) is None and not (folder / command).is_file():
-        raise ConfigError(place_of(path, *owner, "command"), f"program '{command}' not found")
-
-
 def _other_port(options: StartOptions, address: ListenAddress) -> Iterator[str]:
     if options.port is None and address.port != DEFAULT_PORT:
         yield f"port {DEFAULT_PORT} is in use by another program; the gateway listens on {address.port}"
-
-
-def _stars_across_folders(config: SpaceConfig, path: Path) -> Iterator[str]:
-    owners = {("participants", name): one.capabilities or () for name, one in config.participants.items()}
-    for owner, capabilities in (*owners.items(), (("defaults",), config.defaults.capabilities or ())):
-        for index, capability in enumerate(capabilities):
-            for inner, text in stars_across_folders(capability.pattern()):
-                place = (*owner, "capabilities", index, *inner)
-                where = f"{place_in(path, place)}: {'.'.join(map(str, place))}"
-                yield (
-                    f"{where}: '{text}' also matches what is in subfolders; "
-                    f"write '{text}*' if that is meant, else a regular expression with [^/]*"
-                )
-
-
-def missing_capabilities(config: SpaceConfig, path: Path) -> Iterator[str]:
-    """Warnings about agents that may not answer, report or use the space's tools, with the line to add."""
-    tools = [name for name, one in config.participants.items() if one.role == "tool" or one.is_bridge]
-    for name, participant in config.participants.items():
-        kinds_held = [{"kind": pattern["kind"]} for pattern in config.patterns_of(name)]
-        held = CapabilitySet(kinds_held)
-        lacks = [text for kind, text in _NEEDED_BY_AGENTS.items() if not held.allows(Draft(kind=kind))]
-        if tools and not any(held.allows(Draft(kind=kind)) for kind in (kinds.MCP_REQUEST, kinds.MCP_PROPOSAL)):
-            lacks.append(f"call the tools of {', '.join(tools)}")
-        if participant.acts_as == "agent" and lacks:
-            place = place_in(path, ("participants", name))
-            yield f"{place}: '{name}' may not {' or '.join(lacks)}; add the line `role: agent` to allow it"
-
-
-def _keys_without_effect(config: SpaceConfig, path: Path) -> Iterator[str]:
-    """Files of the TypeScript tools have these keys."""
-    places = [("space", "ui_theme")] if config.space.ui_theme is not None else []
-    for place in (*places, *(("participants", name, "io") for name, one in config.participants.items() if one.io)):
-        yield f"{place_in(path, place)}: '{'.'.join(place)}' has no effect here; you can remove it"
-
-
-def _check_acp_agents(launch: Launch, path: Path, names: Collection[str] | None = None) -> None:
-    programs = {program.name: program for program in launch.participants()}
-    for name, one in launch.config.participants.items():
-        if one.acp is not None and one.auto_start and (names is None or name in names):
-            check_acp_agent(name, one, path, launch.folder, programs[name].environment.get("PATH"))
-
-
-def check_acp_agent(name: str, one: ParticipantConfig, path: Path, folder: Path, search: str | None = None) -> None:
-    """What can be missing: the package, the agent's program in `search` (default: PATH), its folder.
-
-    Raises `MissingExtra`, and `ConfigError` with the command that installs the agent.
-    """
-    assert one.acp is not None
-    require_acp()
-    place, profile = ("participants", name, "acp"), PROFILES.get(one.acp.agent or "")
-    if one.acp.command is None and profile is None:
-        problem = f"no agent '{one.acp.agent}' is known"
-        raise ConfigError(place_of(path, *place), problem, f"{', '.join(PROFILES)}; or `command` and `args`")
-    if not (folder / (one.cwd or "")).is_dir():
-        raise ConfigError(place_of(path, "participants", name, "cwd"), f"folder '{folder / (one.cwd or '')}' not found")
-    command = one.acp.command or (profile.command[0] if profile is not None else "")
-    if "${" not in command and shutil.which(command, path=one.acp.env.get("PATH", search)) is None:
-        install = f"`{profile.install}` installs it" if profile is not None else "the agent's program on PATH"
-        raise ConfigError(place_of(path, *place), f"program '{command}' not found", install)
-
-
-def _check_bridges(launch: Launch, names: Sequence[str], path: Path) -> None:
-    """The bridge itself is ours. What can be missing is the package it needs, and the server's program."""
-    if names:
-        require_mcp()
-    for program in launch.participants():
-        server = json.loads(program.environment[BRIDGE_CONFIG])["server"] if program.name in names else {}
-        if server.get("transport") == "stdio":
-            folder = Path(server["cwd"] or program.folder)
-            search = server["env"].get("PATH", program.environment.get("PATH"))
-            _check_command(path, (program.name, "mcp_server"), server["command"], folder, search)

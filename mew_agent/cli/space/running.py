@@ -81,7 +81,7 @@ def logs(
 ) -> None:
     """Print what the programs of a space wrote.
 
-    NAME is a participant, `gateway`, `mew` (the process of `mew up`) or `system:model` (the rehearsal model).
+    NAME is a participant, `gateway`, `mew` (the process of `mew up`) or `system:model` (the model server).
     """
     folder = log_folder(_state(space_dir))
     known = {path.stem: path for path in sorted(folder.glob("*.log")) if not path.stem.endswith(".previous")}

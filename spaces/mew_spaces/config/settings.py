@@ -363,7 +363,7 @@ class GatewayOptions(_ConfigSection):
     tls_cert: str | None = Field(default=None, min_length=1)
     tls_key: str | None = Field(default=None, min_length=1)
     public_url: Annotated[str, AfterValidator(_checked_public_url)] | None = None
-    """Address that people and invited participants use where a proxy stands in front."""
+    """Address that people and invited participants use if the gateway is behind a proxy."""
     trusted_proxies: tuple[Annotated[str, AfterValidator(_checked_network)], ...] = ()
     """Addresses and networks whose `X-Forwarded-*` and `Forwarded` headers count."""
     allowed_hosts: tuple[str, ...] = ()

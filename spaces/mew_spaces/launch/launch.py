@@ -311,12 +311,3 @@ def uses_fifos(participant: ParticipantConfig) -> bool:
 def substitute(text: str, values: Mapping[str, str]) -> str:
     """Replace each `${NAME}` by its value; a name without a value stays."""
     return _PLACEHOLDER.sub(lambda match: values.get(match.group(1), match.group(0)), text)
-
-
-def bridges(config: SpaceConfig) -> list[str]:
-    """Return the participants with `auto_start` that are bridges without a program of their own."""
-    return [
-        name
-        for name, participant in config.participants.items()
-        if participant.auto_start and participant.is_bridge and participant.command is None
-    ]

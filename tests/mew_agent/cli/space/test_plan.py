@@ -21,8 +21,8 @@ from mew_agent.cli.space.plan import (
     add_new_participants,
     check_new_participant,
     make_launch_plan,
-    missing_capabilities,
 )
+from mew_agent.cli.space.start_checks import warnings_about
 from mew_agent.errors import ConfigError
 
 SPACE = """
@@ -229,6 +229,12 @@ def test_missing_mcp_server_is_named(tmp_path: Path, server: str, said: str) -> 
         plan_of(tmp_path, text)
 
 
+def test_missing_acp_program_is_named_with_its_place(tmp_path: Path) -> None:
+    text = "space: {id: s}\nparticipants:\n  helper: {acp: {command: no-such-agent}, auto_start: true}\n"
+    with pytest.raises(ConfigError, match=r"space\.yaml:3:17: participants\.helper\.acp: program 'no-such-agent'"):
+        plan_of(tmp_path, text)
+
+
 def test_bridge_without_its_package_is_refused_before_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -422,9 +428,9 @@ def test_an_agent_that_may_not_do_its_work_is_a_warning_with_the_line_to_add(tmp
     path.write_text(f"space: {{id: review}}\n{participants}")
     lacks = "report how full its context is or report what a compaction freed or call the tools of files"
     warning = f"{path}:5:5: 'mute' may not {lacks}; add the line `role: agent` to allow it"
-    assert list(missing_capabilities(load_space(path), path)) == [warning]
+    assert list(warnings_about(load_space(path), path)) == [warning]
     path.write_text(path.read_text().replace("    agent: {}\n", "    agent: {}\n    role: agent\n"))
-    assert not list(missing_capabilities(load_space(path), path))
+    assert not list(warnings_about(load_space(path), path))
 
 
 def test_a_model_server_that_does_not_answer_is_a_warning(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import pytest
 from mew_spaces.errors import PortInUse
 from mew_spaces.launch.launch import ListenAddress
 
-from mew_agent.cli.space.plan import StartOptions, certified_host, choose_address, make_launch_plan
+from mew_agent.cli.app.addresses import certified_host, choose_address
+from mew_agent.cli.space.plan import StartOptions, make_launch_plan
 from mew_agent.errors import ConfigError
 from tests.support.certificates import certified
 

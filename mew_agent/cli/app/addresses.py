@@ -1,0 +1,89 @@
+"""The addresses that the servers of commands listen on.
+
+Owns the choice of a free port, what is said about a taken one and about servers that other machines can reach, and the
+host name with which a certificate is valid. Does not know what is served.
+"""
+
+import contextlib
+import errno
+import socket
+import ssl
+from collections.abc import Iterator
+from typing import Any, Final
+
+from mew_spaces.errors import PortInUse
+from mew_spaces.gateway.certificate import TlsFiles
+from mew_spaces.launch.launch import ListenAddress
+
+from mew_agent.cli.app import terminal
+from mew_agent.errors import ConfigError
+from mew_agent.gateway_address import tls_failure, trust
+
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+
+
+def warn_if_reachable(host: str, risk: str) -> None:
+    """Warn of a risk if other machines can reach a server on `host`."""
+    if host not in _LOOPBACK:
+        terminal.warn(f"other machines can reach {host}: {risk}")
+
+
+@contextlib.contextmanager
+def listening_failures(option: str, address: str) -> Iterator[None]:
+    """Turn an `OSError` of listening on an address into a `ConfigError` that names the option."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(option, f"cannot listen on {address}: {error.strerror or error}") from None
+
+
+def choose_address(host: str, port: int) -> ListenAddress:
+    """The address to listen on; port 0 picks a free port. Raises `PortInUse`, or `ConfigError` for a bad host."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Listen and stop again, to report a taken port at once.
+    with listening_failures("--host, --port", f"{host}:{port}"), socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+            listener.listen()
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise PortInUse(host, port) from None
+            raise
+        return ListenAddress(host, listener.getsockname()[1])
+
+
+def certified_host(tls: TlsFiles, address: ListenAddress) -> str:
+    """Return the host by which programs on this machine reach the gateway, so that its certificate is valid for them.
+
+    That is the address it listens on, or `localhost`, or for a wildcard address a name in the certificate. Raises
+    `ConfigError` if there is none, or if the certificate is not valid now, and `SpacesError` if it cannot be read.
+    """
+    first = address.connect_host
+    hosts = [first, *(["localhost"] if first in ("127.0.0.1", "::1") else [])]
+    context = tls.context()
+    try:
+        names = _names_in_certificate(context, trust(tls.cert), None)
+        if first != address.host:
+            hosts += [name for name in names if "*" not in name]
+        for host in hosts:
+            with contextlib.suppress(ssl.SSLCertVerificationError):
+                _names_in_certificate(context, trust(tls.cert), host)
+                return host
+    except ssl.SSLCertVerificationError as error:
+        raise ConfigError(str(tls.cert), str(tls_failure(address.http, error))) from None
+    problem = f"is for {', '.join(names) or 'no host'}, but programs on this machine connect to {first}"
+    raise ConfigError(str(tls.cert), problem, f"a certificate for {first} too, or --host with one of its names")
+
+
+def _names_in_certificate(server: ssl.SSLContext, client: ssl.SSLContext, host: str | None) -> list[str]:
+    """Shake hands in memory as a client that checks this host. Raises `ssl.SSLCertVerificationError`."""
+    client.check_hostname = host is not None
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    asking = client.wrap_bio(to_client, to_server, server_hostname=host)
+    answering = server.wrap_bio(to_server, to_client, server_side=True)
+    for side in (asking, answering, asking):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    names: Any = (asking.getpeercert() or {}).get("subjectAltName", ())
+    return [str(name) for _, name in names]

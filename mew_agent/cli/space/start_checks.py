@@ -1,0 +1,117 @@
+"""What is checked in a space before its programs start.
+
+Owns what is refused (programs, folders and packages that do not exist) and what gets a warning: lines of space.yaml
+that do less, or more, than their author may expect. Changes nothing.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from mew_protocol import kinds
+from mew_protocol.capability import CapabilitySet, stars_across_folders
+from mew_protocol.envelope import Draft
+from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, place_in
+from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, Program
+
+from mew_agent.acp.profiles import PROFILES
+from mew_agent.acp.settings import require_acp
+from mew_agent.bridge.settings import require_mcp
+from mew_agent.cli.app.locate import place_of
+from mew_agent.errors import ConfigError
+
+_NEEDED_BY_AGENTS: Final = {
+    kinds.CHAT: "answer",
+    kinds.PARTICIPANT_STATUS: "report how full its context is",
+    kinds.PARTICIPANT_COMPACT_DONE: "report what a compaction freed",
+}
+
+
+def check_programs(launch: Launch, programs: Sequence[Program], path: Path) -> None:
+    """Check that these programs of participants can start. Raises `MissingExtra` and `ConfigError`."""
+    for program in programs:
+        participant, search = launch.config.participants[program.name], program.environment.get("PATH")
+        _check_command(path, (program.name,), program.command[0], program.folder, search)
+        if BRIDGE_CONFIG in program.environment:
+            _check_bridge(program, path, search)
+        elif participant.acp is not None:
+            check_acp_agent(program.name, participant, path, launch.folder, search)
+
+
+def check_acp_agent(name: str, one: ParticipantConfig, path: Path, folder: Path, search: str | None = None) -> None:
+    """What can be missing: the package, the agent's program in `search` (default: PATH), its folder.
+
+    Raises `MissingExtra`, and `ConfigError` with the command that installs the agent.
+    """
+    assert one.acp is not None
+    require_acp()
+    profile = PROFILES.get(one.acp.agent or "")
+    if one.acp.command is None and profile is None:
+        problem = f"no agent '{one.acp.agent}' is known"
+        raise ConfigError(place_of(path, name, "acp"), problem, f"{', '.join(PROFILES)}; or `command` and `args`")
+    if not (folder / (one.cwd or "")).is_dir():
+        raise ConfigError(place_of(path, name, "cwd"), f"folder '{folder / (one.cwd or '')}' not found")
+    command = one.acp.command or (profile.command[0] if profile is not None else "")
+    if "${" not in command and shutil.which(command, path=one.acp.env.get("PATH", search)) is None:
+        install = f"`{profile.install}` installs it" if profile is not None else "the agent's program on PATH"
+        raise ConfigError(place_of(path, name, "acp"), f"program '{command}' not found", install)
+
+
+def warnings_about(config: SpaceConfig, path: Path) -> Iterator[str]:
+    """The warnings about space.yaml, each with its place in the file."""
+    yield from _missing_capabilities(config, path)
+    yield from _stars_across_folders(config, path)
+    yield from _keys_without_effect(config, path)
+
+
+def _check_command(path: Path, owner: tuple[str, ...], command: str, folder: Path, search: str | None) -> None:
+    """Check that a program and its working folder exist; `owner` is where they stand in space.yaml."""
+    if not folder.is_dir():
+        raise ConfigError(place_of(path, *owner, "cwd"), f"folder '{folder}' not found")
+    if shutil.which(command, path=search) is None and not (folder / command).is_file():
+        raise ConfigError(place_of(path, *owner, "command"), f"program '{command}' not found")
+
+
+def _check_bridge(program: Program, path: Path, search: str | None) -> None:
+    """The bridge itself is ours. What can be missing is the package it needs, and the server's program."""
+    require_mcp()
+    server = json.loads(program.environment[BRIDGE_CONFIG])["server"]
+    if server["transport"] == "stdio":
+        folder = Path(server["cwd"] or program.folder)
+        _check_command(path, (program.name, "mcp_server"), server["command"], folder, server["env"].get("PATH", search))
+
+
+def _missing_capabilities(config: SpaceConfig, path: Path) -> Iterator[str]:
+    """Warnings about agents that may not answer, report or use the space's tools, with the line to add."""
+    tools = [name for name, one in config.participants.items() if one.role == "tool" or one.is_bridge]
+    for name, participant in config.participants.items():
+        kinds_held = [{"kind": pattern["kind"]} for pattern in config.patterns_of(name)]
+        held = CapabilitySet(kinds_held)
+        lacks = [text for kind, text in _NEEDED_BY_AGENTS.items() if not held.allows(Draft(kind=kind))]
+        if tools and not any(held.allows(Draft(kind=kind)) for kind in (kinds.MCP_REQUEST, kinds.MCP_PROPOSAL)):
+            lacks.append(f"call the tools of {', '.join(tools)}")
+        if participant.acts_as == "agent" and lacks:
+            place = place_in(path, ("participants", name))
+            yield f"{place}: '{name}' may not {' or '.join(lacks)}; add the line `role: agent` to allow it"
+
+
+def _stars_across_folders(config: SpaceConfig, path: Path) -> Iterator[str]:
+    owners = {("participants", name): one.capabilities or () for name, one in config.participants.items()}
+    for owner, capabilities in (*owners.items(), (("defaults",), config.defaults.capabilities or ())):
+        for index, capability in enumerate(capabilities):
+            for inner, text in stars_across_folders(capability.pattern()):
+                place = (*owner, "capabilities", index, *inner)
+                where = f"{place_in(path, place)}: {'.'.join(map(str, place))}"
+                yield (
+                    f"{where}: '{text}' also matches what is in subfolders; "
+                    f"write '{text}*' if that is meant, else a regular expression with [^/]*"
+                )
+
+
+def _keys_without_effect(config: SpaceConfig, path: Path) -> Iterator[str]:
+    """Files of the TypeScript tools have these keys."""
+    places = [("space", "ui_theme")] if config.space.ui_theme is not None else []
+    for place in (*places, *(("participants", name, "io") for name, one in config.participants.items() if one.io)):
+        yield f"{place_in(path, place)}: '{'.'.join(place)}' has no effect here; you can remove it"
