@@ -138,18 +138,15 @@ async def test_a_participant_that_joins_later_gets_the_open_proposal_once(waitin
     assert len(made) == 1
 
 
-async def test_a_chat_says_what_it_waits_for_and_who_can_decide() -> None:
-    async with serve_gateway(parse_space(SPACE)) as gateway, agent_that_proposes(gateway):
-        outcome = await mew("chat", "coder", QUESTION, "--timeout", "1", *seat(gateway))
-        name = (await mew("proposals", *seat(gateway))).out[:8]
-        assert outcome.code == 4
-        hint, timeout = outcome.err.splitlines()
-        what = 'approval of write on files {"path": "a.txt"}'
-        commands = f"`mew approve {name}` or `mew reject {name}`"
-        assert hint == f"mew: 'coder' waits for {what}; ada can decide: {commands}"
-        assert (
-            timeout == f"mew: 'coder' did not answer 'chat' within 1 seconds (it waits for {what}; see `mew proposals`)"
-        )
+async def test_a_chat_says_what_it_waits_for_and_who_can_decide(waiting: Waiting) -> None:
+    name = (await mew("proposals", *seat(waiting.gateway))).out[:8]
+    outcome = await mew("chat", "coder", QUESTION, "--timeout", "1", *seat(waiting.gateway))
+    assert outcome.code == 4
+    hint, timeout = outcome.err.splitlines()
+    what = 'approval of write on files {"path": "a.txt"}'
+    commands = f"`mew approve {name}` or `mew reject {name}`"
+    assert hint == f"mew: 'coder' waits for {what}; ada can decide: {commands}"
+    assert timeout == f"mew: 'coder' did not answer 'chat' within 1 seconds (it waits for {what}; see `mew proposals`)"
 
 
 async def test_a_listed_proposal_is_approved_by_the_beginning_of_its_id(waiting: Waiting) -> None:
