@@ -1,6 +1,7 @@
 """Server-sent events: a space for readers without a WebSocket connection, live and resumable.
 
 Sends only what a member would receive: the board first, then each accepted envelope with its position in the history.
+What needs a person follows as `attention` whenever it changed, and for a reader that reconnected.
 A reader that reconnects with its last position gets what it missed, or a `reset` event if that is no longer stored. If
 the gateway restarted meanwhile, the board follows: no envelope announced that earlier members were disconnected.
 Owns how many streams are open for each token and address, and ends them with their token.
@@ -11,6 +12,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 import anyio
+from mew_protocol.attention import AttentionItem
 from mew_protocol.position import Position
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -75,6 +77,12 @@ class EventStreams:
             if reader.waiting is not None and not reader.may_read:
                 reader.waiting.cancel()
 
+    def wake(self) -> None:
+        """Wake idle streams, which then send what needs a person if that changed."""
+        for reader in self._readers:
+            if reader.waiting is not None:
+                reader.waiting.cancel()
+
 
 class EventResponse(StreamingResponse):
     """The response to a reader that entered. Stops counting it when it ends, on either side."""
@@ -114,6 +122,7 @@ async def event_stream(
     history = service.log
     place = Position.parse(since) if since else None
     is_from_earlier_run = place is not None and place.sequence < service.started_position.sequence
+    attention: tuple[AttentionItem, ...] | None = () if since is None else None  # what the reader knows of it
     if since is None:
         place = history.position
         yield _board(service, place)
@@ -128,9 +137,15 @@ async def event_stream(
             yield b"".join(
                 event("envelope", entry.data, id=str(Position(history.epoch, entry.sequence))) for entry in entries
             )
+            if attention is not None and attention != service.attention.items:  # no pause may come for long
+                attention = service.attention.items
+                yield _attention(service, reader)
         elif is_from_earlier_run:
             is_from_earlier_run = False
             yield _board(service, place)
+        elif attention != service.attention.items:
+            attention = service.attention.items
+            yield _attention(service, reader)
         else:
             with anyio.move_on_after(keep_alive_seconds) as waiting:
                 if reader is not None:
@@ -146,6 +161,11 @@ def event(name: str, data: bytes, *, id: str | None = None) -> bytes:  # noqa: A
     """Format one event. `data` is JSON without line breaks, as our encoder writes it."""
     head = f"id: {id}\n" if id is not None else ""
     return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"
+
+
+def _attention(service: SpaceService, reader: EventReader | None) -> bytes:
+    known = None if reader is None else service.tokens.identify(reader.token)
+    return event("attention", service.attention_for(known).model_dump_json(exclude_unset=True).encode())
 
 
 def _board(service: SpaceService, place: Position) -> bytes:

@@ -80,6 +80,7 @@ def create_app(registry: SpaceRegistry, *, host: str | None = None, proxies: Tru
                 tasks.start_soon(service.keep_storing)
                 tasks.start_soon(service.keep_announcing)
                 tasks.start_soon(service.keep_figures)
+                tasks.start_soon(service.keep_attention, registry.event_streams.wake)
             try:
                 yield
             finally:

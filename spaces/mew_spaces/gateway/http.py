@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 from anyio import to_thread
 from mew_protocol import errors
+from mew_protocol.attention import Attention
 from mew_protocol.codec import decode_envelope
 from mew_protocol.envelope import PROTOCOL, Draft, Envelope
 from mew_protocol.errors import DecodeError
@@ -220,6 +221,14 @@ CONTEXT_HISTORY = Operation(
     parameters=(_SPACE, _SECONDS, _MOST, _ONE),
     errors=(400, *_REFUSED),
 )
+ATTENTION = Operation(
+    "GET",
+    "/spaces/{space}/attention",
+    "List what needs a person, the most urgent first",
+    Attention,
+    parameters=(_SPACE,),
+    errors=_REFUSED,
+)
 PROPOSALS = Operation(
     "GET",
     "/spaces/{space}/proposals",
@@ -231,7 +240,7 @@ PROPOSALS = Operation(
 EVENTS = Operation(
     "GET",
     "/spaces/{space}/events",
-    "Follow a space: one `board` event, then each `envelope`",
+    "Follow a space: one `board` event, then each `envelope`, and `attention` whenever it changes",
     media_type="text/event-stream",
     parameters=(_SPACE, Parameter("since", "The last event seen; the header Last-Event-ID takes precedence")),
     errors=_REFUSED,
@@ -258,6 +267,7 @@ class HttpApi:
             CONTEXT: self._context,
             CONTEXT_HISTORY: self._context_history,
             FIT: self._fit,
+            ATTENTION: self._attention,
             PROPOSALS: self._proposals,
             EVENTS: self._events,
         }
@@ -381,6 +391,11 @@ class HttpApi:
         return _uncached(
             await space.figures_of(seconds, limit, participant and (space.space.resolve(participant) or participant))
         )
+
+    async def _attention(self, request: Request) -> Response:
+        space, reader = self._authenticate(request, request.path_params["space"])
+        space.refresh_attention()
+        return _uncached(space.attention_for(reader))
 
     async def _proposals(self, request: Request) -> Response:
         space, _ = self._authenticate(request, request.path_params["space"])

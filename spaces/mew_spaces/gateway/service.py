@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import anyio
 from anyio import to_thread
 from mew_protocol import errors, kinds
+from mew_protocol.attention import Attention
 from mew_protocol.codec import StreamFrame
-from mew_protocol.envelope import Draft, Envelope
+from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.ids import ParticipantId
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.payloads.figures import ContextHistory
@@ -28,6 +29,7 @@ from mew_spaces.core.effects import Broadcast, ConnectionId, Effect, Receipt
 from mew_spaces.core.space import Space
 from mew_spaces.core.system_messages import NewId
 from mew_spaces.gateway.acknowledgements import Acknowledgements
+from mew_spaces.gateway.attention import AttentionWatch
 from mew_spaces.gateway.audit import AuditLog, Transport
 from mew_spaces.gateway.auth import TokenBook, generate_token, space_folder
 from mew_spaces.gateway.clock import WallClock, new_uuid, now_utc
@@ -47,6 +49,12 @@ log = logging.getLogger("spaces")
 
 FIGURES_SECONDS = 1.0
 """How often the figures that participants reported are stored."""
+
+ATTENTION_SECONDS = 0.2
+"""How often what needs a person is looked for while envelopes arrive; less often if that takes long."""
+
+ATTENTION_ROUNDS = 5
+"""After how many such times it is looked for without envelopes: time passes, too."""
 
 ROSTER_ENTRY_BYTES = 4096
 """How much an invitation or removal takes in the roster beyond its own size, with room to spare."""
@@ -103,6 +111,7 @@ class SpaceService:
         self._audit = audit
         self._writer = writer
         self.started_at = clock()
+        self.attention = AttentionWatch(self.space, config, self.started_at)
         # Only the real clock is set by others; a caller's own clock jumps when the caller wants it to.
         self._wall_clock = WallClock(self._shift_deadlines) if clock is now_utc else None
         self._clock = self._wall_clock or clock
@@ -271,6 +280,26 @@ class SpaceService:
                         await to_thread.run_sync(self._figures.write)
         finally:
             self._figures.close()
+
+    async def keep_attention(self, announce: Callable[[], None]) -> None:
+        """Keep what needs a person up to date until cancelled; call `announce` after each change."""
+        position, rounds, took = None, 0, 0.0
+        while True:
+            await anyio.sleep(max(ATTENTION_SECONDS, 20 * took))
+            rounds += 1
+            if self.log.position != position or rounds >= ATTENTION_ROUNDS:
+                position, rounds, begun = self.log.position, 0, anyio.current_time()
+                if self.refresh_attention():
+                    announce()
+                took = anyio.current_time() - begun
+
+    def refresh_attention(self) -> bool:
+        """Bring what needs a person up to date. Returns whether it changed."""
+        return self.attention.refresh(self._clock(), is_storing=self.is_storing)
+
+    def attention_for(self, reader: ParticipantId | None) -> Attention:
+        """Return what needs a person, with what `reader` may do about it; None is an observer."""
+        return Attention(space=self.space.id, at=wire_timestamp(self._clock()), items=self.attention.items_for(reader))
 
     def relay(self, connection: ConnectionId, sender: ParticipantId, frame: StreamFrame) -> None:
         """Handle a stream frame from a socket."""

@@ -1,0 +1,382 @@
+"""[pure] What in a space needs a person: which participant, why, since when, and what can be done about it.
+
+Owns the kinds, their order, their words and their actions, so that the dashboard, the terminal, `mew status` and
+webhooks show the same list. An item changes only when its cause does: ages are left to readers. Does not know who
+reads, and what a reader may send.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+
+from mew_protocol import kinds
+from mew_protocol.context_report import ContextReport
+from mew_protocol.payloads.base import Payload
+from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, UndecidedProposal
+from mew_protocol.payloads.participant import BoardEntry, Status
+
+AttentionKind = Literal[
+    "approval",
+    "sign_in",
+    "model_unreachable",
+    "model_failed",
+    "program_ended",
+    "not_stored",
+    "turn_stopped",
+    "compaction_stalled",
+    "compaction_failed",
+    "loop",
+    "held",
+    "disconnected",
+    "nearly_full",
+    "about_to_compact",
+]
+
+AttentionLevel = Literal["blocking", "warning", "notice"]
+"""`blocking`: work stands still until a person acts; `warning`: it soon may; `notice`: it goes on by itself."""
+
+LEVELS: Final[tuple[AttentionLevel, ...]] = ("blocking", "warning", "notice")
+
+MOST_OF_A_KIND: Final = 3
+"""More items of one kind become one item."""
+
+STALLED_AFTER: Final = timedelta(minutes=10)
+"""A compaction that reports nothing for so long counts as stalled."""
+
+_MODEL_WORDS: Final[Mapping[str, tuple[AttentionKind, AttentionLevel, str]]] = {
+    "model_unreachable": ("model_unreachable", "blocking", "cannot reach its model"),
+    "model_unauthorized": ("sign_in", "blocking", "has no valid key for its model"),
+    "model_rate_limited": ("model_failed", "warning", "is rate limited by its model's provider"),
+    "model_stream_cut": ("model_failed", "warning", "got an answer of its model that was cut off"),
+    "model_tools_unsupported": ("model_failed", "blocking", "needs a model that supports tool calls"),
+    "model_error": ("model_failed", "blocking", "got an error from its model"),
+    "context_overflow": ("model_failed", "blocking", "sent a request that its model's window does not hold"),
+}
+
+_ARGUMENT_CHARS: Final = 160
+_DETAIL_CHARS: Final = 300
+_NAMES: Final = 5
+
+
+class AttentionAction(Payload):
+    """What can be done about an item.
+
+    `command` does it in a terminal. `envelope` is what it sends: kind, `to`, payload, `correlation_id`; absent if only
+    a command does it. `capability` is the kind that the sender needs. `allowed` says whether the reader may send it;
+    absent if the reader is not known.
+    """
+
+    label: str
+    command: str | None = None
+    capability: str | None = None
+    envelope: dict[str, Any] | None = None
+    allowed: bool | None = None
+
+
+class AttentionItem(Payload):
+    """One thing that needs a person. `reason` is a sentence; `id` stays the same as long as the cause does.
+
+    Without `participant`, it is about the space, or `items` holds the items that it stands for.
+    """
+
+    id: str
+    kind: AttentionKind
+    level: AttentionLevel
+    participant: str | None = None
+    reason: str
+    since: str | None = None
+    actions: tuple[AttentionAction, ...] = ()
+    items: tuple["AttentionItem", ...] = ()
+
+
+class Attention(Payload):
+    """`GET /spaces/{id}/attention`: what needs a person, the most urgent first."""
+
+    space: str
+    at: str
+    items: tuple[AttentionItem, ...] = ()
+
+
+def attention(
+    entries: Iterable[BoardEntry],
+    proposals: Iterable[UndecidedProposal],
+    *,
+    now: datetime,
+    expected: Collection[str] = (),
+    faults: Mapping[str, str] | None = None,
+    is_storing: bool = True,
+) -> tuple[AttentionItem, ...]:
+    """Return everything that needs a person, sorted, one item for each cause.
+
+    `expected` are participants that should be connected; `faults` says what is wrong
+    with the programs of participants; `is_storing` is false while the gateway cannot store envelopes.
+    """
+    faults = faults or {}
+    found = [] if is_storing else [not_stored_item()]
+    found += [approval_item(one) for one in proposals]
+    for entry in entries:
+        found += entry_items(entry, now=now, is_expected=entry.id in expected, fault=faults.get(entry.id))
+    return sort_items(found)
+
+
+def sort_items(items: Iterable[AttentionItem]) -> tuple[AttentionItem, ...]:
+    """Sort items: by level, then the oldest first."""
+    return tuple(sorted(items, key=lambda one: (LEVELS.index(one.level), one.since is None, one.since or "", one.id)))
+
+
+def aggregate(items: Iterable[AttentionItem], *, most: int = MOST_OF_A_KIND) -> tuple[AttentionItem, ...]:
+    """Replace more than `most` items of one kind and level by one that holds them. Expects and keeps their order."""
+    groups: dict[tuple[str, str], list[AttentionItem]] = {}
+    for one in items:
+        groups.setdefault((one.level, one.kind), []).append(one)
+    found = [shown for group in groups.values() for shown in ([_together(group)] if len(group) > most else group)]
+    return sort_items(found)
+
+
+def approval_item(proposal: UndecidedProposal) -> AttentionItem:
+    """Return the item of a proposal that waits for a decision."""
+    subject, sender, to = CallSubject.read(proposal.body), proposal.sender, proposal.addressees
+    params = proposal.body.get("params")
+    arguments = params.get("arguments") if isinstance(params, Mapping) else None
+    if subject.tool == COMPACT_CONTEXT:
+        what = f"{sender} asks before it compacts its context{_freed(arguments)}"
+    else:
+        where = f" on {', '.join(to[:_NAMES])}" if to else ""
+        shown = f": {_clip(json.dumps(arguments, ensure_ascii=False), _ARGUMENT_CHARS)}" if arguments else ""
+        what = f"{sender} waits for approval of {_clip(subject.tool or subject.method, 100)}{where}{shown}"
+    approve = AttentionAction(
+        label="Approve",
+        command=f"mew approve {proposal.id[:8]}",
+        capability=kinds.MCP_REQUEST,
+        envelope=_draft(kinds.MCP_REQUEST, to, dict(proposal.body), (proposal.id,)),
+    )
+    reject = AttentionAction(
+        label="Reject",
+        command=f"mew reject {proposal.id[:8]}",
+        capability=kinds.MCP_REJECT,
+        envelope=_draft(kinds.MCP_REJECT, (sender,), {"reason": "disagree"}, (proposal.id,)),
+    )
+    return AttentionItem(
+        id=f"approval:{sender}:{proposal.id}",
+        kind="approval",
+        level="blocking",
+        participant=sender,
+        reason=what,
+        since=proposal.ts,
+        actions=(reject,) if proposal.truncated else (approve, reject),
+    )
+
+
+def entry_items(
+    entry: BoardEntry, *, now: datetime, is_expected: bool = False, fault: str | None = None
+) -> tuple[AttentionItem, ...]:
+    """Return what the status of one participant asks a person to do; its proposals are left to `approval_item`.
+
+    `is_expected` and `fault` as in `attention`, for this participant.
+    """
+    status = entry.status
+    word, _, detail = ((status.status or "") if status is not None else "").partition(":")
+    detail = _clip(" ".join(detail.split()), _DETAIL_CHARS)
+    if fault is not None:
+        return (_program_item(entry, f"{entry.id}: {_clip(fault, _DETAIL_CHARS)}", fault),)
+    if not entry.connected:
+        reports = status is not None and status.context is not None
+        is_missed = word != "shutting_down" and (is_expected or reports)
+        return (_disconnected(entry, "warning" if is_expected else "notice"),) if is_missed else ()
+    if status is None:
+        return ()
+    if word == "failed":
+        return (_program_item(entry, f"the program of {entry.id} {detail or 'has ended'}", detail),)
+    found = [
+        *_model_items(entry, status, word),
+        *_stopped_items(entry, word, detail, now),
+        *(_waiting_items(entry, status.context) if status.context is not None else ()),
+    ]
+    if status.context is not None and word not in ("compacting", "compaction_waiting") and not found:
+        found += _fill_items(entry, status.context)
+    return tuple(found)
+
+
+def _model_items(entry: BoardEntry, status: Status, word: str) -> Iterator[AttentionItem]:
+    if word not in _MODEL_WORDS:
+        return
+    kind, level, says = _MODEL_WORDS[word]
+    waits = (status.context.waiting if status.context is not None else None) or ()
+    wait = next((one for one in waits if one.kind == "model"), None)
+    more = f": {_clip(wait.what, _DETAIL_CHARS)}" if wait is not None else ""
+    since = wait.since if wait is not None else entry.received_at
+    yield _item(entry, kind, level, f"{entry.id} {says}{more}", since, _logs(entry.id), _restart(entry.id))
+
+
+def _stopped_items(entry: BoardEntry, word: str, detail: str, now: datetime) -> Iterator[AttentionItem]:
+    why = f": {detail}" if detail else ""
+    at = entry.received_at
+    if word in ("turn_stopped", "policy_stopped"):
+        yield _item(entry, "turn_stopped", "warning", f"{entry.id} stopped its turn{why}", at, _logs(entry.id))
+    elif word == "compaction_stalled":
+        reason = f"{entry.id} compacts without getting smaller{why}"
+        yield _item(entry, "compaction_stalled", "blocking", reason, at, *_make_room(entry.id))
+    elif word == "compaction_failed":
+        yield _item(entry, "compaction_failed", "warning", f"{entry.id} could not compact{why}", at, _compact(entry.id))
+    elif word == "compacting" and (begun := _time(at)) is not None and now - begun >= STALLED_AFTER:
+        minutes = int(STALLED_AFTER.total_seconds() // 60)
+        reason = f"{entry.id} has been compacting for more than {minutes} minutes"
+        yield _item(entry, "compaction_stalled", "warning", reason, at, _logs(entry.id), _restart(entry.id))
+
+
+def _waiting_items(entry: BoardEntry, report: ContextReport) -> Iterator[AttentionItem]:
+    waits = report.waiting or ()
+    for one in waits:
+        if one.kind == "loop":
+            reason = f"{entry.id} no longer answers {one.peer or 'an agent'}: {_clip(one.what, _DETAIL_CHARS)}"
+            item = _item(entry, "loop", "warning", reason, one.since, _resume(entry.id))
+            yield item.model_copy(update={"id": f"loop:{entry.id}:{one.peer or ''}"})
+    held = [one for one in waits if one.kind == "room"]
+    if held:
+        reason = f"{entry.id} holds {_count(len(held), 'message')} for which its context has no room"
+        yield _item(entry, "held", "warning", reason, min(one.since for one in held), *_make_room(entry.id))
+
+
+def _fill_items(entry: BoardEntry, report: ContextReport) -> Iterator[AttentionItem]:
+    limit, next_prompt = report.compact_at_tokens, report.next_prompt_tokens
+    if limit is None:
+        if isinstance(report.severity, int) and report.severity > 1:
+            reason = f"{entry.id} is nearly full and does not compact by itself"
+            yield _item(entry, "nearly_full", "warning", reason, entry.received_at, *_make_room(entry.id))
+        return
+    is_next = report.turns_to_compaction is not None and report.turns_to_compaction <= 1
+    if is_next or (next_prompt is not None and next_prompt >= limit):
+        reason = f"{entry.id} compacts by itself in its next turn, at {limit:,} tokens"
+        yield _item(entry, "about_to_compact", "notice", reason, None, _compact(entry.id))
+
+
+def _program_item(entry: BoardEntry, reason: str, detail: str) -> AttentionItem:
+    kind: AttentionKind = "sign_in" if "sign-in" in detail else "program_ended"
+    return _item(entry, kind, "blocking", reason, entry.received_at, _logs(entry.id), _restart(entry.id))
+
+
+def _disconnected(entry: BoardEntry, level: AttentionLevel) -> AttentionItem:
+    how = "is not connected any more" if entry.status is not None else "has not joined"
+    actions = (_logs(entry.id), _restart(entry.id))
+    return _item(entry, "disconnected", level, f"{entry.id} {how}", entry.received_at, *actions)
+
+
+def not_stored_item() -> AttentionItem:
+    """Return the item of a gateway that cannot store."""
+    reason = "the gateway cannot store envelopes, so it accepts none; its disk may be full"
+    action = AttentionAction(label="Show log", command="mew logs gateway")
+    return AttentionItem(id="not_stored", kind="not_stored", level="blocking", reason=reason, actions=(action,))
+
+
+def _item(
+    entry: BoardEntry,
+    kind: AttentionKind,
+    level: AttentionLevel,
+    reason: str,
+    since: str | None,
+    *actions: AttentionAction,
+) -> AttentionItem:
+    return AttentionItem(
+        id=f"{kind}:{entry.id}",
+        kind=kind,
+        level=level,
+        participant=entry.id,
+        reason=reason,
+        since=since,
+        actions=actions,
+    )
+
+
+_TOGETHER: Final[Mapping[AttentionKind, str]] = {
+    "approval": "proposals wait for approval",
+    "sign_in": "participants need a sign-in or a valid key",
+    "model_unreachable": "agents cannot reach their model",
+    "model_failed": "agents got errors from their model",
+    "program_ended": "programs have ended",
+    "not_stored": "envelopes cannot be stored",
+    "turn_stopped": "agents stopped their turn",
+    "compaction_stalled": "agents compact without progress",
+    "compaction_failed": "agents could not compact",
+    "loop": "agents no longer answer another agent",
+    "held": "agents hold messages for which they have no room",
+    "disconnected": "participants are not connected",
+    "nearly_full": "agents are nearly full and do not compact by themselves",
+    "about_to_compact": "agents compact by themselves in their next turn",
+}
+
+
+def _together(group: list[AttentionItem]) -> AttentionItem:
+    first = group[0]
+    names = list(dict.fromkeys(one.participant for one in group if one.participant is not None))
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    actions = (AttentionAction(label="List", command="mew proposals"),) if first.kind == "approval" else ()
+    return AttentionItem(
+        id=f"{first.kind}:{first.level}:*",
+        kind=first.kind,
+        level=first.level,
+        reason=f"{len(group)} {_TOGETHER[first.kind]}: {', '.join(names[:_NAMES])}{more}",
+        since=min((one.since for one in group if one.since is not None), default=None),
+        actions=actions,
+        items=tuple(group),
+    )
+
+
+def _compact(participant: str) -> AttentionAction:
+    return _control("Compact", "compact", kinds.PARTICIPANT_COMPACT, participant)
+
+
+def _resume(participant: str) -> AttentionAction:
+    return _control("Resume", "resume", kinds.PARTICIPANT_RESUME, participant)
+
+
+def _make_room(participant: str) -> tuple[AttentionAction, ...]:
+    return _compact(participant), _control("Clear", "clear", kinds.PARTICIPANT_CLEAR, participant)
+
+
+def _control(label: str, command: str, kind: str, participant: str) -> AttentionAction:
+    return AttentionAction(
+        label=label,
+        command=f"mew {command} {participant}",
+        capability=kind,
+        envelope=_draft(kind, (participant,), {}),
+    )
+
+
+def _logs(participant: str) -> AttentionAction:
+    return AttentionAction(label="Show log", command=f"mew logs {participant}")
+
+
+def _restart(participant: str) -> AttentionAction:
+    return AttentionAction(label="Restart", command=f"mew restart {participant}")
+
+
+def _draft(kind: str, to: Iterable[str], payload: dict[str, Any], about: tuple[str, ...] = ()) -> dict[str, Any]:
+    headers: dict[str, Any] = {"kind": kind}
+    if names := list(to):
+        headers["to"] = names
+    if about:
+        headers["correlation_id"] = list(about)
+    return {**headers, "payload": payload}
+
+
+def _freed(arguments: object) -> str:
+    known = arguments if isinstance(arguments, Mapping) else {}
+    present, freed = known.get("present_tokens"), known.get("freed_tokens")
+    is_known = isinstance(present, int) and isinstance(freed, int)
+    return f" of ~{present:,} tokens, which frees ~{freed:,}" if is_known else ""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _clip(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _time(at: str | None) -> datetime | None:
+    try:
+        return None if at is None else datetime.fromisoformat(at)
+    except ValueError:
+        return None

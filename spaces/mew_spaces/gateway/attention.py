@@ -1,0 +1,120 @@
+"""What in one space needs a person, kept up to date for its readers.
+
+Owns since when each item is there, and for how long a participant may be away before it counts as disconnected. What
+counts, and the words, are in `mew_protocol.attention`. Items are computed again only for participants that reported or
+came or went, so that thousands of participants cost little.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from mew_protocol.attention import (
+    AttentionAction,
+    AttentionItem,
+    aggregate,
+    approval_item,
+    entry_items,
+    not_stored_item,
+    sort_items,
+)
+from mew_protocol.envelope import Draft, wire_timestamp
+from mew_protocol.payloads.mcp import UndecidedProposal
+
+from mew_spaces.config.settings import SpaceConfig
+from mew_spaces.core.space import Space
+
+ABSENCE_GRACE: Final = timedelta(seconds=10)
+"""Participants reconnect after a break; a shorter absence needs nobody."""
+
+START_GRACE: Final = timedelta(seconds=60)
+"""For how long the programs of space.yaml may take to join when the gateway starts."""
+
+_Items = tuple[AttentionItem, ...]
+
+
+class AttentionWatch:
+    """The attention items of one space. `refresh` brings them up to date; a changed list is a new tuple."""
+
+    def __init__(self, space: Space, config: SpaceConfig, started_at: datetime) -> None:
+        self._space = space
+        self._ignore_to = config.capabilities.ignore_to
+        self._launched = frozenset(
+            name for name, one in config.participants.items() if one.auto_start and one.has_program
+        )
+        self._started_at = started_at
+        self._absent: dict[str, datetime] = {}
+        self._known: dict[str, tuple[tuple[object, ...], _Items]] = {}
+        self._since: dict[str, str] = {}
+        self.single: _Items = ()
+        """One item for each cause."""
+        self.items: _Items = ()
+        """The same, many of a kind as one."""
+
+    def refresh(self, now: datetime, *, is_storing: bool) -> bool:
+        """Look at the space again. Returns whether anything changed."""
+        found = [] if is_storing else [not_stored_item()]
+        found += [approval_item(one) for one in self._proposals()]
+        names = dict.fromkeys([*self._space.membership.names, *self._space.members, *self._space.board.participants])
+        for name in names:
+            if name not in self._space.state.removed:
+                found += self._items_of(name, now)
+        for gone in self._known.keys() - names.keys():
+            del self._known[gone]
+        at = wire_timestamp(now)
+        self._since = {one.id: self._since.get(one.id) or one.since or at for one in found}
+        dated = [one.model_copy(update={"since": self._since[one.id]}) for one in found]
+        single = sort_items(dated)
+        if single == self.single:
+            return False
+        self.single, self.items = single, aggregate(single)
+        return True
+
+    def items_for(self, reader: str | None) -> _Items:
+        """Return the items with what `reader` may do about them; None is an observer, who may do nothing."""
+        return tuple(self._for_reader(one, reader) for one in self.items)
+
+    def _items_of(self, name: str, now: datetime) -> _Items:
+        """Return the items of one participant, the known ones if nothing happened to it."""
+        reported = self._space.state.statuses.get(name)
+        is_connected = name in self._space.members
+        if is_connected:
+            self._absent.pop(name, None)
+        elif now - self._absent.setdefault(name, now) < ABSENCE_GRACE:
+            return ()
+        is_launched = name in self._launched
+        is_late = is_launched and now - self._started_at >= START_GRACE
+        if reported is None and (is_connected or not is_late):
+            return ()
+        # A compaction is looked at each time: how long it lasts counts.
+        is_compacting = reported is not None and reported.status.get("status") == "compacting"
+        key = (reported.envelope_id if reported is not None else None, is_connected, is_compacting and now)
+        known = self._known.get(name)
+        if known is not None and known[0] == key:
+            return known[1]
+        entry = self._space.board.entry(name, connected=is_connected, now=now)
+        items = entry_items(entry, now=now, is_expected=is_launched)
+        if not is_connected:
+            items = tuple(one.model_copy(update={"since": wire_timestamp(self._absent[name])}) for one in items)
+        self._known[name] = (key, items)
+        return items
+
+    def _proposals(self) -> Iterator[UndecidedProposal]:
+        for one in self._space.membership.undecided_proposals:
+            truncated = {"truncated": True} if one.truncated else {}
+            yield UndecidedProposal.model_validate({**(one.envelope or {}), **truncated})
+
+    def _for_reader(self, item: AttentionItem, reader: str | None) -> AttentionItem:
+        actions = tuple(self._action_for(one, reader) for one in item.actions)
+        held = {"items": tuple(self._for_reader(one, reader) for one in item.items)} if item.items else {}
+        return item.model_copy(update={"actions": actions, **held})
+
+    def _action_for(self, action: AttentionAction, reader: str | None) -> AttentionAction:
+        if action.envelope is None:
+            return action
+        draft = Draft.model_validate(action.envelope)
+        permissions = None if reader is None else self._space.membership.permissions_of(reader)
+        is_allowed = (
+            permissions is not None and permissions.decide(draft, ignore_to=self._ignore_to).matched is not None
+        )
+        return action.model_copy(update={"allowed": is_allowed})
