@@ -37,7 +37,7 @@ def report_of(tracker: "Tracker") -> ContextReport:
         "compactions": tracker.compactions,
         "last_compaction": tracker.last_compaction,
         "injection": tracker.injection,
-        "waiting": tracker.waiting or None,
+        "waiting": (*tracker.waiting, *((tracker.model_wait,) if tracker.model_wait else ())) or None,
         "queued": tracker.queued,
         "sessions": tracker.sessions or None,
         "pins": pin_reports(tracker) or None,

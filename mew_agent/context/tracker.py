@@ -89,6 +89,8 @@ class Tracker:
     """Ways to save tokens, for policies that count messages; emptied when messages are removed."""
     waiting: tuple[Waiting, ...] = ()
     """What the agent waits for; no part of the accounts, but of every report."""
+    model_wait: Waiting | None = None
+    """That the newest main call failed, since when, and how; None if it did not."""
     queued: QueuedMessages | None = None
     """The chats that arrived and are not in the context; None if nobody counts them."""
     sessions: tuple[SessionContext, ...] = ()

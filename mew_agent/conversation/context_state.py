@@ -423,10 +423,9 @@ class ContextState:
 
     def change_window(self, window: Window) -> bool:
         """Set the context window. Returns whether it is a different one."""
-        if window == self.tracker.window:
-            return False
-        self.tracker.window_changed(window)
-        return True
+        if is_new := window != self.tracker.window:
+            self.tracker.window_changed(window)
+        return is_new
 
     def describe_prefix(self, system_prompt: str, other_text: str) -> None:
         """Set what the next request sends besides the items: system prompt, tools and reminders."""
@@ -439,6 +438,10 @@ class ContextState:
     def set_waiting(self, waiting: tuple[Waiting, ...]) -> None:
         """Set what the agent waits for, as its reports show it."""
         self.tracker.waiting = waiting
+
+    def set_model_problem(self, problem: str | None) -> None:
+        """Set how the newest main call failed, as reports show it; None if it did not."""
+        self.tracker.model_wait = texts.model_wait(problem, self.tracker.model_wait, timestamp())
 
     def set_queued(self, queued: QueuedMessages) -> None:
         """Set which chats wait outside the context, as the agent's reports show them."""
@@ -467,9 +470,8 @@ class ContextState:
     @property
     def context_usage(self) -> texts.ContextUsage:
         """How full the context is, by the policy's measure and from the sources it trusts."""
-        snapshot = self.tracker.snapshot()
-        known = snapshot.basis in self.tracker.policy.bases
-        return texts.ContextUsage(snapshot.used_tokens if known else None, snapshot.limit_tokens)
+        now, bases = self.tracker.snapshot(), self.tracker.policy.bases
+        return texts.ContextUsage(now.used_tokens if now.basis in bases else None, now.limit_tokens)
 
     @property
     def reminder_text(self) -> str:

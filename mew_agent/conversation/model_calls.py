@@ -148,8 +148,10 @@ class ModelCalls:
                 reply = with_unique_call_ids(await self._run(self._model, request, listener), history)
         except ModelError as error:
             self.last_error_status = error.status
+            self._state.set_model_problem(f"{error.endpoint}{f' ({error.detail})' if error.detail else ''}")
             raise
         self.last_error_status = None
+        self._state.set_model_problem(None)
         self.latency_ms = _milliseconds_since(started)
         size = await self._state.size_of_reply(reply)
         self._follow_served_model(reply.served_model)

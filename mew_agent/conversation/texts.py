@@ -186,6 +186,11 @@ def _sentence(error: Exception) -> str:
 # -- waiting -----------------------------------------------------------------------------------------------
 
 
+def model_wait(problem: str | None, known: Waiting | None, at: str) -> Waiting | None:
+    """How the newest model call failed, as reports show it, since the first that failed so; None if it did not."""
+    return None if problem is None else Waiting(kind="model", what=problem, since=at if known is None else known.since)
+
+
 def waiting_status(waiting: Sequence[Waiting]) -> str | None:
     """The status word of an agent that waits; None if it waits for nothing."""
     if any(one.kind == "approval" for one in waiting):

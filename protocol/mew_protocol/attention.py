@@ -48,10 +48,10 @@ _MODEL_WORDS: Final[Mapping[str, tuple[AttentionKind, AttentionLevel, str]]] = {
     "model_unreachable": ("model_unreachable", "blocking", "cannot reach its model"),
     "model_unauthorized": ("sign_in", "blocking", "has no valid key for its model"),
     "model_rate_limited": ("model_failed", "warning", "is rate limited by its model's provider"),
-    "model_stream_cut": ("model_failed", "warning", "got an answer of its model that was cut off"),
-    "model_tools_unsupported": ("model_failed", "blocking", "needs a model that supports tool calls"),
+    "model_stream_cut": ("model_failed", "warning", "got a cut-off answer from its model"),
+    "model_tools_unsupported": ("model_failed", "blocking", "cannot call tools with its model"),
     "model_error": ("model_failed", "blocking", "got an error from its model"),
-    "context_overflow": ("model_failed", "blocking", "sent a request that its model's window does not hold"),
+    "context_overflow": ("model_failed", "blocking", "sent a request larger than the window of its model"),
 }
 
 _ARGUMENT_CHARS: Final = 160
@@ -204,7 +204,7 @@ def _model_items(entry: BoardEntry, status: Status, word: str) -> Iterator[Atten
     kind, level, says = _MODEL_WORDS[word]
     waits = (status.context.waiting if status.context is not None else None) or ()
     wait = next((one for one in waits if one.kind == "model"), None)
-    more = f": {_clip(wait.what, _DETAIL_CHARS)}" if wait is not None else ""
+    more = f" at {_clip(wait.what, _DETAIL_CHARS)}" if wait is not None else ""
     since = wait.since if wait is not None else entry.received_at
     yield _item(entry, kind, level, f"{entry.id} {says}{more}", since, _logs(entry.id), _restart(entry.id))
 

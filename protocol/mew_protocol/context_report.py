@@ -168,9 +168,9 @@ class Waiting(_Part):
 
     `approval`: its proposal `proposal` to `peer` is undecided; `tool` and `arguments` are those proposed, without
     arguments that are too long to report. `loop`: it does not answer the agent `peer` until a person or a program
-    speaks. `room`: the chat `message` of `peer` does not fit now and is held. `model`: its last model call failed, and
-    `what` says how. `who_may_answer` are the connected participants that may approve; empty for the others: anyone can
-    end a loop, and the sender of a chat decides about it.
+    speaks. `room`: the chat `message` of `peer` does not fit now and is held. `model`: its last model call failed;
+    `what` names the server and the cause. `who_may_answer` are the connected participants that may approve, empty for
+    the other kinds: anyone can end a loop, and the sender of a held chat decides about it.
     """
 
     kind: Literal["approval", "loop", "room", "model"]

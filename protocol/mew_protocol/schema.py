@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from mew_protocol.attention import Attention
 from mew_protocol.context_report import ContextReport
 from mew_protocol.envelope import PROTOCOL, Envelope
 from mew_protocol.payloads import PAYLOADS
@@ -36,6 +37,7 @@ def schemas() -> dict[str, str]:
         "envelope.json": (Envelope, f"{PROTOCOL} envelope"),
         "context-report.json": (ContextReport, "The `context` of participant/status"),
         "board.json": (Board, "GET /spaces/{id}/context"),
+        "attention.json": (Attention, "GET /spaces/{id}/attention"),
         "proposals.json": (UndecidedProposals, "GET /spaces/{id}/proposals"),
     }
     for kind, model in PAYLOADS.items():

@@ -45,6 +45,14 @@ class _Row:
     fault: str | None
     is_quiet: bool = False
     """It reports no context and is not expected to: a tool or a bridge."""
+    trouble: int = 0
+    """How severe its worst attention item is; 0 without one."""
+
+    @property
+    def severity(self) -> int | None:
+        """The severity of its level, raised by what needs a person: trouble never looks calm."""
+        own = words.severity(self.entry.status)
+        return max(own or 0, self.trouble) if self.trouble else own
 
     @property
     def report(self) -> ContextReport | None:
@@ -87,22 +95,33 @@ def board_lines(
     agents: Collection[str] = (),
     faults: Mapping[str, str] | None = None,
     detail: bool = False,
+    trouble: Mapping[str, int] | None = None,
 ) -> list[str]:
     """Lay out the board as lines of at most `style.width` columns.
 
     A participant that never reported gets a row only if `launched` names it, since people do not report. Rows are in
-    the order of `launched`. Participants without a context that are not `agents` come last, with `-` in each cell.
+    the order of `launched`, those with `trouble` first: how severe a participant's worst attention item is, 1 to 3.
+    Participants without a context that are not `agents` come last, with `-` in each cell.
     `faults` holds what is wrong with a participant's program. `detail` adds level and messages where there is room.
     `now` carries the time zone to show.
     """
-    faults = faults or {}
+    faults, trouble = faults or {}, trouble or {}
     rows = [
-        _Row(entry, now, faults.get(entry.id), is_quiet=entry.id not in agents and not words.has_context(entry.status))
+        _Row(
+            entry,
+            now,
+            faults.get(entry.id),
+            is_quiet=entry.id not in agents and not words.has_context(entry.status),
+            trouble=trouble.get(entry.id, 0),
+        )
         for entry in board.participants
         if entry.status is not None or entry.id in launched or entry.id in faults
     ]
     places = {name: place for place, name in enumerate(launched)}
-    rows.sort(key=lambda row: (row.is_quiet, places.get(row.entry.id, len(places))))
+    # A notice does not move a row: it is about what happens by itself.
+    rows.sort(
+        key=lambda row: (row.is_quiet, -row.trouble if row.trouble > 1 else 0, places.get(row.entry.id, len(places)))
+    )
     heading = _paint(words.clip(_heading(board, now, style), style.width, mark=style.mark), _BOLD, style)
     if not rows:
         return [heading, words.clip("no participant has reported a context window yet", style.width, mark=style.mark)]
@@ -131,7 +150,7 @@ def _table(rows: list[_Row], style: TerminalStyle, *, detail: bool) -> list[str]
         texts = [column.text(row, style) for column in layout.columns]
         lines.append(_join(texts, widths, layout, style, row))
         if layout.notes:
-            colour = _COLOURS[words.severity(row.entry.status)]
+            colour = _COLOURS[row.severity]
             lines += [_paint(line, colour, style) for line in _notes(row, layout, style)]
     return lines
 
@@ -160,11 +179,16 @@ def _join(texts: list[str], widths: list[int], layout: _Layout, style: TerminalS
         blank = " " * max(0, min(width, room - len(gap)) - words.cells(shown))
         room -= len(gap) + words.cells(shown) + len(blank)
         if row is not None and column.coloured:
-            shown = _paint(shown, _COLOURS[words.severity(row.entry.status)], style)
+            shown = _paint(shown, _COLOURS[row.severity], style)
         parts.append(gap + (blank + shown if column.align == "right" else shown + blank))
         if room <= 0:
             break
     return "".join(parts).rstrip()
+
+
+def paint(text: str, severity: int, style: TerminalStyle) -> str:
+    """Return a text in the colour of a severity, 0 to 3, if the terminal has colours."""
+    return _paint(text, _COLOURS[severity], style)
 
 
 def _paint(text: str, code: str, style: TerminalStyle) -> str:

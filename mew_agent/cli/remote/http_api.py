@@ -44,7 +44,7 @@ _RETRY_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class ServerSentEvent:
-    """A server-sent event: `board`, `envelope` or `reset`, and its JSON value."""
+    """A server-sent event: `board`, `envelope`, `attention` or `reset`, and its JSON value."""
 
     name: str
     body: Any
@@ -180,6 +180,10 @@ class GatewayApi:
         """What was reported in the last `seconds`, in the shape of `mew_protocol.payloads.figures.ContextHistory`."""
         path = f"/spaces/{_quoted(self.space)}/context/history?seconds={seconds}&limit={limit}"
         return self._object("GET", path)
+
+    def attention(self) -> dict[str, Any]:
+        """What needs a person, in the shape of `mew_protocol.attention.Attention`."""
+        return self._object("GET", f"/spaces/{_quoted(self.space)}/attention")
 
     def proposals(self) -> dict[str, Any]:
         """The open proposals, in the shape of `mew_protocol.payloads.mcp.UndecidedProposals`."""

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mew_protocol import kinds
+from mew_protocol.attention import Attention, aggregate, attention
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.payloads.participant import Board
 
@@ -90,6 +91,7 @@ class SocketApi:
         self.participant = participant
         self._token = token
         self._open: SocketEvents | None = None
+        self._board: Board | None = None
 
     @contextmanager
     def events(self) -> Iterator[SocketEvents]:
@@ -129,6 +131,7 @@ class SocketApi:
                 changed, who = apply_event(board, event.name, event.body)
                 board = changed or board
                 silent.discard(str(who))
+        self._board = board
         return board.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     def send(self, envelope: Mapping[str, Any]) -> str:
@@ -155,6 +158,13 @@ class SocketApi:
     def context_history(self, seconds: int, limit: int) -> NoReturn:
         """Raise `GatewayError`: the TypeScript gateway keeps no figures."""
         raise GatewayError(f"{self.gateway} keeps no figures over time: it is not a gateway of mew-agent")
+
+    def attention(self) -> dict[str, Any]:
+        """What needs a person, as far as the last board says it: this gateway keeps no proposals."""
+        board, now = self._board or Board.model_validate(self.board()), datetime.now(UTC)
+        items = aggregate(attention(board.participants, (), now=now))
+        found = Attention(space=self.space, at=wire_timestamp(now), items=items)
+        return found.model_dump(mode="json", exclude_unset=True)
 
     def proposals(self) -> NoReturn:
         """Raise `GatewayError`: the gateway keeps no proposals."""

@@ -4,10 +4,12 @@ Owns where the board comes from and how often it is drawn. Its layout is `board.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+from mew_protocol.attention import Attention, AttentionItem
 from mew_protocol.payloads.figures import ContextHistory, FigureSample, RecordedCompaction
 from mew_protocol.payloads.participant import Board, BoardEntry
 
@@ -15,6 +17,7 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
 from mew_agent.cli.board import words
 from mew_agent.cli.board.live_board import apply_event
+from mew_agent.cli.board.needs import attention_line, attention_lines, severities, single_items, with_faults
 from mew_agent.cli.board.table import board_line, board_lines
 from mew_agent.cli.remote.http_api import SpaceEvents
 from mew_agent.cli.remote.session import ApiSession, configuration_at, open_session
@@ -37,13 +40,16 @@ def show_status(
         int | None,
         option("--history MINUTES", "Print the reports and compactions of the last MINUTES.", min=1, max=MAX_MINUTES),
     ] = None,
+    bell: Annotated[bool, option("--bell", "With --watch, ring the terminal's bell when an agent needs you.")] = False,
     as_json: Annotated[bool, option("--json", "Print JSON Lines, one object per participant.")] = False,
     connection: ConnectionOptions,
 ) -> None:
-    """Show how full each agent's context window is.
+    """Show what needs you, and how full each agent's context window is.
 
     KNOWN says where a figure comes from; `~` marks an estimate, `?` an unknown figure.
     """
+    if bell and not watch:
+        raise ConfigError("--bell", "needs --watch", "mew status --watch --bell")
     session = open_session(connection)
     run = session.run()
     if run is not None and run.pids.supervisor is not None and not run.is_running(run.pids.supervisor):
@@ -53,15 +59,18 @@ def show_status(
             raise ConfigError("--history", "cannot be combined with --watch", "one of the two")
         _print_history(session, history, as_json=as_json)
     elif watch and not as_json and terminal.is_terminal(sys.stdout):
-        _redraw(session)
+        _redraw(session, bell=bell)
     elif watch:
-        _print_changes(session, as_json=as_json)
-    elif as_json:
-        for entry in Board.model_validate(session.api.board()).participants:
-            terminal.print_json(_as_json(entry))
+        _print_changes(session, bell=bell, as_json=as_json)
     else:
         board = Board.model_validate(session.api.board())
-        terminal.print_lines(_lines(board, session, _agents(session)))
+        view = _View(board, Attention.model_validate(session.api.attention()).items)
+        if as_json:
+            items = _with_faults(view, session)
+            for entry in board.participants:
+                terminal.print_json(_as_json(entry, items))
+        else:
+            terminal.print_lines(_lines(view, session, _agents(session)))
 
 
 def _print_history(session: ApiSession, minutes: int, *, as_json: bool) -> None:
@@ -98,33 +107,58 @@ def _compaction_line(done: RecordedCompaction) -> str:
     return f"compaction, {done.trigger}{asked}: {before} -> {after} tokens, {freed} freed{known}{spent}{price}"
 
 
-def _as_json(entry: BoardEntry) -> dict[str, Any]:
-    """An entry as the gateway sends it, and `basis`: how `tokens` is known, in the word that the table shows."""
-    return {**entry.model_dump(mode="json", by_alias=True, exclude_unset=True), "basis": words.basis(entry.status)}
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A board, and what needs a person. `changed` are the participants that changed; None stands for all."""
+
+    board: Board
+    items: tuple[AttentionItem, ...] = ()
+    changed: frozenset[str] | None = None
+    has_new_board: bool = True
 
 
-def _print_changes(session: ApiSession, *, as_json: bool) -> None:
+def _as_json(entry: BoardEntry, items: Iterable[AttentionItem]) -> dict[str, Any]:
+    """An entry as the gateway sends it, `basis` in the word that the table shows, and what needs a person.
+
+    Items that are about the space are those of every participant.
+    """
+    own = [one for one in single_items(items) if one.participant in (None, entry.id)]
+    return {
+        **entry.model_dump(mode="json", by_alias=True, exclude_unset=True),
+        "basis": words.basis(entry.status),
+        "attention": [one.model_dump(mode="json", exclude_unset=True) for one in own],
+    }
+
+
+def _print_changes(session: ApiSession, *, bell: bool, as_json: bool) -> None:
     """Print a line for each participant that has reported, then a line for each change."""
+    seen: set[str] = set()
     with session.api.events() as events:
-        for board, changed in _boards(events):
-            for entry in board.participants:
-                if changed not in (None, entry.id):
+        for view in _views(events):
+            items = _with_faults(view, session)
+            _ring(items, seen, bell=bell)
+            for one in items:
+                if one.id not in seen and not as_json:
+                    terminal.print_line(attention_line(one, now=_now()))
+            seen = {one.id for one in items}
+            for entry in view.board.participants:
+                if view.changed is not None and entry.id not in view.changed:
                     continue
                 if as_json:
-                    terminal.print_json(_as_json(entry))
-                elif entry.status is not None:
+                    terminal.print_json(_as_json(entry, items))
+                elif entry.status is not None and view.has_new_board:
                     run = session.run()
                     fault = run.faults().get(entry.id) if run else None
                     terminal.print_line(board_line(entry, now=_now(), fault=fault))
 
 
-def _redraw(session: ApiSession) -> None:
+def _redraw(session: ApiSession, *, bell: bool) -> None:
     """Draw the table in place. It is redrawn twice a second, because ages grow without any event."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
-    latest: list[Board] = []
+    latest: list[_View] = []
     agents = _agents(session)
 
     def draw() -> "Text":
@@ -132,28 +166,68 @@ def _redraw(session: ApiSession) -> None:
         return Text.from_ansi(text, no_wrap=True, overflow="crop")
 
     live = Live(get_renderable=draw, console=Console(highlight=False), refresh_per_second=2, redirect_stdout=False)
+    seen: set[str] = set()
     with session.api.events() as events, live:
-        for board, _ in _boards(events):
-            latest[:] = [board]
+        for view in _views(events):
+            latest[:] = [view]
+            items = _with_faults(view, session)
+            _ring(items, seen, bell=bell)
+            seen = {one.id for one in items}
             live.refresh()
 
 
-def _boards(events: SpaceEvents) -> Iterator[tuple[Board, str | None]]:
-    """The board after each change, with the participant that changed; None for all of them. Never ends."""
-    board: Board | None = None
+def _ring(items: Iterable[AttentionItem], seen: set[str], *, bell: bool) -> None:
+    """Ring the bell if work stands still for a reason that was not there before."""
+    if bell and any(one.level == "blocking" and one.id not in seen for one in items):
+        sys.stderr.write("\a")
+        sys.stderr.flush()
+
+
+def _views(events: SpaceEvents) -> Iterator[_View]:
+    """The board and what needs a person, after each change. Never ends."""
+    view: _View | None = None
     while True:
         event = events.next()
-        board, changed = apply_event(board, event.name, event.body)
-        if board is not None and (changed is not None or event.name == "board"):
-            yield board, changed
+        if event.name == "attention" and view is not None:
+            items = Attention.model_validate(event.body).items
+            before, after = ({one.id: one for one in single_items(some)} for some in (view.items, items))
+            changed = {
+                (before.get(key) or after[key]).participant
+                for key in before.keys() | after.keys()
+                if before.get(key) != after.get(key)
+            }
+            view = _View(
+                view.board, items, frozenset(name for name in changed if name is not None), has_new_board=False
+            )
+            yield view
+            continue
+        board, name = apply_event(None if view is None else view.board, event.name, event.body)
+        if board is not None and (name is not None or event.name == "board"):
+            view = _View(board, () if view is None else view.items, None if name is None else frozenset({name}))
+            yield view
 
 
-def _lines(board: Board, session: ApiSession, agents: frozenset[str]) -> list[str]:
+def _with_faults(view: _View, session: ApiSession) -> tuple[AttentionItem, ...]:
+    run = session.run()
+    return with_faults(view.items, view.board, run.faults() if run else {}, now=_now())
+
+
+def _lines(view: _View, session: ApiSession, agents: frozenset[str]) -> list[str]:
     run = session.run()
     launched = tuple(run.pids.participants) if run else ()
     faults = run.faults() if run else None
-    style = terminal.style_of(sys.stdout)
-    return board_lines(board, now=_now(), style=style, launched=launched, agents=agents, faults=faults)
+    style, now = terminal.style_of(sys.stdout), _now()
+    items = _with_faults(view, session)
+    heading, *table = board_lines(
+        view.board,
+        now=now,
+        style=style,
+        launched=launched,
+        agents=agents,
+        faults=faults,
+        trouble=severities(items),
+    )
+    return [heading, *attention_lines(items, now=now, style=style), *table]
 
 
 def _agents(session: ApiSession) -> frozenset[str]:

@@ -176,7 +176,7 @@ def test_every_surface_calls_a_figure_without_a_report_unlabelled() -> None:
     for surface in (
         words.sentence(entry, now=now),
         "\n".join(board_lines(board, now=now, style=TerminalStyle())),
-        str(_as_json(entry)),
+        str(_as_json(entry, ())),
         context_words(context),
         str(context_key("other", context)),
         board_text(board, now),

@@ -125,3 +125,38 @@ async def test_unreachable_gateway_is_named() -> None:
     outcome = await mew("status", *flags)
     assert outcome.err == "mew: not connected to the gateway at http://127.0.0.1:1 (connection refused)\n"
     assert outcome.code == 4
+
+
+DOWN: Message = {
+    "max_tokens": 128_000,
+    "context": {
+        "basis": "unknown",
+        "reason": "no_call_yet",
+        "waiting": [{"kind": "model", "what": "http://localhost:1/v1 (refused)", "since": "2026-01-01T00:00:00Z"}],
+    },
+}
+
+
+async def test_what_needs_you_stands_above_the_board(gateway: RunningGateway) -> None:
+    output = Output.empty()
+
+    async def watch() -> None:
+        await mew("status", "--watch", "--bell", *seat(gateway), output=output)
+
+    async with joined(gateway, "coder") as client, anyio.create_task_group() as tasks:
+        await status(client, "model_unreachable", **DOWN)
+        await reported(gateway)
+        shown, as_json = await mew("status", *seat(gateway)), await mew("status", "--json", *seat(gateway))
+        tasks.start_soon(watch)
+        await printed(output, "NEEDS YOU: coder cannot reach its model")
+        await until(lambda: "\a" in output.text(output.err))
+        gateway.registry.close()
+    words = "coder cannot reach its model at http://localhost:1/v1 (refused), "
+    assert shown.out.splitlines()[1].startswith(f"NEEDS YOU   {words}")
+    assert "mew restart coder" in shown.out
+    (needed,) = next(one for one in map(json.loads, as_json.out.splitlines()) if one["id"] == "coder")["attention"]
+    assert (needed["kind"], needed["level"]) == ("model_unreachable", "blocking")
+
+
+async def test_bell_without_watch_is_refused() -> None:
+    assert (await mew("status", "--bell")).code == 2

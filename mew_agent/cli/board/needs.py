@@ -1,0 +1,96 @@
+"""[pure] Lays out what needs a person, above the board: the reason in words, its age, and the commands that help.
+
+Owns the lines and their colours. What needs a person is decided in `mew_protocol.attention`; only faults of programs
+are added here, since the gateway does not know why a program ended.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from mew_protocol.attention import AttentionItem, AttentionLevel, aggregate, entry_items, sort_items
+from mew_protocol.payloads.participant import Board
+
+from mew_agent.cli.board import words
+from mew_agent.cli.board.table import TerminalStyle, paint
+
+_TITLES: Final[Mapping[AttentionLevel, str]] = {"blocking": "NEEDS YOU", "warning": "WARNING", "notice": "SOON"}
+_SEVERITIES: Final[Mapping[AttentionLevel, int]] = {"blocking": 3, "warning": 2, "notice": 1}
+_GAP: Final = "   "
+_INDENT: Final = len("NEEDS YOU") + len(_GAP)
+_NARROW: Final = 70
+"""In fewer columns the text begins below its title."""
+
+
+def single_items(items: Iterable[AttentionItem]) -> list[AttentionItem]:
+    """Return one item for each cause: those that an item stands for instead of it."""
+    return [inner for one in items for inner in (one.items or (one,))]
+
+
+def with_faults(
+    items: Iterable[AttentionItem], board: Board, faults: Mapping[str, str], *, now: datetime
+) -> tuple[AttentionItem, ...]:
+    """Add what is wrong with the programs of participants; that says more than that they are not connected."""
+    found = [one for one in single_items(items) if one.kind != "disconnected" or one.participant not in faults]
+    for entry in board.participants:
+        if entry.id in faults:
+            found += entry_items(entry, now=now, fault=faults[entry.id])
+    return aggregate(sort_items(found))
+
+
+def severities(items: Iterable[AttentionItem]) -> dict[str, int]:
+    """Return how severe the worst item of each participant is, 1 to 3, as levels of a policy are."""
+    worst: dict[str, int] = {}
+    for one in single_items(items):
+        if one.participant is not None:
+            worst[one.participant] = max(worst.get(one.participant, 0), _SEVERITIES[one.level])
+    return worst
+
+
+def attention_lines(items: Sequence[AttentionItem], *, now: datetime, style: TerminalStyle) -> list[str]:
+    """Lay items out as lines of at most `style.width` columns; a title stands before the first of each level."""
+    is_narrow = style.width < _NARROW
+    indent = 2 if is_narrow else _INDENT
+    lines: list[str] = []
+    shown: AttentionLevel | None = None
+    for one in items:
+        title = _TITLES[one.level] if one.level != shown else ""
+        shown = one.level
+        rows = [" " * indent + row for row in _wrapped(_texts(one, now), max(1, style.width - indent), style)]
+        painted = paint(words.clip(title, style.width, mark=style.mark), _SEVERITIES[one.level], style)
+        if title and is_narrow:
+            lines.append(painted)
+        elif title:
+            rows[0] = painted + rows[0][len(title) :]
+        lines += rows
+    return lines
+
+
+def attention_line(item: AttentionItem, *, now: datetime) -> str:
+    """Return an item as one line, for output that is not redrawn."""
+    return f"{now:%H:%M:%S}  {_TITLES[item.level]}: {'  '.join(_texts(item, now))}"
+
+
+def _texts(item: AttentionItem, now: datetime) -> list[str]:
+    """Return the parts of an item that stay together if they fit into a line: its words, then its commands."""
+    since = words.parse_time(item.since)
+    age = "" if since is None else f", {words.span((now - since).total_seconds())}"
+    return [f"{words.clean(item.reason)}{age}", *(words.clean(one.command) for one in item.actions if one.command)]
+
+
+def _wrapped(texts: list[str], width: int, style: TerminalStyle) -> Iterator[str]:
+    """Break a sentence between words, and put commands behind it as far as they fit."""
+    line = ""
+    for word in texts[0].split():
+        longer = f"{line} {word}" if line else word
+        if line and words.cells(longer) > width:
+            yield line
+            longer = word
+        line = words.clip(longer, width, mark=style.mark)
+    for command in texts[1:]:
+        longer = f"{line}{_GAP}{command}" if line else command
+        if line and words.cells(longer) > width:
+            yield line
+            longer = command
+        line = words.clip(longer, width, mark=style.mark)
+    yield line

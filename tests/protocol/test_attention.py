@@ -1,0 +1,169 @@
+"""What needs a person: each kind, its words and actions, the order, and many of one kind as one."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from mew_protocol.attention import AttentionItem, aggregate, attention
+from mew_protocol.payloads.mcp import UndecidedProposal
+from mew_protocol.payloads.participant import BoardEntry
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+AT = "2026-01-01T11:59:00Z"
+EARLIER = "2026-01-01T11:00:00Z"
+
+
+def entry(
+    name: str = "coder", word: str = "active", *, connected: bool = True, at: str = AT, **context: Any
+) -> BoardEntry:
+    """A participant that reports 90 of 100 tokens."""
+    report = {"basis": "reported", "level": "healthy", "severity": 0, **context}
+    status = {"messages_in_context": 1, "tokens": 90, "max_tokens": 100, "status": word, "context": report}
+    return BoardEntry.model_validate({"id": name, "connected": connected, "status": status, "received_at": at})
+
+
+def proposal(
+    number: int = 1, *, tool: str = "write_file", truncated: bool = False, **arguments: Any
+) -> UndecidedProposal:
+    body = {"method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+    headers = {"protocol": "mew/v0.4", "id": f"proposal-{number}", "ts": EARLIER, "from": "coder", "to": ["files"]}
+    return UndecidedProposal.model_validate(
+        {**headers, "kind": "mcp/proposal", "payload": body, "truncated": truncated}
+    )
+
+
+def waiting(kind: str, what: str = "x", **more: Any) -> dict[str, Any]:
+    return {"waiting": [{"kind": kind, "what": what, "since": EARLIER, **more}]}
+
+
+def items(
+    *entries: BoardEntry, proposals: tuple[UndecidedProposal, ...] = (), **more: Any
+) -> tuple[AttentionItem, ...]:
+    return attention(entries, proposals, now=NOW, **more)
+
+
+MODEL_DOWN = waiting("model", "http://localhost:1/v1 (connection refused)")
+SIGN_IN = "failed:codex needs a sign-in: codex login"
+
+KINDS = [
+    (
+        entry("a", "model_unreachable", **MODEL_DOWN),
+        "model_unreachable",
+        "blocking",
+        "http://localhost:1/v1 (connection refused)",
+    ),
+    (entry("a", "model_unauthorized"), "sign_in", "blocking", "no valid key"),
+    (entry("a", SIGN_IN), "sign_in", "blocking", "codex login"),
+    (entry("a", "failed:exited with code 3"), "program_ended", "blocking", "exited with code 3"),
+    (entry("a", "model_error"), "model_failed", "blocking", "an error"),
+    (entry("a", "model_rate_limited"), "model_failed", "warning", "rate limited"),
+    (entry("a", "context_overflow"), "model_failed", "blocking", "larger than the window"),
+    (entry("a", "turn_stopped:after 40 steps"), "turn_stopped", "warning", "after 40 steps"),
+    (entry("a", "compaction_stalled"), "compaction_stalled", "blocking", "without getting smaller"),
+    (entry("a", "compacting", at=EARLIER), "compaction_stalled", "warning", "more than 10 minutes"),
+    (entry("a", "compaction_failed:no summary"), "compaction_failed", "warning", "no summary"),
+    (
+        entry("a", "paused: loop with b", **waiting("loop", "20 answers", peer="b")),
+        "loop",
+        "warning",
+        "answers b: 20 answers",
+    ),
+    (entry("a", **waiting("room", peer="ada")), "held", "warning", "holds 1 message for"),
+    (entry("a", connected=False), "disconnected", "notice", "not connected any more"),
+    (entry("a", severity=2), "nearly_full", "warning", "nearly full"),
+    (entry("a", compact_at_tokens=95, turns_to_compaction=1), "about_to_compact", "notice", "at 95 tokens"),
+    (entry("a", compact_at_tokens=95, next_prompt_tokens=96), "about_to_compact", "notice", "its next turn"),
+]
+
+
+@pytest.mark.parametrize(("given", "kind", "level", "words"), KINDS)
+def test_each_kind_has_its_level_and_says_why(given: BoardEntry, kind: str, level: str, words: str) -> None:
+    (found,) = items(given)
+    assert (found.kind, found.level, found.participant) == (kind, level, "a")
+    assert words in found.reason
+    assert found.reason.startswith(("a ", "the program of a "))
+    assert found.since == (
+        EARLIER if given.status and given.status.context and given.status.context.waiting else found.since
+    )
+    for action in found.actions:
+        assert (action.capability is None) == (action.envelope is None)
+
+
+CALM = [
+    entry(),
+    entry(word="compacting"),
+    entry(word="shutting_down", connected=False),
+    entry(compact_at_tokens=95, turns_to_compaction=3),
+    entry(word="compacting", compact_at_tokens=80, turns_to_compaction=0),
+    BoardEntry(id="ada", connected=False),
+    BoardEntry(id="files", connected=True),
+]
+
+
+@pytest.mark.parametrize("given", CALM)
+def test_what_goes_on_by_itself_needs_nobody(given: BoardEntry) -> None:
+    assert items(given) == ()
+
+
+def test_a_proposal_shows_its_arguments_and_how_to_decide() -> None:
+    (found,) = items(proposals=(proposal(path="x.txt"),))
+    assert (found.kind, found.level, found.since) == ("approval", "blocking", EARLIER)
+    assert found.reason == 'coder waits for approval of write_file on files: {"path": "x.txt"}'
+    approve, reject = found.actions
+    assert approve.command == "mew approve proposal"
+    assert approve.envelope == {
+        "kind": "mcp/request",
+        "to": ["files"],
+        "correlation_id": ["proposal-1"],
+        "payload": {"method": "tools/call", "params": {"name": "write_file", "arguments": {"path": "x.txt"}}},
+    }
+    assert reject.envelope is not None
+    assert (reject.envelope["kind"], reject.envelope["to"]) == ("mcp/reject", ["coder"])
+
+
+def test_a_proposal_without_its_parameters_can_only_be_rejected() -> None:
+    (found,) = items(proposals=(proposal(truncated=True),))
+    assert [one.label for one in found.actions] == ["Reject"]
+
+
+def test_a_compaction_that_asks_says_what_it_would_free() -> None:
+    (found,) = items(proposals=(proposal(tool="compact_context", present_tokens=90_000, freed_tokens=40_000),))
+    assert found.reason == "coder asks before it compacts its context of ~90,000 tokens, which frees ~40,000"
+
+
+def test_launched_programs_are_missed_and_faults_say_more() -> None:
+    gone = BoardEntry(id="coder", connected=False)
+    (missed,) = items(gone, expected={"coder"})
+    assert (missed.kind, missed.level, missed.reason) == ("disconnected", "warning", "coder has not joined")
+    (ended,) = items(gone, expected={"coder"}, faults={"coder": "exited with code 3"})
+    assert (ended.kind, ended.level, ended.reason) == ("program_ended", "blocking", "coder: exited with code 3")
+
+
+def test_a_gateway_that_cannot_store_comes_first() -> None:
+    found = items(entry(word="model_rate_limited"), is_storing=False)
+    assert [one.kind for one in found] == ["not_stored", "model_failed"]
+
+
+def test_items_are_sorted_by_level_and_then_by_age() -> None:
+    found = items(
+        entry("notice", compact_at_tokens=95, turns_to_compaction=0),
+        entry("warning", "turn_stopped"),
+        entry("late", "model_unreachable"),
+        entry("early", "model_unreachable", at=EARLIER),
+    )
+    assert [one.participant for one in found] == ["early", "late", "warning", "notice"]
+
+
+def test_an_item_stays_the_same_while_its_cause_does() -> None:
+    down = [entry("a", "model_unreachable", tokens_per_turn=one, **MODEL_DOWN) for one in (1.0, 2.0)]
+    assert items(down[0]) == items(down[1])
+
+
+def test_many_items_of_one_kind_become_one_that_holds_them() -> None:
+    names = [f"agent{number}" for number in range(9)]
+    found = items(*(entry(name, "model_unreachable") for name in names), entry("writer", "turn_stopped"))
+    shown = aggregate(found)
+    assert [one.kind for one in shown] == ["model_unreachable", "turn_stopped"]
+    assert shown[0].reason == "9 agents cannot reach their model: agent0, agent1, agent2, agent3, agent4 and 4 more"
+    assert [one.participant for one in shown[0].items] == names
+    assert aggregate(found, most=9) == found

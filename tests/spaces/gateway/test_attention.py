@@ -1,0 +1,121 @@
+"""What needs a person, as the gateway serves it: over HTTP with what the reader may do, and in event streams."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import anyio
+import httpx2
+from mew_protocol.attention import AttentionItem
+from mew_protocol.codec import read_draft
+from mew_protocol.ids import ParticipantId
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.attention import ABSENCE_GRACE, START_GRACE
+from mew_spaces.gateway.auth import TokenBook
+from mew_spaces.gateway.gateway import RunningGateway
+from mew_spaces.gateway.service import SpaceService
+
+from tests.support.gateway_client import Client, Message, joined
+from tests.support.waiting import PATIENCE_SECONDS
+
+SPACE = """
+space: {id: demo}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  coder: {command: mew, auto_start: true, capabilities: [{kind: participant/status}]}
+  tools: {command: mew, auto_start: true, capabilities: [{kind: "mcp/*"}]}
+"""
+DOWN: Message = {
+    "messages_in_context": 1,
+    "status": "model_unreachable",
+    "context": {
+        "basis": "unknown",
+        "reason": "no_call_yet",
+        "waiting": [{"kind": "model", "what": "http://localhost:1", "since": "2026-01-01T00:00:00Z"}],
+    },
+}
+PROPOSAL: Message = {"method": "tools/call", "params": {"name": "write", "arguments": {"path": "x"}}}
+
+
+async def listed(gateway: RunningGateway, name: str) -> list[Any]:
+    headers = {"authorization": f"Bearer {gateway.token_of(name)}"}
+    async with httpx2.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False) as client:
+        return list((await client.get("/spaces/demo/attention", headers=headers)).json()["items"])
+
+
+async def streamed(gateway: RunningGateway, name: str) -> AsyncIterator[list[Any]]:
+    """The items of each `attention` event."""
+    headers = {"authorization": f"Bearer {gateway.token_of(name)}"}
+    async with (
+        httpx2.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False) as client,
+        client.stream("GET", "/spaces/demo/events", headers=headers) as answer,
+    ):
+        event = ""
+        async for line in answer.aiter_lines():
+            if line.startswith("event: "):
+                event = line.removeprefix("event: ")
+            elif line.startswith("data: ") and event in ("board", "attention"):
+                yield json.loads(line.removeprefix("data: ")).get("items", [])
+
+
+async def propose(client: Client) -> None:
+    await client.send_envelope("mcp/proposal", PROPOSAL, to=["files"], id="p-1")
+
+
+async def test_each_reader_sees_what_it_may_do(gateway: RunningGateway) -> None:
+    async with joined(gateway, "ada") as ada:
+        await propose(ada)
+        await ada.until("mcp/proposal")
+        (of_ada,), (of_bob,) = await listed(gateway, "ada"), await listed(gateway, "bob")
+    assert of_ada["reason"] == of_bob["reason"] == 'ada waits for approval of write on files: {"path": "x"}'
+    assert [one["allowed"] for one in of_ada["actions"]] == [True, True]
+    assert [one["allowed"] for one in of_bob["actions"]] == [False, False]
+
+
+async def test_event_streams_follow_what_needs_a_person(gateway: RunningGateway) -> None:
+    events = streamed(gateway, "bob")
+    with anyio.fail_after(PATIENCE_SECONDS):
+        assert await anext(events) == []
+        async with joined(gateway, "coder") as coder, joined(gateway, "ada") as ada:
+            await coder.send_envelope("participant/status", DOWN)
+            (first,) = await anext(events)
+            assert (first["id"], first["since"]) == ("model_unreachable:coder", "2026-01-01T00:00:00Z")
+            await propose(ada)
+            assert [one["kind"] for one in await anext(events)] == ["model_unreachable", "approval"]
+            await ada.send_envelope("mcp/reject", {"reason": "no"}, to=["ada"], correlation_id=["p-1"])
+            assert [one["kind"] for one in await anext(events)] == ["model_unreachable"]
+            await coder.send_envelope("participant/status", {**DOWN, "status": "active", "context": None})
+            assert await anext(events) == []
+    await events.aclose()  # type: ignore[attr-defined] # an async generator
+
+
+def needed(service: SpaceService) -> list[AttentionItem]:
+    service.refresh_attention()
+    return list(service.attention.items)
+
+
+def test_an_absence_counts_after_a_while_from_its_beginning() -> None:
+    config = parse_space(SPACE)
+    moment = [datetime(2026, 1, 1, tzinfo=UTC)]
+    service = SpaceService(config, TokenBook.generate(config), clock=lambda: moment[0])
+    connection = service.new_connection()
+    service.join(connection, ParticipantId("coder"))
+    service.receive(connection, ParticipantId("coder"), read_draft({"kind": "participant/status", "payload": DOWN}))
+    assert [one.kind for one in needed(service)] == ["model_unreachable"]
+    service.leave(connection)
+    left_at = moment[0]
+    assert not needed(service)
+    moment[0] += ABSENCE_GRACE
+    (gone,) = needed(service)
+    assert (gone.id, gone.level) == ("disconnected:coder", "warning")
+    assert datetime.fromisoformat(gone.since or "") == left_at
+    moment[0] += START_GRACE
+    assert [one.reason for one in needed(service)] == [
+        "coder is not connected any more",
+        "tools has not joined",
+    ]
+    assert not service.refresh_attention()
+    moment[0] += timedelta(seconds=5)
+    service.join(service.new_connection(), ParticipantId("coder"))
+    assert [one.kind for one in needed(service)] == ["model_unreachable", "disconnected"]
