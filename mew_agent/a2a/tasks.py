@@ -14,7 +14,6 @@ from a2a.server.events import EventQueue
 from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
 from a2a.types import Message, SendMessageRequest, Task, TaskState
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
-from mew_protocol.payloads.participant import Status
 
 from mew_agent.openai_api.chat_participant import AgentQuestion, ChatParticipant
 from mew_agent.openai_api.format import BUSY, FORBIDDEN, OpenAIApiError
@@ -142,15 +141,9 @@ class _TaskUpdates:
 
 def context_metadata(agent: str, context: PeerContext) -> dict[str, Any] | None:
     """The metadata of the extension: the agent's status as it reported it, or None if it has reported none."""
-    if context.messages is None:
+    status = context.as_status()
+    if status is None:
         return None
-    status = Status(
-        messages_in_context=context.messages,
-        tokens=context.tokens,
-        max_tokens=context.max_tokens,
-        status=context.status or None,
-        context=context.report,
-    )
     return {CONTEXT_EXTENSION: {"participant": agent, **status.model_dump(mode="json", exclude_none=True)}}
 
 

@@ -1,8 +1,8 @@
-"""Whether a chat that arrives fits into an agent's context; chats that do not fit are held, and their senders know.
+"""Whether a chat that arrives fits into an agent's context. Chats that do not fit are held, and their senders notified.
 
-Owns the agent's own answer, from its ledger and everything that is queued; when a held chat is delivered: its sender
-chooses how, or there is room; and what senders hear. Makes no room: the policy compacts before a request. Judges only
-chats for the agent's own conversation; an unknown figure holds nothing.
+Owns the figures of the answer, from the ledger and everything that is queued; when a held chat is delivered (its sender
+chooses how, or there is room); and what senders receive. Makes no room: the policy compacts before a request. Checks
+only chats for the agent's own conversation; an unknown figure holds nothing.
 """
 
 from collections.abc import Callable
@@ -59,7 +59,7 @@ class HeadroomCheck:
     # -- what arrives ------------------------------------------------------------------------------------
 
     async def overflow_of(self, chat: Envelope, *, is_busy: bool) -> Fit | None:
-        """The figures of a chat that would overflow; None if it fits, or if that is unknown or nobody asks.
+        """The figures of a chat that would overflow; None if it fits, or if that is unknown or not checked.
 
         An idle agent compacts before it answers, so that only what would not fit then overflows.
         """
@@ -144,10 +144,10 @@ class HeadroomCheck:
             return "tokenizer"
         return "projected" if calibration.weights is not None else "heuristic"
 
-    # -- what senders hear -------------------------------------------------------------------------------
+    # -- what senders receive -------------------------------------------------------------------------------
 
     async def warn(self, chat: Envelope, fit: Fit, *, is_held: bool) -> None:
-        """Say to the sender that a chat does not fit now, and what it may choose if the chat is held."""
+        """Notify the sender that a chat does not fit now, and of its choices if the chat is held."""
         if is_held:
             await self.show_held()
         if self._me.may_send(kinds.CHAT_ACKNOWLEDGE):
@@ -157,7 +157,7 @@ class HeadroomCheck:
             await self.release()
 
     async def _ask_sender(self, held: StoredChat, fit: Fit) -> None:
-        """Ask in words what to do with a chat that no compaction makes room for; clients need to know nothing."""
+        """Ask in words what to do with a chat that no compaction makes room for, so that any client can answer."""
         payload = {
             "text": NOTICE.format(fit=fit),
             "needs_reply": False,
@@ -221,7 +221,7 @@ class HeadroomCheck:
 
     async def _on_event(self, event: ConversationEvent) -> None:
         if isinstance(event, ItemAdded):
-            await self.count_queued()  # what entered the context waits no more
+            await self.count_queued()  # what entered the context no longer waits
         elif isinstance(event, StatusChanged) and self._inbox.without_room and self._me.is_joined:
             self._me.start_soon(self.release)
 

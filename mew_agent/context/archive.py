@@ -83,8 +83,8 @@ class ReturningItems:
 
 def entry_of(outcome: LastCompaction, items: int, origin: Origin, *, undoes: int | None = None) -> CompactionEntry:
     """The entry of a change with this outcome; a store gives it its number."""
-    told = {"number": 0, "items": items, "asked_by": origin.asked_by, "reason": origin.reason, "undoes": undoes}
-    return CompactionEntry.model_validate({**outcome.model_dump(), **told})
+    about = {"number": 0, "items": items, "asked_by": origin.asked_by, "reason": origin.reason, "undoes": undoes}
+    return CompactionEntry.model_validate({**outcome.model_dump(), **about})
 
 
 def newest_undoable(entries: Sequence[CompactionEntry]) -> CompactionEntry | None:

@@ -65,6 +65,6 @@ class Tail:
 
     def _add_to_sums(self, measure: Measure, calibration: Calibration) -> None:
         self.tokens += measure.project(calibration)
-        is_counted = measure.counted_tokens is not None and calibration.counts_fit
+        is_counted = measure.is_counted(calibration)
         self._counted += is_counted
         self._projected += not is_counted and measure.known_tokens is None

@@ -92,7 +92,7 @@ class Tracker:
     model_wait: Waiting | None = None
     """That the newest main call failed, since when, and how; None if it did not."""
     queued: QueuedMessages | None = None
-    """The chats that arrived and are not in the context; None if nobody counts them."""
+    """The chats that arrived and are not in the context; None if they are not counted."""
     sessions: tuple[SessionContext, ...] = ()
     """The contexts of the agent's sessions, for every report too."""
     drift: Drift | None = None

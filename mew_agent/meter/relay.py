@@ -88,7 +88,7 @@ class ModelRelay:
     def __init__(self, upstream: str, client: httpx2.AsyncClient, observer: CallObserver) -> None:
         self._upstream = httpx2.URL(upstream)
         self._client = client
-        self._observer = observer
+        self.observer = observer
         self.stopping = anyio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -115,12 +115,6 @@ class ModelRelay:
     async def open(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request and return when the headers of its response are here."""
         return await self._client.send(request, stream=True)
-
-    def begin(self, facts: CallFacts) -> MeteredCall:
-        return self._observer.begin(facts)
-
-    def end(self, call: MeteredCall, reply: Reply | None) -> None:
-        self._observer.end(call, reply)
 
     async def _cancel_when_gone(self, body: "_RequestBody", receive: Receive, scope: anyio.CancelScope) -> None:
         await body.ended.wait()
@@ -216,7 +210,7 @@ class _Exchange:
         if facts is None:
             logger.warning("a call was not measured: its request cannot be read")
             return
-        self._call = self._relay.begin(facts)
+        self._call = self._relay.observer.begin(facts)
         if response.is_success:
             kind = response.headers.get("content-type", "")
             encoding = response.headers.get("content-encoding", "identity").strip().lower()
@@ -246,7 +240,7 @@ class _Exchange:
         """End the measured call, once."""
         call, self._call = self._call, None
         if call is not None:
-            self._relay.end(call, None if self._reader is None else self._reader.end(was_cut=was_cut))
+            self._relay.observer.end(call, None if self._reader is None else self._reader.end(was_cut=was_cut))
 
     async def _fail(self, error: Exception) -> None:
         """Answer for a model server that cannot be reached, in a form that clients of all three APIs read."""

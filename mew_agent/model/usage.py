@@ -7,7 +7,7 @@ from dataclasses import dataclass
 # Fifteen digits are far beyond any window and still exact as a float.
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,15}(\.0{1,15})?", re.ASCII)
 _MAX_TOKENS = 10**15
-_CACHE_BESIDE = ("cache_read_input_tokens", "cache_creation_input_tokens")  # next to the prompt's figure, not in it
+_CACHE_APART = ("cache_read_input_tokens", "cache_creation_input_tokens")  # next to the prompt's figure, not in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ def normalise(raw: Mapping[str, object] | None) -> Usage | None:
     if not total:
         return None
     cached = _figure(raw, "prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens")
-    beside = [tokens for key in _CACHE_BESIDE if (tokens := _whole_number(raw.get(key))) is not None]
+    apart = [tokens for key in _CACHE_APART if (tokens := _whole_number(raw.get(key))) is not None]
     excluded = cached if cached is not None and cached > prompt else 0
-    if cached is None and beside:
-        cached, size = beside[0], sum(beside)
+    if cached is None and apart:
+        cached, size = apart[0], sum(apart)
         # Servers with `input_tokens` count the cache apart; of the others only those whose figures show it.
         is_apart = raw.get("prompt_tokens") is None or size > prompt or total == prompt + size + completion
         excluded = size if is_apart else 0

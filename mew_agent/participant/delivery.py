@@ -109,12 +109,12 @@ class Delivery:
 
     def begin(self, welcome: Envelope) -> bool:
         """Read the welcome of a new connection. Returns False if envelopes that were missed have to arrive first."""
-        told = welcome.body.get("delivery")
-        self._reached = Position.parse(str(told.get("position"))) if isinstance(told, dict) else None
+        start = welcome.body.get("delivery")
+        self._reached = Position.parse(str(start.get("position"))) if isinstance(start, dict) else None
         if not self._has_begun:
             self._has_begun = True
-            self._past_ends = Position.parse(str(told.get("newest"))) if isinstance(told, dict) else None
-        return not isinstance(told, dict) or told.get("live") is not False
+            self._past_ends = Position.parse(str(start.get("newest"))) if isinstance(start, dict) else None
+        return not isinstance(start, dict) or start.get("live") is not False
 
     def gaps_in(self, envelope: Envelope) -> Iterator[StreamGap]:
         """The frames that were missed, as the counts in a welcome or a `live` receipt show."""

@@ -15,6 +15,7 @@ from mew_protocol.payloads.participant import (
     RequestStatus,
     Status,
     UnpinRequest,
+    refusal_in,
 )
 from pydantic import BaseModel
 
@@ -83,18 +84,11 @@ class PeerControls:
         known = self.messenger.peers.get(peer)
         if known is None:
             raise PeerAbsent(peer)
-        context = known.context
         basis: TextBasis = "given"
         if isinstance(text, str):
             size = await Sizes().measure(text)
             text, basis = Calibration().project(size.units), "heuristic"
-        status = Status(
-            messages_in_context=context.messages or 0,
-            tokens=context.tokens,
-            max_tokens=context.max_tokens,
-            context=context.report,
-        )
-        return fit_in(status, text, basis, as_of=context.at or None)
+        return fit_in(known.context.as_status(), text, basis, as_of=known.context.at or None)
 
     async def deliver(self, peer: str, chat_id: str, how: Delivery) -> Envelope:
         """Say how a peer is to deliver our chat that it holds because it does not fit. Raises what `send` raises.
@@ -110,8 +104,7 @@ class PeerControls:
             kind, payload, to=peer, answer=kinds.PARTICIPANT_STATUS, timeout_seconds=timeout_seconds
         )
         status = read_answer(answer, Status)
-        word, _, problem = (status.status or "").partition(":")
-        if word == "refused":
+        if (problem := refusal_in(status.status)) is not None:
             raise ControlRefused(peer, kind, problem)
         return status
 

@@ -46,7 +46,11 @@ class PeerContext:
         if self.messages is None:
             return None
         return Status.model_construct(
-            messages_in_context=self.messages, tokens=self.tokens, max_tokens=self.max_tokens, context=self.report
+            messages_in_context=self.messages,
+            tokens=self.tokens,
+            max_tokens=self.max_tokens,
+            status=self.status or None,
+            context=self.report,
         )
 
     @property

@@ -15,7 +15,7 @@ from mew_protocol.errors import PayloadError
 from mew_protocol.ids import GATEWAY, STREAM_GATEWAY
 from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.base import Payload
-from mew_protocol.payloads.participant import CompactDone, Status
+from mew_protocol.payloads.participant import CompactDone, Status, refusal_in
 
 from mew_agent.errors import AnswerLost, BadAnswer, ControlRefused, PeerAbsent, PeerError, PeerTimeout, Refused
 from mew_agent.participant.peers import PeerChanges
@@ -103,8 +103,7 @@ class ArchiveRequest(PendingRequest):
     def receive(self, envelope: Envelope) -> str | None:
         """See `PendingRequest.receive`."""
         is_status = envelope.kind == kinds.PARTICIPANT_STATUS and envelope.sender == self.peer
-        if is_status and str(envelope.body.get("status") or "").startswith("refused:"):
-            problem = str(envelope.body["status"]).partition(":")[2]
+        if is_status and (problem := refusal_in(envelope.body.get("status"))) is not None:
             self._complete(failure=ControlRefused(self.peer, self.sent.kind, problem))
         return super().receive(envelope)
 

@@ -113,7 +113,7 @@ class SpaceSession:
         """Log a failure of background work: `what` failed, if given.
 
         At the end of a session envelopes in flight stay unconfirmed and peers stay silent. That is logged for debugging
-        only: nobody who ends a program waits for its background work.
+        only: a program that ends does not wait for its background work.
         """
         is_expected = self.client.is_ending and isinstance(error, GatewayError | PeerError)
         text = f"{what}: {error}" if what else str(error)

@@ -93,16 +93,21 @@ class CompactionCost(_Part):
     amount: float | None = Field(default=None, ge=0)
     currency: str | None = None
 
+    @property
+    def spent_tokens(self) -> int | None:
+        """Tokens of the summary calls; None if they are unknown."""
+        known = self.prompt_tokens is not None and self.completion_tokens is not None
+        return (self.prompt_tokens or 0) + (self.completion_tokens or 0) if known else None
+
     def __str__(self) -> str:
         """For people: `2,310 tokens in 1 call (1,900 cached, 8.1 freed per token), 0.0123 USD`; empty if unknown."""
-        if self.prompt_tokens is None or self.completion_tokens is None:
+        if self.spent_tokens is None:
             return ""
-        spent = self.prompt_tokens + self.completion_tokens
         details = [] if self.cached_tokens is None else [f"{self.cached_tokens:,} cached"]
         details += [] if self.freed_per_token is None else [f"{self.freed_per_token:.1f} freed per token"]
         known = f" ({', '.join(details)})" if details else ""
         money = "" if self.amount is None else f", {self.amount:.4g} {self.currency or ''}".rstrip()
-        return f"{spent:,} tokens in {self.calls} call{'' if self.calls == 1 else 's'}{known}{money}"
+        return f"{self.spent_tokens:,} tokens in {self.calls} call{'' if self.calls == 1 else 's'}{known}{money}"
 
 
 class LastCompaction(_Part):

@@ -26,6 +26,14 @@ def wire_timestamp(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def unix_seconds(timestamp: str | None) -> float | None:
+    """Return a time of the wire in seconds since 1970; None if its sender wrote something else, or nothing."""
+    try:
+        return None if timestamp is None else datetime.fromisoformat(timestamp).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
 def _as_list(value: object) -> object:
     """Accept a bare string, which older clients send in place of a list."""
     return (value,) if isinstance(value, str) else value

@@ -7,11 +7,11 @@ how metrics are written; see `mew_spaces.gateway.metrics`. A figure that is not 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final, Literal
 
 from mew_protocol.context_report import ContextReport
-from mew_protocol.payloads.participant import BoardEntry, Status, basis_label
+from mew_protocol.envelope import unix_seconds
+from mew_protocol.payloads.participant import UNLABELLED, BoardEntry, Status, basis_label
 
 MAX_LABEL_CHARS: Final = 100
 """Participants choose some labels, such as the name of a level; longer ones are cut."""
@@ -79,7 +79,7 @@ class _ContextMetrics:
         if status is None:
             return
         report = status.context
-        self._reported_at.add(_seconds(entry.received_at), space, entry.id)
+        self._reported_at.add(unix_seconds(entry.received_at), space, entry.id)
         basis = basis_label(status.tokens, report)
         about = (report.reason, report.model, report.policy) if report is not None else (None, None, None)
         self._info.add(1, space, entry.id, basis, *about)
@@ -98,11 +98,10 @@ class _ContextMetrics:
             self._waiting.add(count, space, participant, kind)
         last = report.last_compaction
         if last is not None:
-            self._compacted_at.add(_seconds(last.at), space, participant)
+            self._compacted_at.add(unix_seconds(last.at), space, participant)
             self._freed.add(last.freed_tokens, space, participant, last.trigger, last.basis)
-            cost = last.cost
-            if cost is not None and cost.prompt_tokens is not None and cost.completion_tokens is not None:
-                self._cost.add(cost.prompt_tokens + cost.completion_tokens, space, participant, last.trigger)
+            if last.cost is not None:
+                self._cost.add(last.cost.spent_tokens, space, participant, last.trigger)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Metric:
         return self._new(Metric(name, "gauge", text, ("space", "participant", *labels)))
@@ -117,12 +116,4 @@ class _ContextMetrics:
 
 def _window_basis(status: Status) -> str:
     basis = status.context.max_tokens_basis if status.context is not None else None
-    return basis or "unlabelled"
-
-
-def _seconds(timestamp: str | None) -> float | None:
-    """Return a time in seconds since 1970, None if its sender wrote something else than a time."""
-    try:
-        return None if timestamp is None else datetime.fromisoformat(timestamp).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None
+    return basis or UNLABELLED

@@ -21,7 +21,7 @@ from mew_protocol.payloads.compactions import (
     Undo,
     UndoDone,
 )
-from mew_protocol.payloads.participant import Status
+from mew_protocol.payloads.participant import Status, refusal_in
 from pydantic import BaseModel
 
 from mew_agent.cli.app import terminal
@@ -178,8 +178,7 @@ def _ask(
         for answered, body in request.answers(ARCHIVE_ANSWERS[kind], kinds.PARTICIPANT_STATUS):
             if answered != kinds.PARTICIPANT_STATUS:
                 return parse_answer(model, body)
-            word, _, problem = (parse_answer(Status, body).status or "").partition(":")
-            if word == "refused":
+            if (problem := refusal_in(parse_answer(Status, body).status)) is not None:
                 raise ControlRefused(target, kind, words.clean(problem))
     raise AssertionError("`answers` ends by raising only")
 

@@ -12,7 +12,17 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 from mew_protocol import kinds
 from mew_protocol.payloads.chat import Chat
-from mew_protocol.payloads.participant import Clear, Compact, CompactDone, Forget, Pause, Resume, Shutdown, Status
+from mew_protocol.payloads.participant import (
+    Clear,
+    Compact,
+    CompactDone,
+    Forget,
+    Pause,
+    Resume,
+    Shutdown,
+    Status,
+    refusal_in,
+)
 from pydantic import BaseModel, ValidationError
 
 from mew_agent.cli.app import terminal
@@ -190,7 +200,7 @@ def shutdown(control: ControlArguments, connection: ConnectionOptions) -> int:
         try:
             for _, body in request.answers(kinds.PARTICIPANT_STATUS):
                 status = parse_answer(Status, body)
-                if (status.status or "").startswith("refused"):
+                if refusal_in(status.status) is not None:
                     return _print_status(target, str(status.status), status, as_json=control.as_json)
         except ParticipantOffline:
             outcome = {"participant": target, "shut_down": True}
@@ -216,7 +226,7 @@ def _print_status(participant: str, word: str, status: Status, *, as_json: bool)
     figures = f"; {_figures(status)}" if words.has_context(status) else ""
     outcome = {"participant": participant, **_json_of(status)}
     terminal.print_outcome(f"{participant}: {words.state(word)}{figures}", outcome, as_json=as_json)
-    return ExitCode.SKIPPED if (status.status or "").startswith("refused") else ExitCode.DONE
+    return ExitCode.SKIPPED if refusal_in(status.status) is not None else ExitCode.DONE
 
 
 def _print_compaction(request: SentRequest, done: CompactDone, target_tokens: int | None, *, as_json: bool) -> int:

@@ -74,6 +74,12 @@ def basis_label(tokens: int | None, report: ContextReport | None) -> str:
     return "unknown" if tokens is None else UNLABELLED
 
 
+def refusal_in(status: object) -> str | None:
+    """Return why a status word refuses a request: what follows `refused:`. None if it is no refusal."""
+    word, _, problem = str(status).partition(":")
+    return problem.strip() if word == "refused" else None
+
+
 def is_whole_status(status: Draft) -> bool:
     """Return whether a `participant/status` may replace the sender's last one.
 
@@ -83,7 +89,7 @@ def is_whole_status(status: Draft) -> bool:
     body = status.body
     if not status.to:
         return True
-    if str(body.get("status")).startswith("refused:"):
+    if refusal_in(body.get("status")) is not None:
         return False
     context = body.get("context")
     if not isinstance(context, dict):

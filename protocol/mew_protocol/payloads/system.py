@@ -139,7 +139,7 @@ class Heartbeat(Payload):
 
 
 class Register(Payload):
-    """Reserved. Nobody may send it."""
+    """Reserved. No participant may send it."""
 
 
 PAYLOADS: dict[str, type[Payload]] = {

@@ -46,9 +46,9 @@ def parse_space(text: str, *, path: Path | str = "space.yaml") -> SpaceConfig:
         config = SpaceConfig.model_validate(document.value)
     except ValidationError as error:
         first, *others = error.errors(include_url=False)
-        beside = (one for one in others if one["type"] == "extra_forbidden" and one["loc"][:-1] == first["loc"][:-1])
-        # An unknown key may be a misspelling of the one that is missing beside it.
-        raise document.error_of(next(beside, first) if first["type"] == "missing" else first) from None
+        unknown = (one for one in others if one["type"] == "extra_forbidden" and one["loc"][:-1] == first["loc"][:-1])
+        # An unknown key may be a misspelling of the one that is missing in the same place.
+        raise document.error_of(next(unknown, first) if first["type"] == "missing" else first) from None
     _check_across(config, document)
     return config
 

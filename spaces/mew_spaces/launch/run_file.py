@@ -86,7 +86,7 @@ class RunFile(_RunRecord):
     person: str | None = None
     ca_file: str | None = None
     host: str = "127.0.0.1"
-    """The address that the gateway was told to listen on."""
+    """The address that the gateway listens on, as it was configured."""
     log_level: str = "info"
     ready: bool = False
     marks: dict[str, str] = Field(default_factory=dict)

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
-from mew_protocol.envelope import wire_timestamp
+from mew_protocol.envelope import unix_seconds, wire_timestamp
 from mew_protocol.payloads.figures import ContextHistory, FigureSample, ParticipantFigures, RecordedCompaction
 from mew_protocol.payloads.participant import CompactDone, Status, basis_label
 from pydantic import ValidationError
@@ -150,9 +150,7 @@ class FigureStore:
         figures = (last.tokens_before, last.tokens_after, last.freed_tokens)
         is_asked = done is not None and (done.tokens_before, done.tokens_after, done.freed_tokens) == figures
         cost = last.cost
-        is_known = cost is not None and cost.prompt_tokens is not None and cost.completion_tokens is not None
-        spent = (cost.prompt_tokens or 0) + (cost.completion_tokens or 0) if cost is not None and is_known else None
-        ended = _seconds(last.at)
+        ended = unix_seconds(last.at)
         yield (
             participant,
             last.at[:100],
@@ -160,7 +158,7 @@ class FigureStore:
             last.trigger[:100],
             *map(_plausible, figures),
             last.basis,
-            _plausible(spent),
+            _plausible(cost.spent_tokens if cost is not None else None),
             cost.amount if cost is not None else None,
             (cost.currency or "")[:20] or None if cost is not None else None,
             asker if is_asked else None,
@@ -282,10 +280,3 @@ def _known(model: type[FigureSample] | type[RecordedCompaction], at: float, valu
 
 def _timestamp(at: float) -> str:
     return wire_timestamp(datetime.fromtimestamp(at, UTC))
-
-
-def _seconds(timestamp: str) -> float | None:
-    try:
-        return datetime.fromisoformat(timestamp).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None

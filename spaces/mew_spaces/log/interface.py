@@ -1,8 +1,8 @@
 """[pure] The contract of a space's log: number, store, read back, recognise what came twice.
 
 An entry goes through three steps. `stage` gives it the next number. `write` stores everything staged so far as one
-batch; where `is_slow`, callers run it in a thread. `publish` makes the batch visible to readers. Nobody may be sent an
-envelope before its batch is written: a gateway that restarts must never give a number to two envelopes.
+batch; where `is_slow`, callers run it in a thread. `publish` makes the batch visible to readers. An envelope must not
+be sent before its batch is written: a gateway that restarts must never give a number to two envelopes.
 
 Numbers grow and are never reused within an epoch, but they may have gaps: a batch that could not be written leaves
 one. A log that lost its past starts a new epoch.
