@@ -8,6 +8,7 @@ import re
 from typing import Annotated, Any, Literal, Self
 
 from mew_protocol.agent_settings import ModelFacts, WrittenAgentSettings, bare_off_as_text
+from mew_protocol.attention import AttentionKind
 from mew_protocol.capability import MAX_PATTERNS, number_problem, patterns_problem
 from mew_protocol.codec import DEFAULT_MAX_BYTES, DEFAULT_MAX_DEPTH
 from mew_protocol.context_report import MAX_PIN_CHARS
@@ -386,6 +387,16 @@ class HistoryOptions(_ConfigSection):
     """Maximum age of a stored envelope (default: no limit)."""
 
 
+class AttentionOptions(_ConfigSection):
+    """Where the gateway posts what needs a person. The secret file is relative to the folder of the space."""
+
+    webhook: str | None = Field(default=None, pattern=r"^https?://[^\s]+$")
+    secret_file: str | None = Field(default=None, min_length=1)
+    """File with a secret that each request carries as `Authorization: Bearer SECRET`."""
+    kinds: tuple[AttentionKind, ...] | None = None
+    """Kinds to post; None: all whose level is `blocking` or `warning`."""
+
+
 class SpaceConfig(_ConfigSection):
     """A complete space.yaml."""
 
@@ -398,6 +409,7 @@ class SpaceConfig(_ConfigSection):
     control: ControlOptions = ControlOptions()
     limits: Limits = Limits()
     history: HistoryOptions = HistoryOptions()
+    attention: AttentionOptions = AttentionOptions()
     gateway: GatewayOptions = GatewayOptions()
     models: dict[str, ModelFacts] = Field(default_factory=dict)
     gateway_logging: GatewayLogging = GatewayLogging()

@@ -81,6 +81,8 @@ def create_app(registry: SpaceRegistry, *, host: str | None = None, proxies: Tru
                 tasks.start_soon(service.keep_announcing)
                 tasks.start_soon(service.keep_figures)
                 tasks.start_soon(service.keep_attention, registry.event_streams.wake)
+                if service.webhook is not None:
+                    tasks.start_soon(service.webhook.run)
             try:
                 yield
             finally:

@@ -41,6 +41,7 @@ from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json
 from mew_spaces.gateway.outbox import DuplicateReceipt, Outbox
 from mew_spaces.gateway.performer import EffectPerformer
 from mew_spaces.gateway.virtual import FileChannel
+from mew_spaces.gateway.webhook import AttentionWebhook
 from mew_spaces.log.figures import FigureStore
 from mew_spaces.log.interface import Bounds, SpaceLog
 from mew_spaces.log.memory import MemoryLog
@@ -112,6 +113,9 @@ class SpaceService:
         self._writer = writer
         self.started_at = clock()
         self.attention = AttentionWatch(self.space, config, self.started_at)
+        self.webhook = (
+            AttentionWebhook(config.attention, config.space.id, self._folder) if config.attention.webhook else None
+        )
         # Only the real clock is set by others; a caller's own clock jumps when the caller wants it to.
         self._wall_clock = WallClock(self._shift_deadlines) if clock is now_utc else None
         self._clock = self._wall_clock or clock
@@ -291,6 +295,8 @@ class SpaceService:
                 position, rounds, begun = self.log.position, 0, anyio.current_time()
                 if self.refresh_attention():
                     announce()
+                if self.webhook is not None:
+                    self.webhook.observe(self.attention.items)
                 took = anyio.current_time() - begun
 
     def refresh_attention(self) -> bool:

@@ -1,0 +1,134 @@
+"""Posts what needs a person to a webhook, one request for each item.
+
+Owns which items are posted, the form of a request, and retries. Delays nothing: requests are made in a thread, a slow
+receiver makes only further requests wait, and those that find too many before them are dropped with a line in the log.
+"""
+
+import json
+import logging
+import urllib.error
+import urllib.request
+from collections import deque
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+from anyio import to_thread
+from mew_protocol.attention import AttentionItem
+from mew_protocol.envelope import wire_timestamp
+
+from mew_spaces.config.settings import AttentionOptions
+
+log = logging.getLogger("spaces")
+
+TIMEOUT_SECONDS: Final = 10.0
+"""How long one request may take."""
+
+RETRY_SECONDS: Final = (1.0, 10.0, 60.0)
+"""Pauses before the second and later tries."""
+
+MAX_QUEUED: Final = 100
+"""How many requests may wait."""
+
+MAX_REMEMBERED: Final = 10_000
+"""Of how many items it is remembered that they were posted."""
+
+REPEAT_SECONDS: Final = 300.0
+"""An item that was gone for less than this is not posted again."""
+
+_MAX_SECRET_BYTES: Final = 4096
+
+
+class AttentionWebhook:
+    """The webhook of one space. `observe` notes new items, `run` posts them."""
+
+    def __init__(
+        self, options: AttentionOptions, space: str, folder: Path, *, retry_seconds: Iterable[float] = RETRY_SECONDS
+    ) -> None:
+        """`folder` is the one that `secret_file` is relative to."""
+        self._options = options
+        self._space = space
+        self._folder = folder
+        self._retry_seconds = tuple(retry_seconds)
+        self._queue: deque[AttentionItem] = deque()
+        self._seen: dict[str, float] = {}
+        """When each item was last there."""
+        self._arrived = anyio.Event()
+
+    def observe(self, items: Iterable[AttentionItem]) -> None:
+        """Queue the items that are new, and of a kind that the space wants posted."""
+        now = anyio.current_time()
+        for item in filter(self._is_wanted, items):
+            seen_at = self._seen.pop(item.id, None)
+            self._seen[item.id] = now
+            if seen_at is None or now - seen_at > REPEAT_SECONDS:
+                if len(self._queue) >= MAX_QUEUED:
+                    log.warning("webhook too slow, not posted: %s", self._queue.popleft().reason)
+                self._queue.append(item)
+        while len(self._seen) > MAX_REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        if self._queue:
+            self._arrived.set()
+
+    async def run(self) -> None:
+        """Post what is queued until cancelled."""
+        while True:
+            await self._arrived.wait()
+            self._arrived = anyio.Event()
+            while self._queue:
+                await self._post(self._queue.popleft())
+
+    def _is_wanted(self, item: AttentionItem) -> bool:
+        return item.level != "notice" if self._options.kinds is None else item.kind in self._options.kinds
+
+    async def _post(self, item: AttentionItem) -> None:
+        at = wire_timestamp(datetime.now(UTC))
+        text = f"{self._space}: {item.reason}"
+        # `text` is what Slack and Mattermost show, `content` what Discord shows.
+        told = {"text": text, "content": text, "space": self._space, "at": at, "item": _as_json(item)}
+        body = json.dumps(told).encode()
+        for pause in (*self._retry_seconds, None):
+            problem, is_final = await to_thread.run_sync(self._request, body, abandon_on_cancel=True)
+            if problem is None:
+                return
+            if is_final or pause is None:
+                log.warning("webhook not posted: %s", problem)
+                return
+            await anyio.sleep(pause)
+
+    def _request(self, body: bytes) -> tuple[str | None, bool]:
+        """Make one request. Returns what went wrong, and whether another try is useless. Blocks."""
+        assert self._options.webhook is not None
+        headers = {"Content-Type": "application/json", "User-Agent": "mew-gateway"}
+        try:
+            if self._options.secret_file is not None:
+                with (self._folder / self._options.secret_file).open(encoding="utf-8") as file:
+                    headers["Authorization"] = f"Bearer {file.read(_MAX_SECRET_BYTES).strip()}"
+            request = urllib.request.Request(self._options.webhook, body, headers)  # noqa: S310 - http(s) is checked
+            with _OPENER.open(request, timeout=TIMEOUT_SECONDS):
+                return None, True
+        except urllib.error.HTTPError as error:
+            error.close()
+            may_pass = error.code >= HTTPStatus.INTERNAL_SERVER_ERROR or error.code == HTTPStatus.TOO_MANY_REQUESTS
+            return f"the receiver answered {error.code}", not may_pass
+        except (OSError, ValueError) as error:  # the message holds neither the secret nor the path of the URL
+            return getattr(error, "strerror", None) or type(error).__name__, False
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: the secret is for the configured address only."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_OPENER: Final = urllib.request.build_opener(_NoRedirect)
+
+
+def _as_json(item: AttentionItem) -> dict[str, Any]:
+    """An item without the envelopes of its actions, which may be long, and without what it stands for."""
+    actions = [one.model_dump(mode="json", include={"label", "command"}, exclude_unset=True) for one in item.actions]
+    return {**item.model_dump(mode="json", exclude_unset=True, exclude={"actions", "items"}), "actions": actions}

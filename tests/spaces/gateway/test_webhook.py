@@ -1,0 +1,130 @@
+"""The webhook of a space: one request for each item, with the secret, tried again, and in nobody's way."""
+
+import json
+import logging
+import queue
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import ThreadingTCPServer
+from threading import Thread
+from typing import Any
+
+import anyio
+import pytest
+from mew_protocol.attention import AttentionItem
+from mew_spaces.config.loading import parse_space
+from mew_spaces.config.settings import AttentionOptions
+from mew_spaces.gateway.gateway import serve_gateway
+from mew_spaces.gateway.webhook import MAX_QUEUED, AttentionWebhook
+
+from tests.support.gateway_client import joined
+from tests.support.waiting import PATIENCE_SECONDS, until
+
+Posted = tuple[str | None, dict[str, Any]]
+
+
+@contextmanager
+def receiver(*answers: int) -> Iterator[tuple[str, "queue.SimpleQueue[Posted]"]]:
+    """A server that answers with these codes in turn, then with 200. Yields its address and what it received."""
+    posted: queue.SimpleQueue[Posted] = queue.SimpleQueue()
+    codes = iter(answers)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:  # the name that http.server calls
+            body = self.rfile.read(int(self.headers["content-length"]))
+            posted.put((self.headers["authorization"], json.loads(body)))
+            self.send_response(code := next(codes, 200))
+            if code == 302:
+                self.send_header("location", "/elsewhere")
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:  # HTTPServer asks for the name of its address
+        serving = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        serving.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/hook", posted
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+def item(name: str, level: str = "blocking") -> AttentionItem:
+    return AttentionItem.model_validate(
+        {
+            "id": f"model_failed:{name}",
+            "kind": "model_failed",
+            "level": level,
+            "participant": name,
+            "reason": f"{name} fails",
+        }
+    )
+
+
+async def received(posted: "queue.SimpleQueue[Posted]", count: int) -> list[str]:
+    await until(lambda: posted.qsize() >= count)
+    return [posted.get()[1]["item"]["participant"] for _ in range(count)]
+
+
+async def test_a_space_posts_each_item_once_with_its_secret(tmp_path: Path) -> None:
+    (tmp_path / "hook.secret").write_text("s3cret\n")
+    with receiver() as (url, posted):
+        config = parse_space(
+            f"space: {{id: demo}}\nparticipants: {{coder: {{capabilities: [{{kind: '*'}}]}}}}\n"
+            f"attention: {{webhook: '{url}', secret_file: hook.secret}}"
+        )
+        async with serve_gateway(config, state=tmp_path / ".mew") as gateway, joined(gateway, "coder") as coder:
+            for tokens, word in (
+                (1, "model_unreachable"),
+                (2, "model_unreachable"),
+                (3, "turn_stopped:after 40 steps"),
+            ):
+                body = {"messages_in_context": 1, "status": word, "tokens": tokens, "max_tokens": 9}
+                await coder.send_envelope("participant/status", body)
+            with anyio.fail_after(PATIENCE_SECONDS):
+                await until(lambda: posted.qsize() >= 1)
+                found = [posted.get()]
+                while found[-1][1]["item"]["kind"] != "turn_stopped":
+                    await until(lambda: posted.qsize() >= 1)
+                    found.append(posted.get())
+    assert {secret for secret, _ in found} == {"Bearer s3cret"}
+    ids = [body["item"]["id"] for _, body in found]
+    assert len(ids) == len(set(ids))
+    last = found[-1][1]
+    assert last["text"] == "demo: coder stopped its turn: after 40 steps"
+    assert last["item"]["actions"] == [{"label": "Show log", "command": "mew logs coder"}]
+
+
+async def test_a_failed_request_is_made_again_and_a_refused_one_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    with receiver(503, 200, 404, 302) as (url, posted):
+        hook = AttentionWebhook(AttentionOptions(webhook=url), "demo", Path(), retry_seconds=(0.0, 0.0))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hook.run)
+            hook.observe([item("a"), item("calm", "notice"), item("b"), item("c"), item("d")])
+            names = await received(posted, 5)
+            hook.observe([item("a")])  # it is still there
+            hook.observe([item("e")])
+            names += await received(posted, 1)
+            tasks.cancel_scope.cancel()
+    assert names == ["a", "a", "b", "c", "d", "e"]
+    assert [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING] == [
+        "webhook not posted: the receiver answered 404",
+        "webhook not posted: the receiver answered 302",
+    ]
+
+
+async def test_a_receiver_that_is_gone_delays_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    options = AttentionOptions(webhook="http://127.0.0.1:1/secret-path", kinds=("model_failed",))
+    hook = AttentionWebhook(options, "demo", Path(), retry_seconds=())
+    hook.observe([item(str(number), "notice") for number in range(MAX_QUEUED + 1)])
+    assert [one.getMessage() for one in caplog.records] == ["webhook too slow, not posted: 0 fails"]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(hook.run)
+        await until(lambda: "webhook not posted" in caplog.text)
+        tasks.cancel_scope.cancel()
+    assert "secret-path" not in caplog.text
