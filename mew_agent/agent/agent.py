@@ -177,7 +177,7 @@ class Agent(Participant):
                 await self.conversation.load()
             await self._sessions.load()
             await self._reception.load()
-            self.conversation.state.set_waiting(self._reception.loops.waits)
+            self.conversation.state.set_surroundings(waiting=self._reception.loops.waits)
             await super().__aenter__()
             self.start_soon(self._sessions.discover_window)
             self.start_soon(self._work)
@@ -277,7 +277,7 @@ class Agent(Participant):
         """Report what the agent waits for, if that changed."""
         waits = (*self.mcp.waits, *self._reception.loops.waits, *self._headroom.waits)
         if waits != self.conversation.tracker.waiting:
-            self.conversation.state.set_waiting(waits)
+            self.conversation.state.set_surroundings(waiting=waits)
             await self.conversation.emit_status()
 
     async def close_streams(self, reason: str) -> None:

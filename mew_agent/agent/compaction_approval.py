@@ -78,7 +78,9 @@ class CompactionApproval:
         if isinstance(plan, NothingToDo):
             return CompactionDecision("unanswered", plan.reason)  # there is nothing to ask about
         self._asking, self._why_cancelled = anyio.CancelScope(), None
-        proposed = ProposedCompaction(plan, action.trigger, action.target_tokens, state.history.revision)
+        proposed = ProposedCompaction(
+            plan, action.trigger, action.target_tokens, state.history.revision, reason=action.reason
+        )
         self._me.start_soon(self._ask_and_compact, action, proposed)
         return None
 

@@ -116,7 +116,9 @@ class HeadroomCheck:
         basis: TextBasis = self._basis(sizes)
         assert basis != "given"
         tokens = sum(self._tokens(size) for size in sizes)
-        self._conversation.state.set_queued(QueuedMessages(messages=len(sizes), tokens=tokens, basis=basis))
+        self._conversation.state.set_surroundings(
+            queued=QueuedMessages(messages=len(sizes), tokens=tokens, basis=basis)
+        )
 
     def _is_entered(self, chat: StoredChat) -> bool:
         """Whether the chat that is being answered is in the history already."""

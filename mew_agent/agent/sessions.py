@@ -259,7 +259,7 @@ class AgentSessions:
 
     def _show(self) -> None:
         shown = (session.shown for session in reversed(self._sessions.values()))
-        self.main.conversation.state.set_sessions(tuple(one for one in shown if one is not None))
+        self.main.conversation.state.set_surroundings(sessions=tuple(one for one in shown if one is not None))
 
     # -- files -------------------------------------------------------------------------------------------
 

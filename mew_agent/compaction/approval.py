@@ -32,6 +32,7 @@ class ProposedCompaction:
     target_tokens: int | None
     revision: int  # of the history that the plan is for
     requested_by: str | None = None
+    reason: str | None = None
 
 
 class ApprovedCompaction(BaseModel):
@@ -110,6 +111,7 @@ def proposal_arguments(
     freed = replaced - budget + sum(max(0, prices[item.seq] - STUB_TOKENS) for item in cleared)
     described: dict[str, Any] = {
         "trigger": proposed.trigger,
+        "reason": proposed.reason,
         "requested_by": proposed.requested_by,
         "target_tokens": proposed.target_tokens,
         "present_tokens": present_tokens,

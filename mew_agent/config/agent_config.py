@@ -291,6 +291,8 @@ def chosen_policy(config: AgentConfig, places: Mapping[str, str] = MappingProxyT
         except ValueError as error:
             problem = policy_problem(error.errors())[1] if isinstance(error, ValidationError) else str(error)
             raise ConfigError(places.get("compact_at", "compact_at"), problem) from None
+    if not config.compact_early:
+        policy = policy.without_phase("task_end")
     facts = config.models.get(config.model)
     settings: dict[str, float] = {} if facts is None else facts.model_dump(exclude_none=True, exclude={"price"})
     return configure_policy(

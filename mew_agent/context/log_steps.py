@@ -24,6 +24,7 @@ StepKind = Literal[
     "summary_failed",
     "clear",
     "set_limit",
+    "task_end",
 ]
 
 _USAGE_FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
@@ -38,6 +39,7 @@ _KINDS: Mapping[str, StepKind] = {
     "summary_failed": "summary_failed",
     "clear": "clear",
     "set_limit": "set_limit",
+    "usual_task_tokens": "task_end",
 }
 _BESIDE: Mapping[str, tuple[StepKind, ...]] = {"current_tokens": ("tool_result",), "role": ("message",)}
 _FLAGS = ("user_prompt", "queue_busy", "user_chain")
@@ -55,7 +57,7 @@ class Step:
 
     kind: StepKind
     tokens: int | None = None
-    """Of the next prompt, tool result, streamed context, added message, target or new window, by kind.
+    """Of the next prompt, tool result, streamed context, added message, target, new window or usual task, by kind.
 
     A percentage for `compact_percent`."""
 

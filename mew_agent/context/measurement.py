@@ -18,6 +18,8 @@ from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import Calibration
 
 TREND_TURNS = 8  # number of recent turns in the trend
+TASKS, FEWEST_TASKS = 20, 5  # number of recent turns that say what a usual task takes, and without which nothing does
+USUAL_SHARE = (9, 10)  # of these turns, so many are no larger than a usual task
 
 _SEQ: Callable[[Item], int] = attrgetter("seq")
 
@@ -26,7 +28,7 @@ _SEQ: Callable[[Item], int] = attrgetter("seq")
 class Trend:
     """Growth of the reported total over the recent turns; calls of one turn count together."""
 
-    _growth: deque[int] = field(default_factory=lambda: deque(maxlen=TREND_TURNS))
+    _growth: deque[int] = field(default_factory=lambda: deque(maxlen=TASKS))
     _turn: int | None = None
     _last_tokens: int | None = None
 
@@ -53,7 +55,16 @@ class Trend:
     @property
     def tokens_per_turn(self) -> float | None:
         """Mean growth of the recent turns; None until two calls can be compared."""
-        return sum(self._growth) / len(self._growth) if self._growth else None
+        recent = list(self._growth)[-TREND_TURNS:]
+        return sum(recent) / len(recent) if recent else None
+
+    @property
+    def usual_task_tokens(self) -> int | None:
+        """What a task of the usual size adds, which most recent turns did not exceed; None until some have ended."""
+        if len(self._growth) < FEWEST_TASKS:
+            return None
+        numerator, denominator = USUAL_SHARE
+        return max(0, sorted(self._growth)[len(self._growth) * numerator // denominator])
 
 
 @dataclass

@@ -117,6 +117,8 @@ class Simulation:
                 self.limit_tokens = step.tokens
                 self._conversation.limit_tokens = step.tokens or 1
                 return self._decide("after_call", step)
+            case "task_end":
+                return self._task_end(step)
             case _:
                 assert_never(step.kind)
 
@@ -166,6 +168,14 @@ class Simulation:
         if self._used_tokens is not None:
             self._move("message_added", self._used_tokens + added)
         return self._decide("message_added", step)
+
+    def _task_end(self, step: Step) -> Decision:
+        """A task ended; the next prompt is at least what the last call left."""
+        tokens = self._used_tokens if self._next_prompt_tokens is None else self._next_prompt_tokens
+        snapshot = self._snapshot()._replace(
+            next_prompt_tokens=tokens, grown_tokens=tokens, usual_task_tokens=step.tokens
+        )
+        return policies.decide(self.policy, self.state, snapshot, "task_end", step.flags)
 
     def _summary_failed(self, step: Step) -> Decision:
         """The summary of the last compaction failed: the fallback of the policy, or no progress."""

@@ -57,6 +57,7 @@ class CutOutcome:
     summary_problem: str | None = None
     cost: CompactionCost | None = None
     approval: str | None = None
+    reason: str | None = None
 
     def as_last_compaction(self, at: str) -> LastCompaction:
         """The outcome as the report shows it, for a compaction that ended at this time."""
@@ -272,11 +273,11 @@ class Tracker:
         """A whole compaction ended; it becomes `last_compaction`."""
         self.compactions += 1
         self.last_compaction = outcome.as_last_compaction(at)
-        self.policy_state = policies.after_compaction(self.policy_state, progressed=progressed, at_seconds=at_seconds)
+        self._end_compaction(progressed=progressed, at_seconds=at_seconds)
 
     def compaction_failed(self, *, at_seconds: float) -> None:
         """A compaction by the policy changed nothing; after several of these the policy stops compacting."""
-        self.policy_state = policies.after_compaction(self.policy_state, progressed=False, at_seconds=at_seconds)
+        self._end_compaction(progressed=False, at_seconds=at_seconds)
 
     def cleared(self) -> None:
         """The history was cleared."""
@@ -358,6 +359,11 @@ class Tracker:
         if phase == "after_call" and self.measurement.is_undecided:
             # With `keep_last` the snapshot does not say that the usage is missing.
             snapshot, self.measurement.is_undecided = snapshot._replace(reason="usage_unavailable"), False
+        if phase == "task_end":
+            snapshot = snapshot._replace(
+                usual_task_tokens=self.measurement.trend.usual_task_tokens,
+                grown_tokens=self.next_prompt.tokens - (self.policy_state.compacted_to_tokens or 0),
+            )
         return self.decide_on(snapshot, phase, flags)
 
     def decide_while(self, phase: Phase, used_tokens: int, *, tool_result_tokens: int | None = None) -> Decision:
@@ -426,6 +432,14 @@ class Tracker:
         """Tokens that a summary will probably take in a prompt, including its heading and the template's overhead."""
         return measure_of_summary(summary, self.ledger.calibration).project(self.ledger.calibration)
 
+    def free_tokens(self, kept: tuple[int, int] | None) -> tuple[int, int]:
+        """The tokens that an answer leaves free now, and if of all items only those of these seqs were left."""
+        usable_tokens = self.window.max_tokens - policies.output_reserve_tokens(self.window.max_tokens)
+        parts = self.ledger.parts
+        fixed_tokens = parts.prefix + parts.summary + parts.pins
+        fixed_tokens += 0 if kept is None else self.ledger.price(*kept).tokens
+        return max(0, usable_tokens - self.next_prompt.tokens), max(0, usable_tokens - fixed_tokens)
+
     def report(self) -> ContextReport:
         """The context report of this moment (see docs/reference/context-report.md)."""
         return report_of(self)
@@ -464,6 +478,12 @@ class Tracker:
         if self.tokens is None:
             return next_before - self.ledger.next_prompt_tokens
         return self.measurement.subtract(held_before - self._held_tokens)
+
+    def _end_compaction(self, *, progressed: bool, at_seconds: float) -> None:
+        tokens = self.next_prompt.tokens
+        self.policy_state = policies.after_compaction(
+            self.policy_state, progressed=progressed, at_seconds=at_seconds, tokens=tokens
+        )
 
 
 def _with_counted(basis: PartBasis, *, is_counted: bool) -> PartBasis:

@@ -42,7 +42,7 @@ async def ask_about_request(
     if isinstance(plan, NothingToDo):
         return None
     return await gate.decide(
-        ProposedCompaction(plan, "requested", target_tokens, state.history.revision, requested_by=requester)
+        ProposedCompaction(plan, "requested", target_tokens, state.history.revision, requester, request.reason)
     )
 
 

@@ -312,7 +312,8 @@ class ContextState:
             labelled = replace(result.outcome, summary_by=summary.written_by, summary_problem=summary.problem)
             result = replace(result, outcome=labelled)
         cost = spending.cost(result.outcome.freed_tokens, lost_tokens)
-        result = replace(result, outcome=replace(result.outcome, cost=cost, approval=origin.approval))
+        outcome = replace(result.outcome, cost=cost, approval=origin.approval, reason=origin.reason)
+        result = replace(result, outcome=outcome)
         threshold = policies.compact_at_tokens(tracker.policy, tracker.window.max_tokens) or tracker.window.max_tokens
         progressed = result.outcome.freed_tokens > 0 and tracker.ledger.next_prompt_tokens < threshold
         at = timestamp()
@@ -397,16 +398,9 @@ class ContextState:
 
     def room(self) -> Room:
         """The free tokens now, and after everything removable has been removed."""
-        tracker, window_tokens = self.tracker, self.tracker.window.max_tokens
-        usable_tokens = window_tokens - policies.output_reserve_tokens(window_tokens)
-        parts = tracker.ledger.parts
-        fixed_tokens = parts.prefix + parts.summary + parts.pins
         turn = self.answering_turn
-        span = None if turn is None else self.span_of_turn(turn)
-        if span is not None:
-            fixed_tokens += tracker.ledger.price(*span).tokens
-        free_tokens = usable_tokens - tracker.next_prompt.tokens
-        return Room(window_tokens, max(0, free_tokens), max(0, usable_tokens - fixed_tokens))
+        free_tokens = self.tracker.free_tokens(None if turn is None else self.span_of_turn(turn))
+        return Room(self.tracker.window.max_tokens, *free_tokens)
 
     async def _shortened(self, result: str, limit_tokens: int, item_id: str) -> str | None:
         """What enters instead of a result that is too long; None if it is not."""
@@ -435,21 +429,21 @@ class ContextState:
         """Record the server's count of the next request."""
         self.tracker.next_prompt.set_server_count(tokens)
 
-    def set_waiting(self, waiting: tuple[Waiting, ...]) -> None:
-        """Set what the agent waits for, as its reports show it."""
-        self.tracker.waiting = waiting
+    def set_surroundings(
+        self,
+        *,
+        waiting: tuple[Waiting, ...] | None = None,
+        queued: QueuedMessages | None = None,
+        sessions: tuple[SessionContext, ...] | None = None,
+    ) -> None:
+        """Set what reports show beside the context: waits, chats outside it, contexts of sessions. None: as it was."""
+        tracker = self.tracker
+        tracker.waiting = tracker.waiting if waiting is None else waiting
+        tracker.queued, tracker.sessions = queued or tracker.queued, tracker.sessions if sessions is None else sessions
 
     def set_model_problem(self, problem: str | None) -> None:
         """Set how the newest main call failed, as reports show it; None if it did not."""
         self.tracker.model_wait = texts.model_wait(problem, self.tracker.model_wait, timestamp())
-
-    def set_queued(self, queued: QueuedMessages) -> None:
-        """Set which chats wait outside the context, as the agent's reports show them."""
-        self.tracker.queued = queued
-
-    def set_sessions(self, sessions: tuple[SessionContext, ...]) -> None:
-        """Set the contexts of the agent's sessions, as its reports show them."""
-        self.tracker.sessions = sessions
 
     # -- policy ------------------------------------------------------------------------------------------
 

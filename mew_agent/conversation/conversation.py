@@ -28,10 +28,10 @@ from mew_agent.conversation.model_calls import CallInterrupted, ConversationOpti
 from mew_agent.conversation.overflow import halved, is_overflow, overflow_compaction, window_after
 from mew_agent.conversation.pins import ContextPins
 from mew_agent.conversation.policy_actions import PendingActions, ReplyStopped, carry_out, report_stop
+from mew_agent.conversation.reply_watch import ReplyWatch, SizeBasis
 from mew_agent.conversation.tool_results import make_room_for_results, withhold_results
 from mew_agent.errors import ModelError, PolicyStopped, ToolsUnsupported
-from mew_agent.model.interface import Model, ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall, Window
-from mew_agent.tokens.projection import StreamProjection
+from mew_agent.model.interface import Model, ModelReply, ToolCall, Window
 from mew_agent.tokens.sizes import Sizes
 from mew_agent.tools.results import ToolResult
 
@@ -77,6 +77,7 @@ class Conversation:
         self._pending_compaction: CompactAction | None = None
         self._calls_in_turn = 0
         self._is_maintenance = False
+        self._is_task_over = False  # and the policy has not looked ahead to the next one
         self._level = "unknown"
         if tracker.policy.counts_messages:
             self.events.subscribe(self._after_item_added)
@@ -238,7 +239,7 @@ class Conversation:
     def end_turn(self) -> None:
         """End the turn, answered or not."""
         self.state.end_turn()
-        self._is_maintenance = False
+        self._is_task_over, self._is_maintenance = not self._is_maintenance, False
 
     async def remove_turn(self, turn: int) -> None:
         """Remove a whole turn, so that a message that never fits does not fail all later requests."""
@@ -283,6 +284,8 @@ class Conversation:
 
     async def apply_pending(self) -> None:
         """Carry out what the policy decided after the last call: before the next one, or when the agent is idle."""
+        if self._is_task_over and self.state.answering_turn is None:
+            await self._look_ahead()
         reason = self.state.planned_clear
         if reason is not None:
             async with self.calls.between_calls():
@@ -345,40 +348,26 @@ class Conversation:
 
     def _watched(self, listener: ReplyListener) -> ReplyListener:
         """The listener of a reply, followed by the policy if it watches replies. Raises `ReplyStopped`."""
-        tracker = self.tracker
-        if "stream" not in tracker.policy.phases and "stream" not in tracker.policy.rule_index.interventions:
+        policy = self.tracker.policy
+        if "stream" not in policy.phases and "stream" not in policy.rule_index.interventions:
             return listener
-        limit = tracker.limit_tokens
-        count = self.state.sizes.count
-        projection = StreamProjection(tracker.next_prompt.tokens, limit, tracker.ledger.calibration, count)
+        return ReplyWatch(listener, self.state, self.calls.count_text, self._during_reply).receive
 
-        async def watch(event: ModelEvent) -> None:
-            await listener(event)
-            if isinstance(event, TextDelta | ReasoningDelta):
-                tokens = projection.add(event.text)
-                if projection.crosses_step(tokens):
-                    await self.events.emit(
-                        events.ReplyNotice("size", tokens=tokens, max_tokens=limit, basis="projected")
-                    )
-                await self._during_reply(tokens, projection.likely_most_tokens)
-
-        return watch
-
-    async def _during_reply(self, tokens: int, likely_most_tokens: int) -> None:
+    async def _during_reply(self, tokens: int, likely_most_tokens: int, basis: SizeBasis) -> None:
         actions = self.state.decide_during("stream", likely_most_tokens)
         if not actions:
             return
         pending = await carry_out(actions, self.state)
         await self._emit_words(pending)
         if pending.stop is not None or pending.restart is not None:
-            raise ReplyStopped(pending, tokens)
+            raise ReplyStopped(pending, tokens, basis)
         self._pending_compaction = pending.compact or self._pending_compaction
 
     async def _after_stop(self, stopped: ReplyStopped) -> None:
         """Compact, so that the reply can start over. Raises `PolicyStopped` if it may not."""
         stop = stopped.pending.stop
         if stop is not None:
-            problem = await report_stop(stop, self.state, stopped.tokens, "projected")
+            problem = await report_stop(stop, self.state, stopped.tokens, stopped.basis)
             raise PolicyStopped(self.tracker.policy.name, problem)
         if stopped.pending.compact is not None:
             await self._compact(halved(stopped.pending.compact, self.tracker.next_prompt.tokens))
@@ -412,6 +401,19 @@ class Conversation:
     async def _decide(self, phase: Phase, flags: GenerationFlags) -> PendingActions:
         self.state.refresh_suggestions()
         return await carry_out(self.state.decide(phase, flags), self.state)
+
+    async def _look_ahead(self) -> None:
+        """Ask the policy whether the next task needs room, once after each task."""
+        self._is_task_over = False
+        if self._pending_compaction is not None or "task_end" not in self.tracker.policy.rule_index.interventions:
+            return
+        pending = await self._decide("task_end", GenerationFlags())
+        action = pending.compact
+        # What the newest turns hold cannot leave, and a compaction that frees nothing would count as a failed one.
+        if action is not None and isinstance(compaction_gate.plan_action(action, None, self.state), CompactionPlan):
+            self._pending_compaction = action
+            pending.words.append(f"compaction_due:{action.reason or action.trigger}")
+        await self._emit_words(pending)
 
     async def _emit_words(self, pending: PendingActions) -> None:
         for word in pending.words:
@@ -476,7 +478,7 @@ class Conversation:
                 plan = compaction_gate.plan_action(action, decision, self.state)
                 if isinstance(plan, CompactionPlan):
                     await self._emit_status("compacting")
-                    origin = compaction_gate.origin_of(decision)
+                    origin = compaction_gate.origin_of(decision, reason=action.reason)
                     await compactions.run_compaction_or_drop(plan, action, self.state, self.calls, origin)
                     self.compaction_error = None
         except compactions.COMPACTION_FAILURES as error:

@@ -52,7 +52,7 @@ ReplyListener = Callable[[ModelEvent], Awaitable[None]]  # receives every event 
 
 COUNT_SECONDS = 5.0  # how long a compaction waits for the server's counts, all together
 
-_ANY_QUESTION = Message("user", "?")
+_ANY_QUESTION = Message("user", "?")  # one token
 
 CALL_BOUND_SECONDS = 30.0  # how long a control waits for the running model call before it interrupts the call
 
@@ -100,6 +100,7 @@ class ModelCalls:
         self._stopping_summaries = 0  # how many controls wait that end a summary instead of waiting for it
         self._requested_model = state.tracker.model
         self._own_window: Window | None = None
+        self._wrapping_tokens: int | None = None  # what a template writes around one message, as the server counts it
 
     # -- the lock ----------------------------------------------------------------------------------------
 
@@ -288,6 +289,17 @@ class ModelCalls:
             return None
         without_summary = counts[2] if bare else None
         return CountedCut(counts[0], counts[1], without_summary, is_next_prompt=not _ends_in_reply(history))
+
+    async def count_text(self, text: str) -> int | None:
+        """Let the server count the tokens that a text takes in a prompt; None if it cannot, or not in time."""
+        with anyio.move_on_after(self._options.count_seconds):
+            if self._wrapping_tokens is None:
+                bare = await self._model.count_prompt(ModelRequest((_ANY_QUESTION,)))
+                self._wrapping_tokens = None if bare is None else bare - 1
+            if self._wrapping_tokens is not None:
+                tokens = await self._model.count_prompt(ModelRequest((Message("user", text),)))
+                return None if tokens is None else max(0, tokens - self._wrapping_tokens)
+        return None
 
     async def count_new_tools(self, counted: CountedCut) -> None:
         """Let the server count the tools that are offered only since a compaction."""

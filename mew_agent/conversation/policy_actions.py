@@ -30,13 +30,14 @@ class PendingActions:
 
 @dataclass(eq=False)
 class ReplyStopped(MewAgentError):
-    """The policy stopped a running reply, at this projected size."""
+    """The policy stopped a running reply, at this size of the context."""
 
     pending: PendingActions
     tokens: int
+    basis: str
 
     def __str__(self) -> str:
-        return f"stopped by the policy when the context held about {self.tokens:,} tokens"
+        return f"stopped by the policy when the context held {self.tokens:,} tokens ({self.basis})"
 
 
 async def carry_out(actions: Sequence[acts.Action], state: ContextState) -> PendingActions:

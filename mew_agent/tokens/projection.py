@@ -298,6 +298,11 @@ class StreamProjection:
         self.likely_most_tokens = tokens + round(self._calibration.spread(units))
         return tokens
 
+    def restart(self, tokens: int) -> None:
+        """Continue from the size of the whole window, as the server counted it."""
+        self._prompt_tokens = self.likely_most_tokens = tokens
+        self._closed_features, self._closed_counted, self._open_text = 0.0, 0, ""
+
     def crosses_step(self, tokens: int) -> bool:
         """Whether the figure reached another hundredth of the window, so that people should see it."""
         if self._limit_tokens is None:

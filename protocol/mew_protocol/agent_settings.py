@@ -192,6 +192,10 @@ class AgentSettings(_Settings):
         description="Part of the window, as `75%` or `3/4`, from which the agent compacts after a call (default: the"
         " policy's; for `mew` 9/10).",
     )
+    compact_early: bool = Field(
+        default=True,
+        description="Compact at the end of a task if the next one of the usual size would not fit (policy `mew`).",
+    )
     max_compacting: Positive | None = Field(
         default=None,
         description="Number of agents of the space that may compact at the same time; further ones wait while they have"

@@ -41,7 +41,8 @@ PartBasis = Literal["exact", "reported", "server_counted", "tokenizer", "project
 tokenizer that have predicted reports to the token, or a projection."""
 
 CompactionTrigger = str
-"""Why a compaction ran: `threshold`, `would_overflow`, `overflow_error`, `requested`, `threshold_projected`."""
+"""Why a compaction ran: `threshold`, `threshold_projected`, `next_task`, `would_overflow`, `overflow_error`,
+`requested`."""
 
 Tokens = int
 
@@ -116,6 +117,7 @@ class LastCompaction(_Part):
     `basis` says how `freed_tokens` is known, `freed_gross_basis` how what left is known, without the new summary.
     `summary_by` is absent if the compaction wrote no summary; `summary_problem` says why no model wrote it.
     `approval` is present if the agent asks before it compacts: who approved it, or why it ran without approval.
+    `reason` is what the requester said, or what the trigger alone does not say.
     """
 
     at: str
@@ -132,6 +134,7 @@ class LastCompaction(_Part):
     summary_problem: str | None = None
     cost: CompactionCost | None = None
     approval: str | None = None
+    reason: str | None = None
 
 
 class Injection(_Part):

@@ -20,6 +20,7 @@ class CompactAction:
     target_tokens: int
     method: CompactionMethod = "staged"
     moment: Moment = "at_once"
+    reason: str | None = None  # what the trigger alone does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ def action_json(action: Action) -> dict[str, Any]:
     match action:
         case CompactAction():
             shown["target_tokens"] = action.target_tokens
+            shown |= {} if action.reason is None else {"reason": action.reason}
         case InjectAction(remaining=int()):
             shown["remaining"] = action.remaining
         case ErrorAction():

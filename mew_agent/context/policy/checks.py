@@ -27,6 +27,8 @@ def refuse_contradictions(policy: "Policy") -> None:
                 _near_limit(rule)
             case r.CompactRule():
                 _compact(policy, rule)
+            case r.StopRule(action="abort" | "error", phase="task_end"):
+                raise ValueError(f"a rule with the action '{rule.action}' has nothing to stop at the end of a task")
             case _:
                 pass
         if isinstance(rule, r.NearLimitRule | r.CompactRule | r.StopRule | r.RemindRule):

@@ -92,7 +92,7 @@ def _holds(policy: "Policy", condition: Condition, snapshot: ContextSnapshot) ->
     if condition.figure == "used":  # nearly all are, and this runs after every call
         return condition.holds(snapshot.used_tokens, snapshot.limit_tokens)
     value, limit = snapshot.figure(condition.figure), snapshot.limit_tokens
-    if condition.figure == "next_prompt_and_reserve":
+    if condition.figure in ("next_prompt_and_reserve", "next_task_and_reserve"):
         if value is None or limit is None:
             return False
         value, scale = policy.reserve.added_to(value, limit)
@@ -233,7 +233,10 @@ class _Deciding:
         limit = self._snapshot.limit_tokens or 0
         base = limit if rule.target_of == "window" else self._snapshot.figure(rule.when[0].figure) or 0
         target = min(rule.target.floor_of(base), self._policy.ceiling.floor_of(limit))
-        return acts.CompactAction(rule.trigger, target, rule.method, rule.moment)
+        reason = None
+        if any(condition.figure == "next_task_and_reserve" for condition in rule.when):
+            reason = f"the next task of the usual size, {self._snapshot.usual_task_tokens:,} tokens, would not fit"
+        return acts.CompactAction(rule.trigger, target, rule.method, rule.moment, reason)
 
     def _holds_when_empty(self, rule: r.CompactRule) -> bool:
         """Whether the rule would compact even an empty conversation, because the window is smaller than the reserve."""

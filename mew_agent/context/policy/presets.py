@@ -49,10 +49,25 @@ MEW = Policy(
             target="1/2",
             when=(_is("next_prompt_and_reserve", "gt", "1/1"),),
         ),
+        r.CompactRule(
+            phase="task_end",
+            trigger="next_task",
+            # As much smaller as a compaction at 9/10 to 1/2: a smaller cut would soon be followed by another.
+            target="5/9",
+            target_of="used",
+            moment="task_end",
+            cooldown_seconds=60.0,
+            when=(
+                _is("next_prompt", "ge", "7/10"),
+                _is("grown", "ge", "1/5"),
+                _is("next_task_and_reserve", "gt", "1/1"),
+            ),
+        ),
     ),
 )
-"""The default: compact to half of the window at the end of a task when the reported total has reached 9/10 of it, at
-most once in 60 seconds; and before a request that would not fit."""
+"""The default: compact to half of the window at the end of a task when the reported total has reached 9/10 of it, or
+from 7/10 on if the next task of the usual size would not fit; at most once in 60 seconds; and before a request that
+would not fit."""
 
 MEW_REFERENCE = Policy(
     name="mew-reference",

@@ -7,9 +7,9 @@ from pydantic import Field, model_validator
 
 from mew_agent.context.policy.threshold import Condition, Fraction, PolicyPart, Settings, whole_count
 
-Phase = Literal["pre_request", "tool_result", "stream", "after_call", "message_added"]
-"""When a decision is made: before a request, when a tool has answered, while a reply streams, after a call, or when a
-message was added."""
+Phase = Literal["pre_request", "tool_result", "stream", "after_call", "message_added", "task_end"]
+"""When a decision is made: before a request, when a tool has answered, while a reply streams, after a call, when a
+message was added, or when a task has ended and no compaction is pending."""
 
 Known = Literal["reported_or_projected", "unavailable"]
 Flag = Literal["user_prompt", "queue_busy", "user_chain"]

@@ -25,6 +25,8 @@ class ContextSnapshot(NamedTuple):
     call_id: str | None = None  # the generation measured last, so that each counts once
     tool_result_tokens: int | None = None  # what a tool result would add
     suggestions: tuple[Suggestion, ...] = ()
+    usual_task_tokens: int | None = None  # what a task of the usual size adds
+    grown_tokens: int | None = None  # since the last compaction
 
     def figure(self, name: Figure) -> int | None:
         """The token count of a figure, without any reserve; None if it is unknown."""
@@ -35,12 +37,18 @@ class ContextSnapshot(NamedTuple):
                 return None if self.used_tokens is None else self.used_tokens - self.hidden_tokens
             case "next_prompt" | "next_prompt_and_reserve":
                 return self.next_prompt_tokens
+            case "next_task_and_reserve":
+                return _sum(self.next_prompt_tokens, self.usual_task_tokens)
+            case "grown":
+                return self.grown_tokens
             case "tool_result":
                 return self.tool_result_tokens
             case "with_tool_result":
-                if self.used_tokens is None or self.tool_result_tokens is None:
-                    return None
-                return self.used_tokens + self.tool_result_tokens
+                return _sum(self.used_tokens, self.tool_result_tokens)
+
+
+def _sum(first: int | None, second: int | None) -> int | None:
+    return None if first is None or second is None else first + second
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,7 @@ class PolicyState:
     armed: bool = True
     announced_at_seconds: float | None = None  # for the cooldown of near_limit; a finished compaction counts too
     compacted_at_seconds: float | None = None  # for the cooldown of compactions; failed ones count too
+    compacted_to_tokens: int | None = None  # the next prompt after the last compaction; failed ones count too
     stalls: int = 0  # compactions in a row that did not help
     level: str | None = None  # the last known one
     announced_entries: tuple[str, ...] = ()  # entries of levels that were announced since the last clear
@@ -77,10 +86,20 @@ class PolicyState:
     restarting: bool = False  # the next start is due
 
 
-def after_compaction(state: PolicyState, *, progressed: bool, at_seconds: float | None) -> PolicyState:
-    """The state after a compaction: it restarts the cooldowns, and counts as a stall unless it `progressed`."""
-    stalls = 0 if progressed else state.stalls + 1
-    return replace(state, announced_at_seconds=at_seconds, compacted_at_seconds=at_seconds, stalls=stalls)
+def after_compaction(
+    state: PolicyState, *, progressed: bool, at_seconds: float | None, tokens: int | None = None
+) -> PolicyState:
+    """The state after a compaction to a next prompt of so many tokens.
+
+    It restarts the cooldowns, and counts as a stall unless it `progressed`.
+    """
+    return replace(
+        state,
+        announced_at_seconds=at_seconds,
+        compacted_at_seconds=at_seconds,
+        compacted_to_tokens=tokens,
+        stalls=0 if progressed else state.stalls + 1,
+    )
 
 
 def after_clear(state: PolicyState) -> PolicyState:

@@ -6,13 +6,24 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Figure = Literal["used", "resent", "next_prompt", "next_prompt_and_reserve", "tool_result", "with_tool_result"]
+Figure = Literal[
+    "used",
+    "resent",
+    "next_prompt",
+    "next_prompt_and_reserve",
+    "next_task_and_reserve",
+    "grown",
+    "tool_result",
+    "with_tool_result",
+]
 """The token count that a condition compares:
 
 - `used`: the policy's measure
 - `resent`: the same without reasoning that is not sent again
 - `next_prompt`: the projected next prompt
 - `next_prompt_and_reserve`: the next prompt plus the output reserve
+- `next_task_and_reserve`: the same plus a task of the usual size; unknown until enough tasks have ended
+- `grown`: how much larger the next prompt is than after the last compaction, or than nothing
 - `tool_result`: a tool result alone
 - `with_tool_result`: `used` plus that tool result
 """

@@ -32,7 +32,6 @@ class CompactionEntry(LastCompaction):
 
     number: int
     asked_by: str | None = None
-    reason: str | None = None
     items: int = 0
     undoes: int | None = None
     undone_by: int | None = None

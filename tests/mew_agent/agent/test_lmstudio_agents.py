@@ -5,6 +5,7 @@ Ids name the rows of the test tables this system was specified by.
 
 import json
 import logging
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -22,6 +23,7 @@ from mew_agent.errors import ConfigError
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
+from mew_agent.rehearsal.tokenizer import count
 from tests.mew_agent.conftest import AgentDriver
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -162,11 +164,10 @@ async def test_a_stopped_reply_starts_over_in_the_same_stream(start_agent: Start
         await viewer.concluded()
         assert viewer.story == ["text", "context_compacting", "context_compacted", "text"]
         sizes = [frame for frame in viewer.frames if frame.get("event") == "context_size"]
-        assert {frame["basis"] for frame in sizes} == {"projected"}
-        # The reply is stopped as soon as the likely error of the projection reaches nine tenths.
-        assert 4096 * 30 <= max(frame["tokens"] for frame in sizes) * 40 <= 4096 * 37
-        stopped, again = [r for r in s.main_requests if r.number > s.main_requests[-3].number]
-        assert (stopped.is_disconnected, again.is_complete) == (True, True)
+        assert {frame["basis"] for frame in sizes} == {"projected", "server_counted"}
+        # The server counts what is only projected, so that the reply is stopped at nine tenths and not before.
+        assert 4096 * 35 <= max(frame["tokens"] for frame in sizes) * 40 <= 4096 * 37
+        assert s.main_requests[-1].is_complete
         assert len(s.recorder.sent_by("coder", "chat", about=question)) == 1
         assert len(s.recorder.sent_by("coder", "reasoning/start", about=question)) == 1
         assert len(s.recorder.sent_by("coder", "reasoning/conclusion", about=question)) == 1
@@ -174,6 +175,32 @@ async def test_a_stopped_reply_starts_over_in_the_same_stream(start_agent: Start
         assert [call.role for call in calls[-3:]] == ["main", "summary", "main"]
         assert calls[-3].failed is not None
         assert calls[-3].failed.startswith("stopped by the policy")
+
+
+async def test_a_dense_reply_is_stopped_at_nine_tenths_where_the_server_counts(
+    start_agent: StartAgent, text: Text
+) -> None:
+    """Hexadecimal text takes far more tokens than any projection expects that has read only prose."""
+    dense = " ".join(f"{random.Random(number).getrandbits(128):032x}" for number in range(450))
+    async with (
+        start_agent(agent=lmstudio(8192), reply_tokens=60, script=[NOTED] * 4) as s,
+        watching(s) as viewer,
+    ):
+        for _ in range(4):
+            await s.ask(text(500))
+        await viewer.concluded()
+        viewer.frames.clear()
+        s.server.change(script=({"text": dense}, NOTED))
+        assert await s.ask("Print the keys.") == "Noted."
+        await viewer.concluded()
+        stopped = s.main_requests[-2]
+        names = [frame.get("event") for frame in viewer.frames]
+        shown = viewer.frames[: names.index("context_compacting")]
+        seen = stopped.prompt_tokens + count("".join(frame["value"] for frame in shown if frame["type"] == "token"))
+        assert 8192 * 90 <= seen * 100 <= 8192 * 92
+        sizes = [frame for frame in shown if frame.get("event") == "context_size"]
+        assert sizes[-1]["basis"] == "server_counted"
+        assert abs(sizes[-1]["tokens"] - seen) <= 32
 
 
 async def test_o11_three_restarts_and_then_an_error(
@@ -203,9 +230,13 @@ async def test_o8_a_reply_that_jumps_over_the_window_is_aborted_with_its_figures
         assert "the context window is full" in answer
         await viewer.concluded()
         (aborted,) = [frame for frame in viewer.frames if frame["type"] == "notice"]
-        assert (aborted["event"], aborted["max_tokens"], aborted["basis"]) == ("context_aborted", 2048, "projected")
+        assert (aborted["event"], aborted["max_tokens"], aborted["basis"]) == (
+            "context_aborted",
+            2048,
+            "server_counted",
+        )
         assert aborted["tokens"] >= 2048
-        assert f"{aborted['tokens']:,} of 2,048 tokens, projected" in answer
+        assert f"{aborted['tokens']:,} of 2,048 tokens, server_counted" in answer
         await s.recorder.until(lambda: len(s.recorder.sent_by("coder", "chat")) == 1)
 
 

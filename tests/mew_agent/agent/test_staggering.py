@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 from hypothesis import given
 from hypothesis import strategies as st
+from mew_protocol.payloads.compactions import RequestHistory
 from mew_spaces.config.loading import load_space
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import serve_gateway
@@ -19,7 +20,7 @@ from mew_agent.config.agent_config import AgentConfig
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
-from tests.mew_agent.conftest import EnvelopeRecorder
+from tests.mew_agent.conftest import EnvelopeRecorder, StartAgent
 
 AGENTS = ("a1", "a2", "a3", "a4")
 COMPACTED = "compacted"
@@ -161,3 +162,22 @@ async def test_an_agent_in_line_answers_and_compacts_at_once_when_it_must(
         assert COMPACTED not in four.recorder.words("a2")
         await four.ada.send("participant/status", {"messages_in_context": 0, "status": "active"})
         await four.recorder.until(lambda: all(COMPACTED in four.recorder.words(name) for name in AGENTS))
+
+
+async def test_an_agent_compacts_early_where_the_next_usual_task_would_not_fit(
+    start_agent: StartAgent, text: Callable[[int], str]
+) -> None:
+    async with start_agent(window_tokens=6000) as s:
+        for tokens in (200, 1600, *[400] * 4, 700):
+            await s.ask(text(tokens))
+        compacted = await s.recorder.first("coder", "participant/status", status=COMPACTED)
+        words = [status["status"] for status in s.statuses]
+        due, compacting = words[words.index(COMPACTED) - 2 : words.index(COMPACTED)]
+        assert compacting == COMPACTING
+        reason = due.removeprefix("compaction_due:")
+        assert reason.startswith("the next task of the usual size, 1,")
+        last = compacted.body["context"]["last_compaction"]
+        assert (last["trigger"], last["reason"]) == ("next_task", reason)
+        assert last["tokens_before"] * 10 < 9 * 6000
+        (entry,) = (await s.agent.conversation.archive.history(RequestHistory())).entries
+        assert (entry.trigger, entry.reason) == ("next_task", reason)

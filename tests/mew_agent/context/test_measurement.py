@@ -1,6 +1,6 @@
 """The trend of the measured size."""
 
-from mew_agent.context.measurement import TREND_TURNS, Trend
+from mew_agent.context.measurement import FEWEST_TASKS, TASKS, TREND_TURNS, Trend
 
 
 def test_the_trend_is_none_until_two_calls_are_known() -> None:
@@ -45,3 +45,20 @@ def test_a_new_conversation_has_no_trend() -> None:
     trend.reset()
     trend.add(300, turn=3)
     assert trend.tokens_per_turn is None
+
+
+def test_a_usual_task_is_as_large_as_most_recent_ones() -> None:
+    trend, total = Trend(), 0
+    trend.add(total, turn=0)
+    for turn, grown in enumerate((9, 10, 30, 20), start=1):
+        total += grown
+        trend.add(total, turn=turn)
+    assert (len((9, 10, 30, 20)), trend.usual_task_tokens) == (FEWEST_TASKS - 1, None)
+    for turn in range(5, 5 + TASKS):
+        total += 500 if turn in (7, 11) else 40
+        trend.add(total, turn=turn)
+        assert trend.usual_task_tokens == (500 if turn >= 7 else 40)
+    trend.add(total + 40, turn=99)
+    trend.add(total + 80, turn=100)
+    trend.add(total + 120, turn=101)
+    assert trend.usual_task_tokens == 40, "one of 20 is not usual"

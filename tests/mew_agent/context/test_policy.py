@@ -71,6 +71,26 @@ def test_of_128000_tokens_the_threshold_is_115200() -> None:
     assert decided == [NearLimitAction(), CompactAction("threshold", 64_000, moment="task_end")]
 
 
+@pytest.mark.parametrize(
+    ("tokens", "usual", "grown", "compacts"),
+    [
+        pytest.param(93_000, 31_000, 93_000, True, id="the next task would not fit"),
+        pytest.param(93_000, 30_904, 93_000, False, id="it would fit to the token"),
+        pytest.param(89_599, 90_000, 89_599, False, id="below 7/10"),
+        pytest.param(93_000, 31_000, 25_599, False, id="compacted a short while ago"),
+        pytest.param(93_000, None, 93_000, False, id="too few tasks seen"),
+    ],
+)
+def test_mew_compacts_early_if_the_next_usual_task_would_not_fit(
+    tokens: int, usual: int | None, grown: int, compacts: bool
+) -> None:
+    snapshot = after(tokens)._replace(next_prompt_tokens=tokens, usual_task_tokens=usual, grown_tokens=grown)
+    reason = "the next task of the usual size, 31,000 tokens, would not fit"
+    action = CompactAction("next_task", 51_666, moment="task_end", reason=reason)
+    assert decide(MEW, PolicyState(), snapshot, "task_end").actions == ((action,) if compacts else ())
+    assert decide(MEW.without_phase("task_end"), PolicyState(), snapshot, "task_end").actions == ()
+
+
 @given(st.integers(1, 10**7), st.integers(0, 10**7), st.integers(0, 10**7))
 def test_more_tokens_are_never_a_milder_level_or_fewer_compactions(limit: int, one: int, other: int) -> None:
     low, high = sorted((one, other))

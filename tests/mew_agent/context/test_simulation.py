@@ -28,6 +28,13 @@ def test_unknown_figures_are_left_out() -> None:
     assert (line["used_tokens"], line["level"], "limit_tokens" in line) == (9, "unknown", False)
 
 
+def test_the_end_of_a_task_compacts_early_where_the_policy_says_so() -> None:
+    steps = total(95_000), {"usual_task_tokens": 31_000}
+    (action,) = lines("mew", 128_000, *steps)[-1]["actions"]
+    assert (action["type"], action["reason"][:36]) == ("compact", "the next task of the usual size, 31,")
+    assert lines("mew-reference", 128_000, *steps)[-1]["actions"] == []
+
+
 @pytest.mark.parametrize(
     ("preset", "used"),
     [("mew", 150), ("mew-reference", 150), ("lmstudio", 150), ("tachikoma", 150), ("dominds-v1", 100)],

@@ -11,7 +11,7 @@ from mew_agent.context.policy.rules import Cadence, InjectRule, conditions_of
 def test_conditions_of_returns_every_condition_of_a_rule() -> None:
     reported = {name: sum(len(conditions_of(rule)) for rule in policy.rules) for name, policy in PRESETS.items()}
     assert reported == {
-        "mew": 5,
+        "mew": 8,
         "mew-reference": 2,
         "dominds-v1": 3,
         "dominds-v3": 0,
