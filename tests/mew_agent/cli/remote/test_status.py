@@ -2,12 +2,15 @@
 
 import json
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
+import pytest
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
+from mew_agent.cli.programs.mcp_tools import board_text
 from tests.mew_agent.cli.conftest import SPACE
 from tests.mew_agent.cli.remote.test_session import running_space
 from tests.support.cli import REPORT, Outcome, Output, board_shows, mew, seat, status
@@ -21,17 +24,24 @@ async def reported(gateway: RunningGateway) -> None:
     await board_shows(gateway, lambda board: board["coder"].status is not None)
 
 
-async def test_board_shows_the_reported_figure(gateway: RunningGateway) -> None:
+@pytest.mark.parametrize("basis", ["reported", "agent_reported", "provisional"])
+async def test_every_surface_shows_the_figure_and_how_it_is_known(gateway: RunningGateway, basis: str) -> None:
     async with joined(gateway, "coder") as client:
-        await status(client, **FULL)
+        await status(client, **{**FULL, "context": {**REPORT, "basis": basis}})
         await reported(gateway)
-        outcome = await mew("status", *seat(gateway))
-    lines = outcome.out.splitlines()
+        outcome, as_json = await mew("status", *seat(gateway)), await mew("status", "--json", *seat(gateway))
+    lines, board = outcome.out.splitlines(), gateway.board()
     assert lines[0].startswith("review · 1 of 3 members · ")
-    assert "98,412 of 128,000" in lines[2]
+    assert f"{'' if basis == 'reported' else '~'}98,412 of 128,000" in lines[2]
     assert "77%" in lines[2]
-    assert "reported" in lines[2]
+    assert f" {basis} " in lines[2]
     assert (outcome.code, outcome.err) == (0, "")
+    entry = next(one for one in map(json.loads, as_json.out.splitlines()) if one["id"] == "coder")
+    over_http = next(one for one in json.loads(board.model_dump_json())["participants"] if one["id"] == "coder")
+    for shown in (entry, over_http):
+        assert (shown["status"]["tokens"], shown["status"]["context"]["basis"]) == (98_412, basis)
+    # What `read_board` of `mew mcp serve` returns.
+    assert basis in next(line for line in board_text(board, datetime.now(UTC)).splitlines() if "coder" in line)
 
 
 async def test_any_participant_reads_the_board_with_its_token(gateway: RunningGateway) -> None:
