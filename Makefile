@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # The tests start hundreds of processes; without their bytecode each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-local test test-agents test-frameworks test-local test-long test-lowest test-llama dist check lint types coverage audit sbom schema docs bench clean faults
+.PHONY: demo demo-local test test-agents test-meter test-frameworks test-local test-long test-lowest test-llama dist check lint types coverage audit sbom schema docs bench clean faults
 
 demo: $(PACKAGE)
 	$(BIN)/mew demo
@@ -40,6 +40,10 @@ $(VENV)/.local-installed: $(PACKAGE)
 # docs/reference/acp-agents.md.
 test-agents: $(STAMP)
 	$(BIN)/python -m tests.acp_agents
+
+# The same agents behind `mew meter`: what it takes each call for, and whether its figures are those that the agents say.
+test-meter: $(STAMP)
+	$(BIN)/python -m tests.acp_agents.metered
 
 # The examples of other libraries, LangChain's too. It has an environment of its own: next to the test extras, pip searches
 # for minutes.

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import anyio
@@ -19,9 +19,10 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent import Participant
+from mew_agent.meter.meter import run_meter
 from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
 from tests.mew_agent.conftest import EnvelopeRecorder
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 SPACE = """
@@ -29,6 +30,7 @@ space: {id: demo}
 participants:
   ada: {capabilities: [{kind: "*"}]}
   helper: {command: agent, role: agent}
+  meter: {command: meter, role: agent}
 """
 # The browser tests bring a Node that is new enough; the machine may have none.
 NODE = str(Path(playwright.__file__).parent / "driver" / "node")
@@ -48,15 +50,19 @@ async def test_its_figures_are_the_servers_before_and_after_a_compaction(script:
         serve_gateway(parse_space(SPACE)) as gateway,
         serve_rehearsal(RehearsalOptions(window_tokens=8192)) as server,
         Participant(gateway.ws_url, space="demo", id="ada", token=gateway.token_of("ada")) as ada,
+        anyio.create_task_group() as tasks,
     ):
-        recorder = EnvelopeRecorder(ada)
+        recorder, metered = EnvelopeRecorder(ada), list[str]()
+        meter = Participant(gateway.ws_url, space="demo", id="meter", token=gateway.token_of("meter"))
+        tasks.start_soon(partial(run_meter, meter, server.base_url, ready=metered.append))
+        await until(lambda: metered)
         environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith(("MEW_", "OPENAI_"))},
             "MEW_GATEWAY": gateway.ws_url,
             "MEW_SPACE": "demo",
             "MEW_PARTICIPANT_ID": "helper",
             "MEW_TOKEN": gateway.token_of("helper"),
-            "OPENAI_BASE_URL": server.base_url,
+            "OPENAI_BASE_URL": metered[0],
             "OPENAI_API_KEY": "none",
             "OPENAI_MODEL": "rehearsal",
         }
@@ -77,14 +83,22 @@ async def test_its_figures_are_the_servers_before_and_after_a_compaction(script:
                     "reported",
                 )
 
-            for question in ("What is a context window?", "And a token?", "And a summary?"):
+            async def agrees() -> None:
+                """The meter between the program and its model server comes to the same figure."""
+                await until(lambda: ada.peers["meter"].context.tokens == ada.peers["helper"].context.tokens)
+
+            await ask("What is a context window?")
+            for question in ("And a token?", "And a summary?"):
                 await ask(question)
+                await agrees()  # it needs two calls to know a conversation without tools
             done = await ada.compact("helper", timeout_seconds=PATIENCE_SECONDS)
             assert not done.skipped
             after = await ada.request_status("helper", timeout_seconds=PATIENCE_SECONDS)
             assert after.context is not None
             assert (after.tokens, after.context.reason) == (None, "compacted")
             await ask("What did I ask last?")
+            await ask("And before that?")
+            await agrees()
             report = (await ada.request_status("helper", timeout_seconds=PATIENCE_SECONDS)).context
             assert report is not None
             assert report.last_compaction is not None
@@ -97,6 +111,7 @@ async def test_its_figures_are_the_servers_before_and_after_a_compaction(script:
             program.terminate()
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(program.wait)
+            tasks.cancel_scope.cancel()
     for envelope in recorder.sent_by("helper"):
         validator("envelope.json").validate(envelope.model_dump(mode="json", by_alias=True, exclude_none=True))
         validator(schema.file_name(envelope.kind)).validate(envelope.body)
