@@ -51,7 +51,7 @@ class ParticipantRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NewParticipant:
-    """A participant to add, as given on the command line. Without `command`, `acp` and `is_person` it is an agent."""
+    """A participant to add, as given on the command line; an agent unless `command`, `acp`, `meter` or `is_person`."""
 
     name: Annotated[str, typer.Argument(metavar="NAME", help="Id of the new participant.")]
     model: Annotated[str | None, option("--model, -m NAME", "Model (default: OPENAI_MODEL).")] = None
@@ -61,6 +61,7 @@ class NewParticipant:
     acp: Annotated[
         str | None, option("--acp NAME", "Run this agent over ACP: codex, opencode, goose, qwen, kimi or claude.")
     ] = None
+    meter: Annotated[str | None, option("--meter URL", "Meter an agent that calls the model server at URL.")] = None
     is_person: Annotated[bool, option("--person", "Add a person; starts no program.")] = False
     role: Annotated[
         ParticipantRole | None, option("--role ROLE", "agent, tool, person or observer (default: what fits).")
@@ -73,9 +74,13 @@ class NewParticipant:
     def settings(self) -> dict[str, Any]:
         """The participant's section of space.yaml. Raises `ConfigError`."""
         section: dict[str, Any] = {}
-        if self.acp is not None:
-            if self.command is not None or self.is_person:
-                raise ConfigError("--acp", f"excludes {'--person' if self.is_person else '--command'}")
+        kinds_of = {"--acp": self.acp, "--meter": self.meter, "--command": self.command, "--person": self.is_person}
+        given_kinds = [flag for flag, value in kinds_of.items() if value]
+        if len(given_kinds) > 1:
+            raise ConfigError(given_kinds[0], f"excludes {given_kinds[1]}")
+        if self.meter is not None:
+            section = {"meter": self.meter}
+        elif self.acp is not None:
             if self.acp not in PROFILES:
                 problem = f"no agent '{self.acp}' is known{did_you_mean(self.acp, PROFILES)}"
                 raise ConfigError("--acp", problem, f"{', '.join(PROFILES)}; or `acp: {{command: ...}}` in space.yaml")

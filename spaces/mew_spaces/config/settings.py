@@ -38,6 +38,12 @@ def _checked_public_url(text: str) -> str:
     return text.rstrip("/")
 
 
+def _checked_upstream(text: str) -> str:
+    if not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#\s]*)?", text) and "${" not in text:
+        raise ValueError("must be the URL of a model server, without a password, like https://api.openai.com/v1")
+    return text
+
+
 def _checked_network(text: str) -> str:
     try:
         ipaddress.ip_network(text)
@@ -167,6 +173,21 @@ class AcpConfig(_ConfigSection):
         return self
 
 
+class MeterConfig(_ConfigSection):
+    """A relay between an agent and its model server, `upstream`; the participant stands for that agent."""
+
+    upstream: Annotated[str, AfterValidator(_checked_upstream)]
+    listen: Text = "127.0.0.1:8191"
+    """Address that the agent uses in place of the model server: host and port, or a port alone."""
+    window: int | None = Field(default=None, ge=1)
+    """Size of the agent's window in tokens."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_upstream(cls, value: object) -> object:
+        return {"upstream": value} if isinstance(value, str) else value
+
+
 class BridgeOptions(_ConfigSection):
     """`bridge_config`. Times are in milliseconds, as in the TypeScript tools."""
 
@@ -177,7 +198,7 @@ class BridgeOptions(_ConfigSection):
 
 
 class ParticipantConfig(_ConfigSection):
-    """One participant. Without `command`, `agent`, `acp` and `mcp_server` it is a person."""
+    """One participant. Without `command`, `agent`, `acp`, `meter` and `mcp_server` it is a person."""
 
     type: str | None = None
     name: str | None = None
@@ -200,6 +221,8 @@ class ParticipantConfig(_ConfigSection):
     """Short for `command: mew` with `args: [agent, run, ...]`: the settings of an agent."""
     acp: AcpConfig | None = None
     """An agent of another project, which works in `cwd`."""
+    meter: MeterConfig | None = None
+    """Short for `command: mew` with `args: [meter, ...]`: shows the context of an agent that runs elsewhere."""
     mcp_server: McpServerConfig | None = None
     bridge_config: BridgeOptions = BridgeOptions()
     default_to: dict[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -221,7 +244,7 @@ class ParticipantConfig(_ConfigSection):
     @property
     def has_program(self) -> bool:
         """Whether `mew up` can start a program for it."""
-        return self.command is not None or self.agent is not None or self.acp is not None or self.is_bridge
+        return any(one is not None for one in (self.command, self.agent, self.acp, self.meter)) or self.is_bridge
 
     @property
     def is_agent(self) -> bool:
@@ -233,13 +256,13 @@ class ParticipantConfig(_ConfigSection):
         """The role in space.yaml, else the one that fits its program."""
         if self.role is not None:
             return self.role
-        if self.is_agent or self.acp is not None:
+        if self.is_agent or self.acp is not None or self.meter is not None:
             return "agent"
         return "tool" if self.has_program else "person"
 
     @model_validator(mode="after")
     def _check_program(self) -> Self:
-        programs = [key for key in ("command", "agent", "acp") if getattr(self, key) is not None]
+        programs = [key for key in ("command", "agent", "acp", "meter") if getattr(self, key) is not None]
         if len(programs) > 1:
             raise ValueError(f"has both '{programs[0]}' and '{programs[1]}'; remove one of them")
         if self.type == BRIDGE and self.mcp_server is None:

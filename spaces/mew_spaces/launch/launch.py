@@ -196,6 +196,11 @@ class Launch:
         elif participant.acp is not None:
             environment[ACP_CONFIG] = json.dumps(self._acp_settings(name, participant, participant.acp, known))
             command = (*self.mew, "acp", "start", *joins)
+        elif participant.meter is not None:
+            meter = participant.meter
+            window = ("--window", str(meter.window)) if meter.window is not None else ()
+            upstream = substitute(meter.upstream, known)
+            command = (*self.mew, "meter", "--upstream", upstream, "--listen", meter.listen, *window, *joins)
         elif participant.mcp_server is not None and participant.command is None:
             environment[BRIDGE_CONFIG] = json.dumps(self._bridge_settings(participant, participant.mcp_server, known))
             command = (*self.mew, "bridge", "start", *joins)
@@ -297,6 +302,8 @@ def _texts_with_variables(participant: ParticipantConfig) -> Iterator[tuple[Plac
     yield from ((("env", key), text) for key, text in participant.env.items())
     if participant.acp is not None:
         yield from ((("acp", "env", key), text) for key, text in participant.acp.env.items())
+    if participant.meter is not None:
+        yield ("meter", "upstream"), participant.meter.upstream
     if (server := participant.mcp_server) is not None:
         yield from ((("mcp_server", "env", key), text) for key, text in server.env.items())
         yield from ((("mcp_server", "headers", key), text) for key, text in server.headers.items())

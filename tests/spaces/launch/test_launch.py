@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from mew_spaces.config.loading import parse_space
+from mew_spaces.errors import SpaceConfigError
 from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, ListenAddress, Program, substitute
 
 from mew_agent.bridge.settings import BridgeSettings
@@ -112,6 +113,26 @@ def test_unset_variables_are_reported_with_their_place() -> None:
         (("participants", "files", "mcp_server", "env", "KEY"), "SECRET"),
         (("participants", "search", "mcp_server", "headers", "Authorization"), "SECRET"),
     ]
+
+
+def test_a_meter_is_started_with_its_upstream_address_and_window() -> None:
+    space = """
+        space: {id: review}
+        participants:
+          a: {meter: "https://api.example.org/v1", auto_start: true}
+          b: {meter: {upstream: "${UPSTREAM}/v1", listen: 8192, window: 8000}, auto_start: true}
+    """
+    config, environ = parse_space(space), {**ENVIRON, "UPSTREAM": "http://127.0.0.1:7100"}
+    started = launch(config=config, tokens={"a": "token-of-a", "b": "token-of-b"}, environ=environ).participants()
+    joins = ("--gateway", "ws://127.0.0.1:8080", "--space", "review", "--participant")
+    relay = ("python", "-m", "mew_agent", "meter", "--upstream")
+    assert [program.command for program in started] == [
+        (*relay, "https://api.example.org/v1", "--listen", "127.0.0.1:8191", *joins, "a"),
+        (*relay, "http://127.0.0.1:7100/v1", "--listen", "8192", "--window", "8000", *joins, "b"),
+    ]
+    assert {config.participants[name].acts_as for name in "ab"} == {"agent"}
+    with pytest.raises(SpaceConfigError, match="without a password"):
+        parse_space("space: {id: a}\nparticipants: {a: {meter: 'https://me:secret@host/v1'}}")
 
 
 def test_the_bridge_reads_the_settings_of_its_launch() -> None:

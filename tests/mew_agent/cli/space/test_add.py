@@ -11,6 +11,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_spaces.launch.run_file import RunFile
 
 from mew_agent.cli.space.add import NewParticipant, ParticipantRole, inviter_of
+from mew_agent.errors import ConfigError
 from tests.mew_agent.cli.remote.test_session import running_space
 from tests.support.cli import mew
 from tests.support.gateway_client import joined
@@ -109,6 +110,10 @@ def test_a_new_participant_gets_the_role_that_fits() -> None:
     assert program == {"command": "node", "args": ["my tool.js"], "auto_start": False, "role": "tool"}
     bot = NewParticipant("b", command="node bot.js", role=ParticipantRole.AGENT, capabilities='["a/b"]').settings()
     assert (bot["role"], bot["capabilities"]) == ("agent", [{"kind": "a/b"}])
+    meter = NewParticipant("m", meter="http://127.0.0.1:7100/v1").settings()
+    assert meter == {"meter": "http://127.0.0.1:7100/v1", "auto_start": True, "role": "agent"}
+    with pytest.raises(ConfigError, match=r"--meter: .*excludes --person"):
+        NewParticipant("m", meter="http://127.0.0.1:7100/v1", is_person=True).settings()
     assert NewParticipant("c", is_person=True).settings() == {"role": "person"}
     assert {str(role) for role in ParticipantRole} == ROLE_PATTERNS.keys()
 
