@@ -8,7 +8,6 @@ mean is in `profiles`, and when they hold in `figures`.
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 import anyio
@@ -25,13 +24,14 @@ from mew_agent.acp.session import AcpFailed, AcpSession, open_session
 from mew_agent.acp.settings import AcpSettings
 from mew_agent.acp.turn import AcpTurn
 from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
+from mew_agent.agent.chat_worker import attempt
 from mew_agent.agent.inbox import Inbox
 from mew_agent.agent.loop_guard import LoopGuard
 from mew_agent.agent.reception import Reception
 from mew_agent.agent.resources import CLOSE_SECONDS
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import MemoryStore, Store, StoredChat
-from mew_agent.errors import GatewayError, NotConfirmed, NotConnected, NotPermitted, PeerError
+from mew_agent.errors import GatewayError, NotPermitted, PeerError
 from mew_agent.participant.client import backoff_seconds
 from mew_agent.participant.external_context import POLICY
 from mew_agent.participant.messenger import timestamp
@@ -47,7 +47,6 @@ MAX_DELAY_SECONDS: Final = 30.0
 STABLE_SECONDS: Final = 60.0
 """After a run of this length the next failure counts as the first."""
 
-RETRY_SECONDS: Final = 1.0
 
 GO_ON: Final = "Your context was compacted while you worked on the last message. Go on with it where you stopped."
 AGAIN: Final = "(You were restarted while you worked on this message. Go on where you stopped.)\n"
@@ -121,27 +120,19 @@ class AcpAgent(Participant):
         )
 
     async def __aenter__(self) -> Self:
-        try:
-            await self._store.load()  # sets a damaged file aside
-            await self._reception.load()
-            self._load_session()
-            await super().__aenter__()
-        except BaseException:
-            await self._close_store()
-            raise
+        await super().__aenter__()
         self.start_soon(self._run_program)
         self.start_soon(self._answer_chats)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        try:
-            return await super().__aexit__(kind, error, trace)
-        finally:
-            await self._close_store()
+    async def load(self) -> None:
+        """Load the inbox and the session."""
+        await self._store.load()  # sets a damaged file aside
+        await self._reception.load()
+        self._load_session()
 
-    async def _close_store(self) -> None:
+    async def close_stores(self) -> None:
+        """Close the store of the inbox."""
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
             await self._store.aclose()
 
@@ -192,7 +183,7 @@ class AcpAgent(Participant):
     async def close_streams(self, reason: str) -> None:
         """Close the stream of the running turn."""
         if self.turn is not None:
-            await self.turn.close_stream(reason)
+            await self.turn.envelopes.close_stream(reason)
 
     # -- the program -------------------------------------------------------------------------------------
 
@@ -266,23 +257,19 @@ class AcpAgent(Participant):
             chat = await self._inbox.next(self.messenger.until_active)
             self.turn = turn = AcpTurn(self, self._inbox, chat)
             try:
-                await turn.run(self._prompt_turn, await self._remarks(chat), self.settings.turn_timeout_seconds)
-            except (NotConnected, NotConfirmed) as error:
-                self.session.log_failure(error, f"answer to '{chat.envelope.sender}' not sent yet")
-                self._inbox.put_back(turn.question)
-                await anyio.sleep(RETRY_SECONDS)
-                continue
-            except (GatewayError, NotPermitted) as error:
-                logger.warning("answer to '%s' not sent: %s", chat.envelope.sender, error)
-            except Exception:
-                logger.exception("failed to answer a chat from '%s'", chat.envelope.sender)
+                is_done = await attempt(self, self._inbox, turn, self._answer)
             finally:
                 self.turn = None
-            await self._inbox.finish(chat)
-            await self._compact_if_full()
+            if is_done:
+                await self._inbox.finish(chat)
+                await self._compact_if_full()
+
+    async def _answer(self, turn: AcpTurn) -> None:
+        remarks = await self._remarks(turn.question)
+        await turn.run(self._prompt_turn, remarks, self.settings.turn_timeout_seconds)
 
     async def _remarks(self, chat: StoredChat) -> str:
-        """What was said to others since the last prompt."""
+        """The chats to others since the last prompt."""
         remarks = []
         for remark in self._inbox.take_overheard() if chat.state == "queued" else ():
             remarks.append(f"{remark.envelope.sender}: {remark.envelope.body.get('text')}")

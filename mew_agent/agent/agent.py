@@ -8,7 +8,6 @@ in context.
 import logging
 import os
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import anyio
@@ -171,30 +170,22 @@ class Agent(Participant):
 
         Raises the errors of joining, and `ConfigError` if the policy is for another provider.
         """
-        try:
-            await check_provider(self.config, self._model)
-            if self._resources is not None:
-                await self.conversation.load()
-            await self._sessions.load()
-            await self._reception.load()
-            self.conversation.state.set_surroundings(waiting=self._reception.loops.waits)
-            await super().__aenter__()
-            self.start_soon(self._sessions.discover_window)
-            self.start_soon(self._work)
-            return self
-        except BaseException:
-            await self._close_stores()
-            raise
+        await super().__aenter__()
+        self.start_soon(self._sessions.discover_window)
+        self.start_soon(self._work)
+        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        try:
-            return await super().__aexit__(kind, error, trace)
-        finally:
-            await self._close_stores()
+    async def load(self) -> None:
+        """Load the conversations and the inbox. Raises `ConfigError` if the policy is for another provider."""
+        await check_provider(self.config, self._model)
+        if self._resources is not None:
+            await self.conversation.load()
+        await self._sessions.load()
+        await self._reception.load()
+        self.conversation.state.set_surroundings(waiting=self._reception.loops.waits)
 
-    async def _close_stores(self) -> None:
+    async def close_stores(self) -> None:
+        """Close the stores, and the model unless the program brought its own."""
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
             await self._sessions.aclose()
         if self._resources is not None:
@@ -283,7 +274,7 @@ class Agent(Participant):
     async def close_streams(self, reason: str) -> None:
         """Close the stream of the running turn."""
         if self._worker.turn is not None:
-            await self._worker.turn.close_stream(reason)
+            await self._worker.turn.envelopes.close_stream(reason)
 
     async def _on_conversation_event(self, event: ConversationEvent) -> None:
         """Send a status to everyone; pass other events of the context on to handlers."""

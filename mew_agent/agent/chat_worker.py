@@ -6,7 +6,9 @@ for the agent (see `Inbox`) or how a turn runs (see `Turn`).
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import anyio
 
@@ -31,6 +33,33 @@ DISCOVERY_SECONDS = 5.0
 """How long an answer waits for peers that have not listed their tools yet. Each peer delays at most one answer."""
 
 
+class _Attempted(Protocol):
+    question: StoredChat
+
+
+T = TypeVar("T", bound=_Attempted)
+
+
+async def attempt(me: Participant, inbox: Inbox, turn: T, answer: Callable[[T], Awaitable[None]]) -> bool:
+    """Answer a chat. Returns False if the gateway did not confirm the answer: the chat is then in the queue again.
+
+    Any other failure is logged and ends the attempt only.
+    """
+    sender = turn.question.envelope.sender
+    try:
+        await answer(turn)
+    except (NotConnected, NotConfirmed) as error:
+        me.session.log_failure(error, f"answer to '{sender}' not sent yet")
+        inbox.put_back(turn.question)
+        await anyio.sleep(RETRY_SECONDS)
+        return False
+    except (GatewayError, NotPermitted) as error:
+        logger.warning("answer to '%s' not sent: %s", sender, error)
+    except Exception:
+        logger.exception("failed to answer a chat from '%s'", sender)
+    return True
+
+
 @dataclass(eq=False)
 class ChatWorker:
     """Answers the chats of one inbox. `turn` is the one that runs now."""
@@ -52,19 +81,11 @@ class ChatWorker:
             self.turn = turn = await self._turn_for(chat)
             await self.headroom.count_queued()
             try:
-                await self._answer(turn)
-            except (NotConnected, NotConfirmed) as error:
-                self.participant.session.log_failure(error, f"answer to '{chat.envelope.sender}' not sent yet")
-                self.inbox.put_back(turn.question)
-                await anyio.sleep(RETRY_SECONDS)
-                continue
-            except (GatewayError, NotPermitted) as error:
-                logger.warning("answer to '%s' not sent: %s", chat.envelope.sender, error)
-            except Exception:
-                logger.exception("failed to answer a chat from '%s'", chat.envelope.sender)
+                is_done = await attempt(self.participant, self.inbox, turn, self._answer)
             finally:
                 self.turn = None
-            await self.inbox.finish(chat)
+            if is_done:
+                await self.inbox.finish(chat)
 
     async def _turn_for(self, chat: StoredChat) -> Turn:
         session = await self.sessions.session_for(chat.envelope.sender, chat.envelope.body.get("session"))

@@ -1,19 +1,17 @@
 """One turn: answers a chat with model calls and tools.
 
-Owns the order of the envelopes that peers see: acknowledge, reasoning/start, the thoughts of each model call, exactly
-one reasoning/conclusion, and the final chat, correlated with the question; and how a turn continues that a killed
-process began. Does not know what is in context or whether it fits; the conversation does.
+Owns the steps from the question to the answer, which thoughts and frames peers see of them, and how a turn continues
+that a killed process began. Does not know how the envelopes are sent (see `TurnEnvelopes`), nor what is in context or
+whether it fits; the conversation does.
 """
 
 import logging
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
-from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import TokenUsage, TurnReport
 from mew_protocol.payloads.participant import Status
@@ -21,6 +19,7 @@ from mew_protocol.payloads.participant import Status
 from mew_agent.agent.inbox import Inbox
 from mew_agent.agent.references import add_question
 from mew_agent.agent.sessions import AgentSession
+from mew_agent.agent.turn_envelopes import TurnEnvelopes
 from mew_agent.context.store import CallRecord, StoredChat
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ConversationEvent, ReplyNotice
@@ -43,16 +42,12 @@ from mew_agent.errors import (
     GatewayError,
     MewAgentError,
     ModelError,
-    NotAccepted,
-    NotConfirmed,
-    NotPermitted,
     PolicyStopped,
 )
 from mew_agent.model.interface import ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall
 from mew_agent.model.usage import Usage
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.streams import ReasoningStream
 from mew_agent.tools.results import ToolResult, images_in, prompt_texts
 from mew_agent.tools.sources import CallContext
 
@@ -62,17 +57,11 @@ MAX_INTERRUPTIONS = 3
 MAX_ATTEMPTS = 5
 """How many processes may begin to answer one question, in case that it is the question that ends them."""
 
-ANSWER_SECONDS = 300.0
-"""How long an answer waits for a lost gateway to return; then the next attempt begins."""
-
-OPTIONAL_SECONDS = 5.0
-"""The same for acknowledgements and reasoning envelopes."""
-
 MAX_REPORTED_CALLS = 500
 """How many of the newest model calls are searched for those of a turn."""
 
 MAX_REASON_CHARS = 120
-INTERRUPTED = "I was restarted while I worked on this; I continue."
+LAST_THOUGHT = {"message": "I answer.", "reasoning": "I answer.", "action": "respond"}
 NO_ROOM = "I could not make room either ({problem}), so I left your message out; please send it again later."
 INTERNAL_FAILURE = "Something inside me failed ({name}); my log says more."
 
@@ -90,16 +79,18 @@ class Turn:
     max_seconds: float = math.inf
     prefix: str = ""
     """Precedes the question in the context."""
-    reasoning_id: str | None = None
+    envelopes: TurnEnvelopes = field(init=False)
     _scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     _cancel_reason: str | None = None
-    _stream: ReasoningStream | None = None
     _turn: int = -1
     _question_seq: int = -1
     _refused: dict[str, str] = field(default_factory=dict)
     """Why calls were refused, by the name of the tool."""
     _began_at: str | None = None
     _problem: str | None = None
+
+    def __post_init__(self) -> None:
+        self.envelopes = TurnEnvelopes(self.participant, self.inbox, self.question, shows_reasoning=self.show_reasoning)
 
     @property
     def conversation(self) -> Conversation:
@@ -112,10 +103,9 @@ class Turn:
         return self.question.envelope
 
     @property
-    def _about(self) -> tuple[str, ...]:
-        """The chat, and the one with which its sender chose how to deliver it: the answer is for both."""
-        chosen_by = self.question.chosen_by
-        return (self.chat.id,) if chosen_by is None else (self.chat.id, chosen_by)
+    def reasoning_id(self) -> str | None:
+        """The id of its reasoning, if peers see one."""
+        return self.envelopes.reasoning_id
 
     def cancel(self, reason: str) -> None:
         """Stop the turn: the model call is cancelled, and open tool calls get a result that says so."""
@@ -123,44 +113,30 @@ class Turn:
         self._scope.cancel()
         self.conversation.calls.interrupt_summary()  # of a compaction that follows the answer
 
-    async def close_stream(self, reason: str) -> None:
-        """Close the reasoning stream before the turn does."""
-        if self._stream is not None:
-            await self._stream.aclose(reason)
-
     async def run(self, instead: str | None = None) -> None:
         """Answer the chat, with the text `instead` of a model call if given. Raises the `GatewayError` of sending."""
         was_begun = self.question.state == "answering"
         if self.question.state != "queued":
-            await self._conclude_for_killed_process()
+            await self.envelopes.conclude_for_killed_process(self.question)
         if was_begun and self.question.attempts >= MAX_ATTEMPTS:
             instead = GAVE_UP.format(count=self.question.attempts)
         if instead is not None:
             self.question = await self.inbox.keep_answer(self.question, instead)
         if self.question.state in ("queued", "answering"):
-            await self._send_optional(kinds.CHAT_ACKNOWLEDGE, {"status": "processing"})
+            await self.envelopes.acknowledge()
             await self._begin(was_begun=was_begun)
             with self.conversation.events.subscribed(self._show_notice):
                 answer = await self._answer()
             if answer is not None:
                 answer = answer or EMPTY_ANSWER
                 self.question = await self.inbox.keep_answer(self.question, answer)
+                await self.envelopes.send_thought(LAST_THOUGHT)
             else:
                 self.question = replace(self.question, state="cancelled")  # only the conclusion is tried again
                 await self.inbox.mark_cancelled()
-            await self._conclude(answer)
-        await self._send_answer()
-
-    async def _conclude_for_killed_process(self) -> None:
-        """Conclude the reasoning that a killed process left open. The gateway drops a conclusion that it knows."""
-        if not self.show_reasoning or not self.question.attempts:
-            return
-        self.reasoning_id = self.inbox.reasoning_id(self.question)
-        if self.question.state == "answering":
-            await self._send_conclusion({"message": INTERRUPTED, "interrupted": True})
-        else:
-            await self._send_conclusion(self._conclusion_of(self.question.answer))
-        self.reasoning_id = None
+            await self.envelopes.conclude(self.question, answer, self._cancel_reason)
+        if self.question.answer is not None:
+            await self.envelopes.send_answer(self.question, await self._turn_report())
 
     async def _begin(self, *, was_begun: bool) -> None:
         """Begin the turn, or continue the one that a killed process began."""
@@ -174,17 +150,6 @@ class Turn:
         found = (one.seq for one in history.items if (one.role, one.envelope_id, one.name) == asked)
         self._question_seq = next((seq for seq in found if seq >= first_seq), -1)
         self.question = await self.inbox.begin(question, self._turn, first_seq)
-
-    async def _send_answer(self) -> None:
-        if self.question.answer is not None:
-            answer = self.participant.messenger.draft(
-                kinds.CHAT,
-                {"text": self.question.answer, **await self._turn_report()},
-                to=(self.chat.sender,),
-                correlation_id=self._about,
-                id=self.inbox.answer_id(self.question),
-            )
-            await self.participant.messenger.send_envelope(answer, wait_seconds=ANSWER_SECONDS)
 
     async def _turn_report(self) -> dict[str, Any]:
         """The `turn` of an answer, for a chat that named a session."""
@@ -206,7 +171,10 @@ class Turn:
         """The answer, or the report of a failure; None if the turn was cancelled."""
         answer: str | None = None
         try:
-            await self._start_reasoning()
+            await self.envelopes.start_reasoning(self.question)
+            if self.envelopes.stream is not None:
+                text, tools = str(self.chat.body.get("text") or ""), len(self.session.tools.specs())
+                await self.envelopes.write("status", event="start", input=text, tools=tools)
             self._scope.deadline = anyio.current_time() + self.max_seconds
             with self._scope:
                 answer = await self._call_until_answered()
@@ -237,8 +205,7 @@ class Turn:
                 interruptions += 1
                 if interruptions > MAX_INTERRUPTIONS:
                     raise
-                if self._stream is not None:  # what the stream showed of this call is not the answer
-                    await self._stream.write("notice", event="call_again")
+                await self.envelopes.write("notice", event="call_again")  # what it showed of this call is no answer
                 continue
             if not reply.tool_calls:
                 return await self._complete(reply)
@@ -346,43 +313,20 @@ class Turn:
 
     # -- what peers see ----------------------------------------------------------------------------------
 
-    async def _start_reasoning(self) -> None:
-        if not self.show_reasoning or not self.participant.may_send(kinds.REASONING_START):
-            return
-        text = str(self.chat.body.get("text") or "")
-        start = self.participant.messenger.draft(
-            kinds.REASONING_START,
-            {"message": text, "input": text},
-            correlation_id=self._about,
-            id=self.inbox.reasoning_id(self.question),
-        )
-        try:
-            await self.participant.messenger.send_envelope(start, wait_seconds=OPTIONAL_SECONDS)
-        except NotConfirmed:
-            pass  # members may have it, so it must get its conclusion
-        except GatewayError:
-            return
-        self.reasoning_id = start.id
-        self._stream = ReasoningStream(self.participant.messenger, start.id)
-        self._stream.start()
-        await self._stream.write("status", event="start", input=text, tools=len(self.session.tools.specs()))
-
     async def _mirror(self, event: ModelEvent) -> None:
-        if self._stream is None:
-            return
         match event:
             case TextDelta(text):
-                await self._stream.write("token", value=text)
+                await self.envelopes.write("token", value=text)
             case ReasoningDelta(text):
-                await self._stream.write("thinking", value=text)
+                await self.envelopes.write("thinking", value=text)
             case ModelReply():
                 return
 
     async def _show_notice(self, event: ConversationEvent) -> None:
         """Show notices about the context in the stream, at their place in the reply."""
-        if isinstance(event, ReplyNotice) and self._stream is not None:
+        if isinstance(event, ReplyNotice):
             kind = "status" if event.kind == "size" else "notice"
-            await self._stream.write(kind, event=f"context_{event.kind}", **event.values())
+            await self.envelopes.write(kind, event=f"context_{event.kind}", **event.values())
 
     async def _show_thoughts(self, reply: ModelReply) -> None:
         for call in reply.tool_calls:
@@ -393,57 +337,8 @@ class Turn:
                 "action": "tool",
                 "actionInput": {"tool": call.name, "arguments": call.arguments, "toolCallId": call.id},
             }
-            if self.reasoning_id is not None:
-                await self._send_optional(kinds.REASONING_THOUGHT, thought, in_reasoning=True)
-            if self._stream is not None:
-                await self._stream.write("thought", value=thought)
-
-    async def _conclude(self, answer: str | None) -> None:
-        if self.reasoning_id is None:
-            return
-        if answer is not None:
-            thought = {"message": "I answer.", "reasoning": "I answer.", "action": "respond"}
-            await self._send_optional(kinds.REASONING_THOUGHT, thought, in_reasoning=True)
-        await self._send_conclusion(self._conclusion_of(answer))
-        if self._stream is not None:
-            await self._stream.write("status", event="conclusion", cancelled=answer is None)
-            self.participant.start_soon(self._stream.aclose, "cancelled" if answer is None else "complete")
-
-    def _conclusion_of(self, answer: str | None) -> dict[str, Any]:
-        if answer is None:
-            return {"cancelled": True, "reason": self._cancel_reason or "cancelled", "message": "cancelled"}
-        return {"message": answer[:200]}
-
-    async def _send_conclusion(self, payload: dict[str, Any]) -> None:
-        """Conclude the reasoning. Raises `NotConnected` and `NotConfirmed`: the turn is then tried again."""
-        conclusion = self.participant.messenger.draft(
-            kinds.REASONING_CONCLUSION,
-            payload,
-            correlation_id=(self.chat.id,),
-            context=self.reasoning_id,
-            id=self.inbox.conclusion_id(self.question),
-        )
-        with suppress(NotPermitted, NotAccepted):
-            await self.participant.messenger.send_envelope(conclusion, wait_seconds=ANSWER_SECONDS)
-
-    async def _send_optional(
-        self,
-        kind: str,
-        payload: dict[str, Any],
-        *,
-        in_reasoning: bool = False,
-    ) -> None:
-        """Send an acknowledgement or a reasoning envelope. Without capability or gateway the answer still follows."""
-        messenger = self.participant.messenger
-        envelope = messenger.draft(
-            kind,
-            payload,
-            to=() if in_reasoning else (self.chat.sender,),
-            correlation_id=self._about,
-            context=self.reasoning_id if in_reasoning else None,
-        )
-        with suppress(NotPermitted, GatewayError):
-            await messenger.send_envelope(envelope, wait_seconds=OPTIONAL_SECONDS)
+            await self.envelopes.send_thought(thought)
+            await self.envelopes.write("thought", value=thought)
 
 
 def turn_report(calls: Sequence[CallRecord], session: str, status: Status) -> TurnReport:

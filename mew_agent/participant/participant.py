@@ -112,13 +112,21 @@ class Participant(PeerControls, PeerArchive, Subscriptions):
     # -- lifetime ----------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        await self.session.open(self.dispatcher.dispatch)
+        try:
+            await self.load()
+            await self.session.open(self.dispatcher.dispatch)
+        except BaseException:
+            await self.close_stores()
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        return await self.session.close(kind, error, trace)
+        try:
+            return await self.session.close(kind, error, trace)
+        finally:
+            await self.close_stores()
 
     async def take_part(self) -> None:
         """Join, stay until the connection ends for good, and leave. `run(me.take_part)` is a whole program.
@@ -375,6 +383,12 @@ class Participant(PeerControls, PeerArchive, Subscriptions):
         return await self.discovery.discover(peer)
 
     # -- hooks for subclasses ----------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Hook: load what was stored, before joining."""
+
+    async def close_stores(self) -> None:
+        """Hook: close what the subclass keeps open, after leaving or when joining failed."""
 
     async def receive(self, envelope: Envelope) -> None:
         """Hook: an envelope arrived. Called in order of arrival; must return soon."""
