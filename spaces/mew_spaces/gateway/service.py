@@ -39,7 +39,7 @@ from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json
 from mew_spaces.gateway.outbox import DuplicateReceipt, Outbox
-from mew_spaces.gateway.performer import EffectPerformer
+from mew_spaces.gateway.performer import EffectPerformer, FrameReader
 from mew_spaces.gateway.virtual import FileChannel
 from mew_spaces.gateway.webhook import AttentionWebhook
 from mew_spaces.log.figures import FigureStore
@@ -324,6 +324,11 @@ class SpaceService:
         self._perform(self.space.shift_deadlines(by))
 
     # Questions
+
+    @property
+    def frame_readers(self) -> set[FrameReader]:
+        """Readers without a connection that receive the frames of streams."""
+        return self._performer.frame_readers
 
     def snapshot(self) -> SpaceSnapshot:
         """Return the space as it is now."""
