@@ -21,10 +21,8 @@ import * as settings from "./settings.js";
 import * as text from "./text.js";
 
 const TICK_MS = 1_000;
-const REFRESH_MS = 15_000; // the queue is read again at least this often
 const SOON_MS = 250;
 const MAX_LOG = 60;
-const CHANGES_QUEUE = /^(mcp\/(proposal|request|reject|withdraw|response)|system\/presence|participant\/(pause|resume|shutdown|compact-done))$/;
 const CHANGES_PERMISSIONS = /^(capability\/|space\/|system\/presence)/;
 
 /** One signed-in session, until the user signs out or the token is refused. */
@@ -46,7 +44,6 @@ class SpaceView {
     this._hasChosen = false;
     this._connection = { state: "connecting" };
     this._wasLost = false;
-    this._reads = { queue: 0, permissions: 0 };
     this._buildPanes();
     this._feed = new EventFeed(gatewayUrl(`spaces/${encodeURIComponent(session.space)}/events`), session.token, {
       onEvent: (name, value) => this._receive(name, value),
@@ -66,7 +63,7 @@ class SpaceView {
     this._feed.stop();
     if (this._drawing !== undefined) cancelAnimationFrame(this._drawing);
     clearInterval(this._timer);
-    for (const timer of [this._queueTimer, this._permissionTimer]) clearTimeout(timer);
+    clearTimeout(this._permissionTimer);
     this._events.abort();
     for (const part of [this._list, this._view, this._composer, this._queue, this._requests, this._detail]) part?.close();
     byId("detail").replaceChildren();
@@ -83,7 +80,7 @@ class SpaceView {
       age: (time) => this._board.elapsedMs(time, Date.now()),
       now: () => this._board.nowMs(Date.now()),
       runningTurn: (id) => this._conversation.runningTurn(id),
-      range: { seconds: 3_600 },
+      range: { seconds: 0 },
       log: (id) => this._logs.get(id) ?? [],
       select: (id) => this._choose(id),
     };
@@ -104,7 +101,6 @@ class SpaceView {
     });
     this._queue = new Queue({
       send: (envelope) => this._requests.send(envelope),
-      proposal: (item) => this._proposalOf(item),
       maySend: send,
       select: (id) => this._choose(id),
       age: this._services.age,
@@ -129,7 +125,8 @@ class SpaceView {
     else if (name === "reset") {
       this._conversation.note(new Date().toISOString(), "Some events were missed while disconnected and are no longer available.");
       this._conversation.missedFrames();
-    } else if (name === "frame") this._conversation.frame(value.data);
+    } else if (name === "attention") this._needs(value.items ?? []);
+    else if (name === "frame") this._conversation.frame(value.data);
     else if (name === "envelope") this._receiveEnvelope(value, nowMs);
     this._showSoon();
   }
@@ -140,9 +137,12 @@ class SpaceView {
     setText(byId("space-name"), title);
     document.title = `${title} · mew`;
     this._lines.clear();
-    for (const id of this._board.entries.keys()) this._dirty.add(id);
+    for (const { id, status, receivedMs } of this._board.entries.values()) {
+      this._dirty.add(id);
+      if (status) this._figures.add(id, status, this._board.nowMs(receivedMs ?? nowMs));
+    }
     this._hasNewOrder = true;
-    this._readQueueSoon();
+    this._needs([]); // an event with the whole list follows if anything needs somebody
   }
 
   _receiveEnvelope(envelope, nowMs) {
@@ -151,20 +151,18 @@ class SpaceView {
     if (isPast) return;
     this._requests.receive(envelope);
     const before = this._board.entries.get(envelope.from);
-    const [known, word] = [before?.status, before?.status?.status];
+    const word = before?.status?.status;
     const change = this._board.receive(envelope, nowMs);
-    if (change) this._changed(envelope, change, known, word);
-    if (CHANGES_QUEUE.test(envelope.kind)) this._readQueueSoon();
+    if (change) this._changed(envelope, change, word);
     if (CHANGES_PERMISSIONS.test(envelope.kind)) this._readPermissionsSoon();
   }
 
-  _changed(envelope, { entry, compacted }, known, word) {
+  _changed(envelope, { entry, compacted }, word) {
     this._dirty.add(entry.id);
     const { status } = entry;
     if (envelope.kind !== "participant/status") return;
     this._figures.add(entry.id, status, this._board.nowMs(entry.receivedMs));
     if (status.status !== word) this._addLog(entry.id, this._board.nowMs(entry.receivedMs), text.plain(status.status ?? ""));
-    if (status.status !== word || status.context?.severity !== known?.context?.severity || status.context?.waiting?.length !== known?.context?.waiting?.length) this._readQueueSoon();
     if (compacted) {
       const what = text.lastCompaction(status.context, () => undefined).replace(/^Last compaction /, "");
       const replaced = text.replaced(status.context);
@@ -190,13 +188,12 @@ class SpaceView {
       const seconds = text.span(Date.now() - this._lostMs);
       this._conversation.note(new Date().toISOString(), `Reconnected after ${seconds}; what was missed is shown above or follows.`);
       this._readPermissionsSoon();
-      this._readQueueSoon();
     }
     showConnection(connection);
     this._showSoon();
   }
 
-  // What the gateway knows besides: who may send what, and what needs the user
+  // What the user may send, and what needs the user
 
   _readPermissionsSoon() {
     this._permissionTimer ??= setTimeout(() => this._readPermissions(), SOON_MS);
@@ -208,6 +205,8 @@ class SpaceView {
       const answer = await this._requests.read("participants", { space: this._session.space });
       this._patterns = answer.participants.find((one) => one.id === this._session.participant)?.capabilities ?? [];
       this._composer.offer(this._others());
+      this._view.redrawProposals();
+      this._queue.redraw();
       this._hasNewOrder = true;
       this._showSoon();
     } catch {
@@ -215,35 +214,15 @@ class SpaceView {
     }
   }
 
-  _readQueueSoon() {
-    this._queueTimer ??= setTimeout(() => void this._readQueue(), Math.max(SOON_MS, this._reads.queue + 4 * SOON_MS - Date.now()));
-  }
-
-  async _readQueue() {
-    this._reads.queue = Date.now();
-    try {
-      const space = encodeURIComponent(this._session.space);
-      const [attention, proposals] = await Promise.all([this._requests.read(`spaces/${space}/attention`), this._requests.read(`spaces/${space}/proposals`)]);
-      this._proposals = new Map((proposals.proposals ?? []).map((one) => [one.id, one]));
-      const before = new Set(this._items.map((item) => item.id));
-      this._items = attention.items ?? [];
-      this._itemsById = itemsByParticipant(this._items);
-      for (const id of this._board.entries.keys()) this._dirty.add(id);
-      settings.notify(this._items.filter((item) => item.level !== "notice" && !before.has(item.id)), this._hasReadQueue);
-      this._hasReadQueue = true;
-      this._queue.show(this._items);
-      this._hasNewOrder = true;
-      this._showSoon();
-    } catch {
-      // The next change or tick reads it again.
-    } finally {
-      this._queueTimer = undefined;
-    }
-  }
-
-  _proposalOf(item) {
-    const ids = (item.actions ?? []).flatMap((action) => action.envelope?.correlation_id ?? []);
-    return ids.map((id) => this._proposals?.get(id)).find(Boolean);
+  _needs(items) {
+    const before = new Set(this._items.map((item) => item.id));
+    for (const id of [...this._itemsById.keys()]) this._dirty.add(id);
+    this._items = items;
+    this._itemsById = itemsByParticipant(items);
+    for (const id of this._itemsById.keys()) this._dirty.add(id);
+    settings.notify(items.filter((item) => item.level !== "notice" && !before.has(item.id)));
+    this._queue.show(items);
+    this._hasNewOrder = true;
   }
 
   // What the user does
@@ -304,18 +283,15 @@ class SpaceView {
       onAccepted();
       return "Accepted by the gateway.";
     }
-    const answered = this._requests.ask(envelope, isAnswer);
-    onAccepted();
-    return `${to[0]}: ${answerOf(command, (await answered).payload ?? {}, payload)}`;
+    const answered = await this._requests.ask(envelope, isAnswer, { onAccepted });
+    return `${to[0]}: ${answerOf(command, answered.payload ?? {}, payload)}`;
   }
 
   async _decide(entry, decision) {
-    const proposal = this._proposals?.get(entry.id);
+    const about = { correlation_id: [entry.id] };
     try {
-      if (decision === "approve") {
-        if (!proposal) throw new Error("This proposal is no longer open.");
-        await this._requests.send({ kind: "mcp/request", to: proposal.to ?? [], payload: proposal.payload, correlation_id: [entry.id] });
-      } else await this._requests.send({ kind: "mcp/reject", to: [entry.from], payload: { reason: "disagree" }, correlation_id: [entry.id] });
+      if (decision === "approve") await this._requests.send({ kind: "mcp/request", to: entry.to, payload: entry.payload, ...about });
+      else await this._requests.send({ kind: "mcp/reject", to: [entry.from], payload: { reason: "disagree" }, ...about });
     } catch (error) {
       this._composer.say(error.message, true);
     }
@@ -345,7 +321,6 @@ class SpaceView {
   _tick() {
     showConnection(this._connection);
     if (this._board.space === undefined) return;
-    if (Date.now() - this._reads.queue > REFRESH_MS) this._readQueueSoon();
     this._queue.tick();
     if (this._hasNewOrder) this._order();
     if (this._detail instanceof Detail) this._detail.tick();
@@ -407,8 +382,7 @@ class SpaceView {
   }
 
   _showOverview() {
-    const all = [...this._lines.values()];
-    this._detail?.show(all, glance(all));
+    this._detail?.show([...this._lines.values()]);
   }
 }
 

@@ -40,6 +40,14 @@ export function toneOf(entry, items = []) {
   return basisOf(status) === "unknown" ? "unknown" : "fine";
 }
 
+/** The tone of a gauge: how close the window is to its limit, whatever else the agent needs. */
+export function fillTone(status) {
+  const severity = Number(severityOf(status));
+  if (severity >= 2) return severity === 2 ? "warning" : "blocking";
+  if (severity === 1 || compactsNext(status)) return "notice";
+  return basisOf(status) === "unknown" ? "unknown" : "fine";
+}
+
 /** Whether the next turn compacts, or the window is nearly full for an agent that does not compact by itself. */
 function compactsNext({ tokens, max_tokens: max, context: report }) {
   const at = report?.compact_at_tokens;

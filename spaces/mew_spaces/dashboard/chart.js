@@ -118,7 +118,7 @@ export class Chart {
     }
     if (series.length === 1) this._limit(svg, series[0], width, top);
     series.forEach((one, index) => this._series(svg, one, index, toMs));
-    this._cursor = makeSvg("line", { class: "cursor", y1: MARGIN.top - 6, y2: HEIGHT - MARGIN.bottom, x1: -9, x2: -9 });
+    this._cursor = makeSvg("line", { class: "cursor", y1: MARGIN.top - 6, y2: HEIGHT - MARGIN.bottom });
     svg.append(this._cursor);
     this._plot.replaceChildren(svg);
     this._plot.setAttribute("aria-label", "History; arrow keys read single figures");
@@ -168,7 +168,8 @@ export class Chart {
     this._atMs = ms;
     const { series, toMs } = this._data;
     const at = ms ?? toMs;
-    const x = ms === undefined ? -9 : this._x(ms);
+    const x = ms === undefined ? 0 : this._x(ms);
+    this._cursor.setAttribute("visibility", ms === undefined ? "hidden" : "visible");
     this._cursor.setAttribute("x1", x);
     this._cursor.setAttribute("x2", x);
     const pieces = series.flatMap((one) => {

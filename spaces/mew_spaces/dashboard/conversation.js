@@ -208,7 +208,7 @@ export class Conversation {
     const params = payload.params ?? {};
     const tool = payload.method === "tools/call" ? String(params.name) : String(payload.method);
     const row = { tool, args: payload.method === "tools/call" ? params.arguments : params, from: String(envelope.from), peer: names(envelope)[0], state: "proposed" };
-    this._add({ id: envelope.id, type: "proposal", ts: envelope.ts, from: row.from, to: names(envelope), row, state: "open" }, envelope.id);
+    this._add({ id: envelope.id, type: "proposal", ts: envelope.ts, from: row.from, to: names(envelope), row, payload, state: "open" }, envelope.id);
   }
 
   _endProposal(envelope, payload) {

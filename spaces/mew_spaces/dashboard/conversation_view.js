@@ -65,6 +65,11 @@ export class ConversationView {
     else this._newest.hidden = false;
   }
 
+  /** Draw open proposals again: what the user may decide has changed. */
+  redrawProposals() {
+    for (const [id, entry] of this._conversation.entries) if (entry.type === "proposal" && entry.state === "open") this._late.add(id);
+  }
+
   toEnd() {
     this._list.scrollTop = this._list.scrollHeight;
     this._newest.hidden = true;
@@ -154,7 +159,7 @@ export class ConversationView {
   }
 
   _chat(entry) {
-    const node = make("li", "entry chat", this._head(entry), ...this._question(entry.question), ...body(entry.text));
+    const node = make("article", "entry chat", this._head(entry), ...this._question(entry.question), ...body(entry.text));
     node.dataset.mine = String(entry.from === this._me);
     const marks = [...new Map(entry.acknowledged.map((one) => [one.by, one])).values()].map((one) => `${one.by}: ${text.plain(one.status)}`);
     if (entry.isCancelled) marks.push("cancelled");
@@ -164,7 +169,7 @@ export class ConversationView {
 
   _turn(entry) {
     const word = { running: "working …", cancelled: `cancelled${entry.reason ? `: ${entry.reason}` : ""}`, done: "" }[entry.state];
-    const node = make("li", "entry turn", this._head({ ...entry, to: entry.to.length ? entry.to : undefined }, ...(word ? [makeText("span", "state", word)] : [])));
+    const node = make("article", "entry turn", this._head({ ...entry, to: entry.to.length ? entry.to : undefined }, ...(word ? [makeText("span", "state", word)] : [])));
     node.dataset.state = entry.state;
     node.append(...this._question(entry.question));
     const reasoning = [...entry.thoughts, entry.thinking].map((one) => one.trim()).filter(Boolean);
@@ -181,12 +186,12 @@ export class ConversationView {
   }
 
   _tool(entry) {
-    return make("li", "entry", this._head(entry), toolRow(entry.row, "tool"));
+    return make("article", "entry", this._head(entry), toolRow(entry.row, "tool"));
   }
 
   _proposal(entry) {
     const ended = { approved: `approved by ${entry.by}`, rejected: `rejected by ${entry.by}${entry.reason ? `: ${entry.reason}` : ""}`, withdrawn: "withdrawn" }[entry.state];
-    const node = make("li", "entry proposal", this._head(entry, makeText("span", "state", ended ?? "waits for approval")));
+    const node = make("article", "entry proposal", this._head(entry, makeText("span", "state", ended ?? "waits for approval")));
     node.dataset.state = entry.state;
     const where = entry.row.peer ? ` on ${entry.row.peer}` : "";
     node.append(make("p", "", "wants to call ", makeText("code", "", `${entry.row.tool}${where}`)));
@@ -208,19 +213,19 @@ export class ConversationView {
   }
 
   _control(entry) {
-    const node = make("li", "entry note", make("p", "", timeOf(entry.ts), makeText("span", "", text.controlSentence(entry))));
+    const node = make("article", "entry note", make("p", "", timeOf(entry.ts), makeText("span", "", text.controlSentence(entry))));
     const answer = text.controlAnswer(entry);
     if (answer) node.append(makeText("p", "answer", answer));
     return node;
   }
 
   _thought(entry) {
-    return make("li", "entry thought", this._head({ ...entry, to: undefined }, " thinks"), makeText("div", "reasoning", entry.text.slice(0, MAX_TEXT_CHARS)));
+    return make("article", "entry thought", this._head({ ...entry, to: undefined }, " thinks"), makeText("div", "reasoning", entry.text.slice(0, MAX_TEXT_CHARS)));
   }
 
   _note(entry) {
     const words = entry.type === "presence" ? `${entry.about.join(", ")} ${entry.verb}` : entry.words;
-    return make("li", "entry note", make("p", "", timeOf(entry.ts), makeText("span", "", words)));
+    return make("article", "entry note", make("p", "", timeOf(entry.ts), makeText("span", "", words)));
   }
 }
 

@@ -3,13 +3,14 @@
 
 import { ACTIONS, availableActions } from "./actions.js";
 import { Chart } from "./chart.js";
+import { fillTone } from "./attention.js";
 import { make, makeText, setText, setTextOrHide } from "./dom.js";
 import { timeToFull } from "./figures.js";
 import { render } from "./markdown.js";
 import { gaugeWidth, makeGauge, markAt } from "./participant_list.js";
 import * as text from "./text.js";
 
-export const RANGES = [["15 min", 900], ["1 h", 3_600], ["24 h", 86_400], ["7 d", 7 * 86_400], ["90 d", 90 * 86_400]];
+export const RANGES = [["so far", 0], ["15 min", 900], ["1 h", 3_600], ["24 h", 86_400], ["7 d", 7 * 86_400], ["90 d", 90 * 86_400]];
 const MAX_LOG = 60;
 const MAX_COMPACTIONS = 50;
 const MAX_SUGGESTIONS = 3;
@@ -121,7 +122,7 @@ export class Detail {
     setText(this._amount, text.amount(status));
     setText(this._window, text.ofWindow(status));
     setText(this._level, text.level(status));
-    this._once("gauge", [status.tokens, status.max_tokens, text.basisOf(status), markAt(status), status.status === "compacting", tone], () => this._drawGauge(status, tone));
+    this._once("gauge", [status.tokens, status.max_tokens, text.basisOf(status), markAt(status), status.status === "compacting", fillTone(status)], () => this._drawGauge(status));
     this._once("composition", [status.tokens, status.max_tokens, status.context?.breakdown, status.context?.compact_at_tokens], () => this._drawParts(status));
     this._once("savings", status.context?.suggestions, (all) => this._drawSavings(all ?? []));
     this._once("pins", status.context?.pins, () => this._drawPins(status.context?.pins ?? []));
@@ -155,9 +156,9 @@ export class Detail {
     return availableActions(facts, this._services.maySend);
   }
 
-  _drawGauge(status, tone) {
+  _drawGauge(status) {
     this._gauge.dataset.basis = text.basisOf(status);
-    this._gauge.dataset.tone = tone;
+    this._gauge.dataset.tone = fillTone(status);
     this._gauge.dataset.compacting = String(status.status === "compacting");
     this._fill.style.transform = `scaleX(${gaugeWidth(status)})`;
     const at = markAt(status);
@@ -211,12 +212,12 @@ export class Detail {
 
   _drawChart() {
     const toMs = this._services.now();
-    const fromMs = toMs - 1000 * this._services.range.seconds;
+    const fromMs = toMs - 1000 * this._services.figures.shownSeconds(this._services.range.seconds, [this.id], toMs);
     const series = this._services.figures.since(this.id, fromMs);
     const { status } = this._line.entry;
     series.compactAt = status?.context?.compact_at_tokens;
     this._chart ??= new Chart(this._chartBox);
-    const step = Math.max(1000, (1000 * this._services.range.seconds) / 400); // less than a pixel is not drawn again
+    const step = Math.max(1000, (toMs - fromMs) / 400); // less than a pixel is not drawn again
     this._once("chart", [Math.floor(toMs / step), series.samples.length, series.samples.at(-1), series.compactions.length], () => this._chart.show([series], fromMs, toMs + MARGIN * (toMs - fromMs)));
     const full = timeToFull(series.samples, status?.context?.compact_at_tokens ?? status?.max_tokens);
     setText(this._full, full && `${status?.context?.compact_at_tokens === undefined ? "full" : "compacts"} in ${full} at this rate`);
@@ -281,7 +282,7 @@ export class Detail {
   async _past(payload) {
     if (!this._services.maySend("participant/request-history", this.id)) throw new Error("You may not request past compactions of this participant.");
     if (!this._line.entry.connected) throw new Error(`${this.id} is disconnected; it keeps the rest.`);
-    const answer = await this._services.requests.ask({ kind: "participant/request-history", to: [this.id], payload }, (one) => one.kind === "participant/history", 20_000);
+    const answer = await this._services.requests.ask({ kind: "participant/request-history", to: [this.id], payload }, (one) => one.kind === "participant/history", { timeoutMs: 20_000 });
     return answer.payload ?? {};
   }
 
@@ -310,7 +311,7 @@ export class Detail {
     if (!entry.status?.context?.pins?.length || !entry.connected || !this._services.maySend("participant/request-status", this.id)) return;
     try {
       const isAnswer = (one) => one.kind === "participant/status" && Array.isArray(one.payload?.pins);
-      const answer = await this._services.requests.ask({ kind: "participant/request-status", to: [this.id], payload: { fields: ["pins"] } }, isAnswer, 20_000);
+      const answer = await this._services.requests.ask({ kind: "participant/request-status", to: [this.id], payload: { fields: ["pins"] } }, isAnswer, { timeoutMs: 20_000 });
       if (!this._isClosed) this._pins.replaceChildren(...answer.payload.pins.map((pin) => this._pin(pin)));
     } catch {
       // the list without texts stays
@@ -322,7 +323,7 @@ export class Detail {
     this._tools.replaceChildren(make("p", "soft", `Asking ${this.id} …`));
     try {
       const payload = { jsonrpc: "2.0", id: 1, method: "tools/list", params: {} };
-      const answer = await this._services.requests.ask({ kind: "mcp/request", to: [this.id], payload }, (one) => one.kind === "mcp/response", 10_000);
+      const answer = await this._services.requests.ask({ kind: "mcp/request", to: [this.id], payload }, (one) => one.kind === "mcp/response", { timeoutMs: 10_000 });
       const tools = answer.payload?.result?.tools ?? [];
       const rows = tools.map((tool) => make("li", "", makeText("code", "", String(tool.name)), " ", makeText("span", "soft", String(tool.description ?? "").split("\n")[0])));
       this._tools.replaceChildren(rows.length ? make("ul", "tool-list", ...rows) : make("p", "soft", answer.payload?.error?.message ?? "It offers no tools."));

@@ -5,6 +5,8 @@ import { changeLine, plain, span } from "./text.js";
 
 const MAX_SAMPLES = 4_000;
 const MAX_READ = 10_000;
+const SO_FAR_SECONDS = 3_600; // at most this much is shown without a choice
+const MIN_SECONDS = 30;
 
 export class FigureHistory {
   /** `read(path, query)` reads from the gateway. */
@@ -16,7 +18,7 @@ export class FigureHistory {
 
   /** Read the last `seconds` of one participant, or of all. Throws what `read` throws. */
   async load(seconds, participant) {
-    const answer = await this._read(this._path, { seconds, limit: MAX_READ, ...(participant === undefined ? {} : { participant }) });
+    const answer = await this._read(this._path, { seconds: seconds || SO_FAR_SECONDS, limit: MAX_READ, ...(participant === undefined ? {} : { participant }) });
     for (const one of answer.participants ?? []) {
       const known = this._series.get(one.id);
       const samples = (one.samples ?? []).map(sampleOf).filter((sample) => Number.isFinite(sample.ms));
@@ -52,6 +54,13 @@ export class FigureHistory {
       samples: before ? [{ ...before, ms: fromMs }, ...later] : later,
       compactions: compactions.filter((one) => one.ms > fromMs),
     };
+  }
+
+  /** How many seconds to show: the chosen ones, or those since the first figure of these participants. */
+  shownSeconds(chosen, ids, nowMs) {
+    if (chosen) return chosen;
+    const first = Math.min(nowMs, ...ids.flatMap((id) => this._series.get(id)?.samples[0]?.ms ?? []));
+    return Math.max(MIN_SECONDS, Math.min(SO_FAR_SECONDS, (1.02 * (nowMs - first)) / 1000));
   }
 
   compactions(id) {

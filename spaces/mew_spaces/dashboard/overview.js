@@ -19,7 +19,6 @@ export class Overview {
   /** `services` as for `Detail`. */
   constructor(root, services) {
     this._services = services;
-    this._glance = make("p", "glance");
     this._chartBox = make("div", "chart");
     this._names = make("ul", "series-names");
     const choice = make("select", "");
@@ -35,7 +34,7 @@ export class Overview {
     title.id = "detail-title";
     const history = make("section", "section", make("h3", "", "The fullest windows"), make("p", "ranges", choice, this._problem), this._chartBox, this._names);
     this._history = history;
-    root.replaceChildren(make("header", "detail-head", title), this._glance, history, legend(), this._invitation());
+    root.replaceChildren(make("header", "detail-head", title), history, legend(), this._invitation());
     void this._load();
   }
 
@@ -44,9 +43,8 @@ export class Overview {
     this._chart?.close();
   }
 
-  /** Show the glance, and the history of the fullest of these lines. */
-  show(lines, glance) {
-    setText(this._glance, glance);
+  /** Show the history of the fullest of these lines. */
+  show(lines) {
     const fullest = lines.filter((line) => line.isReporting && line.percent !== undefined).sort((a, b) => b.percent - a.percent || (a.id < b.id ? -1 : 1));
     this._ids = fullest.slice(0, MAX_SERIES).map((line) => line.id);
     this._form.hidden = !this._services.maySend("space/invite");
@@ -66,7 +64,7 @@ export class Overview {
     this._history.hidden = !this._ids?.length;
     if (this._history.hidden) return;
     const toMs = this._services.now();
-    const fromMs = toMs - 1000 * this._services.range.seconds;
+    const fromMs = toMs - 1000 * this._services.figures.shownSeconds(this._services.range.seconds, this._ids, toMs);
     this._chart ??= new Chart(this._chartBox);
     this._chart.show(this._ids.map((id) => this._services.figures.since(id, fromMs)), fromMs, toMs);
     const names = this._ids.join("\n");

@@ -2,6 +2,7 @@
 // and scrolling. Does not know what makes a participant urgent, or in which order they come.
 
 import { make, makeText, setText } from "./dom.js";
+import { fillTone } from "./attention.js";
 import * as text from "./text.js";
 
 const ROW_HEIGHT = 62;
@@ -140,6 +141,7 @@ export class ParticipantList {
     }
     const basis = text.basisOf(status);
     set(row, "basis", basis, (value) => (gauge.dataset.basis = value));
+    set(row, "fill", fillTone(status), (value) => (gauge.dataset.tone = value));
     set(row, "compacting", status.status === "compacting", (value) => (gauge.dataset.compacting = value));
     set(row, "width", gaugeWidth(status), (value) => (fill.style.transform = `scaleX(${value})`));
     const at = markAt(status);

@@ -10,8 +10,7 @@ const MAX_SHOWN = 5;
 
 export class Queue {
   /**
-   * `actions`: send(envelope) resolves or rejects with a sentence; proposal(item) returns the proposal of an approval or
-   * undefined; maySend(kind, to); select(id); age(time) in ms.
+   * `actions`: send(envelope) resolves or rejects with a sentence; maySend(kind); select(id); age(time) in ms.
    */
   constructor(actions) {
     this._actions = actions;
@@ -20,9 +19,12 @@ export class Queue {
     this._rejecting = undefined;
     this._answers = new Map();
     this._isWhole = false;
+    this._isFolded = matchMedia("(max-width: 699px)").matches; // on a phone the panes need the room
     this._drawn = "";
     this._events = new AbortController();
     byId("queue-items").addEventListener("click", (event) => this._click(event), { signal: this._events.signal });
+    byId("queue-fold").addEventListener("click", () => this._fold(!this._isFolded), { signal: this._events.signal });
+    this._fold(this._isFolded);
     byId("queue-items").addEventListener("submit", (event) => this._submit(event), { signal: this._events.signal });
   }
 
@@ -38,6 +40,18 @@ export class Queue {
     const ids = new Set(flat(items).map((item) => item.id));
     for (const id of this._answers.keys()) if (!ids.has(id)) this._answers.delete(id);
     this._draw();
+  }
+
+  /** Draw again after the user's permissions changed. */
+  redraw() {
+    this._drawn = "";
+    this._draw();
+  }
+
+  _fold(isFolded) {
+    this._isFolded = isFolded;
+    byId("queue").dataset.folded = String(isFolded);
+    byId("queue-fold").setAttribute("aria-expanded", String(!isFolded));
   }
 
   /** Count the ages on. */
@@ -62,10 +76,8 @@ export class Queue {
     const more = this._items.length - shown.length;
     if (more > 0) list.append(make("li", "more", button(`Show ${more} more`, { action: "whole" })));
     byId("queue").hidden = this._items.length === 0;
-    const urgent = flat(this._items).filter((item) => item.level !== "notice").length;
     setText(byId("queue-count"), String(flat(this._items).length));
     byId("queue").dataset.level = this._items[0]?.level ?? "";
-    byId("queue").dataset.urgent = String(urgent);
     const input = list.querySelector("input");
     if (input && typed !== undefined) input.value = typed;
     if (focused) [...list.querySelectorAll("button, input")].find((node) => node.dataset.key === focused)?.focus();
@@ -75,20 +87,20 @@ export class Queue {
     const node = make("li", isInner ? "item inner" : "item");
     node.dataset.level = item.level;
     node.dataset.item = item.id;
-    const head = make("p", "item-head", make("span", "item-kind", titleOf(item)), makeText("span", "item-reason", item.reason));
+    const proposal = proposalOf(item);
+    // The arguments follow as what they are, so they need not be in the sentence too.
+    const reason = proposal ? item.reason.replace(/: [{[].*$/s, "") : item.reason;
+    const head = make("p", "item-head", make("span", "item-kind", titleOf(item)), makeText("span", "item-reason", reason));
     if (item.since) {
       const age = make("span", "item-age", this._age(item.since));
       age.dataset.since = item.since;
       head.append(age);
     }
-    const proposal = item.kind === "approval" ? this._actions.proposal(item) : undefined;
-    node.append(head);
+    node.append(head, this._buttons(item, proposal));
     if (proposal) {
       const details = make("details", "", make("summary", "", "Arguments"), ...renderArguments(proposal.payload?.params?.arguments ?? proposal.payload?.params));
-      details.open = this._items.length <= 2;
       node.append(details);
     }
-    node.append(this._buttons(item, proposal));
     if (this._rejecting === item.id) node.append(rejection());
     const answer = this._answers.get(item.id);
     if (answer) node.append(makeText("p", "answer", answer));
@@ -99,12 +111,11 @@ export class Queue {
     const bar = make("p", "buttons");
     (item.actions ?? []).forEach((action, index) => {
       if (!action.envelope) return;
-      const to = [action.envelope.to ?? []].flat()[0];
-      if (action.allowed === false || !this._actions.maySend(action.envelope.kind, to)) return;
+      if (action.allowed === false) return;
       const isReject = action.envelope.kind === "mcp/reject";
       bar.append(button(isReject ? "Reject…" : action.label, { action: isReject ? "reject" : "send", index }, index === 0));
     });
-    const grant = proposal && this._grant(proposal);
+    const grant = proposal && this._grant(item);
     if (grant && this._actions.maySend("capability/grant")) bar.append(button("Allow this tool always", { action: "grant" }));
     if (item.items?.length) bar.append(button(this._open.has(item.id) ? "Fold" : `Show all ${item.items.length}`, { action: "unfold" }));
     if (item.participant) bar.append(button("Show", { action: "select" }));
@@ -115,13 +126,13 @@ export class Queue {
   }
 
   /** The grant that lets the proposer call this tool without asking. */
-  _grant(proposal) {
-    const { method, params } = proposal.payload ?? {};
+  _grant(item) {
+    const { to, payload } = proposalOf(item);
+    const { method, params } = payload ?? {};
     if (method !== "tools/call" || typeof params?.name !== "string" || params.name === "compact_context") return undefined;
     const pattern = { kind: "mcp/request", payload: { method, params: { name: params.name } } };
-    const to = [proposal.to ?? []].flat();
-    if (to.length) pattern.to = to;
-    return { kind: "capability/grant", to: [proposal.from], payload: { recipient: proposal.from, capabilities: [pattern], reason: `${params.name} is always allowed` } };
+    if (to?.length) pattern.to = to;
+    return { kind: "capability/grant", to: [item.participant], payload: { recipient: item.participant, capabilities: [pattern], reason: `${params.name} is always allowed` } };
   }
 
   _find(node) {
@@ -155,9 +166,7 @@ export class Queue {
 
   /** Approve the call, and let the proposer make such calls itself from now on. */
   async _allow(item) {
-    const grant = this._grant(this._actions.proposal(item));
-    const approve = item.actions.find((action) => action.envelope?.kind === "mcp/request");
-    if (await this._send(item, grant)) await this._send(item, approve?.envelope);
+    if (await this._send(item, this._grant(item))) await this._send(item, proposalOf(item));
   }
 
   async _send(item, envelope) {
@@ -176,6 +185,9 @@ export class Queue {
     }
   }
 }
+
+/** The envelope that makes the proposed call; undefined if the item is no proposal, or too large to be approved here. */
+const proposalOf = (item) => (item.kind === "approval" ? item.actions?.find((action) => action.envelope?.kind === "mcp/request")?.envelope : undefined);
 
 const flat = (items, withGroups = false) => items.flatMap((item) => (item.items?.length ? [...(withGroups ? [item] : []), ...item.items] : [item]));
 

@@ -37,9 +37,9 @@ export class Requests {
 
   /**
    * Send an envelope to one participant and resolve with the first envelope that `isAnswer` accepts and that refers to
-   * it. Throws `Refused` if the gateway or the participant refuses, the participant leaves, or it does not answer.
+   * it; `onAccepted` is called when the gateway has accepted it. Throws `Refused` if the gateway or the participant refuses, the participant leaves, or it does not answer.
    */
-  async ask(envelope, isAnswer, timeoutMs = ANSWER_TIMEOUT_MS) {
+  async ask(envelope, isAnswer, { timeoutMs = ANSWER_TIMEOUT_MS, onAccepted } = {}) {
     const id = newId();
     const answered = new Promise((resolve, reject) => {
       const timer = setTimeout(() => this._end(id, () => reject(new Refused(`No answer for ${span(timeoutMs)}. It may still come.`))), timeoutMs);
@@ -48,6 +48,7 @@ export class Requests {
     answered.catch(() => undefined); // the send may fail first
     try {
       await this.send({ ...envelope, id });
+      onAccepted?.();
     } catch (error) {
       this._end(id, () => undefined);
       throw error;

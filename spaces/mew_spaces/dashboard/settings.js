@@ -26,9 +26,9 @@ export function start() {
   });
 }
 
-/** Notify the user of new items, unless the page is in view or these are the first it shows. */
-export function notify(items, isRunning) {
-  if (!isRunning || !items.length || read("notify") !== "on" || document.hasFocus() || Notification.permission !== "granted") return;
+/** Notify the user of new items, unless the page is in view. */
+export function notify(items) {
+  if (!("Notification" in window) || !items.length || read("notify") !== "on" || document.hasFocus() || Notification.permission !== "granted") return;
   const [first] = items;
   const title = items.length === 1 ? `${first.participant ?? "mew"}: ${titleOf(first)}` : `${items.length} things need you`;
   const note = new Notification(title, { body: items.map((item) => item.reason).slice(0, 3).join("\n"), tag: "mew" });

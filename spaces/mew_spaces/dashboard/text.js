@@ -38,6 +38,7 @@ const PARTS = {
   reply: "reply",
   unsent: "not sent yet",
   used: "in use, parts not reported",
+  other: "not told apart",
   free: "free",
   reserve: "kept free: compacts before it",
 };
@@ -328,14 +329,15 @@ export function composition(status) {
   if (tokens === undefined || max === undefined) return parts;
   const unsent = parts.filter((part) => part.part === "unsent").reduce((sum, part) => sum + part.tokens, 0);
   const used = tokens + unsent;
-  const known = parts.length ? parts : [{ part: "used", tokens, basis: context?.basis ?? "projected" }];
+  const rest = tokens - parts.reduce((sum, part) => sum + (part.part === "unsent" ? 0 : part.tokens), 0);
+  const known = rest > 0 ? [...parts, { part: parts.length ? "other" : "used", tokens: rest, basis: context?.basis ?? "projected" }] : parts;
   const mark = Math.min(context?.compact_at_tokens ?? max, max);
   const basis = isCounted(basisOf(status)) && !unsent ? "exact" : "projected";
-  const rest = [
+  const left = [
     { part: "free", tokens: Math.max(0, mark - used), basis },
     { part: "reserve", tokens: Math.max(0, max - Math.max(mark, used)), basis },
   ];
-  return [...known, ...rest.filter((part) => part.tokens > 0)];
+  return [...known, ...left.filter((part) => part.tokens > 0)];
 }
 
 const REQUESTS = {

@@ -154,9 +154,8 @@ _TOKENS = Parameter(
 _SECONDS = Parameter("seconds", "How far back, in seconds", minimum=1, maximum=KEPT_SECONDS, default=RAW_SECONDS)
 _MOST = Parameter("limit", "How many statuses to return at most, the newest", minimum=1, maximum=10_000, default=1_000)
 _ONE = Parameter("participant", "Only this participant's")
-_LAST = Parameter(
-    "last", "Without `since`: how many of the newest envelopes precede the board, without statuses", 0, MAX_LAST, 0
-)
+_SINCE = Parameter("since", "The last event seen; the header Last-Event-ID takes precedence")
+_LAST = Parameter("last", "Without `since`: how many envelopes that are no status precede the board", 0, MAX_LAST, 0)
 _FRAMES = Parameter("frames", "1 to receive the text frames of streams too, as `frame` events", 0, 1, 0)
 
 _REFUSED = (401, 403, 404, 429)
@@ -246,12 +245,7 @@ EVENTS = Operation(
     "/spaces/{space}/events",
     "Follow a space: one `board` event, then each `envelope`, and `attention` whenever it changes",
     media_type="text/event-stream",
-    parameters=(
-        _SPACE,
-        Parameter("since", "The last event seen; the header Last-Event-ID takes precedence"),
-        _LAST,
-        _FRAMES,
-    ),
+    parameters=(_SPACE, _SINCE, _LAST, _FRAMES),
     errors=(400, *_REFUSED),
 )
 
@@ -419,8 +413,7 @@ class HttpApi:
         last, with_frames = _number(request, _LAST), _number(request, _FRAMES) == 1
         reader = EventReader(space, bearer_of(request.headers) or "", _address_of(request), with_frames)
         if not streams.enter(reader):
-            text = "this token or address has too many event streams; close one first"
-            raise ApiError(429, errors.LIMIT_EXCEEDED, text)
+            raise ApiError(429, errors.LIMIT_EXCEEDED, "this token or address has too many event streams; close one")
         return EventResponse(streams, reader, since, last=last)
 
     def _authenticate(

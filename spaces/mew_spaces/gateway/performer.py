@@ -80,9 +80,9 @@ class EffectPerformer:
                 self.sessions.frames.add(frame.stream_id)
                 self.fanout.write_frame(frame_message(frame.raw), connections)
                 if self.frame_readers:
-                    names = None if connections is None else {self.owners[one] for one in connections}
+                    recipients = None if connections is None else {self.owners[one] for one in connections}
                     for receive in tuple(self.frame_readers):
-                        receive(frame, names)
+                        receive(frame, recipients)
             case Admit() | Dismiss() | CloseConnection():
                 self._change_connection(effect)
             case StateChanged() | AddToken() | RevokeTokens() | AuditNote():

@@ -171,10 +171,10 @@ async def test_a_reader_may_follow_stream_frames_that_are_for_it(service: SpaceS
         service.receive(ConnectionId(1), ADA, read_draft({"kind": "stream/request", "payload": payload}))
     for number in (2, 1):  # the second stream is for ada only
         service.relay(ConnectionId(1), ADA, StreamFrame(f"stream-{number}", f"#stream-{number}#token {number}"))
-    got = {}
+    got: dict[str, list[dict[str, Any]]] = {name: [] for name in readers}
     for name, reader in readers.items():
         while (one := await reader.next())["event"] != "frame" or one["data"]["stream_id"] != "stream-1":
-            got.setdefault(name, []).append(one)
+            got[name].append(one)
         assert one["data"] == {"stream_id": "stream-1", "data": "token 1"}
     seen = {name: [one["data"]["stream_id"] for one in them if one["event"] == "frame"] for name, them in got.items()}
     assert seen == {"ada": ["stream-2"], "bob": []}
