@@ -391,7 +391,7 @@ async def test_the_composer_completes_names_and_permitted_commands(open_dashboar
     page = await open_dashboard()
     async with join("coder") as coder, join("writer"):
         await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
-        await expect(row(page, "coder")).to_be_visible()
+        await expect(page.get_by_role("button", name="Compact: coder")).to_be_visible()  # permissions are known
         text = page.get_by_label("Message")
         await text.press_sequentially("@wr")
         await expect(page.locator("#composer-options")).to_be_visible()
