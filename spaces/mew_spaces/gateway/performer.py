@@ -129,6 +129,7 @@ class EffectPerformer:
 
     def send(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
         """Write a framed message to connections that may not have joined."""
+        self.fanout.flush()
         for connection in connections:
             channel = self.channels.get(connection)
             if channel is not None and channel.is_open:
@@ -145,6 +146,7 @@ class EffectPerformer:
                 self.sessions.pause(connection)
             case CloseConnection(_, code, reason):
                 if channel is not None:
+                    self.fanout.flush()
                     channel.close(code, reason)
             case _:
                 assert_never(effect)
