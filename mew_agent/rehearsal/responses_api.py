@@ -1,6 +1,7 @@
 """[pure] OpenAI's responses API: requests in the shape of chat completions, and completions as responses and events.
 
-Owns this API's JSON. Keeps nothing, so `previous_response_id` is unknown here. Does not know HTTP.
+Owns this API's JSON. A tool in a namespace becomes `NAMESPACE.NAME`; no other name of a function contains a dot. Keeps
+nothing, so `previous_response_id` is unknown here. Does not know HTTP.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,18 +24,23 @@ def as_chat(body: Mapping[str, Any]) -> Json:
         messages.append({"role": "system", "content": instructions})
     for item in items if isinstance(items, list) else ():
         _add_item(messages, item)
-    tools = [
-        {"type": "function", "function": {key: tool.get(key) for key in ("name", "description", "parameters")}}
-        for tool in body.get("tools") or ()
-        if isinstance(tool, Mapping) and tool.get("type") == "function"
-    ]
     return {
         "messages": messages,
-        "tools": tools,
+        "tools": list(_functions(body.get("tools"), "")),
         "stream": body.get("stream"),
         "stream_options": {"include_usage": True},
         "max_tokens": body.get("max_output_tokens"),
     }
+
+
+def _functions(tools: Any, prefix: str) -> Iterator[Json]:
+    for tool in tools if isinstance(tools, list) else ():
+        kind = tool.get("type") if isinstance(tool, Mapping) else None
+        if kind == "function":
+            about = {key: tool.get(key) for key in ("description", "parameters")}
+            yield {"type": "function", "function": {"name": f"{prefix}{tool.get('name')}", **about}}
+        elif kind == "namespace":
+            yield from _functions(tool.get("tools"), f"{tool.get('name')}.")
 
 
 def _add_item(messages: list[Json], item: Any) -> None:
@@ -42,7 +48,8 @@ def _add_item(messages: list[Json], item: Any) -> None:
     if kind == "message":
         messages.append({"role": item.get("role"), "content": item.get("content")})
     elif kind in _CALLS:
-        function = {"name": item.get("name"), "arguments": item.get(_CALLS[kind])}
+        name = ".".join(filter(None, (item.get("namespace"), item.get("name"))))
+        function = {"name": name, "arguments": item.get(_CALLS[kind])}
         call = {"id": item.get("call_id"), "type": "function", "function": function}
         previous = messages[-1].get("tool_calls") if messages else None
         if isinstance(previous, list):  # parallel calls are items of their own here
@@ -111,7 +118,10 @@ def _items(completion: Completion) -> list[dict[str, Any]]:
         part = {"type": "output_text", "text": "".join(completion.text), "annotations": [], "logprobs": []}
         items.append({"id": f"msg_{completion.id}", "type": "message", "role": "assistant", "content": [part]})
     for call in completion.calls:
-        about = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
+        namespace, _, name = call.name.rpartition(".")
+        about = {"call_id": call.id, "name": name, "arguments": call.arguments}
+        if namespace:
+            about["namespace"] = namespace
         items.append({"id": f"fc_{call.id}", "type": "function_call", **about})
     return [{**item, "status": "completed"} for item in items]
 

