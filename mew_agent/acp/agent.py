@@ -36,6 +36,7 @@ from mew_agent.participant.client import backoff_seconds
 from mew_agent.participant.external_context import POLICY
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
+from mew_agent.tools.catalog import INVALID_REQUEST, RequestFailed
 
 logger = logging.getLogger("mew_agent.acp")
 
@@ -71,10 +72,17 @@ class AcpAgent(Participant):
         token: str,
         first_connect_seconds: float = 10.0,
         first_delay_seconds: float = FIRST_DELAY_SECONDS,
-        mcp_servers: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """`mcp_servers` are those of its session, as `session/new` has them."""
-        super().__init__(gateway, space=space, id=id, token=token, first_connect_seconds=first_connect_seconds)
+        super().__init__(
+            gateway,
+            space=space,
+            id=id,
+            token=token,
+            first_connect_seconds=first_connect_seconds,
+            discover=settings.space_tools,
+        )
+        self.mcp_servers: Sequence[Mapping[str, Any]] = ()
+        """The MCP servers of its session, as `session/new` has them."""
         self.settings = settings
         self.profile: AcpProfile = UNKNOWN
         self._first_delay_seconds = first_delay_seconds
@@ -83,7 +91,6 @@ class AcpAgent(Participant):
         self._agent: AcpSession | None = None
         self._kept: KeptSession | None = None
         """The session to continue."""
-        self._mcp_servers = tuple(mcp_servers)
         self._agent_ready = anyio.Event()
         self._commands: tuple[str, ...] = ()
         self._commands_known = anyio.Event()
@@ -221,7 +228,7 @@ class AcpAgent(Participant):
             self._ask_permission,
             self._request_ended,
             session_id=None if self._kept is None else self._kept.session_id,
-            mcp_servers=self._mcp_servers,
+            mcp_servers=self.mcp_servers,
         ) as session:
             self.profile = profile_for(self.settings.agent, session.name)
             self.external_context.policy = None if self.profile.used == "unspecified" else POLICY
@@ -440,9 +447,18 @@ class AcpAgent(Participant):
             scope.cancel()
 
     async def _answer_decision(self, request: Envelope) -> dict[str, Any] | None:
-        """The result of a request that allows what the agent wants; None if it is another request."""
+        """The result of a request that allows what the agent wants; None if it is another request.
+
+        Raises `RequestFailed` if another decision was first, or none is needed any more.
+        """
         if CallSubject.read(request.body).tool != PERMISSION:
             return None
+        decision = self.mcp.decision_before(request)
+        if decision is None:
+            raise RequestFailed(INVALID_REQUEST, "no decision is needed: the proposal was withdrawn, or never made")
+        if decision.id != request.id:
+            verb = "rejected" if decision.kind == kinds.MCP_REJECT else "allowed"
+            raise RequestFailed(INVALID_REQUEST, f"'{decision.sender}' {verb} it already")
         return {"content": [{"type": "text", "text": "Allowed."}]}
 
 

@@ -271,7 +271,10 @@ async def _handshake(
         session.name, session.version = str(info.get("name") or ""), str(info.get("version") or "")
         capabilities = about.get("agentCapabilities")
         can_load = isinstance(capabilities, Mapping) and bool(capabilities.get("loadSession"))
-        session.where = where = {"cwd": str(await anyio.Path(settings.cwd).resolve()), "mcpServers": list(mcp_servers)}
+        usable = [one for one in mcp_servers if _can_use(capabilities, one)]
+        if len(usable) < len(mcp_servers):
+            logger.warning("%s uses no MCP server over HTTP, so it has no tools of the space", program.name)
+        session.where = where = {"cwd": str(await anyio.Path(settings.cwd).resolve()), "mcpServers": usable}
         if session_id is not None and can_load:
             try:
                 session.opened = await session.request("session/load", {"sessionId": session_id, **where})
@@ -288,6 +291,13 @@ async def _handshake(
         waited = f"did not answer within {settings.start_timeout_seconds:g} seconds"
         raise AcpFailed(program.name, waited, program.stderr_tail)
     return session
+
+
+def _can_use(capabilities: object, server: Mapping[str, Any]) -> bool:
+    """Whether the agent announces the transport of an MCP server. Every agent knows standard input and output."""
+    known = capabilities.get("mcpCapabilities") if isinstance(capabilities, Mapping) else None
+    kind = server.get("type", "stdio")
+    return kind == "stdio" or (isinstance(known, Mapping) and bool(known.get(kind)))
 
 
 async def _new_session(session: AcpSession, where: Mapping[str, Any], about: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -31,6 +31,9 @@ CANCELLED: Final = "notifications/cancelled"
 CANCEL_SECONDS: Final = 2.0
 """How long sending a cancellation may take; its sender is often being cancelled itself."""
 
+KEPT_APPROVALS: Final = 100
+"""How many of our proposals to ourselves are remembered, for participants that decide about one too late."""
+
 MAX_REPORTED_CHARS: Final = 2_000
 """Longer arguments of a proposal are left out of reports; the proposal itself holds them."""
 
@@ -120,6 +123,7 @@ class McpClient:
         self.on_waits_changed: Callable[[], None] | None = None
         """Called when a proposal begins or ceases to wait for a decision."""
         self._undecided: dict[str, PendingProposal] = {}
+        self._approvals: dict[str, ApprovalProposal] = {}
         self._numbers = count(1)
         self._relaxed: tuple[CapabilitySet, CapabilitySet] | None = None
 
@@ -223,6 +227,9 @@ class McpClient:
         proposal = ApprovalProposal(
             self._messenger.draft(kinds.MCP_PROPOSAL, _payload(method, params), to=(me,)), me, approvers
         )
+        self._approvals[proposal.sent.id] = proposal
+        if len(self._approvals) > KEPT_APPROVALS:
+            del self._approvals[next(iter(self._approvals))]
         reason = "no_longer_needed"
         async with self._messenger.sent_request(proposal):
             try:
@@ -235,6 +242,11 @@ class McpClient:
             finally:
                 if proposal.needs_withdrawal:
                     await self._send_even_if_cancelled(kinds.MCP_WITHDRAW, {"reason": reason}, proposal)
+
+    def decision_before(self, request: Envelope) -> Envelope | None:
+        """The envelope that decided about our proposal to ourselves to which a request refers: perhaps the request."""
+        known = (self._approvals.get(name) for name in request.correlation_ids)
+        return next((one.decision for one in known if one is not None), None)
 
     def fail_closed_proposals(self, still_open: Collection[str]) -> None:
         """Fail our proposals to ourselves that the gateway closed while our connection was lost."""

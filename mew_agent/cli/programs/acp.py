@@ -2,6 +2,9 @@
 
 import logging
 import os
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.util import find_spec
 from typing import Annotated, Any
 
@@ -10,7 +13,6 @@ from pydantic import ValidationError
 from mew_agent.acp.profiles import PROFILES
 from mew_agent.acp.settings import ACP_CONFIG, AcpSettings, require_acp
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.locate import OWN_COMMAND
 from mew_agent.cli.app.options import (
     ConnectionOptions,
     LogLevel,
@@ -24,6 +26,7 @@ from mew_agent.cli.app.options import (
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import Identity, find_identity
 from mew_agent.errors import ConfigError, first_problem
+from mew_agent.participant.participant import Participant
 
 
 def start(
@@ -58,33 +61,30 @@ def start(
     async def run() -> None:
         from mew_agent.acp.agent import AcpAgent  # needs the extra `acp`
 
-        me = AcpAgent(
-            settings,
-            who.ws_url,
-            space=who.space,
-            id=who.participant,
-            token=who.token,
-            mcp_servers=space_servers(who) if settings.space_tools else (),
-        )
-        async with me:
+        me = AcpAgent(settings, who.ws_url, space=who.space, id=who.participant, token=who.token)
+        async with AsyncExitStack() as stack:
+            if settings.space_tools and find_spec("mcp") is not None:
+                me.mcp_servers = (await stack.enter_async_context(serving_tools(me, who)),)
+            await stack.enter_async_context(me)
             terminal.print_line(f"{who.participant} joined '{who.space}' at {who.gateway} with {settings.program[0]}")
             await me.run_forever()
 
-    logging.getLogger("acp").setLevel(logging.WARNING)
+    for noisy in ("acp", "mcp"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
     run_until_terminated(run)
 
 
-def space_servers(who: Identity) -> tuple[dict[str, Any], ...]:
-    """`mew mcp serve` as an agent starts it, with the participant's own token; none without the extra `mcp`."""
-    if find_spec("mcp") is None:
-        return ()
-    own = {
-        "MEW_GATEWAY": who.gateway,
-        "MEW_SPACE": who.space,
-        "MEW_PARTICIPANT_ID": who.participant,
-        "MEW_TOKEN": who.token,
-        **{key: os.environ[key] for key in ("MEW_CA_FILE",) if key in os.environ},
-    }
-    command, *arguments = (*OWN_COMMAND, "mcp", "serve", "--no-join")
-    variables = [{"name": key, "value": value} for key, value in own.items()]
-    return ({"name": "mew", "command": command, "args": arguments, "env": variables},)
+@asynccontextmanager
+async def serving_tools(me: Participant, who: Identity) -> AsyncIterator[dict[str, Any]]:
+    """Serve what `mew mcp serve` offers, as `me`, to its program only. Yields the server's entry of `session/new`.
+
+    The program gets a token for this server, and never that of the participant.
+    """
+    from mew_agent.bridge.server import serving_http  # needs the extra `mcp`
+    from mew_agent.cli.programs.mcp_tools import make_server
+
+    token = secrets.token_urlsafe()
+    connection = ConnectionOptions(who.participant, who.token, who.gateway, who.space)
+    async with serving_http(make_server(connection, me), 0, token) as url:
+        headers = [{"name": "Authorization", "value": f"Bearer {token}"}]
+        yield {"type": "http", "name": "mew", "url": url, "headers": headers}

@@ -18,9 +18,6 @@ def serve(
     http: Annotated[
         int | None, option("--http PORT", "Serve HTTP on this loopback port; 0 picks a free port.", min=0, max=65535)
     ] = None,
-    no_join: Annotated[
-        bool, option("--no-join", "Act over HTTP only, for a program that is connected itself; no tools of others.")
-    ] = False,
     connection: ConnectionOptions,
 ) -> None:
     """Run an MCP server that acts in a space.
@@ -34,15 +31,14 @@ def serve(
     from mew_agent.cli.programs.mcp_tools import make_server
 
     if http is None:
-        serve_stdio(make_server(connection, joins=not no_join))
+        serve_stdio(make_server(connection))
         return
     who = find_identity(connection)
-    if not no_join:
-        require_person(who)
+    require_person(who)
 
     async def run() -> None:
         with listening_failures("--http", f"port {http}"):
-            async with serving_http(make_server(connection, joins=not no_join), http, who.token) as url:
+            async with serving_http(make_server(connection), http, who.token) as url:
                 terminal.print_line(
                     f"MCP server of '{who.space}' at {url}; clients act as {who.participant} with its token"
                 )

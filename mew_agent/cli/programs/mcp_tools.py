@@ -28,7 +28,7 @@ from mew_agent.cli.app.options import ConnectionOptions
 from mew_agent.cli.board import words
 from mew_agent.cli.remote.actions import GatewayActions
 from mew_agent.cli.remote.session import Identity, find_identity, require_person
-from mew_agent.errors import ConfigError, MewAgentError
+from mew_agent.errors import MewAgentError
 from mew_agent.participant.discovery import Pace
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerContext
@@ -66,12 +66,12 @@ Seconds = Annotated[float, Field(ge=0, le=600, description="Seconds to wait for 
 Peer = Annotated[str, Field(description="A participant's id, as listed by `list_participants`.")]
 
 
-def make_server(connection: ConnectionOptions, *, joins: bool = True) -> OffersServer:
-    """Create the server of a participant, which `connection` names.
+def make_server(connection: ConnectionOptions, me: Participant | None = None) -> OffersServer:
+    """Create the server of the participant that `connection` names; it joins the space unless it is `me`.
 
-    Unless it `joins`, it acts over HTTP only, without updates and tools of peers: the participant itself is connected.
+    `me` has to discover the tools of its peers.
     """
-    link = SpaceLink(connection, joins=joins)
+    link = SpaceLink(connection, me)
     offers = SpaceOffers(GatewayActions(connection), link)
 
     @asynccontextmanager
@@ -206,21 +206,26 @@ class SpaceOffers:
 
 
 class SpaceLink:
-    """Keeps the participant in the space while clients are served, and joins again when the space restarts."""
+    """Keeps the participant in the space while clients are served, and joins again when the space restarts.
 
-    def __init__(self, connection: ConnectionOptions, *, joins: bool = True) -> None:
-        self._connection, self._joins = connection, joins
+    A participant that is given keeps itself there.
+    """
+
+    def __init__(self, connection: ConnectionOptions, me: Participant | None = None) -> None:
+        self._connection = connection
         self.on_change: Changed = lambda _uri: None
         self.reserved: frozenset[str] = frozenset()
         """Names of tools that peers' tools may not have."""
         self._joined: tuple[Participant, PeerTools] | None = None
         self._problem: MewAgentError | None = None
         self._tried = anyio.Event()
+        if me is not None:
+            self._watch(me)
+            self._joined = me, PeerTools(me, lambda: self.reserved)
 
     async def run(self) -> None:
         """Join, stay, and join again; never returns."""
-        if not self._joins:
-            self._problem = ConfigError("--no-join", "tools of other participants need a connection of its own")
+        if self._joined is not None:
             self._tried.set()
             await anyio.sleep_forever()
         failures = 0
@@ -241,7 +246,10 @@ class SpaceLink:
 
     async def _stay(self, who: Identity) -> None:
         """Take part until the connection ends for good, or the space is found elsewhere or nowhere."""
-        async with _Member(who, self.on_change) as me:
+        me = Participant(who.ws_url, space=who.space, id=who.participant, token=who.token, discover=True)
+        me.discovery.pace = Pace(stagger_seconds=0.0)
+        self._watch(me)
+        async with me:
             self._joined = me, PeerTools(me, lambda: self.reserved)
             self._tried.set()
             self._all_changed()
@@ -250,6 +258,30 @@ class SpaceLink:
                 if not me.is_joined and find_identity(self._connection) != who:
                     return
             await me.run_forever()
+
+    def _watch(self, me: Participant) -> None:
+        """Report what changes the resources and lists."""
+        me.discovery.on_tools_changed = lambda: self.on_change(None)
+        me.on(None)(self._receive)
+
+    async def _receive(self, envelope: Envelope) -> None:
+        match envelope.kind:
+            case kinds.CHAT:
+                self.on_change(CHAT)
+            case kinds.PARTICIPANT_STATUS:
+                self.on_change(BOARD)
+                self.on_change(context_uri(envelope.sender))
+            case kinds.SYSTEM_WELCOME:  # may bring other capabilities, and another board
+                self.on_change(BOARD)
+                self.on_change(None)
+            case kinds.SYSTEM_PRESENCE:
+                member = envelope.body.get("participant")
+                self.on_change(BOARD)
+                self.on_change(None)
+                if isinstance(member, Mapping):
+                    self.on_change(context_uri(str(member.get("id"))))
+            case _:
+                pass
 
     def _all_changed(self) -> None:
         self.on_change(BOARD)
@@ -285,37 +317,6 @@ class SpaceLink:
             }
             for spec, tool in offered
         ]
-
-
-class _Member(Participant):
-    """The participant in the space. Reports what changes the resources and lists."""
-
-    def __init__(self, who: Identity, on_change: Changed) -> None:
-        super().__init__(who.ws_url, space=who.space, id=who.participant, token=who.token, discover=True)
-        self.discovery.pace = Pace(stagger_seconds=0.0)
-        self.discovery.on_tools_changed = partial(on_change, None)
-        self._on_change = on_change
-
-    async def joined(self) -> None:
-        """A welcome may bring other capabilities, and another board."""
-        self._on_change(BOARD)
-        self._on_change(None)
-
-    async def receive(self, envelope: Envelope) -> None:
-        match envelope.kind:
-            case kinds.CHAT:
-                self._on_change(CHAT)
-            case kinds.PARTICIPANT_STATUS:
-                self._on_change(BOARD)
-                self._on_change(context_uri(envelope.sender))
-            case kinds.SYSTEM_PRESENCE:
-                member = envelope.body.get("participant")
-                self._on_change(BOARD)
-                self._on_change(None)
-                if isinstance(member, Mapping):
-                    self._on_change(context_uri(str(member.get("id"))))
-            case _:
-                pass
 
 
 def context_uri(participant: str) -> str:

@@ -4,22 +4,28 @@ Owns how a proposal is shown and found by its id. The gateway keeps the proposal
 """
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import typer
 from mew_protocol import kinds
 from mew_protocol.context_report import Waiting
+from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, Reject, UndecidedProposal, UndecidedProposals
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, option, with_option_groups
 from mew_agent.cli.board import words
+from mew_agent.cli.remote.http_api import SpaceEvents
 from mew_agent.cli.remote.request import SentRequest, new_envelope
 from mew_agent.cli.remote.session import ApiSession, open_session
-from mew_agent.errors import ConfigError
+from mew_agent.errors import ConfigError, PeerFailed
 
 _SHORT: Final = 8
+
+ANSWER_SECONDS: Final = 5.0
+"""How long to wait for a proposer's word on whether a decision counts."""
 
 ProposalArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of the proposal, or its beginning.")]
 
@@ -69,7 +75,10 @@ def approve(
     _check_decider(one, me)
     body = _changed(one, target_tokens, pins or [])
     request = new_envelope(session, kinds.MCP_REQUEST, body, *one.addressees, correlation_id=(one.id,))
-    outcome = {"id": one.id, "decision": "approved", "request": session.api.send(request.as_dict())}
+    with session.api.events() as events:
+        outcome = {"id": one.id, "decision": "approved", "request": session.api.send(request.as_dict())}
+        if one.addressees == (one.sender,):
+            _check_counts(events, request, one.sender)
     what = "compacts" if _is_compaction(one) else f"gets the answer of {_call(one)}"
     terminal.print_outcome(f"approved: {one.sender} {what}", outcome, as_json=as_json)
 
@@ -91,6 +100,23 @@ def reject(
     outcome = {"id": one.id, "decision": "rejected"}
     what = "does not compact now" if _is_compaction(one) else f"may not call {_call(one)}"
     terminal.print_outcome(f"rejected: {one.sender} {what}", outcome, as_json=as_json)
+
+
+def _check_counts(events: SpaceEvents, request: Envelope, proposer: str) -> None:
+    """Raise `PeerFailed` if the proposer says that our decision does not count, because another one was first."""
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while True:
+        try:
+            body = events.next(deadline=deadline).body
+        except TimeoutError:
+            return
+        body = body if isinstance(body, Mapping) else {}
+        if body.get("from") == proposer and request.id in (body.get("correlation_id") or ()):
+            payload = body.get("payload")
+            error = payload.get("error") if isinstance(payload, Mapping) else None
+            if isinstance(error, Mapping):
+                raise PeerFailed(proposer, None, str(error.get("message")))
+            return
 
 
 def short_id(name: str) -> str:
@@ -179,7 +205,6 @@ def _details(proposal: UndecidedProposal) -> list[str]:
     given = _arguments(proposal)
     trigger = f"trigger {given.get('trigger')}"
     asked = f", requested by {given['requested_by']}" if given.get("requested_by") else ""
-    asked += f", session {given['session']}" if given.get("session") else ""
     asked += f": {given['reason']}" if given.get("reason") else ""
     cleared = f", {given['cleared_results']} tool results cleared" if given.get("cleared_results") else ""
     sizes = [f"{key.partition('_')[0]} ~{_number(given.get(key))}" for key in ("present_tokens", "freed_tokens")]

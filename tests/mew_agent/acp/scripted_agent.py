@@ -143,7 +143,7 @@ def main() -> None:
                     "result": {
                         "protocolVersion": 1,
                         "agentInfo": info,
-                        "agentCapabilities": {"loadSession": True},
+                        "agentCapabilities": {"loadSession": True, "mcpCapabilities": {"http": True}},
                         "authMethods": methods,
                     },
                 }

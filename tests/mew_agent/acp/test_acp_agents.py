@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import CompactDone
 from mew_spaces.config.loading import parse_space
@@ -18,12 +20,19 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_agent import Participant
 from mew_agent.acp.agent import AcpAgent
 from mew_agent.acp.settings import AcpSettings
-from mew_agent.cli.programs.acp import space_servers
+from mew_agent.cli.programs.acp import serving_tools
 from mew_agent.cli.remote.session import Identity
 from tests.mew_agent.conftest import EnvelopeRecorder
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 PROGRAM = Path(__file__).with_name("scripted_agent.py")
+SPACE_WITH_RIGHTS = """
+space: {id: demo}
+participants:
+  ada: {role: person, capabilities: [{kind: "*"}]}
+  bob: {role: person, capabilities: [{kind: "*"}]}
+  codex: {acp: codex, role: agent, capabilities: [{kind: participant/compact}, {kind: mcp/request}]}
+"""
 SPACE = """
 space: {id: demo}
 participants:
@@ -37,6 +46,7 @@ participants:
 class Stage:
     """An ACP agent `codex` with ada and bob, whose envelopes ada's `recorder` records."""
 
+    gateway: RunningGateway
     agent: AcpAgent
     ada: Participant
     bob: Participant
@@ -62,6 +72,19 @@ class Stage:
         await self.recorder.until(lambda: bool(found()))
         return dict(found()[-1].body)
 
+    @asynccontextmanager
+    async def client_of_tools(self) -> AsyncIterator[Client]:
+        """An MCP client of the server that the agent was given."""
+        (server,) = self.agent.mcp_servers
+        headers = {one["name"]: one["value"] for one in server["headers"]}
+        assert self.gateway.token_of("codex") not in str(server)
+        await until(lambda: "bob" in self.agent.peers and self.agent.peers["bob"].tools is not None)
+        async with (
+            httpx2.AsyncClient(headers=headers, trust_env=False, timeout=PATIENCE_SECONDS) as http,
+            Client(streamable_http_client(server["url"], http_client=http)) as client,
+        ):
+            yield client
+
 
 Start = Callable[..., AbstractAsyncContextManager[Stage]]
 
@@ -72,7 +95,7 @@ def start(tmp_path: Path) -> Start:
 
     @asynccontextmanager
     async def build(
-        style: str = "codex", *, gateway: RunningGateway | None = None, **settings: Any
+        style: str = "codex", *, gateway: RunningGateway | None = None, space: str = SPACE, **settings: Any
     ) -> AsyncIterator[Stage]:
         chosen = {
             "agent": style if style in ("codex", "opencode", "kimi") else None,
@@ -84,8 +107,9 @@ def start(tmp_path: Path) -> Start:
         async with AsyncExitStack() as stack:
             running = gateway
             if running is None:
-                running = await stack.enter_async_context(serve_gateway(parse_space(SPACE)))
+                running = await stack.enter_async_context(serve_gateway(parse_space(space)))
             ada, bob = [await stack.enter_async_context(joined(running, name)) for name in ("ada", "bob")]
+            bob.tool(add)
             agent = AcpAgent(
                 AcpSettings.model_validate(chosen),
                 running.ws_url,
@@ -93,17 +117,19 @@ def start(tmp_path: Path) -> Start:
                 id="codex",
                 token=running.token_of("codex"),
                 first_delay_seconds=0.01,
-                mcp_servers=servers_of(running),
             )
+            who = Identity(running.ws_url, "demo", "codex", running.token_of("codex"))
+            agent.mcp_servers = (await stack.enter_async_context(serving_tools(agent, who)),)
             recorder = EnvelopeRecorder(ada)
             async with agent:
-                yield Stage(agent, ada, bob, recorder)
+                yield Stage(running, agent, ada, bob, recorder)
 
     return build
 
 
-def servers_of(gateway: RunningGateway) -> tuple[dict[str, Any], ...]:
-    return space_servers(Identity(gateway.ws_url, "demo", "codex", gateway.token_of("codex")))
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
 
 
 def joined(gateway: RunningGateway, name: str) -> Participant:
@@ -177,6 +203,41 @@ async def test_the_first_decision_about_a_permission_counts(start: Start) -> Non
             answer = await s.recorder.first("codex", "chat", about=asked)
             assert answer.body["text"] == f"You said {outcome}."
             s.recorder.received.clear()
+
+
+@pytest.mark.parametrize("second", ["approve", "reject"])
+async def test_of_two_decisions_at_once_the_first_counts_and_the_second_learns_it(start: Start, second: str) -> None:
+    async with start() as s:
+        closed: dict[str, list[tuple[str, str]]] = {"ada": [], "bob": []}
+        for me in (s.ada, s.bob):
+            me.on_proposal_closed(lambda event, seen=closed[me.id]: seen.append((event.how, event.by)))
+        asked = await s.ada.chat("permission please", to="codex")
+        proposal = await s.recorder.first("codex", "mcp/proposal")
+        sent: dict[str, Envelope] = {}
+
+        async def decide(me: Participant, decision: str) -> None:
+            if decision == "approve":
+                kind, payload = "mcp/request", dict(proposal.body)
+            else:
+                kind, payload = "mcp/reject", {"reason": "no"}
+            sent[me.id] = await me.send(kind, payload, to="codex", correlation_id=(proposal.id,))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(decide, s.ada, "approve")
+            tasks.start_soon(decide, s.bob, second)
+        answer = await s.recorder.first("codex", "chat", about=asked)
+        decisions = [e for e in s.recorder.received if proposal.id in e.correlation_ids and e.kind != "mcp/withdraw"]
+        first = decisions[0]
+        assert answer.body["text"] == f"You said {'yes' if first.kind == 'mcp/request' else 'no'}."
+        how = "fulfilled" if first.kind == "mcp/request" else "rejected"
+        await until(lambda: all(closed.values()))
+        assert closed == {"ada": [(how, first.sender)], "bob": [(how, first.sender)]}
+        for decider, request in sent.items():
+            if request.kind == "mcp/request":
+                response = await s.recorder.first("codex", "mcp/response", about=request)
+                verb = "allowed" if how == "fulfilled" else "rejected"
+                told = response.body.get("error", {}).get("message")
+                assert told == (None if decider == first.sender else f"'{first.sender}' {verb} it already")
 
 
 async def test_a_permission_without_a_decision_is_rejected_at_the_deadline(start: Start) -> None:
@@ -328,21 +389,41 @@ async def test_an_agent_is_compacted_at_its_share_of_the_window_with_a_cooldown(
         assert s.recorder.words("codex").count("compacting") == 1
 
 
-async def test_the_agent_reads_the_board_and_chats_by_its_own_server(start: Start) -> None:
-    async with serve_gateway(parse_space(SPACE)) as gateway, start(gateway=gateway) as s:
+async def test_the_agent_uses_the_space_by_a_server_with_a_token_of_its_own(start: Start) -> None:
+    async with start(space=SPACE_WITH_RIGHTS) as s, s.client_of_tools() as client:
         assert await s.ask("which servers?") == "servers: ['mew']"
-        (server,) = servers_of(gateway)
-        environment = {one["name"]: one["value"] for one in server["env"]}
-        parameters = StdioServerParameters(command=server["command"], args=server["args"], env=environment)
-        with anyio.fail_after(PATIENCE_SECONDS):
-            async with Client(parameters) as client:
-                board = await client.call_tool("read_board", {})
-                assert "codex: " in board.content[0].text  # type: ignore[union-attr]
-                await client.call_tool("send_chat", {"text": "from my tools", "to": "ada"})
-                refused = await client.call_tool("request_compaction", {"peer": "bob"})
-                assert refused.is_error  # the role of an agent has no capability for it
+        compacted: list[str | None] = []
+        s.bob.on_compact(lambda request: compacted.append(request.reason))
+
+        async def call(tool: str, **arguments: Any) -> str:
+            with anyio.fail_after(PATIENCE_SECONDS):
+                result = await client.call_tool(tool, arguments)
+            return str(result.content[0].text)  # type: ignore[union-attr]
+
+        assert "codex: " in await call("read_board")
+        await call("send_chat", text="from my tools", to="ada")
         await s.recorder.first("codex", "chat", text="from my tools")
-        assert await s.ask("still there") == "You wrote: ada: still there"  # its connection was not replaced
+        assert "compacted" in await call("request_compaction", peer="bob", reason="you are full")
+        assert compacted == ["you are full"]
+        assert await call("bob__add", a=2, b=3) == "5"
+        assert await s.ask("still there") == "You wrote: ada: still there"
+
+
+async def test_a_peers_tool_that_needs_approval_shows_on_the_board_meanwhile(start: Start) -> None:
+    async with start() as s, s.client_of_tools() as client:
+        results: list[Any] = []
+
+        async def call() -> None:
+            results.append(await client.call_tool("bob__add", {"a": 2, "b": 3}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            proposal = await s.recorder.first("codex", "mcp/proposal")
+            status = await s.until_status(lambda body: body["status"] == "waiting_for_approval")
+            (wait,) = status["context"]["waiting"]
+            assert (wait["proposal"], wait["what"]) == (proposal.id, "approval of add on bob")
+            await s.ada.send("mcp/request", dict(proposal.body), to="bob", correlation_id=(proposal.id,))
+        assert results[0].content[0].text == "5"
 
 
 async def test_thirty_compactions_between_chats_stall_nothing(start: Start) -> None:

@@ -4,9 +4,11 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import anyio
 import pytest
+from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import Status
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
@@ -17,6 +19,7 @@ from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.events import ProposalMade
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import serve_rehearsal
+from mew_agent.tools.catalog import INVALID_REQUEST, RequestFailed
 from tests.support.cli import mew, seat
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -175,3 +178,26 @@ async def test_a_rejected_proposal_gives_the_reason_to_the_agent(waiting: Waitin
     assert (rejected.code, rejected.out) == (0, "rejected: coder may not call files/write\n")
     assert "not today" in await waiting.answered()
     assert waiting.written == []
+
+
+async def test_an_approval_that_comes_too_late_is_an_error() -> None:
+    async def refuse(request: Envelope) -> dict[str, Any]:
+        raise RequestFailed(INVALID_REQUEST, "'eve' allowed it already")
+
+    async with serve_gateway(parse_space(SPACE)) as gateway, participant(gateway, "coder") as coder:
+        coder.mcp_server.own_requests = refuse
+
+        async def propose() -> None:
+            await coder.mcp.propose_to_self("tools/call", {"name": "permission"}, (), PATIENCE_SECONDS)
+
+        coder.start_soon(propose)
+        listed = ""
+
+        async def is_listed() -> bool:
+            nonlocal listed
+            listed = (await mew("proposals", *seat(gateway))).out
+            return "coder/permission" in listed
+
+        await until(is_listed)
+        late = await mew("approve", listed.split()[0], *seat(gateway))
+        assert (late.code != 0, "'coder' answered: 'eve' allowed it already" in late.err) == (True, True)
