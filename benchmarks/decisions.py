@@ -137,7 +137,7 @@ def decisions(items: int, calls: int) -> Timings:
             timings.time("whole", partial(whole, ended))
         conversation.answer()
         report = {name: getattr(tracker.report(), name) for name in ContextReport.model_fields}
-        timings.time("floor", partial(_status, report))
+        timings.time("floor", partial(_status, report, tracker.tokens))
     return timings
 
 
@@ -161,9 +161,9 @@ def other_costs(items: int, calls: int) -> Timings:
     return timings
 
 
-def _status(report: dict[str, object]) -> Status:
+def _status(report: dict[str, object], tokens: int | None) -> Status:
     return Status(
-        tokens=98_412,
+        tokens=tokens,
         max_tokens=128_000,
         messages_in_context=84,
         status="active",

@@ -1,7 +1,7 @@
 """Measures the CPU cost of a delivery in the gateway and in a bare server that only writes (the floor).
 
     python -m benchmarks.fanout [--members 10 100 1000] [--deliveries 50000] [--rounds 15] [--frames]
-                                [--asgi | --least]
+                                [--asgi | --least] [--burst 8]
                                 [--durability memory flushed synced]
     python -m benchmarks.fanout --core [--members 100] [--durability memory flushed]
 
@@ -11,6 +11,10 @@ server treats whatever arrives as one message and writes the same number of byte
 `transport.write`: no parsing, no decision, no framing. With `--frames` the messages are frames of an open stream. Short
 rounds alternate between the two servers, and each pair gives a ratio, so that other load affects both. The table shows
 medians.
+
+`--burst N` lets N members send at the same moment, and the next N when all members have received these. The gateway
+then writes several envelopes to a member at once, as uvloop does for the floor's server: the floor of the main ratio
+still gets one message after another, and BURST FLOOR is the same server under the same bursts.
 
 `--least` measures, in place of the gateway, a server that does no more than the least for an envelope: it decodes and
 encodes it with the gateway's codec, matches one capability, keeps it in memory, and writes it as the gateway does.
@@ -42,7 +46,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import anyio
 from mew_protocol.capability import CapabilitySet
@@ -217,20 +221,20 @@ def server_process(kind: str, members: int) -> Iterator[tuple[int, Any]]:
 # Members: raw sockets that read and count
 
 
-def stream_frame(index: int) -> str:
+def stream_frame(index: int, _sender: int = 0) -> str:
     """A frame of the first stream, as long as the envelope."""
     head = f"#stream-1#{index:09d}"
     return head + "x" * (len(message(0)) - len(head))
 
 
-def message(index: int) -> str:
-    """A complete chat envelope, of the same length for every index, that the gateway passes on unchanged."""
+def message(index: int, sender: int = 0) -> str:
+    """A complete chat envelope of one of ten senders, of the same length each, that the gateway passes on unchanged."""
     return json.dumps(
         {
             "protocol": "mew/v0.4",
             "id": f"bench-{index:09d}",
             "ts": "2026-01-01T00:00:00.000Z",
-            "from": "m0",
+            "from": f"m{sender}",
             "kind": "chat",
             "payload": {"text": TEXT},
         },
@@ -308,13 +312,14 @@ class Members:
         self.sender.sendall(masked(json.dumps(asked)))
         self.read_until_quiet(0.5)
 
-    def exchange(self, messages: int, written: Callable[[int], str] = message) -> None:
-        """Send messages one by one, each when all members have received the one before."""
+    def exchange(self, messages: int, written: Callable[[int, int], str] = message, burst: int = 1) -> None:
+        """Send messages in bursts of one from each of `burst` members, when all have received the ones before."""
         size = len(frame_message(message(0))) * len(self.sockets)
-        due = self.total
-        for index in range(messages):
-            due += size
-            self.sender.sendall(masked(written(index)))
+        due, senders = self.total, list(self.sockets.values())[:burst]
+        for index in range(0, messages, burst):
+            due += size * burst
+            for number, sender in enumerate(senders):
+                sender.sendall(masked(written(index + number, number)))
             while self.total < due:
                 if not self.read(10):
                     raise TimeoutError("members received no data in time")
@@ -344,35 +349,42 @@ class Bench:
         seconds: float = self.control.recv()
         return seconds
 
-    def round(self, messages: int) -> Measured:
-        """Run one round."""
+    def round(self, messages: int, burst: int = 1) -> Measured:
+        """Run one round; `messages` is a multiple of `burst`."""
         before = self.cpu()
-        self.members.exchange(messages, self.written)
+        self.members.exchange(messages, self.written, burst)
         return Measured(self.cpu() - before, messages * len(self.members.sockets))
 
 
-def compare(
-    members: int, deliveries: int, rounds: int, kind: str, *, frames: bool = False
-) -> tuple[float, float, float]:
-    """Medians of CPU microseconds per delivery, of the floor and of the gateway, and of their ratio by round."""
-    messages = max(20, deliveries // members)
+class Compared(NamedTuple):
+    """Medians of CPU microseconds per delivery, and of the ratio of gateway to floor by round."""
+
+    floor: float
+    burst_floor: float
+    gateway: float
+    ratio: float
+
+
+def compare(members: int, deliveries: int, rounds: int, kind: str, *, frames: bool = False, burst: int = 1) -> Compared:
+    """Let the floor's server and another one take turns."""
+    messages = max(20, deliveries // members // burst * burst)
     whole = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     with server_process("floor", members) as floor, server_process(kind, members) as gateway:
         keep_to_core(1)
-        benches = [
-            Bench(*floor, members=members, joins=False, frames=frames),
-            Bench(*gateway, members=members, joins=kind != "least", frames=frames),
-        ]
-        seen: list[list[float]] = [[], []]
+        bare = Bench(*floor, members=members, joins=False, frames=frames)
+        bench = Bench(*gateway, members=members, joins=kind != "least", frames=frames)
+        seen: list[tuple[float, float, float]] = []
         for _ in range(rounds):
-            for bench, figures in zip(benches, seen, strict=True):
-                figures.append(bench.round(messages).microseconds)
-        for bench in benches:
-            bench.members.close()
+            alone = bare.round(messages).microseconds
+            together = bare.round(messages, burst).microseconds if burst > 1 else alone
+            seen.append((alone, together, bench.round(messages, burst).microseconds))
+        bare.members.close()
+        bench.members.close()
     if whole is not None:
         os.sched_setaffinity(0, whole)
-    ratios = [gateway / floor for floor, gateway in zip(*seen, strict=True)]
-    return statistics.median(seen[0]), statistics.median(seen[1]), statistics.median(ratios)
+    ratio = statistics.median(gateway / floor for floor, _, gateway in seen)
+    alone, together, written = (statistics.median(figures) for figures in zip(*seen, strict=True))
+    return Compared(alone, together, written, ratio)
 
 
 class Ignored(OutboundChannel):
@@ -429,6 +441,7 @@ def main() -> None:
     parser.add_argument("--deliveries", type=int, default=50_000, help="per round")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--frames", action="store_true", help="measure frames of a stream instead of envelopes")
+    parser.add_argument("--burst", type=int, default=1, help="messages sent at the same moment, 1 to 10 (default: 1)")
     parser.add_argument("--asgi", action="store_true", help="measure the way through plain ASGI instead")
     parser.add_argument("--least", action="store_true", help="measure the least for an envelope instead of the gateway")
     parser.add_argument(
@@ -453,20 +466,29 @@ def main() -> None:
     kind = "least" if options.least else "asgi" if options.asgi else "gateway"
     if options.least:
         options.durability = ["memory"]
+    if not 1 <= options.burst <= (1 if options.frames or options.least else 10):
+        parser.error("--burst is 1 to 10, and expects neither --frames nor --least")
     loop = "uvloop" if has_uvloop() else "asyncio"
     logging = logging_options(space_of(1).gateway_logging)
     logs = {"envelopes": logging.envelope_history.enabled, "decisions": logging.capability_decisions.enabled}
     kept = [name for name, is_on in logs.items() if logging.enabled and is_on]
     what = "frames of a stream" if options.frames else "envelopes"
     print(f"CPU per delivery in microseconds; {what} of {len(frame_message(message(0)))} bytes; {loop}; ", end="")
-    print(f"logs of {' and '.join(kept) or 'nothing'}; no rate limit")
-    print(f"{'MEMBERS':>8} {'FLOOR':>8} {kind.upper():>8} {'RATIO':>7} {'PER ENVELOPE':>13}  HISTORY")
+    print(f"logs of {' and '.join(kept) or 'nothing'}; no rate limit; bursts of {options.burst}")
+    column = f" {'BURST FLOOR':>12}" if options.burst > 1 else ""
+    print(f"{'MEMBERS':>8} {'FLOOR':>8}{column} {kind.upper():>8} {'RATIO':>7} {'PER ENVELOPE':>13}  HISTORY")
     for members, durability in itertools.product(options.members, options.durability):
         with tempfile.TemporaryDirectory() as state:
             os.environ |= {"BENCHMARK_STATE": state, "BENCHMARK_DURABILITY": durability}
-            floor, gateway, ratio = compare(members, options.deliveries, options.rounds, kind, frames=options.frames)
-        each = (gateway - floor) * members
-        print(f"{members:>8} {floor:>8.2f} {gateway:>8.2f} {ratio:>7.3f} {each:>13.1f}  {durability}", flush=True)
+            found = compare(
+                members, options.deliveries, options.rounds, kind, frames=options.frames, burst=options.burst
+            )
+        column = f" {found.burst_floor:>12.2f}" if options.burst > 1 else ""
+        each = (found.gateway - found.floor) * members
+        print(
+            f"{members:>8} {found.floor:>8.2f}{column} {found.gateway:>8.2f} {found.ratio:>7.3f} {each:>13.1f}", end=""
+        )
+        print(f"  {durability}", flush=True)
 
 
 if __name__ == "__main__":

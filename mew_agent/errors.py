@@ -414,8 +414,12 @@ def first_problem(error: "ValidationError", *, hidden_steps: Collection[str] = (
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` (did you mean 'x'?)` with the known name most similar to a wrong one; empty if none is similar."""
-    found = difflib.get_close_matches(name, list(known), n=1)
+    """` (did you mean 'x'?)` with the known name that means the same or is most similar; empty if none is."""
+    from mew_protocol.agent_settings import OTHER_NAMES  # only needed for an error
+
+    known = list(known)
+    meant = OTHER_NAMES.get(name)
+    found = [meant] if meant in known else difflib.get_close_matches(name, known, n=1)
     return f" (did you mean '{found[0]}'?)" if found else ""
 
 

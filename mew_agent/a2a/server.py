@@ -110,7 +110,7 @@ class A2AServer:
         dispatcher = JsonRpcDispatcher(handler, enable_v0_3_compat=True)
         response = await dispatcher.handle_requests(Request(request.scope, _bounded(request.receive)))
         for name in (HTTP_EXTENSION_HEADER, LEGACY_HTTP_EXTENSION_HEADER):
-            if CONTEXT_EXTENSION in request.headers.get(name, ""):
+            if CONTEXT_EXTENSION in (one.strip() for one in request.headers.get(name, "").split(",")):
                 response.headers[name] = CONTEXT_EXTENSION
         return response
 

@@ -13,7 +13,7 @@ from a2a.server.context import ServerCallContext
 from a2a.server.events import EventQueue
 from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
 from a2a.types import Message, SendMessageRequest, Task, TaskState
-from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
+from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError, UnsupportedOperationError
 
 from mew_agent.openai_api.chat_participant import AgentQuestion, ChatParticipant
 from mew_agent.openai_api.format import BUSY, FORBIDDEN, OpenAIApiError
@@ -155,7 +155,7 @@ def _state_after(error: OpenAIApiError) -> TaskState:
 
 
 class TextRequests(SimpleRequestContextBuilder):
-    """Accepts messages of text. Refusing others here, before a task exists, leaves none behind."""
+    """Accepts messages of text that begin a task. Refusing others here, before a task exists, leaves none behind."""
 
     async def build(
         self,
@@ -166,6 +166,8 @@ class TextRequests(SimpleRequestContextBuilder):
         task: Task | None = None,
     ) -> RequestContext:
         """Build the context of a request. Raises `A2AError` for a message that cannot be sent to an agent."""
+        if params is not None and task_id:
+            raise UnsupportedOperationError("each message begins a task; send its `contextId` instead of a `taskId`")
         parts = params.message.parts if params is not None else ()
         if not all(part.HasField("text") for part in parts):
             raise ContentTypeNotSupportedError("message.parts: agents read text only (expected parts with `text`)")

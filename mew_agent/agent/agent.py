@@ -20,6 +20,7 @@ from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.board_tools import BOARD_TOOLS, BoardTools
 from mew_agent.agent.chat_worker import ChatWorker
 from mew_agent.agent.compaction_approval import CompactionApproval
+from mew_agent.agent.compaction_line import COMPACTING
 from mew_agent.agent.headroom import HeadroomCheck
 from mew_agent.agent.inbox import Inbox
 from mew_agent.agent.loop_guard import LoopGuard
@@ -27,7 +28,7 @@ from mew_agent.agent.peer_tools import RESOURCE_TOOLS, PeerTools, ResourceTools
 from mew_agent.agent.recall import RECALL_TOOLS
 from mew_agent.agent.reception import Reception
 from mew_agent.agent.resources import CLOSE_SECONDS, AgentResources, check_provider, open_resources
-from mew_agent.agent.sessions import AgentSessions, ModelParts
+from mew_agent.agent.sessions import AgentSession, AgentSessions, ModelParts
 from mew_agent.agent.staggering import StaggeredCompactions
 from mew_agent.config.agent_config import (
     AgentConfig,
@@ -73,7 +74,7 @@ class Agent(Participant):
         configured tokenizer. Raises `ConfigError` if the policy is invalid.
         """
         parts = ModelParts(model, summariser, counter, call_bound_seconds)
-        self._sessions = AgentSessions(config, parts, self._announce_sessions)
+        self._sessions = AgentSessions(config, parts, self._announce_sessions, self._join_rules)
         self._main = self._sessions.open_main(store or MemoryStore(config.store_limits))
         self.conversation = self._main.conversation
         self.tools = self._main.tools
@@ -285,9 +286,19 @@ class Agent(Participant):
             for handler in self._context_handlers:
                 self.start_soon(call_handler, handler, event)
 
-    async def _announce_sessions(self) -> None:
-        """Send the agent's status, because that of a session changed; its figures are in the report's `sessions`."""
-        await self.control.broadcast(self.conversation.status())
+    async def _announce_sessions(self, word: str | None) -> None:
+        """Send the agent's status, because that of a session changed; its figures are in the report's `sessions`.
+
+        While a session compacts, the agent does: others wait for it.
+        """
+        await self.control.broadcast(self.conversation.status(word if word == COMPACTING else None))
+
+    def _join_rules(self, session: AgentSession) -> None:
+        """Let a session ask for approval, and wait for other agents, as the agent's own conversation does."""
+        if self.config.compaction is not None:
+            approval = CompactionApproval(self, session.conversation, self.config.compaction, session.key[1])
+            session.conversation.gate = approval
+        session.conversation.may_compact = self._staggered.may_session_compact
 
     def _reserved_tool_names(self) -> frozenset[str]:
         """Names of the agent's own tools, which no peer's tool may have."""

@@ -44,8 +44,11 @@ NO_TIME: Final = "the window would overflow"
 class CompactionApproval:
     """The approval of one conversation's compactions. At most one proposal is open."""
 
-    def __init__(self, me: Participant, conversation: Conversation, settings: CompactionSettings) -> None:
-        self._me, self._conversation, self._settings = me, conversation, settings
+    def __init__(
+        self, me: Participant, conversation: Conversation, settings: CompactionSettings, session: str | None = None
+    ) -> None:
+        """`session` is the name of the conversation; None: the agent's own."""
+        self._me, self._conversation, self._settings, self._session = me, conversation, settings, session
         self._asking: anyio.CancelScope | None = None
         self._why_cancelled: CompactionDecision | None = None
         self._rejection: Rejection | None = None
@@ -101,6 +104,10 @@ class CompactionApproval:
         elif decision.allows:
             await self._conversation.compact_as_decided(action, decision)
 
+    def close(self, why: str) -> None:
+        """Drop an open proposal, because the conversation ends."""
+        self._cancel(CompactionDecision("dropped", why))
+
     # -- asking ------------------------------------------------------------------------------------------
 
     async def _ask(self, proposed: ProposedCompaction) -> CompactionDecision:
@@ -133,6 +140,7 @@ class CompactionApproval:
                     present_tokens=tracker.next_prompt.tokens,
                     summary_tokens=tracker.ledger.summary_tokens,
                 ),
+                **({} if self._session is None else {"session": self._session}),
                 "approvers": list(approvers),
                 "goes_on_at": goes_on_at,
             }

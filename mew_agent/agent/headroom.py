@@ -22,7 +22,7 @@ from mew_agent.compaction.planner import summary_budget_tokens
 from mew_agent.context.policy.rules import CompactRule
 from mew_agent.context.store import StoredChat
 from mew_agent.conversation.conversation import Conversation
-from mew_agent.conversation.events import ConversationEvent, ItemAdded, StatusChanged
+from mew_agent.conversation.events import ConversationEvent, ItemAdded, ResultCut, StatusChanged
 from mew_agent.participant.participant import Participant
 from mew_agent.tokens.sizes import Size
 
@@ -30,6 +30,7 @@ NOTICE: Final = (
     "Your message does not fit into my context, so I hold it: {fit}. Reply with one word: `reference` (I read parts of"
     " it with a tool), `digest` (I read its most important sentences), `anyway` (I try to read all of it), or `cancel`."
 )
+CUT: Final = "would_overflow:{tool}: about {tokens:,} tokens (projected) of its result stay outside the context"
 HELD: Final = "a message of {tokens:,} tokens ({basis}) has no room; its sender decides, or a compaction frees enough"
 
 
@@ -224,6 +225,9 @@ class HeadroomCheck:
     async def _on_event(self, event: ConversationEvent) -> None:
         if isinstance(event, ItemAdded):
             await self.count_queued()  # what entered the context no longer waits
+        elif isinstance(event, ResultCut) and self.mode != "off":
+            word = CUT.format(tool=event.tool, tokens=event.omitted_tokens)
+            self._me.start_soon(self._conversation.emit_status, word)
         elif isinstance(event, StatusChanged) and self._inbox.without_room and self._me.is_joined:
             self._me.start_soon(self.release)
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from mew_protocol.payloads.compactions import MAX_RECALLED, Recall
 
+from mew_agent.agent.references import important_sentences
 from mew_agent.context.history import ItemRole
 from mew_agent.conversation.archive import ContextArchive
 from mew_agent.conversation.context_state import ContextState
@@ -26,6 +27,7 @@ FOUND: Final = "[{who}, {at}]\n{text}"
 NOTHING_FOUND: Final = "Nothing that left the context has the words: {words}"
 MAX_WORDS_CHARS: Final = 1_000
 EXTRACT_CHARS: Final = 2_000  # of one message, at most
+NO_SENTENCES: Final = "No sentence of it states a rule, a decision or a fact; read parts of it."
 SLACK_TOKENS: Final = 8
 """The sizes of two texts do not add up exactly to the size of both together."""
 
@@ -71,12 +73,19 @@ class RecallTools(FunctionTools):
         limits = state.result_bound.limits({RECALL: state.project(shown)}, state.room())
         return beginning(shown, limits[RECALL], state.project)
 
-    async def recall_result(self, id: str, start: int = 0, find: str | None = None) -> str:  # noqa: A002 - a model's word
+    async def recall_result(
+        self,
+        id: str,  # noqa: A002 - a model's word
+        start: int = 0,
+        find: str | None = None,
+        digest: bool = False,
+    ) -> str:
         """Read a part of a tool result that was cut or cleared to save context, by the id in the note about it.
 
-        The part begins at character `start`, or at the first occurrence of the text `find` after it.
+        The part begins at character `start`, or at the first occurrence of the text `find` after it. With `digest`,
+        read the sentences with rules, decisions and facts instead, quoted from all of it.
         """
-        return await self._part(id, "tool", start, find)
+        return await self._part(id, "tool", start, find, digest=digest)
 
     async def read_reference(self, id: str, start: int = 0, find: str | None = None) -> str:  # noqa: A002
         """Read a part of a message that is kept outside your context, by the id in the note that stands for it.
@@ -85,12 +94,22 @@ class RecallTools(FunctionTools):
         """
         return await self._part(id, "user", start, find)
 
-    async def _part(self, id: str, role: ItemRole, start: int, find: str | None) -> str:  # noqa: A002
+    async def _part(
+        self,
+        id: str,  # noqa: A002
+        role: ItemRole,
+        start: int,
+        find: str | None,
+        *,
+        digest: bool = False,
+    ) -> str:
         state = self._state
         item = await state.store.recall(id)
         if item is None or item.role != role:
             raise ResultNotStored(f"nothing is stored as '{id}'")
         whole = item.content
+        if digest:
+            whole = "\n".join(await in_thread(lambda: important_sentences(item.content))) or NO_SENTENCES
         place = whole.find(find, max(0, start)) if find else max(0, start)
         if place < 0 or place >= len(whole):
             what = f"the text does not occur after character {start:,}" if find else "the start is past its end"

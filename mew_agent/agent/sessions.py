@@ -81,11 +81,15 @@ class AgentSession:
 
 @dataclass(eq=False)
 class AgentSessions:
-    """All conversations of one agent. `on_status` is called when the status of a session changed."""
+    """All conversations of one agent. `on_open` is called with each session that is opened or loaded.
+
+    `on_status` is called with the new word when the status of a session changed.
+    """
 
     config: AgentConfig
     parts: ModelParts
-    on_status: Callable[[], Awaitable[None]]
+    on_status: Callable[[str | None], Awaitable[None]]
+    on_open: Callable[["AgentSession"], None]
     main: AgentSession = field(init=False)
     _shared: Sequence[ToolSource] = ()
     _sessions: dict[SessionKey, AgentSession] = field(default_factory=dict)
@@ -235,13 +239,14 @@ class AgentSessions:
             logger.warning("session '%s' of '%s' begins again, in memory: %s", key[1], key[0], error)
             session = self._new(key, MemoryStore(self.config.store_limits))
         self._add_tools(session)
+        self.on_open(session)
         session.is_new = not session.conversation.history.next_seq
 
         async def follow(event: ConversationEvent) -> None:
             if isinstance(event, StatusChanged):
                 session.shown = _shown(key, event.status)
                 self._show()
-                await self.on_status()
+                await self.on_status(event.word)
 
         session.conversation.events.subscribe(follow)
         session.shown = _shown(key, session.conversation.status())
@@ -252,6 +257,8 @@ class AgentSessions:
         key = next(iter(self._sessions))
         session = self._sessions.pop(key)
         logger.warning("deleted session '%s' of '%s': more than %d sessions", key[1], key[0], self.config.max_sessions)
+        if session.conversation.gate is not None:
+            session.conversation.gate.close(f"session '{key[1]}' was deleted")
         await session.conversation.state.store.aclose()
         if (path := self._path_of(_file_name(key))) is not None:
             for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):

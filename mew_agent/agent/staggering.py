@@ -47,10 +47,14 @@ class StaggeredCompactions:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
 
+    async def may_session_compact(self) -> bool:
+        """Whether few enough agents compact now. A session has no place in line and asks again before its next task."""
+        agents, most = self._agents_and_most()
+        return agents <= most or self._line.may_start(most, at_seconds=anyio.current_time())
+
     async def may_compact(self) -> bool:
         """Whether few enough agents compact now. If not, the compaction follows as soon as this agent is next."""
-        agents = 1 + sum(peer.context.report is not None for peer in self._me.peers.values())
-        most = self._most or max(1, agents // 2)
+        agents, most = self._agents_and_most()
         if agents <= most:
             return True
         if not self._line.holds_me:
@@ -64,6 +68,11 @@ class StaggeredCompactions:
             self._is_waiting = True
             self._me.start_soon(self._compact_when_next)
         return may_start
+
+    def _agents_and_most(self) -> tuple[int, int]:
+        """How many agents are in the space, and how many of them may compact at once."""
+        agents = 1 + sum(peer.context.report is not None for peer in self._me.peers.values())
+        return agents, self._most or max(1, agents // 2)
 
     async def _compact_when_next(self) -> None:
         """Wait in line, and compact between two tasks. A task that begins meanwhile ends the wait."""

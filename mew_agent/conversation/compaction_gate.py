@@ -30,6 +30,10 @@ class CompactionGate(Protocol):
         """Ask about a compaction that a participant requested, and wait for the decision."""
         ...
 
+    def close(self, why: str) -> None:
+        """Drop an open question, because the conversation ends."""
+        ...
+
 
 async def ask_about_request(
     gate: CompactionGate | None, request: Compact, requester: str | None, state: ContextState

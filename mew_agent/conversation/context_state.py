@@ -26,7 +26,7 @@ from mew_agent.context.store import NO_CHANGE, UNCHANGED, CallRecord, InboxChang
 from mew_agent.context.suggestions import SavingSuggestions
 from mew_agent.context.tracker import CountedCut, CutOutcome, Tracker
 from mew_agent.conversation import texts
-from mew_agent.conversation.events import ConversationEvents, ItemAdded
+from mew_agent.conversation.events import ConversationEvents, ItemAdded, ResultCut
 from mew_agent.conversation.pins import ContextPins
 from mew_agent.model.interface import Image, ModelReply, ToolCall, Window
 from mew_agent.participant.messenger import timestamp
@@ -200,7 +200,10 @@ class ContextState:
             size = await self.sizes.measure(content)
         item = self.history.append("tool", content, id=item_id, at=timestamp(), tool_call_id=call.id, images=images)
         self.has_cut_results = self.has_cut_results or part is not None
-        return await self._enter(item, size, whole=None if part is None else result)
+        await self._enter(item, size, whole=None if part is None else result)
+        if part is not None:
+            await self.events.emit(ResultCut(call.name, self.project(result) - self.project(part)))
+        return item
 
     async def close_open_calls(
         self,

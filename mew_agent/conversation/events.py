@@ -82,6 +82,14 @@ class ItemAdded:
 
 
 @dataclass(frozen=True, slots=True)
+class ResultCut:
+    """A tool result would overflow the context: `omitted_tokens` (projected) of it stay outside."""
+
+    tool: str
+    omitted_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyNotice:
     """Something people who watch a reply should see: its context is compacted, a reply stops, how full it gets.
 
@@ -102,7 +110,7 @@ class ReplyNotice:
 ContextEvent = LevelChanged | RedlineApproached | RedlineCrossed | SavingSuggested | ContextCleared | ContextCompacted
 """What programs may subscribe to; see `Agent.on_context_event`."""
 
-ConversationEvent = ContextEvent | StatusChanged | ItemAdded | ReplyNotice
+ConversationEvent = ContextEvent | StatusChanged | ItemAdded | ResultCut | ReplyNotice
 
 EventListener = Callable[[ConversationEvent], Awaitable[None]]
 

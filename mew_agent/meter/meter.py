@@ -15,6 +15,7 @@ from mew_agent.meter.facts import CallFacts
 from mew_agent.meter.main_line import MainLine, MeteredCall
 from mew_agent.meter.relay import report_line, serve_relay
 from mew_agent.meter.replies import Reply
+from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
 
@@ -22,6 +23,8 @@ logger = logging.getLogger("mew_agent.meter")
 
 NOT_OWNER: Final = "not_owner"
 """Answer to a control: the program measures a context that is not its own."""
+
+NOT_HERE: Final = "I only measure an agent that works elsewhere; it does not read the chats of this space."
 
 
 class Meter:
@@ -39,6 +42,7 @@ class Meter:
         self._line = MainLine()
         self._changed = anyio.Event()
         me.external_context.refuses_with = NOT_OWNER
+        me.on_chat(_decline)
 
     def begin(self, facts: CallFacts) -> MeteredCall:
         """See `CallObserver.begin`. A call that is continued is confirmed at once."""
@@ -86,6 +90,12 @@ class Meter:
             )
         except InvalidReport as error:
             logger.warning("a figure of the model server was not reported: %s", error)
+
+
+async def _decline(chat: ChatReceived) -> None:
+    """Say to a participant that asks the agent that it is not here: it would wait for an answer."""
+    if chat.is_to_me and not chat.is_answer:
+        await chat.reply(NOT_HERE)
 
 
 async def run_meter(

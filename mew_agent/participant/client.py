@@ -8,40 +8,31 @@ import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import anyio
 from mew_protocol.codec import DEFAULT_MAX_BYTES, StreamFrame, decode
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.errors import (
-    CLOSE_NOT_FOUND,
-    CLOSE_REMOVED,
-    CLOSE_UNAUTHORIZED,
     NOT_STORED,
-    SPACE_NOT_FOUND,
-    SUPERSEDED,
-    UNAUTHORIZED,
     DecodeError,
 )
 from mew_protocol.ids import GATEWAY
 from mew_protocol.join import JOIN_BY_FRAME, JOIN_HEADER, DeliveryRequest, join_frame
-from mew_protocol.kinds import SYSTEM_ERROR, SYSTEM_PRESENCE_BATCH, SYSTEM_WELCOME
+from mew_protocol.kinds import SYSTEM_PRESENCE_BATCH, SYSTEM_WELCOME
 from pydantic_core import to_json
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from mew_agent.errors import (
-    GatewayError,
     NotAccepted,
     NotConfirmed,
     NotConnected,
-    Superseded,
     TooLarge,
-    Unauthorized,
 )
-from mew_agent.gateway_address import cause_of, tls_failure, trust, websocket_url
+from mew_agent.gateway_address import cause_of, tls_failure, trust
+from mew_agent.participant.credentials import Credentials, TryLater
 from mew_agent.participant.delivery import (
     UNCONFIRMED_KINDS,
     Arrival,
@@ -63,8 +54,6 @@ HEARTBEAT_SECONDS = 4.0
 BACKOFF_FIRST_SECONDS = 0.1
 BACKOFF_MAX_SECONDS = 3.0
 NOT_STORED_FIRST_SECONDS = 0.25
-MAX_RETRY_AFTER_SECONDS = 60.0
-"""How long a gateway may have us wait before we try to join again."""
 INBOX_MESSAGES = 10_000
 """How many messages may wait to be processed before reading pauses."""
 _SHORTEST_ATTEMPT_SECONDS = 0.05
@@ -77,31 +66,6 @@ Receive = Callable[[Message], Awaitable[None]]
 
 
 _PutArrived = Callable[[Arrived], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """What joining takes: the gateway's URL, the space, the participant's id, and its token (never shown).
-
-    `gateway` may be an http(s):// URL, too; any other raises `ConfigError`. `ca_file`: certificates to trust.
-    """
-
-    gateway: str
-    space: str
-    participant: str
-    token: str = field(repr=False)
-    ca_file: str | Path | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "gateway", websocket_url(self.gateway))
-
-
-class _TryLaterError(OSError):
-    """The gateway admits no more members at the moment."""
-
-    def __init__(self, message: str, seconds: float) -> None:
-        super().__init__(message)
-        self.seconds = seconds
 
 
 class Client:
@@ -303,7 +267,7 @@ class Client:
                     self._last_cause = "the gateway closed the connection"
             except (OSError, TimeoutError, UnicodeError, WebSocketException) as error:
                 self._last_cause = cause_of(error)
-                retry_after = error.seconds if isinstance(error, _TryLaterError) else None
+                retry_after = error.seconds if isinstance(error, TryLater) else None
                 self._raise_if_reconnecting_is_pointless(error)
                 if _code(error) == _MESSAGE_TOO_BIG:
                     self.delivery.refuse_largest()
@@ -396,10 +360,7 @@ class Client:
     async def _welcome_or_none(self, socket: ClientConnection, put: _PutArrived) -> Envelope | None:
         message = _read(await socket.recv())
         if isinstance(message, Envelope):
-            self._raise_if_rejected(message)
-            seconds = message.body.get("retry_after_seconds")
-            if message.kind == SYSTEM_ERROR and message.sender == GATEWAY and isinstance(seconds, int | float):
-                raise _TryLaterError(str(message.body.get("message")), max(0.0, min(seconds, MAX_RETRY_AFTER_SECONDS)))
+            self.credentials.raise_if_rejected(message, is_joined=False)
             if message.kind == SYSTEM_WELCOME and message.is_for(self.credentials.participant):
                 return message
         if isinstance(message, StreamFrame):
@@ -415,7 +376,7 @@ class Client:
                 continue
             is_past = False
             if isinstance(message, Envelope):
-                self._raise_if_rejected(message)
+                self.credentials.raise_if_rejected(message, is_joined=self.is_joined)
                 arrival = self.delivery.receive(message)
                 if arrival is Arrival.GO_LIVE and self._socket is None:
                     await self._put_gaps(message, put)
@@ -431,35 +392,14 @@ class Client:
                 self.delivery.frames.add(message.stream_id)
             await put(Arrived(message, self.delivery.position, is_past))
 
-    def _raise_if_rejected(self, message: Envelope) -> None:
-        """Raise if the gateway says that reconnecting is pointless."""
-        if message.kind != SYSTEM_ERROR or message.sender != GATEWAY:
-            return
-        detail = str(message.body.get("message") or "")
-        match message.body.get("error"):
-            case str(code) if code == SUPERSEDED:
-                raise Superseded(self.credentials.participant)
-            case str(code) if code == UNAUTHORIZED and not self.is_joined:
-                raise Unauthorized(self.credentials.participant, detail)
-            case str(code) if code == SPACE_NOT_FOUND and not self.is_joined:
-                raise GatewayError(detail or f"no space '{self.credentials.space}' at {self.credentials.gateway}")
-            case _:
-                return
-
     def _raise_if_reconnecting_is_pointless(self, error: Exception) -> None:
         failed_handshake = tls_failure(self.credentials.gateway, error)
         if failed_handshake is not None:
             if not self.joins:
                 raise failed_handshake from None
             self._last_cause = str(failed_handshake)  # a certificate that is being renewed
-        code = _code(error)
-        refused = isinstance(error, InvalidStatus) and error.response.status_code in (401, 403)
-        if refused or code == CLOSE_UNAUTHORIZED:
-            raise Unauthorized(self.credentials.participant) from None
-        if code == CLOSE_NOT_FOUND:
-            raise GatewayError(f"no space '{self.credentials.space}' at {self.credentials.gateway}") from None
-        if code == CLOSE_REMOVED:
-            raise GatewayError(f"'{self.credentials.participant}' was removed from the space") from None
+        status = error.response.status_code if isinstance(error, InvalidStatus) else None
+        self.credentials.raise_if_closed_for_good(_code(error), status)
 
 
 def _check_size(size_bytes: int) -> None:

@@ -21,8 +21,9 @@ from pydantic import BaseModel
 from mew_agent.errors import ConfigError, refuse_misspelled
 from mew_agent.model.usage import Usage
 from mew_agent.participant.answers.agent_answers import INACTIVITY_SECONDS, AgentAnswers, AnswerStream
-from mew_agent.participant.client import SEND_TIMEOUT_SECONDS, Client, Credentials
+from mew_agent.participant.client import SEND_TIMEOUT_SECONDS, Client
 from mew_agent.participant.controls import Control, Controllable
+from mew_agent.participant.credentials import Credentials
 from mew_agent.participant.discovery import Discovery
 from mew_agent.participant.dispatcher import Dispatcher
 from mew_agent.participant.events import EventEmitter

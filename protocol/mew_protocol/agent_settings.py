@@ -311,6 +311,15 @@ class WrittenAgentSettings(AgentSettings):
         return values
 
 
+OTHER_NAMES: Final = dict.fromkeys(
+    (
+        *("context_window", "context_window_tokens", "context_length", "context_limit", "context_size"),
+        *("window", "window_tokens", "max_context_tokens", "max_tokens", "n_ctx", "num_ctx", "token_limit"),
+    ),
+    "context_token_limit",
+)
+"""What other programs call a key, for the hint in an error."""
+
 IGNORED_KEYS: Final[dict[str, str]] = {
     key: str(field.deprecated) for key, field in WrittenAgentSettings.model_fields.items() if field.deprecated
 }

@@ -51,11 +51,22 @@ class Member:
         self._socket = socket
 
     async def send_envelope(
-        self, kind: str, payload: dict[str, Any], *, to: Sequence[str] = (), about: Sequence[str] = ()
+        self,
+        kind: str,
+        payload: dict[str, Any],
+        *,
+        to: Sequence[str] = (),
+        about: Sequence[str] = (),
+        context: str | None = None,
     ) -> None:
         """Send one envelope."""
-        envelope = {"kind": kind, "to": list(to), "correlation_id": list(about), "payload": payload}
+        headers = {"to": list(to), "correlation_id": list(about), "context": context}
+        envelope = {"kind": kind, "payload": payload, **headers}
         await self._socket.send(json.dumps({key: value for key, value in envelope.items() if value}))
+
+    async def send_frame(self, stream: str, value: dict[str, Any]) -> None:
+        """Send one frame of a stream."""
+        await self._socket.send(f"#{stream}#{json.dumps(value)}")
 
     async def report(self, *, to: Sequence[str] = (), **status: Any) -> None:
         """Send a status; `messages_in_context` is 3 by default."""

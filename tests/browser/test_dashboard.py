@@ -1,13 +1,13 @@
-"""The dashboard in Chromium, served by a gateway, with members connected to the space."""
+"""The dashboard in Chromium, served by a gateway, with members connected to the space that follow a script."""
 
 import re
-from contextlib import AsyncExitStack
 from typing import Any, get_args
 
 import pytest
+from axe_playwright_python.async_playwright import Axe
 from mew_protocol import kinds
 from mew_protocol.context_report import Basis, LimitBasis, PartName, UnknownReason
-from mew_spaces.config.loading import SpaceConfig, parse_space
+from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from playwright.async_api import Locator, Page, Route, expect
 
@@ -20,6 +20,8 @@ REPORTED: dict[str, Any] = {"basis": "reported", "level": "healthy", "severity":
 COMPACTION = {
     "at": "2026-01-01T10:00:00Z",
     "trigger": "threshold",
+    "tokens_before": 116_000,
+    "tokens_after": 92_980,
     "freed_tokens": 23_020,
     "freed_gross_tokens": 24_000,
     "summary_tokens": 980,
@@ -27,69 +29,66 @@ COMPACTION = {
     "basis": "exact",
 }
 
-CROWD = parse_space(
-    'space: {id: review}\nparticipants:\n  ada: {capabilities: [{kind: "*"}]}\n'
-    + "".join(f"  agent-{number}: {{capabilities: [{{kind: participant/status}}]}}\n" for number in range(10))
-)
+
+def row(page: Page, participant: str) -> Locator:
+    """The row of a participant in the list."""
+    return page.get_by_role("listbox", name="Participants").locator(f"[data-id={participant!r}]")
 
 
-def card(page: Page, participant: str) -> Locator:
-    """The card of a participant."""
-    return page.get_by_role("listitem").filter(has=page.get_by_role("heading", name=participant, exact=True))
+def part(page: Page, name: str) -> Locator:
+    """A part of the details."""
+    return page.locator(f"#detail .{name}")
 
 
-def slot(within: Locator, name: str) -> Locator:
-    """A part of a card."""
-    return within.locator(f"[data-slot={name}]")
+def log(page: Page) -> Locator:
+    """The conversation."""
+    return page.get_by_role("log")
+
+
+def answer(page: Page) -> Locator:
+    """What came of the last action on the selected participant."""
+    return page.locator("#detail > .answer")
 
 
 async def board_of(page: Page, gateway: RunningGateway) -> dict[str, Any]:
     """The gateway's board, by participant."""
-    answer = await page.request.get(
+    read = await page.request.get(
         f"{gateway.url}/spaces/review/context", headers={"Authorization": f"Bearer {gateway.token_of('ada')}"}
     )
-    return {line["id"]: line for line in (await answer.json())["participants"]}
+    return {line["id"]: line for line in (await read.json())["participants"]}
 
 
 async def assert_same_integers(page: Page, gateway: RunningGateway, participant: str) -> None:
-    """A card, its gauge and the gateway's board show the same figures."""
+    """The row, the details, the gauge and the gateway's board show the same figures with the same basis."""
     status = (await board_of(page, gateway))[participant]["status"]
-    shown = card(page, participant)
-    await expect(slot(shown, "tokens")).to_have_text(f"{status['tokens']:,}")
-    await expect(slot(shown, "window")).to_have_text(f"of {status['max_tokens']:,}")
-    gauge = shown.get_by_role("meter")
+    basis = status["context"]["basis"]
+    figure = f"{status['tokens']:,} of {status['max_tokens']:,}"
+    await expect(row(page, participant)).to_contain_text(f"{figure} · {basis}")
+    await expect(part(page, "amount")).to_have_text(f"{status['tokens']:,}")
+    await expect(part(page, "figure")).to_contain_text(figure)
+    await expect(part(page, "known")).to_contain_text(basis)
+    gauge = page.get_by_role("meter", name=f"Context of {participant}")
     await expect(gauge).to_have_attribute("aria-valuenow", str(status["tokens"]))
     await expect(gauge).to_have_attribute("aria-valuemax", str(status["max_tokens"]))
 
 
-async def test_cards_show_the_same_integers_as_the_board(
+async def test_rows_and_details_show_the_same_integers_as_the_board(
     gateway: RunningGateway, open_dashboard: OpenDashboard, join: Join, tab: Tab
 ) -> None:
     async with join("coder") as coder:
         await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
         page = await open_dashboard()
-        await assert_same_integers(page, gateway, "coder")
+        await assert_same_integers(page, gateway, "coder")  # the only agent is selected
         await coder.report(tokens=104_119, **WINDOW, context={**REPORTED, "turns_to_compaction": 5})
-        await expect(slot(card(page, "coder"), "tokens")).to_have_text("104,119")
+        await expect(part(page, "amount")).to_have_text("104,119")
         await assert_same_integers(page, gateway, "coder")
-        await expect(slot(card(page, "coder"), "known")).to_have_text(
-            re.compile(r"^reported \d+ s ago · compacts in ~5 turns$")
-        )
-        await expect(slot(card(page, "coder"), "level")).to_have_text("healthy · 81%")
-    assert tab.complaints == []
-
-
-async def test_a_partial_status_for_one_participant_changes_no_card(
-    gateway: RunningGateway, open_dashboard: OpenDashboard, join: Join
-) -> None:
-    page = await open_dashboard()
-    async with join("coder") as coder:
-        await coder.report(tokens=5_000, **WINDOW, context=REPORTED)
-        await coder.report(to=["ada"], tokens=7_000)
+        await expect(part(page, "known")).to_have_text(re.compile(r"^reported \d+ s ago · compacts in ~5 turns$"))
+        await expect(part(page, "level")).to_have_text("healthy · 81%")
+        await coder.report(to=["ada"], tokens=7_000)  # an answer with some fields is not the agent's status
         await coder.send_envelope(kinds.CHAT, {"text": "that was all"})
-        await page.get_by_role("log").get_by_text("that was all").wait_for()
-        await expect(slot(card(page, "coder"), "tokens")).to_have_text("5,000")
+        await log(page).get_by_text("that was all").wait_for()
         await assert_same_integers(page, gateway, "coder")
+    assert tab.complaints == []
 
 
 async def test_an_unknown_amount_shows_the_reason_and_the_last_report(
@@ -100,14 +99,30 @@ async def test_an_unknown_amount_shows_the_reason_and_the_last_report(
         last = {"tokens": 98_412, "measured_at": "2026-01-01T10:00:00Z", "call_id": "call-1"}
         unknown = {"basis": "unknown", "reason": "usage_unavailable", "last_reported": last}
         await coder.report(**WINDOW, context={**unknown, "max_tokens_basis": "assumed"})
-        shown = card(page, "coder")
-        await expect(slot(shown, "tokens")).to_have_text("Unknown")
-        await expect(slot(shown, "window")).to_have_text("· window 128,000 (assumed)")
-        await expect(slot(shown, "known")).to_contain_text("unknown: the model server reported no usage")
-        await expect(slot(shown, "known")).to_contain_text(re.compile(r"last reported 98,412, \d+ d ago"))
-        await expect(shown.get_by_role("meter")).to_have_count(0)
-        await expect(shown).to_have_attribute("data-basis", "unknown")
-        assert await slot(shown, "fill").evaluate("fill => fill.getBoundingClientRect().width") == 0
+        await expect(part(page, "amount")).to_have_text("Unknown")
+        await expect(part(page, "figure")).to_contain_text("window 128,000 (assumed)")
+        await expect(part(page, "known")).to_contain_text("unknown: the model server reported no usage")
+        await expect(part(page, "known")).to_contain_text(re.compile(r"last reported 98,412, \d+ d ago"))
+        await expect(page.get_by_role("meter")).to_have_count(0)
+        await expect(row(page, "coder")).to_have_attribute("data-tone", "unknown")
+        fill = row(page, "coder").locator(".gauge-fill")
+        assert await fill.evaluate("fill => fill.getBoundingClientRect().width") == 0
+
+
+async def test_an_estimate_looks_different_from_a_report(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder:
+        fill = page.locator("#detail .gauge.large .gauge-fill")
+        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
+        await expect(fill).to_have_css("background-image", "none")
+        await coder.report(tokens=27_046, **WINDOW, context={**REPORTED, "basis": "projected", "stale_messages": 2})
+        await expect(part(page, "amount")).to_have_text("~27,046")
+        await expect(row(page, "coder")).to_contain_text("~27,046 of 128,000 · projected")
+        await expect(part(page, "remark").first).to_have_text("2 items added since then")
+        await expect(fill).to_have_css("background-image", re.compile("repeating-linear-gradient"))
+        await coder.report(tokens=512, **WINDOW)
+        await expect(part(page, "amount")).to_have_text("~512")
+        await expect(part(page, "known")).to_contain_text("unlabelled")
 
 
 async def test_every_value_of_the_context_report_has_words(open_dashboard: OpenDashboard) -> None:
@@ -151,275 +166,255 @@ async def test_every_value_of_the_context_report_has_words(open_dashboard: OpenD
         assert all(text and "_" not in text and "nothing reported" not in text for text in texts), texts
 
 
-async def test_a_projection_is_hatched_and_marked(open_dashboard: OpenDashboard, join: Join) -> None:
-    page = await open_dashboard()
-    async with join("coder") as coder:
-        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
-        solid = slot(card(page, "coder"), "fill")
-        await expect(solid).to_have_css("background-image", "none")
-        projected = {**REPORTED, "basis": "projected", "stale_messages": 2}
-        await coder.report(tokens=27_046, **WINDOW, context=projected)
-        shown = card(page, "coder")
-        await expect(slot(shown, "tokens")).to_have_text("~27,046")
-        await expect(slot(shown, "known")).to_have_text("projected")
-        await expect(slot(shown, "remark")).to_have_text("2 items added since then")
-        await expect(slot(shown, "fill")).to_have_css("background-image", re.compile("repeating-linear-gradient"))
-
-
-async def test_a_figure_without_a_basis_is_marked_as_an_estimate(open_dashboard: OpenDashboard, join: Join) -> None:
-    page = await open_dashboard()
-    async with join("coder") as coder:
-        await coder.report(tokens=512, **WINDOW)
-        await expect(slot(card(page, "coder"), "tokens")).to_have_text("~512")
-        await expect(slot(card(page, "coder"), "known")).to_contain_text("unlabelled")
-
-
-async def test_a_card_shows_limit_level_parts_and_last_compaction(open_dashboard: OpenDashboard, join: Join) -> None:
+async def test_details_show_limit_level_parts_spend_and_savings(open_dashboard: OpenDashboard, join: Join) -> None:
     page = await open_dashboard()
     async with join("coder") as coder:
         parts = [
             {"part": "prefix", "tokens": 6_000, "basis": "exact"},
-            {"part": "tool_results", "tokens": 112_000, "basis": "projected"},
+            {"part": "tool_results", "tokens": 103_000, "basis": "projected"},
         ]
-        near = {**REPORTED, "level": "near_limit", "severity": 2, "compact_at_tokens": 115_200, "breakdown": parts}
-        await coder.report(
-            tokens=118_000, **WINDOW, status="near_limit", context={**near, "last_compaction": COMPACTION}
-        )
-        shown = card(page, "coder")
-        await expect(slot(shown, "level")).to_have_text("near limit · 92%")
-        await expect(slot(shown, "known")).to_contain_text("compacts at 115,200")
-        await expect(slot(shown, "last")).to_have_text(
-            re.compile(r"^Last compaction freed 23,020 tokens \d+ d ago \(threshold\)$")
-        )
-        rows = slot(shown, "legend").get_by_role("listitem")
-        await expect(rows).to_have_text(["system prompt and tools 6,000", "tool results ~112,000"])
-        place = await slot(shown, "mark").evaluate(
-            "mark => (mark.getBoundingClientRect().left + 1 - mark.parentElement.getBoundingClientRect().left)"
-            " / mark.parentElement.getBoundingClientRect().width"
-        )
-        assert place == pytest.approx(0.9, abs=0.002)
-        await expect(page.locator("#glance")).to_have_text("1 window: 1 near the limit")
-
-
-async def test_the_sparkline_has_a_notch_for_each_compaction(open_dashboard: OpenDashboard, join: Join) -> None:
-    page = await open_dashboard()
-    async with join("coder") as coder:
-        for tokens in (40_000, 90_000, 116_000):
-            await coder.report(tokens=tokens, **WINDOW, context=REPORTED)
-        await coder.report(tokens=45_000, **WINDOW, context={**REPORTED, "last_compaction": COMPACTION})
-        sparkline = card(page, "coder").get_by_role("img", name="Since you opened this page")
-        await expect(sparkline).to_have_attribute(
-            "aria-label", "Since you opened this page: 4 values, from 40,000 to 45,000 tokens, 1 compaction"
-        )
-        await expect(sparkline.locator(".sparkline-notch")).to_have_count(1)
-        await expect(page.get_by_role("log")).to_contain_text("coder compacted: freed 23,020 tokens (threshold)")
-
-
-async def test_an_open_card_shows_what_the_last_compaction_replaced(open_dashboard: OpenDashboard, join: Join) -> None:
-    page = await open_dashboard()
-    async with join("coder") as coder:
-        await coder.report(tokens=116_000, **WINDOW, context=REPORTED)
-        await coder.send_envelope(kinds.CHAT, {"text": "this was said before"})
-        await coder.report(tokens=45_000, **WINDOW, context={**REPORTED, "last_compaction": COMPACTION})
-        shown = card(page, "coder")
-        await shown.get_by_text("Activity", exact=True).click()
-        replaced = "40 messages replaced by a summary of ~980 tokens"
-        await expect(slot(shown, "replaced")).to_have_text(f"Last compaction: {replaced}.")
-        activity = slot(shown, "activity").get_by_role("listitem")
-        await expect(activity).to_have_count(2)
-        await expect(activity.first).to_contain_text("this was said before")
-        await expect(activity.last).to_contain_text(f"compacted: freed 23,020 tokens (threshold); {replaced}")
-        dropped = {**COMPACTION, "at": "2026-01-01T11:00:00Z", "summary_tokens": 0, "freed_messages": 1}
-        await coder.report(tokens=44_000, **WINDOW, context={**REPORTED, "last_compaction": dropped})
-        await expect(slot(shown, "replaced")).to_have_text("Last compaction: 1 message removed without a summary.")
-        cleared = {**dropped, "at": "2026-01-01T12:00:00Z", "freed_messages": 0}
-        await coder.report(tokens=43_000, **WINDOW, context={**REPORTED, "last_compaction": cleared})
-        await expect(slot(shown, "replaced")).to_be_hidden()
-
-
-async def test_the_compact_button_sends_a_request_and_shows_the_answer(
-    open_dashboard: OpenDashboard, join: Join
-) -> None:
-    page = await open_dashboard()
-    async with join("coder") as coder:
-        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
-        await page.get_by_role("button", name="Compact coder").click()
-        requested = await coder.received(kinds.PARTICIPANT_COMPACT)
-        assert (requested["from"], requested["to"]) == ("ada", ["coder"])
-        assert requested["payload"] == {"reason": "requested on the dashboard"}
-        answer = slot(card(page, "coder"), "answer")
-        await expect(answer).to_have_text("Compacting 98,412 tokens …")
-        await expect(page.get_by_role("button", name="Compacting coder")).to_be_disabled()
-        done = {"status": "compacted", "freed_tokens": 71_366, "freed_messages": 84, "basis": "exact"}
-        done |= {"tokens_after": 27_046, "max_tokens": 128_000}
-        await coder.send_envelope(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[requested["id"]])
-        said = "Freed 71,366 tokens in 84 messages; now ~27,046 of 128,000 (projected until its next call)."
-        await expect(answer).to_have_text(said)
-        await expect(page.locator("#announcer")).to_have_text(f"coder: {said}")
-        await expect(page.get_by_role("button", name="Compact coder")).to_be_enabled()
-
-
-async def test_answers_to_other_requests_are_ignored(open_dashboard: OpenDashboard, join: Join) -> None:
-    page = await open_dashboard()
-    async with join("coder") as coder, join("writer") as writer:
-        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
-        await page.get_by_role("button", name="Compact coder").click()
-        requested = await coder.received(kinds.PARTICIPANT_COMPACT)
-        done = {"status": "compacted", "freed_tokens": 1}
-        await coder.send_envelope(kinds.PARTICIPANT_COMPACT_DONE, done, about=["another-request"])
-        await writer.send_envelope(kinds.PARTICIPANT_COMPACT_DONE, done, about=[requested["id"]])
-        await coder.send_envelope(kinds.CHAT, {"text": "both were sent"})
-        await writer.send_envelope(kinds.CHAT, {"text": "by both"})
-        await page.get_by_role("log").get_by_text("both were sent").wait_for()
-        await page.get_by_text("by both").wait_for()
-        await expect(slot(card(page, "coder"), "answer")).to_have_text("Compacting 98,412 tokens …")
-
-
-async def test_compaction_to_a_target_works_by_keyboard(open_dashboard: OpenDashboard, join: Join) -> None:
-    page = await open_dashboard()
-    async with join("coder") as coder:
-        await coder.report(tokens=27_046, **WINDOW, context=REPORTED)
-        await page.get_by_role("button", name="Compact coder").focus()
-        await page.keyboard.press("Tab")
-        await page.keyboard.press("Enter")
-        await page.keyboard.press("Tab")
-        await page.keyboard.type("200000")
-        await page.keyboard.press("Enter")
-        requested = await coder.received(kinds.PARTICIPANT_COMPACT)
-        assert requested["payload"]["target_tokens"] == 200_000
-        done = {"status": "skipped", "skipped": True, "reason": "already_below_target", "tokens_before": 27_046}
-        await coder.send_envelope(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[requested["id"]])
-        answer = slot(card(page, "coder"), "answer")
-        await expect(answer).to_have_text("Skipped: already below 200,000 (now 27,046).")
-
-
-async def test_a_request_without_the_capability_shows_the_refusal(open_dashboard: OpenDashboard, join: Join) -> None:
-    page = await open_dashboard("eve")
-    async with join("coder") as coder:
-        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
-        await page.get_by_role("button", name="Compact coder").click()
-        await expect(slot(card(page, "coder"), "answer")).to_have_text(
-            "Refused: no capability of 'eve' allows this participant/compact."
-        )
-
-
-async def test_a_participant_that_leaves_keeps_its_card_and_ends_open_requests(
-    open_dashboard: OpenDashboard, join: Join
-) -> None:
-    page = await open_dashboard()
-    async with join("coder") as coder:
-        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
-        await page.get_by_role("button", name="Compact coder").click()
-        await coder.received(kinds.PARTICIPANT_COMPACT)
-    shown = card(page, "coder")
-    await expect(slot(shown, "answer")).to_have_text("Disconnected before it answered.")
-    await expect(slot(shown, "remark")).to_contain_text("disconnected, last status")
-    await expect(slot(shown, "word")).to_have_text("disconnected")
-    await expect(page.get_by_role("button", name="Compact coder")).to_be_disabled()
-
-
-@pytest.mark.parametrize("config", [CROWD])
-async def test_with_many_cards_only_open_ones_show_charts(open_dashboard: OpenDashboard, join: Join) -> None:
-    page = await open_dashboard()
-    async with AsyncExitStack() as members:
-        for number in range(10):
-            member = await members.enter_async_context(join(f"agent-{number}"))
-            await member.report(tokens=98_412, **WINDOW, context={**REPORTED, "last_compaction": COMPACTION})
-            if number == 8:
-                await expect(slot(card(page, "agent-8"), "last")).to_be_visible()
-        shown, other = card(page, "agent-9"), card(page, "agent-0")
-        await expect(slot(shown, "tokens")).to_be_visible()
-        await expect(slot(shown, "last")).to_be_hidden()
-        await shown.get_by_text("Details", exact=True).click()
-        await expect(slot(shown, "last")).to_be_visible()
-        await expect(slot(other, "last")).to_be_hidden()
-
-
-async def test_participants_without_a_context_share_one_line(open_dashboard: OpenDashboard, join: Join) -> None:
-    page = await open_dashboard()
-    async with join("ada"), join("eve"):
-        await expect(page.locator("#others")).to_have_text(re.compile(r"^Connected: ada \(you\), eve\s*Disconnected: "))
-        await expect(page.locator("#cards > li")).to_have_count(0)
-    await expect(page.locator("#others")).not_to_contain_text("Connected:")
-
-
-async def test_a_tools_problem_follows_its_name(open_dashboard: OpenDashboard, join: Join) -> None:
-    page = await open_dashboard()
-    async with join("coder") as bridge:
-        await bridge.report(status="mcp_server_down:clock ended with code 1")
-        await expect(page.locator("#others")).to_have_text(
-            re.compile(r"^Connected: coder \(mcp server down: clock ended with code 1\)")
-        )
-        await bridge.report(status="active")
-        await expect(page.locator("#others")).to_have_text(re.compile(r"^Connected: coder\s*Disconnected"))
-
-
-async def test_a_card_shows_spend_countdown_and_suggestions(open_dashboard: OpenDashboard, join: Join) -> None:
-    page = await open_dashboard()
-    async with join("coder") as coder:
         saved = [
             {"text": text, "tokens_saved": tokens, "impact": "low"}
             for text, tokens in (("one", 10), ("drop tool outputs.", 4_200), ("two", 20), ("three", 30))
         ]
-        counting = {"kind": "countdown", "remaining": 3, "text": "soon"}
-        more = {"spent_tokens": 61_000, "budget_tokens": 100_000, "injection": counting, "suggestions": saved}
-        await coder.report(tokens=98_412, **WINDOW, context={**REPORTED, **more})
-        shown = card(page, "coder")
-        await expect(slot(shown, "remark")).to_have_text("spent 61,000 of 100,000 tokens · active: countdown (3 left)")
-        await expect(slot(shown, "savings").get_by_role("listitem")).to_have_text(
+        more = {"spent_tokens": 61_000, "budget_tokens": 100_000, "suggestions": saved, "breakdown": parts}
+        counting = {"injection": {"kind": "countdown", "remaining": 3, "text": "soon"}}
+        near = {**REPORTED, "level": "near_limit", "severity": 2, "compact_at_tokens": 115_200}
+        await coder.report(tokens=109_000, **WINDOW, status="near_limit", context={**near, **more, **counting})
+        await expect(part(page, "level")).to_have_text("near limit · 85%")
+        await expect(part(page, "known")).to_contain_text("compacts at 115,200")
+        await expect(part(page, "parts").get_by_role("listitem")).to_have_text(
+            [
+                "system prompt and tools6,0004.7%",
+                "tool results~103,00080.5%",
+                "free6,2004.8%",
+                "kept free: compacts before it12,80010.0%",
+            ]
+        )
+        place = await page.locator("#detail .gauge-mark").evaluate(
+            "mark => (mark.getBoundingClientRect().left + 1 - mark.parentElement.getBoundingClientRect().left)"
+            " / mark.parentElement.getBoundingClientRect().width"
+        )
+        assert place == pytest.approx(0.9, abs=0.002)
+        await expect(part(page, "remark").first).to_have_text(
+            "spent 61,000 of 100,000 tokens · active: countdown (3 left)"
+        )
+        await expect(part(page, "savings").get_by_role("listitem")).to_have_text(
             [
                 "drop tool outputs (saves ~4,200 tokens, low impact)",
                 "three (saves ~30 tokens, low impact)",
                 "two (saves ~20 tokens, low impact)",
             ]
         )
-        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
-        await expect(slot(shown, "savings")).to_be_hidden()
+        await expect(row(page, "coder")).to_have_attribute("data-tone", "warning")
+        await expect(page.locator("#glance")).to_have_text("1 context window: 1 in trouble or near the limit")
 
 
-async def test_a_card_shows_what_waits_for_approval_and_stopped_loops(
+async def test_the_history_has_a_mark_for_each_compaction_also_after_a_reload(
     open_dashboard: OpenDashboard, join: Join
 ) -> None:
     page = await open_dashboard()
     async with join("coder") as coder:
-        wait = {
-            "kind": "approval",
-            "what": "approval of write on files",
-            "since": "2026-01-01T00:00:00Z",
-            "proposal": "p1",
-        }
-        more = {"arguments": {"path": "a.txt"}, "who_may_answer": ["ada", "helper"]}
-        context = {**REPORTED, "waiting": [{**wait, **more}]}
-        await coder.report(tokens=98_412, **WINDOW, status="waiting_for_approval", context=context)
-        shown = card(page, "coder")
-        await expect(slot(shown, "word")).to_have_text("waiting for approval")
-        await expect(slot(shown, "remark")).to_have_text(
-            re.compile(r'^approval of write on files \{"path":"a.txt"\}, asked .+ ago \(ada, helper can decide\)$')
-        )
-        await coder.report(tokens=98_412, **WINDOW, status="paused: loop with two", context=REPORTED)
-        await expect(slot(shown, "remark")).to_have_text("loop with two")
+        for tokens in (40_000, 90_000, 116_000):
+            await coder.report(tokens=tokens, **WINDOW, context=REPORTED)
+        now = await page.evaluate("new Date().toISOString()")
+        cut = {**COMPACTION, "at": now}
+        await coder.report(tokens=45_000, **WINDOW, context={**REPORTED, "last_compaction": cut})
+        chart = page.get_by_role("img", name=re.compile("^coder: .*, 1 compaction$"))
+        await expect(chart.locator(".cut")).to_have_count(1)
+        replaced = "40 messages replaced by a summary of ~980 tokens"
+        await expect(log(page)).to_contain_text(f"coder compacted: freed 23,020 tokens (threshold); {replaced}")
+        await expect(page.locator("#detail .cut summary")).to_contain_text("116,000 → 92,980, freed 23,020")
+        await page.reload()
+        await expect(chart.locator(".cut")).to_have_count(1)
+        await page.locator("#detail .plot").focus()
+        await page.keyboard.press("End")
+        await expect(part(page, "reading")).to_contain_text("45,000 of 128,000 (reported)")
 
 
-async def test_an_open_card_shows_messages_and_thoughts(open_dashboard: OpenDashboard, join: Join) -> None:
+async def test_a_compaction_is_requested_by_keyboard_and_its_answer_shown(
+    open_dashboard: OpenDashboard, join: Join
+) -> None:
     page = await open_dashboard()
     async with join("coder") as coder, join("writer") as writer:
-        for member in (coder, writer):
-            await member.report(tokens=98_412, **WINDOW, context=REPORTED)
-        await expect(card(page, "writer")).to_be_visible()
-        await writer.send_envelope(kinds.CHAT, {"text": "is it done?"}, to=["coder"])
-        await page.get_by_role("log").get_by_text("is it done?").wait_for()
-        await coder.send_envelope(
-            kinds.REASONING_THOUGHT, {"message": "I look first.", "reasoning": "", "action": "act"}
-        )
-        await coder.send_envelope(kinds.CHAT, {"text": "it is"}, to=["writer"])
-        await page.get_by_role("log").get_by_text("it is", exact=True).wait_for()
-        summary = card(page, "coder").get_by_text("Activity", exact=True)
-        await summary.focus()
+        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
+        await page.get_by_role("button", name="Compact: coder").focus()
         await page.keyboard.press("Enter")
-        activity = page.get_by_role("list", name="Messages and thoughts of coder")
-        await expect(activity.locator(".said")).to_have_text(["is it done?", "I look first.", "it is"])
-        await expect(activity.locator(".names")).to_have_text(["writer → coder", "coder thinks", "coder → writer"])
-        await expect(slot(card(page, "writer"), "activity").locator(".said")).to_have_text(["is it done?", "it is"])
+        await page.keyboard.type("200000")
+        await page.keyboard.press("Tab")
+        await page.keyboard.type("long review ahead")
+        await page.keyboard.press("Enter")
+        requested = await coder.received(kinds.PARTICIPANT_COMPACT)
+        assert (requested["from"], requested["to"]) == ("ada", ["coder"])
+        assert requested["payload"] == {"reason": "long review ahead", "target_tokens": 200_000}
+        done = {"status": "compacted", "freed_tokens": 1}
+        await coder.send_envelope(kinds.PARTICIPANT_COMPACT_DONE, done, about=["another-request"])
+        await writer.send_envelope(kinds.PARTICIPANT_COMPACT_DONE, done, about=[requested["id"]])
+        for member, text in ((coder, "both were sent"), (writer, "by both")):
+            await member.send_envelope(kinds.CHAT, {"text": text})
+            await log(page).get_by_text(text, exact=True).wait_for()
+        await expect(answer(page)).to_have_text("Compacting 98,412 tokens …")
+        done = {"status": "compacted", "freed_tokens": 71_366, "freed_messages": 84, "basis": "exact"}
+        done |= {"tokens_after": 27_046, "max_tokens": 128_000}
+        await coder.send_envelope(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[requested["id"]])
+        said = "Freed 71,366 tokens in 84 messages; now ~27,046 of 128,000 (projected until its next call)."
+        await expect(answer(page)).to_have_text(said)
+        await expect(log(page)).to_contain_text(
+            "ada asked coder to compact to at most 200,000 tokens: long review ahead"
+        )
+        await expect(log(page)).to_contain_text(f"coder: {said}")
+        await page.get_by_role("button", name="Pin: coder").click()
+        await page.keyboard.type("Never push to main.")
+        await page.get_by_role("button", name="Pin", exact=True).click()
+        pinned = await coder.received(kinds.PARTICIPANT_PIN)
+        assert pinned["payload"] == {"text": "Never push to main."}
+        await coder.report(tokens=98_412, **WINDOW, status="refused:too many pins", to=["ada"])
+    await expect(answer(page)).to_have_text("Disconnected before it answered.")
+    await expect(row(page, "coder")).to_have_attribute("data-tone", "away")
+    await expect(page.get_by_role("button", name="Compact: coder")).to_have_count(0)
+
+
+async def test_actions_without_the_capability_are_hidden_and_refusals_shown(
+    open_dashboard: OpenDashboard, join: Join
+) -> None:
+    page = await open_dashboard("eve")
+    async with join("coder") as coder:
+        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
+        await expect(part(page, "amount")).to_have_text("98,412")
+        await expect(page.get_by_role("button", name="Compact: coder")).to_have_count(0)
+        await page.get_by_label("Message").fill("/compact coder")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("#composer-answer")).to_have_text(
+            "Refused: no capability of 'eve' allows this participant/compact."
+        )
+        await expect(page.get_by_label("Message")).to_have_value("/compact coder")
+
+
+async def test_trouble_comes_first_and_never_looks_calm(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder, join("writer") as writer, join(HOSTILE) as tool:
+        soon = {**REPORTED, "compact_at_tokens": 115_200, "turns_to_compaction": 1}
+        await coder.report(tokens=106_240, **WINDOW, context=soon)
+        await tool.report(status="mcp_server_down:clock ended with code 1")
+        unknown = {"basis": "unknown", "reason": "no_call_yet"}
+        await writer.report(**WINDOW, status="model_unreachable", context=unknown)
+        options = page.get_by_role("listbox", name="Participants").get_by_role("option")
+        await expect(row(page, "writer")).to_have_attribute("data-tone", "blocking")
+        await expect(row(page, "coder")).to_have_attribute("data-tone", "notice")
+        await expect(row(page, "coder")).to_contain_text("compacts next")
+        await expect(row(page, "writer")).to_have_attribute("aria-posinset", "1")
+        await expect(page.locator("#queue .item").first).to_contain_text("writer cannot reach its model")
+        await expect(page.locator("#glance")).to_have_text("2 context windows: 1 blocked, 1 compacting soon")
+        await page.get_by_label("Search participants").fill("cod")
+        await expect(options).to_have_count(1)
+        await page.get_by_label("Search participants").fill("")
+        await page.get_by_label("Show", exact=True).select_option("People and tools")
+        await expect(options.filter(has_text="coder")).to_have_count(0)
+        await expect(options.filter(has_text="mcp server down")).to_have_count(1)
+        await page.get_by_label("Show", exact=True).select_option("All")
+        await page.get_by_role("listbox", name="Participants").focus()
+        await page.keyboard.press("Home")
+        await expect(page.locator("#detail-title")).to_have_text("writer")
+        await page.keyboard.press("ArrowDown")
+        await expect(page.locator("#detail-title")).not_to_have_text("writer")
+        await page.keyboard.press("Escape")
+        await expect(page.locator("#detail-title")).to_have_text("The whole space")
+
+
+async def test_proposals_are_approved_rejected_and_allowed_always(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder, join("writer") as files:
+        change = {"path": "a.py", "old_string": "x = 1\ny = 2", "new_string": "x = 1\ny = 3"}
+        call = {"method": "tools/call", "params": {"name": "edit", "arguments": change}}
+        queue = page.locator("#queue .item")
+        await coder.send_envelope(kinds.MCP_PROPOSAL, call, to=["writer"])
+        await expect(queue).to_contain_text("coder waits for approval of edit on writer")
+        await expect(log(page).locator(".diff-line[data-mark='-']")).to_have_text("- y = 2\n")
+        await expect(log(page).locator(".diff-line[data-mark='+']")).to_have_text("+ y = 3\n")
+        await queue.get_by_role("button", name="Reject…").click()
+        await page.keyboard.type("not on Friday")
+        await page.keyboard.press("Enter")
+        assert (await coder.received(kinds.MCP_REJECT))["payload"] == {"reason": "not on Friday"}
+        await expect(queue).to_have_count(0)
+        await expect(log(page)).to_contain_text("rejected by ada: not on Friday")
+        await coder.send_envelope(kinds.MCP_PROPOSAL, call, to=["writer"])
+        await queue.get_by_role("button", name="Allow this tool always").click()
+        granted = await coder.received(kinds.CAPABILITY_GRANT)
+        pattern = {"kind": "mcp/request", "payload": {"method": "tools/call", "params": {"name": "edit"}}}
+        assert granted["payload"]["capabilities"] == [{**pattern, "to": ["writer"]}]
+        requested = await files.received(kinds.MCP_REQUEST)
+        assert (requested["from"], requested["payload"]) == ("ada", call)
+        await expect(log(page)).to_contain_text("approved by ada")
+        result = {"result": {"content": [{"type": "text", "text": "edited"}]}}
+        await files.send_envelope(kinds.MCP_RESPONSE, result, to=["ada"], about=[requested["id"]])
+        await log(page).get_by_text("Arguments and result").click()
+        await expect(log(page)).to_contain_text("edited")
+
+
+async def test_an_answer_streams_and_becomes_markdown(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder:
+        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
+        await expect(page.get_by_label("To", exact=True)).to_have_value("coder")
+        await page.get_by_label("Message").fill("is it done?")
+        await page.keyboard.press("Enter")
+        asked = await coder.received(kinds.CHAT)
+        assert (asked["to"], asked["payload"]["text"]) == (["coder"], "is it done?")
+        await expect(page.get_by_label("Message")).to_have_value("")
+        await coder.send_envelope(kinds.REASONING_START, {"message": "is it done?"}, about=[asked["id"]])
+        start = await coder.received(kinds.REASONING_START)
+        await coder.send_envelope(kinds.STREAM_REQUEST, {"direction": "upload"}, to=["gateway"])
+        stream = (await coder.received(kinds.STREAM_OPEN))["payload"]["stream_id"]
+        for kind, value in (("thinking", "I look first."), ("token", "It is **nearly**"), ("token", " done")):
+            await coder.send_frame(stream, {"context": start["id"], "type": kind, "value": value})
+        turn = log(page).locator(".turn")
+        await expect(turn.locator(".markdown")).to_have_text("It is nearly done")
+        await expect(turn.locator(".reasoning")).to_have_text("I look first.")
+        await expect(turn).to_contain_text("working …")
+        await expect(page.get_by_role("button", name="Cancel turn: coder")).to_be_visible()
+        await coder.send_envelope(kinds.REASONING_CONCLUSION, {"message": "done"}, context=start["id"])
+        code = "It is done:\n\n```python\nprint(1)\n```\n\n- one\n- two"
+        await coder.send_envelope(kinds.CHAT, {"text": code}, to=["ada"], about=[asked["id"]])
+        await expect(turn.locator("pre code")).to_have_text("print(1)")
+        await expect(turn.get_by_role("listitem")).to_have_text(["one", "two"])
+        await expect(turn.locator(".about")).to_have_text("answers ada: “is it done?”")
+        await expect(turn.locator("details")).not_to_have_attribute("open", "")
+        await page.reload()  # the gateway keeps what was said
+        await expect(turn.locator("pre code")).to_have_text("print(1)")
+        await expect(log(page).locator(".chat")).to_contain_text("is it done?")
+        await page.get_by_label("Message").focus()
+        await page.keyboard.press("ArrowUp")
+        await expect(page.get_by_label("Message")).to_have_value("is it done?")
+
+
+async def test_the_composer_completes_names_and_permitted_commands(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder, join("writer"):
+        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
+        await expect(page.get_by_role("button", name="Compact: coder")).to_be_visible()  # permissions are known
+        text = page.get_by_label("Message")
+        await text.press_sequentially("@wr")
+        await expect(page.locator("#composer-options")).to_be_visible()
+        await page.keyboard.press("Tab")
+        await expect(text).to_have_value("@writer ")
+        await text.press_sequentially("tell @cod")
+        await page.keyboard.press("Enter")
+        await expect(text).to_have_value("@writer tell @coder ")
+        await page.keyboard.press("Enter")
+        assert set((await coder.received(kinds.CHAT))["to"]) == {"coder", "writer"}
+        await text.press_sequentially("/comp")
+        await page.keyboard.press("Tab")
+        await text.press_sequentially("coder 16000 too long")
+        await page.keyboard.press("Enter")
+        requested = await coder.received(kinds.PARTICIPANT_COMPACT)
+        assert requested["payload"] == {"target_tokens": 16_000, "reason": "too long"}
+        done = {"status": "skipped", "skipped": True, "reason": "already_below_target", "tokens_before": 9_000}
+        await coder.send_envelope(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[requested["id"]])
+        said = page.locator("#composer-answer")
+        await expect(said).to_have_text("coder: Skipped: already below 16,000 (now 9,000).")
+        await text.fill("/frobnicate")
+        await page.keyboard.press("Enter")
+        await expect(said).to_have_text("Unknown command /frobnicate. Type / to see the commands.")
 
 
 async def test_text_from_participants_is_never_parsed_as_html(
@@ -432,46 +427,80 @@ async def test_text_from_participants_is_never_parsed_as_html(
         report["last_compaction"] = {**COMPACTION, "trigger": HOSTILE}
         report["injection"] = {"kind": HOSTILE, "text": HOSTILE}
         report["waiting"] = [{"kind": "approval", "what": HOSTILE, "since": HOSTILE, "who_may_answer": [HOSTILE]}]
-        report["suggestions"] = [{"text": HOSTILE, "tokens_saved": 1, "impact": HOSTILE}]
+        report["suggestions"] = [{"text": HOSTILE, "tokens_saved": 1, "impact": "low"}]
         await villain.report(tokens=7, **WINDOW, status=f"{HOSTILE}:{HOSTILE}", context=report)
         await villain.send_envelope(kinds.REASONING_THOUGHT, {"message": HOSTILE, "reasoning": HOSTILE})
-        await villain.send_envelope(kinds.CHAT, {"text": HOSTILE}, to=[HOSTILE])
-        shown = card(page, HOSTILE)
-        for place in ("about", "word", "level", "remark", "savings", "last", "figures"):
-            await expect(slot(shown, place)).to_contain_text("<img src=x onerror=")
-        await shown.get_by_role("button", name="Compact").click()
+        call = {"method": "tools/call", "params": {"name": HOSTILE, "arguments": {HOSTILE: HOSTILE}}}
+        await villain.send_envelope(kinds.MCP_PROPOSAL, call)
+        attacks = f"{HOSTILE}\n\n[run](javascript:document.title='owned') ![x](https://example.org/x.png) # {HOSTILE}"
+        table = (
+            f"\n\n| {HOSTILE} |\n|---|\n| <script>document.title='owned'</script> |\n\n```{HOSTILE}\n</code>{HOSTILE}"
+        )
+        await villain.send_envelope(kinds.CHAT, {"text": attacks + table}, to=[HOSTILE])
+        for place in ("about", "level", "remark", "savings", "facts", "cuts"):
+            await expect(part(page, place).first).to_contain_text("<img src=x onerror=")
+        said = log(page).locator(".chat .markdown")
+        await expect(said).to_contain_text("run (javascript:document.title='owned')")
+        await expect(said).to_contain_text("<script>document.title='owned'</script>")
+        await expect(said.get_by_role("link")).to_have_attribute("href", "https://example.org/x.png")
+        await expect(log(page).locator(".thought .reasoning")).to_have_text(HOSTILE)
+        await expect(page.locator("#queue")).to_contain_text(HOSTILE)
+        await page.get_by_role("button", name=f"Compact: {HOSTILE}").click()
+        await page.get_by_role("button", name="Compact", exact=True).first.click()
         requested = await villain.received(kinds.PARTICIPANT_COMPACT)
         done = {"status": "skipped", "skipped": True, "reason": HOSTILE}
         await villain.send_envelope(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[requested["id"]])
-        await expect(slot(shown, "answer")).to_have_text(f"Skipped: {HOSTILE}.")
-        await expect(page.get_by_role("log").locator(".said")).to_have_text(HOSTILE)
-        await expect(slot(shown, "activity").locator(".said")).to_have_text([HOSTILE, HOSTILE])
-        await expect(page.locator("main img")).to_have_count(0)
+        await expect(answer(page)).to_have_text(f"Skipped: {HOSTILE}.")
+        await expect(page.locator("main :is(img, script, iframe, object)")).to_have_count(0)
         assert await page.title() == "Review room · mew"
+    assert [address for address in tab.addresses if "example.org" in address] == []
     assert tab.complaints == []
 
 
-async def test_the_conversation_shows_sender_recipients_and_newest_messages(
-    open_dashboard: OpenDashboard, join: Join
-) -> None:
+async def test_markdown_is_read_in_linear_time_and_links_are_safe(open_dashboard: OpenDashboard) -> None:
     page = await open_dashboard()
-    async with join("coder") as coder:
-        for number in range(205):
-            await coder.send_envelope(
-                kinds.CHAT, {"text": f"line {number}"}, to=["ada", "writer"] if number % 2 else []
-            )
-        lines = page.get_by_role("log").locator("li")
-        await expect(lines.last).to_contain_text("line 204")
-        await expect(lines).to_have_count(200)
-        await expect(lines.last.locator(".names")).to_have_text("coder → everyone")
-        await expect(lines.nth(198).locator(".names")).to_have_text("coder → ada, writer")
-        await expect(lines.last).to_be_in_viewport()
+    found = await page.evaluate(
+        """async () => {
+            const { parse, parseInline, render, safeAddress } = await import("/dashboard/markdown.js");
+            const huge = ["*", "_", "[", "`", "> ", "- ", "![](", "**a", "|", "#", "<h", "\\n", "~~"];
+            const times = huge.map((one) => {
+                const text = one.repeat(Math.ceil(20_000 / one.length));
+                const begin = performance.now();
+                render(text);
+                return performance.now() - begin;
+            });
+            const addresses = ["javascript:alert(1)", "JaVaScRiPt:alert(1)", "data:text/html,x", "vbscript:x", "/path",
+                " javascript:x", "java\\nscript:x", "file:///etc/passwd", "blob:x"];
+            const kinds = (text) => parse(text).map((block) => block.type);
+            return {
+                slowest: Math.max(...times),
+                safe: addresses.map(safeAddress),
+                web: safeAddress("https://example.org/a?b#c"),
+                kinds: kinds("# h\\n\\ntext\\n- a\\n  - b\\n1. c\\n\\n> q\\n\\n---\\n" +
+                    "```js\\ncode\\n```\\n|a|b|\\n|-|-|\\n|1|2|"),
+                spans: parseInline("a **b** _c_ `d` ~~e~~ max_tokens_basis 2 * 3 https://example.org/x. [l](https://e.org)")
+                    .map((span) => span.type ?? span),
+                open: parse("```py\\nnot closed").at(-1).text,
+            };
+        }""".replace("\\\\", "\\")
+    )
+    assert found["slowest"] < 5_000  # quadratic time would take minutes
+    assert found["safe"] == [None] * 9
+    assert found["web"] == "https://example.org/a?b#c"
+    assert found["kinds"] == ["heading", "paragraph", "list", "list", "quote", "rule", "code", "table"]
+    assert found["open"] == "not closed"
+    kinds_found = [span for span in found["spans"] if " " not in span]
+    assert kinds_found == ["strong", "emphasis", "code", "strike", "link", "link"]
 
 
 async def test_the_token_leaves_the_url_and_survives_a_reload(
-    gateway: RunningGateway, open_dashboard: OpenDashboard, tab: Tab
+    gateway: RunningGateway, open_dashboard: OpenDashboard, join: Join, tab: Tab
 ) -> None:
     page = await open_dashboard()
+    async with join("coder") as coder:
+        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
+        await coder.send_envelope(kinds.CHAT, {"text": "see https://example.org/picture.png"})
+        await log(page).get_by_text("picture.png").wait_for()
     assert page.url == f"{gateway.url}/dashboard"
     await page.reload()
     await page.get_by_text("live", exact=True).wait_for()
@@ -479,18 +508,8 @@ async def test_the_token_leaves_the_url_and_survives_a_reload(
     await page.reload()
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     assert not [address for address in tab.addresses if gateway.token_of("ada") in address.partition("#")[0]]
-
-
-async def test_the_page_requests_nothing_from_other_hosts(
-    gateway: RunningGateway, open_dashboard: OpenDashboard, join: Join, tab: Tab
-) -> None:
-    page = await open_dashboard()
-    async with join("coder") as coder:
-        await coder.report(tokens=98_412, **WINDOW, context=REPORTED)
-        await coder.send_envelope(kinds.CHAT, {"text": "see https://example.org/picture.png"})
-        await page.get_by_role("log").get_by_text("picture.png").wait_for()
-    assert len(tab.addresses) > 5
     assert [address for address in tab.addresses if not address.startswith(f"{gateway.url}/")] == []
+    assert len(tab.addresses) > 5
     assert tab.complaints == []
 
 
@@ -499,7 +518,7 @@ async def test_without_a_token_the_form_explains_where_it_is(gateway: RunningGat
     await page.goto(f"{gateway.url}/dashboard")
     await expect(page.get_by_text(".mew/tokens/", exact=True)).to_be_visible()
     await page.get_by_label("Space", exact=True).fill("review")
-    await page.get_by_label("Participant").fill("ada")
+    await page.get_by_label("Participant", exact=True).fill("ada")
     await page.get_by_label("Token").fill("wrong")
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("alert")).to_have_text(
@@ -512,7 +531,7 @@ async def test_without_a_token_the_form_explains_where_it_is(gateway: RunningGat
     await expect(page.get_by_role("heading", level=1)).to_have_text("Review room")
 
 
-async def test_a_lost_connection_is_reported_and_restored(config: SpaceConfig, tab: Tab) -> None:
+async def test_a_restarted_gateway_is_reported_and_followed(config: SpaceConfig, tab: Tab) -> None:
     page = tab.page
     async with serve_gateway(config) as first:
         await page.goto(
@@ -522,7 +541,11 @@ async def test_a_lost_connection_is_reported_and_restored(config: SpaceConfig, t
     await expect(page.locator("#connection-text")).to_contain_text("connection lost")
     async with serve_gateway(config, port=first.port, tokens=first.tokens):
         await page.get_by_text("live", exact=True).wait_for()
-        await expect(page.get_by_role("log")).to_contain_text("no longer available")
+        await expect(log(page)).to_contain_text("no longer available")
+        await expect(log(page)).to_contain_text("Reconnected after")
+        await page.get_by_label("Message").fill("after the restart")
+        await page.keyboard.press("Enter")
+        await expect(log(page).locator(".chat")).to_contain_text("after the restart")
 
 
 async def test_after_a_cut_missed_events_arrive_once(
@@ -546,8 +569,8 @@ async def test_after_a_cut_missed_events_arrive_once(
 
         await tab.page.route(re.compile(r"/spaces/review/events"), cut_first)
         page = await open_dashboard()
-        await expect(page.get_by_role("log").locator(".said")).to_have_text(["said while nobody listened"])
-        assert requested[1].endswith(f"/spaces/review/events?since={place}")
+        await expect(page.get_by_role("log").locator(".chat .markdown")).to_have_text(["said while nobody listened"])
+        assert requested[1].endswith(f"/spaces/review/events?since={place}&frames=1")
 
 
 async def test_events_parse_the_same_however_they_are_split(open_dashboard: OpenDashboard) -> None:
@@ -572,22 +595,55 @@ async def test_events_parse_the_same_however_they_are_split(open_dashboard: Open
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_text_has_enough_contrast_in_both_colour_schemes(
+async def test_the_page_is_accessible_in_both_colour_schemes(
     open_dashboard: OpenDashboard, join: Join, tab: Tab, scheme: Any
 ) -> None:
     await tab.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     page = await open_dashboard()
     async with join("coder") as coder, join("writer") as writer:
-        await coder.report(
-            tokens=118_000, **WINDOW, status="near_limit", context={**REPORTED, "level": "near_limit", "severity": 2}
-        )
-        unknown = {"basis": "unknown", "reason": "no_call_yet"}
-        await writer.report(**WINDOW, status="compacting", context=unknown)
-        await writer.send_envelope(kinds.CHAT, {"text": "hello"}, to=["coder"])
-        await page.get_by_role("log").get_by_text("hello", exact=True).wait_for()
-        await expect(page.get_by_role("img", name="Context of writer: Unknown")).to_be_visible()
-        too_faint = await page.evaluate(CONTRAST)
-        assert too_faint == []
+        near = {**REPORTED, "level": "near_limit", "severity": 2, "compact_at_tokens": 115_200}
+        parts = [{"part": name, "tokens": 12_000, "basis": "exact"} for name in get_args(PartName)]
+        await coder.report(tokens=118_000, **WINDOW, status="near_limit", context={**near, "breakdown": parts})
+        await writer.report(**WINDOW, status="compacting", context={"basis": "unknown", "reason": "no_call_yet"})
+        call = {"method": "tools/call", "params": {"name": "edit", "arguments": {"path": "a.py"}}}
+        await coder.send_envelope(kinds.MCP_PROPOSAL, call, to=["writer"])
+        await writer.send_envelope(kinds.CHAT, {"text": "hello `code` [a link](https://example.org)"}, to=["coder"])
+        await log(page).get_by_text("hello").wait_for()
+        await expect(page.locator("#queue")).to_contain_text("coder waits for approval")
+        await expect(row(page, "writer")).to_be_visible()
+        found = (await Axe().run(page)).response["violations"]
+        assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == []
+        await row(page, "coder").click()
+        await page.get_by_text("All figures").click()
+        found = (await Axe().run(page)).response["violations"]
+        assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == []
+        assert await page.evaluate(CONTRAST) == []
+        assert await page.evaluate(FILLS) == []
+        await page.get_by_role("button", name="Keyboard help").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("search participants")
+
+
+FILLS = """() => {
+    const channel = (v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4);
+    const probe = document.body.appendChild(document.createElement("i"));
+    const luminance = (name) => {
+        probe.style.color = `var(--${name})`;
+        const [r, g, b] = getComputedStyle(probe).color.match(/[\\d.]+/g).map(Number).map(channel);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const ratio = (one, other) => {
+        const [high, low] = [luminance(one), luminance(other)].sort((a, b) => b - a);
+        return (high + 0.05) / (low + 0.05);
+    };
+    const fills = ["fine", "notice", "warning", "blocking", "unknown"].map((name) => [name, "sunken"]);
+    const parts = ["prefix", "summary", "pins", "messages", "tool_results", "reply", "unsent", "used", "other"];
+    const onSurface = [...parts.map((name) => `part-${name}`), "edge", "ink"].map((name) => [name, "surface"]);
+    const pairs = [...fills, ...onSurface];
+    for (let index = 0; index < 6; index += 1) pairs.push([`series-${index}`, "surface"]);
+    const weak = pairs.filter((pair) => ratio(...pair) < 3).map((pair) => `${pair} ${ratio(...pair)}`);
+    probe.remove();
+    return weak;
+}""".replace("\\\\", "\\")
 
 
 CONTRAST = """() => {
@@ -616,24 +672,38 @@ CONTRAST = """() => {
 }"""
 
 
-async def test_nothing_overflows_a_narrow_screen(open_dashboard: OpenDashboard, join: Join, tab: Tab) -> None:
-    await tab.page.set_viewport_size({"width": 360, "height": 800})
+async def test_on_a_phone_one_pane_is_in_view_and_nothing_overflows(
+    open_dashboard: OpenDashboard, join: Join, tab: Tab
+) -> None:
+    await tab.page.set_viewport_size({"width": 360, "height": 740})
     page = await open_dashboard()
     async with join("coder") as coder:
         long = "a_name_without_any_place_to_break_it" * 6
         await coder.report(tokens=98_412, **WINDOW, status=long, context={**REPORTED, "model": long, "level": long})
-        await coder.send_envelope(kinds.CHAT, {"text": long})
-        await page.get_by_role("log").get_by_text(long).wait_for()
-        await expect(slot(card(page, "coder"), "tokens")).to_have_text("98,412")
-        widths = await page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
-        assert widths[0] == widths[1] == 360
+        call = {"method": "tools/call", "params": {"name": long, "arguments": {long: long}}}
+        await coder.send_envelope(kinds.MCP_PROPOSAL, call)
+        await coder.send_envelope(kinds.CHAT, {"text": f"{long}\n\n| {long} | {long} |\n|---|---|\n\n```\n{long}\n```"})
+        await log(page).locator("table").wait_for()
+        for pane, shown in (
+            ("Conversation", log(page)),
+            ("Participants", row(page, "coder")),
+            ("Details", part(page, "amount")),
+        ):
+            await page.get_by_role("navigation").get_by_role("button", name=pane).click()
+            await expect(shown).to_be_visible()
+            await expect(page.locator("#space > .pane:visible")).to_have_count(1)
+            widths = await page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+            assert widths[0] == widths[1] == 360
+        await page.get_by_role("navigation").get_by_role("button", name="Participants").click()
+        await row(page, "coder").click()
+        await expect(part(page, "amount")).to_have_text("98,412")
 
 
-async def test_reduced_motion_stops_animations(open_dashboard: OpenDashboard, join: Join, tab: Tab) -> None:
+async def test_reduced_motion_stops_animations(open_dashboard: OpenDashboard, join: Join) -> None:
     page = await open_dashboard()
     async with join("coder") as coder:
         await coder.report(tokens=98_412, **WINDOW, status="compacting", context=REPORTED)
-        fill = slot(card(page, "coder"), "fill")
+        fill = page.locator("#detail .gauge.large .gauge-fill")
         await expect(fill).to_have_css("animation-name", "breathe")
         await page.emulate_media(reduced_motion="reduce")
         await expect(fill).to_have_css("animation-name", "none")

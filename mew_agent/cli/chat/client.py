@@ -26,7 +26,8 @@ from mew_agent.cli.app.options import (
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import find_identity
 from mew_agent.errors import GatewayError
-from mew_agent.participant.client import Client, Credentials
+from mew_agent.participant.client import Client
+from mew_agent.participant.credentials import Credentials
 from mew_agent.participant.delivery import Message
 from mew_agent.participant.gaps import StreamGap
 

@@ -169,8 +169,12 @@ async def run_server(
 
 
 def agents_of(config: SpaceConfig | None, who: Identity) -> frozenset[str]:
-    """The agents of space.yaml. Raises `ConfigError` if `who` is a program, whose connection would be taken over."""
+    """The agents of space.yaml that answer chats.
+
+    Raises `ConfigError` if `who` is a program, whose connection would be taken over.
+    """
     if config is None:
         return frozenset()
     require_person(who, config)
-    return frozenset(name for name, one in config.participants.items() if one.agent is not None)
+    agents = (name for name, one in config.participants.items() if one.acts_as == "agent" and one.meter is None)
+    return frozenset(agents)

@@ -5,7 +5,8 @@ Owns what counts as the answer to each, and how it is printed. What a control do
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
@@ -115,7 +116,10 @@ def compact(
     payload = Compact(
         target_tokens=target_tokens, target_percent=target_percent, reason=reason, interrupt=interrupt or None
     )
-    with send_request(connection, target, kinds.PARTICIPANT_COMPACT, payload, timeout) as request:
+    with (
+        send_request(connection, target, kinds.PARTICIPANT_COMPACT, payload, timeout) as request,
+        _undo_named_if_interrupted(target),
+    ):
         announced = False
         if not as_json:
             announce_approvals(connection, request)
@@ -136,6 +140,16 @@ def compact(
                 terminal.print_outcome(text, {"participant": target, "status": _json_of(status)}, as_json=as_json)
                 return ExitCode.FAILED
     raise AssertionError("`answers` ends by raising only")
+
+
+@contextmanager
+def _undo_named_if_interrupted(target: str) -> Iterator[None]:
+    """Ctrl-C ends the command and not the compaction, so say how to get back what it removes."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        terminal.warn(f"{target} goes on compacting; `mew context undo {target}` brings back what that removes")
+        raise
 
 
 @with_option_groups

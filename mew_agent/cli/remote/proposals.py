@@ -205,6 +205,7 @@ def _details(proposal: UndecidedProposal) -> list[str]:
     given = _arguments(proposal)
     trigger = f"trigger {given.get('trigger')}"
     asked = f", requested by {given['requested_by']}" if given.get("requested_by") else ""
+    asked += f", session {given['session']}" if given.get("session") else ""
     asked += f": {given['reason']}" if given.get("reason") else ""
     cleared = f", {given['cleared_results']} tool results cleared" if given.get("cleared_results") else ""
     sizes = [f"{key.partition('_')[0]} ~{_number(given.get(key))}" for key in ("present_tokens", "freed_tokens")]

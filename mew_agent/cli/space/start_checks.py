@@ -13,6 +13,7 @@ from typing import Final
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet, stars_across_folders
 from mew_protocol.envelope import Draft
+from mew_protocol.payloads.mcp import COMPACT_CONTEXT
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, place_in
 from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, Program
 
@@ -62,6 +63,7 @@ def check_acp_agent(name: str, one: ParticipantConfig, path: Path, folder: Path,
 def warnings_about(config: SpaceConfig, path: Path) -> Iterator[str]:
     """The warnings about space.yaml, each with its place in the file."""
     yield from _missing_capabilities(config, path)
+    yield from _approvers_without_capability(config, path)
     yield from _stars_across_folders(config, path)
     yield from _keys_without_effect(config, path)
 
@@ -95,6 +97,22 @@ def _missing_capabilities(config: SpaceConfig, path: Path) -> Iterator[str]:
         if participant.acts_as == "agent" and lacks:
             place = place_in(path, ("participants", name))
             yield f"{place}: '{name}' may not {' or '.join(lacks)}; add the line `role: agent` to allow it"
+
+
+def _approvers_without_capability(config: SpaceConfig, path: Path) -> Iterator[str]:
+    """Warnings about agents that wait for the approval of a compaction which cannot be asked for, or not be given."""
+    for name, participant in config.participants.items():
+        compaction = participant.agent.compaction if participant.agent is not None else None
+        if compaction is None:
+            continue
+        place = place_in(path, ("participants", name, "agent", "compaction"))
+        call = {"method": "tools/call", "params": {"name": COMPACT_CONTEXT}}
+        if not CapabilitySet(config.patterns_of(name)).allows(Draft(kind=kinds.MCP_PROPOSAL, payload=call)):
+            yield f"{place}: '{name}' may not propose its compactions (mcp/proposal), so it compacts without asking"
+        approval = Draft(kind=kinds.MCP_REQUEST, to=(name,), payload=call)
+        for approver in compaction.approve:
+            if not CapabilitySet(config.patterns_of(approver)).allows(approval):
+                yield f"{place}: '{approver}' may not approve compactions of '{name}' (mcp/request to '{name}')"
 
 
 def _stars_across_folders(config: SpaceConfig, path: Path) -> Iterator[str]:

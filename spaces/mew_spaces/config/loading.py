@@ -13,6 +13,7 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import yaml
+from mew_protocol.agent_settings import OTHER_NAMES
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -225,7 +226,8 @@ def _dotted(place: Sequence[int | str]) -> str:
 
 
 def _closest(word: str, known: Mapping[str, object] | Sequence[str]) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    meant = OTHER_NAMES.get(word)
+    near = [meant] if meant in known else difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f" (did you mean '{near[0]}'?)" if near else ""
 
 

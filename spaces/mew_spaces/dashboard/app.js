@@ -1,16 +1,29 @@
-// The page: signing in, following the event feed, and updating cards and messages.
+// The page: signing in, following the event feed, and which pane shows what. Owns the order of things in a frame.
 
-import { Board, hasContext } from "./board.js";
-import { Card } from "./card.js";
-import { CompactRequests } from "./compact.js";
-import { byId, make, makeText, setText, setTextOrHide } from "./dom.js";
+import { FILTERS, glance, itemsByParticipant, lineOf, selectLines } from "./attention.js";
+import { Board } from "./board.js";
+import { Composer } from "./composer.js";
+import { ACTIONS } from "./actions.js";
+import { COMMANDS } from "./commands.js";
+import { Conversation } from "./conversation.js";
+import { ConversationView } from "./conversation_view.js";
+import { Detail } from "./detail.js";
+import { byId, make, setText, setTextOrHide } from "./dom.js";
 import { EventFeed } from "./events.js";
+import { FigureHistory } from "./figures.js";
+import { Overview } from "./overview.js";
+import { ParticipantList } from "./participant_list.js";
+import { maySend } from "./permissions.js";
+import { Queue } from "./queue.js";
+import { Requests } from "./requests.js";
 import { gatewayUrl, isWhole, store, stored, takeFragment } from "./session.js";
-import { MessageList } from "./message_list.js";
+import * as settings from "./settings.js";
 import * as text from "./text.js";
 
 const TICK_MS = 1_000;
-const MAX_FULL_CARDS = 9; // with more, a card shows its charts only when it is open
+const SOON_MS = 250;
+const MAX_LOG = 60;
+const CHANGES_PERMISSIONS = /^(capability\/|space\/|system\/presence)/;
 
 /** One signed-in session, until the user signs out or the token is refused. */
 class SpaceView {
@@ -18,148 +31,377 @@ class SpaceView {
     this._session = session;
     this._onRefused = onRefused;
     this._board = new Board();
-    this._cards = new Map();
-    this._messages = new MessageList(byId("messages"), byId("no-messages"));
-    this._messages.clear();
-    byId("cards").replaceChildren();
-    this._requests = new CompactRequests(session, (id) => this._requestChanged(id));
+    this._conversation = new Conversation();
+    this._requests = new Requests(session);
+    this._figures = new FigureHistory((path, query) => this._requests.read(path, query), session.space);
+    this._lines = new Map();
+    this._dirty = new Set();
+    this._logs = new Map();
+    this._items = [];
+    this._itemsById = new Map();
+    this._patterns = [];
+    this._selected = undefined;
+    this._hasChosen = false;
     this._connection = { state: "connecting" };
+    this._wasLost = false;
+    this._buildPanes();
     this._feed = new EventFeed(gatewayUrl(`spaces/${encodeURIComponent(session.space)}/events`), session.token, {
       onEvent: (name, value) => this._receive(name, value),
       onState: (state, detail = {}) => this._follow({ state, ...detail }),
     });
-    this._retry = () => this._feed.retryNow();
-    byId("retry").addEventListener("click", this._retry);
-    window.addEventListener("online", this._retry);
+    this._events = new AbortController();
+    this._listen(this._events.signal);
     this._timer = setInterval(() => this._tick(), TICK_MS);
   }
 
   run() {
     void this._feed.run();
+    this._readPermissions();
   }
 
   close() {
     this._feed.stop();
     if (this._drawing !== undefined) cancelAnimationFrame(this._drawing);
     clearInterval(this._timer);
-    byId("retry").removeEventListener("click", this._retry);
-    window.removeEventListener("online", this._retry);
+    clearTimeout(this._permissionTimer);
+    this._events.abort();
+    for (const part of [this._list, this._view, this._composer, this._queue, this._requests, this._detail]) part?.close();
+    byId("detail").replaceChildren();
   }
 
+  _buildPanes() {
+    const { participant: me } = this._session;
+    const send = (kind, to) => maySend(this._patterns, kind, to);
+    this._services = {
+      requests: this._requests,
+      figures: this._figures,
+      me,
+      maySend: send,
+      age: (time) => this._board.elapsedMs(time, Date.now()),
+      now: () => this._board.nowMs(Date.now()),
+      runningTurn: (id) => this._conversation.runningTurn(id),
+      range: { seconds: 0 },
+      log: (id) => this._logs.get(id) ?? [],
+      select: (id) => this._choose(id),
+    };
+    this._list = new ParticipantList(byId("participants"), {
+      onSelect: (id) => this._select(id),
+      onOpen: () => showPane("detail"),
+    });
+    this._view = new ConversationView({ list: byId("messages"), empty: byId("no-messages"), newest: byId("newest") }, this._conversation, {
+      me,
+      mayDecide: (entry) => send("mcp/request", entry.to[0]) || send("mcp/reject", entry.from),
+      onDecide: (entry, decision) => void this._decide(entry, decision),
+      onSelect: (id) => this._choose(id),
+    });
+    this._composer = new Composer({
+      context: () => ({ known: this._others(), patterns: this._patterns }),
+      send: (line, onAccepted) => this._say(line, onAccepted),
+      onTarget: () => undefined,
+    });
+    this._queue = new Queue({
+      send: (envelope) => this._requests.send(envelope),
+      maySend: send,
+      select: (id) => this._choose(id),
+      age: this._services.age,
+    });
+  }
+
+  _listen(signal) {
+    byId("retry").addEventListener("click", () => this._feed.retryNow(), { signal });
+    window.addEventListener("online", () => this._feed.retryNow(), { signal });
+    byId("search").addEventListener("input", () => this._order(), { signal });
+    byId("filter").addEventListener("change", () => this._order(), { signal });
+    byId("only").addEventListener("change", () => this._showOnly(), { signal });
+    byId("overview").addEventListener("click", () => this._choose(undefined), { signal });
+    document.addEventListener("keydown", (event) => this._key(event), { signal });
+  }
+
+  // Events
+
   _receive(name, value) {
-    if (name === "board") {
-      this._board.replace(value, Date.now());
-      const title = this._board.name ?? this._board.space;
-      setText(byId("space-name"), title);
-      document.title = `${title} · mew`;
-      this._show(); // the next event may belong to one of these cards
-    } else if (name === "reset") {
-      this._messages.note(undefined, "Some events were missed while disconnected and are no longer available.");
-    } else if (name === "envelope") {
-      this._receiveEnvelope(value);
-    }
+    const nowMs = Date.now();
+    if (name === "board") this._replaceBoard(value, nowMs);
+    else if (name === "reset") {
+      this._conversation.note(new Date().toISOString(), "Some events were missed while disconnected and are no longer available.");
+      this._conversation.missedFrames();
+    } else if (name === "attention") this._needs(value.items ?? []);
+    else if (name === "frame") this._conversation.frame(value.data);
+    else if (name === "envelope") this._receiveEnvelope(value, nowMs);
     this._showSoon();
   }
 
-  _receiveEnvelope(envelope) {
-    const before = this._board.entries.get(envelope.from);
-    const severity = before?.status ? text.severityOf(before.status) : "0";
-    const change = this._board.receive(envelope, Date.now());
+  _replaceBoard(value, nowMs) {
+    this._board.replace(value, nowMs);
+    const title = this._board.name ?? this._board.space;
+    setText(byId("space-name"), title);
+    document.title = `${title} · mew`;
+    this._lines.clear();
+    for (const { id, status, receivedMs } of this._board.entries.values()) {
+      this._dirty.add(id);
+      if (status) this._figures.add(id, status, this._board.nowMs(receivedMs ?? nowMs));
+    }
+    this._hasNewOrder = true;
+    this._needs([]); // an event with the whole list follows if anything needs somebody
+  }
+
+  _receiveEnvelope(envelope, nowMs) {
+    const isPast = this._board.space === undefined; // the envelopes before the board
+    this._conversation.receive(envelope);
+    if (isPast) return;
     this._requests.receive(envelope);
-    if (change && hasContext(change.entry) && !this._cards.has(change.entry.id)) this._show();
-    if (envelope.kind === "chat") this._chat(envelope);
-    if (envelope.kind === "reasoning/thought") this._cards.get(envelope.from)?.activity.thought(envelope);
-    if (envelope.kind === "system/presence" && change) this._presence(envelope, change.entry);
-    if (envelope.kind === "participant/status" && change) this._warn(change.entry, severity);
-    if (change?.compacted) this._compacted(envelope.ts, change.entry);
+    const before = this._board.entries.get(envelope.from);
+    const word = before?.status?.status;
+    const change = this._board.receive(envelope, nowMs);
+    if (change) this._changed(envelope, change, word);
+    if (CHANGES_PERMISSIONS.test(envelope.kind)) this._readPermissionsSoon();
   }
 
-  _chat(envelope) {
-    this._messages.chat(envelope);
-    for (const id of new Set([envelope.from, ...[envelope.to ?? []].flat()])) this._cards.get(id)?.activity.chat(envelope);
-  }
-
-  _presence(envelope, entry) {
-    this._messages.presence(envelope.ts, entry.id, entry.connected ? "joined" : "left");
-    if (!entry.connected) this._requests.left(entry.id);
-  }
-
-  _compacted(ts, entry) {
-    const freed = text.lastCompaction(entry.status.context, () => undefined).replace(/^Last compaction /, "");
-    this._messages.note(ts, `${entry.id} compacted: ${freed}`);
-    const replaced = text.replaced(entry.status.context);
-    this._cards.get(entry.id)?.activity.note(ts, `compacted: ${freed}${replaced && `; ${replaced}`}`);
-  }
-
-  /** Announce to screen readers when an agent comes close to its limit. */
-  _warn(entry, before) {
-    const now = text.severityOf(entry.status);
-    if (Number(now) >= 2 && !(Number(before) >= Number(now))) {
-      announce(`${entry.id}: ${text.level(entry.status)}, ${text.amount(entry.status)} ${text.ofWindow(entry.status)}`);
+  _changed(envelope, { entry, compacted }, word) {
+    this._dirty.add(entry.id);
+    const { status } = entry;
+    if (envelope.kind !== "participant/status") return;
+    this._figures.add(entry.id, status, this._board.nowMs(entry.receivedMs));
+    if (status.status !== word) this._addLog(entry.id, this._board.nowMs(entry.receivedMs), text.plain(status.status ?? ""));
+    if (compacted) {
+      const what = text.lastCompaction(status.context, () => undefined).replace(/^Last compaction /, "");
+      const replaced = text.replaced(status.context);
+      this._conversation.note(envelope.ts, `${entry.id} compacted: ${what}${replaced && `; ${replaced}`}`, [entry.id]);
     }
   }
 
-  _requestChanged(id) {
-    announce(`${id}: ${this._requests.stateOf(id).text}`);
-    this._show();
-  }
-
-  _compact(id, targetTokens) {
-    const entry = this._board.entries.get(id);
-    const size = entry?.status?.tokens === undefined ? undefined : text.amount(entry.status);
-    void this._requests.ask(id, targetTokens, size);
+  _addLog(id, ms, words) {
+    if (!words) return;
+    const lines = this._logs.get(id) ?? [];
+    this._logs.set(id, [...lines.slice(-MAX_LOG), [ms, words]]);
   }
 
   _follow(connection) {
     this._connection = connection;
-    if (connection.state === "refused") this._onRefused(connection.message);
-    else this._tick();
+    if (connection.state === "refused") return this._onRefused(connection.message);
+    if (connection.state === "waiting" && !this._wasLost) {
+      this._wasLost = true;
+      this._conversation.missedFrames();
+      this._lostMs = Date.now();
+    } else if (connection.state === "live" && this._wasLost) {
+      this._wasLost = false;
+      const seconds = text.span(Date.now() - this._lostMs);
+      this._conversation.note(new Date().toISOString(), `Reconnected after ${seconds}; what was missed is shown above or follows.`);
+      this._readPermissionsSoon();
+    }
+    showConnection(connection);
+    this._showSoon();
   }
+
+  // What the user may send, and what needs the user
+
+  _readPermissionsSoon() {
+    this._permissionTimer ??= setTimeout(() => this._readPermissions(), SOON_MS);
+  }
+
+  async _readPermissions() {
+    this._permissionTimer = undefined;
+    try {
+      const answer = await this._requests.read("participants", { space: this._session.space });
+      this._patterns = answer.participants.find((one) => one.id === this._session.participant)?.capabilities ?? [];
+      this._composer.offer(this._others());
+      this._view.redrawProposals();
+      this._queue.redraw();
+      this._hasNewOrder = true;
+      this._showSoon();
+    } catch {
+      // The feed reports a lost connection; after it, they are read again.
+    }
+  }
+
+  _needs(items) {
+    const before = new Set(this._items.map((item) => item.id));
+    for (const id of [...this._itemsById.keys()]) this._dirty.add(id);
+    this._items = items;
+    this._itemsById = itemsByParticipant(items);
+    for (const id of this._itemsById.keys()) this._dirty.add(id);
+    settings.notify(items.filter((item) => item.level !== "notice" && !before.has(item.id)));
+    this._queue.show(items);
+    this._hasNewOrder = true;
+  }
+
+  // What the user does
+
+  _others() {
+    return [...this._board.entries.keys()].filter((id) => id !== this._session.participant).sort();
+  }
+
+  _select(id) {
+    if (this._selected === id && this._hasChosen) return;
+    this._selected = id;
+    this._hasChosen = true;
+    this._composer.choose(id === this._session.participant ? undefined : id);
+    this._showDetail();
+    this._order();
+    this._showOnly();
+  }
+
+  /** Select a participant that was named elsewhere, and bring it into view. */
+  _choose(id) {
+    this._select(id);
+    if (id !== undefined) this._list.reveal(id);
+    showPane("detail");
+  }
+
+  _showDetail() {
+    this._detail?.close();
+    const line = this._lines.get(this._selected);
+    this._detail = line ? new Detail(byId("detail"), line, this._services) : new Overview(byId("detail"), this._services);
+    byId("overview").setAttribute("aria-pressed", String(!line));
+    byId("detail").scrollTop = 0;
+  }
+
+  _showOnly() {
+    const id = this._lines.has(this._selected) ? this._selected : undefined;
+    byId("only-label").hidden = id === undefined;
+    setText(byId("only-name"), id ?? "");
+    this._view.only(id !== undefined && byId("only").checked ? id : undefined);
+  }
+
+  async _say(line, onAccepted) {
+    const { command, kind, payload, to } = line;
+    const envelope = { kind, payload, ...(to.length ? { to } : {}) };
+    if (!command) {
+      await this._requests.send(envelope);
+      onAccepted();
+      this._view.toEnd();
+      return undefined;
+    }
+    if (COMMANDS[command].needsTurn) {
+      const turn = this._conversation.runningTurn(to[0]);
+      if (!turn) throw new Error(`${to[0]} has no running turn.`);
+      envelope.context = turn.id;
+    }
+    const isAnswer = ANSWERS[command];
+    if (!isAnswer) {
+      await this._requests.send(envelope);
+      onAccepted();
+      return "Accepted by the gateway.";
+    }
+    const answered = await this._requests.ask(envelope, isAnswer, { onAccepted });
+    return `${to[0]}: ${answerOf(command, answered.payload ?? {}, payload)}`;
+  }
+
+  async _decide(entry, decision) {
+    const about = { correlation_id: [entry.id] };
+    try {
+      if (decision === "approve") await this._requests.send({ kind: "mcp/request", to: entry.to, payload: entry.payload, ...about });
+      else await this._requests.send({ kind: "mcp/reject", to: [entry.from], payload: { reason: "disagree" }, ...about });
+    } catch (error) {
+      this._composer.say(error.message, true);
+    }
+  }
+
+  _key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const isTyping = event.target.matches?.("input, textarea, select");
+    if (event.key === "Escape" && !isTyping && !byId("help").open && this._selected !== undefined) return this._choose(undefined);
+    if (event.key === "Escape" && event.target === byId("composer-text")) return byId("participants").focus();
+    if (isTyping) return;
+    const keys = {
+      "?": () => byId("help").showModal(),
+      "/": () => byId("search").focus(),
+      m: () => (showPane("conversation"), this._composer.focus()),
+      p: () => (showPane("participants"), byId("participants").focus()),
+      d: () => (showPane("detail"), byId("detail").focus()),
+      q: () => byId("queue-items").querySelector("button")?.focus(),
+    };
+    if (!keys[event.key]) return;
+    event.preventDefault();
+    keys[event.key]();
+  }
+
+  // Drawing
 
   _tick() {
     showConnection(this._connection);
-    this._requests.expire(Date.now());
-    this._show();
+    if (this._board.space === undefined) return;
+    this._queue.tick();
+    if (this._hasNewOrder) this._order();
+    if (this._detail instanceof Detail) this._detail.tick();
+    else this._showOverview();
   }
 
-  /** Update the page once for all events that arrive before the next frame. */
+  /** Draw once for all events that arrive before the next frame. */
   _showSoon() {
-    if (this._drawing === undefined) this._drawing = requestAnimationFrame(() => this._show());
+    this._drawing ??= requestAnimationFrame(() => this._show());
   }
 
   _show() {
     this._drawing = undefined;
-    const nowMs = Date.now();
-    const entries = [...this._board.entries.values()];
-    const withContext = entries.filter(hasContext);
-    this._updateCards(withContext.map((entry) => entry.id));
-    for (const entry of withContext) {
-      const receivedMs = entry.receivedMs === undefined ? undefined : nowMs - entry.receivedMs;
-      const elapsedMs = (wireTime) => this._board.elapsedMs(wireTime, nowMs);
-      this._cards.get(entry.id).show(entry, this._requests.stateOf(entry.id), elapsedMs, receivedMs);
+    if (this._board.space === undefined) return;
+    let isNew = false;
+    for (const id of this._dirty) {
+      const entry = this._board.entries.get(id);
+      const before = this._lines.get(id);
+      if (!entry) continue;
+      const line = lineOf(entry, this._itemsById.get(id));
+      this._lines.set(id, line);
+      isNew ||= !before || before.isReporting !== line.isReporting;
+      this._hasNewOrder ||= !before || before.tone !== line.tone || before.percent !== line.percent;
+      this._list.update(line);
+      if (this._detail instanceof Detail && this._detail.id === id) this._detail.show(line);
     }
-    byId("cards").dataset.crowded = String(withContext.length > MAX_FULL_CARDS);
-    byId("no-cards").hidden = withContext.length > 0 || this._board.space === undefined;
-    setText(byId("glance"), text.glance(withContext));
-    showOthers(entries.filter((entry) => !hasContext(entry)), this._session.participant);
+    this._dirty.clear();
+    if (isNew) {
+      this._order(); // others wait for the next tick, so that rows do not jump about
+      this._composer.offer(this._others());
+    }
+    if (!this._detail || (this._selected === undefined && !this._hasChosen)) this._selectFirst();
+    this._view.draw(Date.now());
   }
 
-  /** Add and remove cards so that each of these participants has one. */
-  _updateCards(ids) {
-    const list = byId("cards");
-    for (const [id, card] of this._cards) {
-      if (!ids.includes(id)) {
-        card.node.remove();
-        this._cards.delete(id);
-      }
-    }
-    for (const id of ids) {
-      if (this._cards.has(id)) continue;
-      const card = new Card(id, (targetTokens) => this._compact(id, targetTokens));
-      this._cards.set(id, card);
-      list.append(card.node);
-    }
+  /** Without a choice of the user, a single agent is selected; else the whole space is shown. */
+  _selectFirst() {
+    const agents = [...this._lines.values()].filter((line) => line.isReporting);
+    const id = agents.length === 1 ? agents[0].id : undefined;
+    if (this._detail && id === this._selected) return;
+    this._selected = id;
+    if (id !== undefined) this._composer.choose(id);
+    this._showDetail();
+    this._order();
+    this._showOnly();
   }
+
+  _order() {
+    this._hasNewOrder = false;
+    for (const id of this._lines.keys()) if (!this._board.entries.has(id)) this._lines.delete(id);
+    const all = [...this._lines.values()];
+    const lines = selectLines(all, byId("filter").value, byId("search").value);
+    this._list.show(lines, this._selected, this._session.participant);
+    const hidden = all.length - lines.length;
+    setTextOrHide(byId("no-participants"), lines.length ? "" : hidden ? "Nothing matches the filter." : "No participants yet.");
+    setText(byId("glance"), glance(all));
+    setText(byId("shown-count"), hidden ? `${lines.length} of ${all.length}` : `${all.length}`);
+    if (this._detail instanceof Overview) this._showOverview();
+  }
+
+  _showOverview() {
+    this._detail?.show([...this._lines.values()]);
+  }
+}
+
+const isStatus = (envelope) => envelope.kind === "participant/status" && envelope.payload?.status !== "compacting";
+
+const ANSWERS = {
+  ...Object.fromEntries(Object.entries(ACTIONS).filter(([, action]) => action.isAnswer).map(([name, action]) => [name, action.isAnswer])),
+  unpin: isStatus,
+  status: isStatus,
+  recall: (envelope) => envelope.kind === "participant/recall-done",
+  call: (envelope) => envelope.kind === "mcp/response",
+};
+
+function answerOf(command, answer, payload) {
+  if (command === "compact") return text.compactAnswer(answer, payload.target_tokens);
+  if (command === "undo") return text.undoAnswer(answer);
+  if (command === "recall") return answer.error ? text.sentence(answer.error) : `found ${text.counted((answer.found ?? []).length, "message")}${(answer.found ?? []).map((one) => `\n${one.role}: ${text.shortened(one.text, 200)}`).join("")}`;
+  if (command === "call") return answer.error ? text.sentence(String(answer.error.message)) : "answered; see the conversation.";
+  return text.sentence(text.plain(String(answer.status ?? "done")));
 }
 
 function announce(message) {
@@ -179,24 +421,10 @@ function showConnection({ state, untilMs }) {
   if (state !== "connecting") document.body.dataset.connection = state;
 }
 
-function showOthers(entries, me) {
-  const line = byId("others");
-  const key = JSON.stringify(entries.map((entry) => [entry.id, entry.connected, text.problemOf(entry)]));
-  if (line.dataset.shown === key) return;
-  line.dataset.shown = key;
-  const named = (list) => list.flatMap((entry, index) => [index ? ", " : " ", name(entry.id, me), text.problemOf(entry)]);
-  const here = entries.filter((entry) => entry.connected);
-  const away = entries.filter((entry) => !entry.connected && entry.id !== me); // the user of this page is listed as "you" or not at all
-  line.replaceChildren(
-    ...(here.length ? [make("span", "", "Connected:", ...named(here))] : []),
-    ...(away.length ? [make("span", "", "Disconnected:", ...named(away))] : []),
-  );
-  line.hidden = line.children.length === 0;
-}
-
-function name(id, me) {
-  const node = makeText("bdi", "name", id);
-  return id === me ? make("span", "", node, " (you)") : node;
+/** On a narrow screen one pane is in view. */
+function showPane(name) {
+  byId("space").dataset.pane = name;
+  for (const button of byId("tabs").querySelectorAll("button")) button.setAttribute("aria-pressed", String(button.dataset.pane === name));
 }
 
 let view;
@@ -208,13 +436,14 @@ function open(session, refusal) {
   const isOpen = isWhole(session) && !refusal;
   byId("sign-in").hidden = isOpen;
   byId("space").hidden = !isOpen;
-  for (const id of ["connection", "leave", "me"]) byId(id).hidden = !isOpen;
+  for (const id of ["connection", "leave", "me", "tabs"]) byId(id).hidden = !isOpen;
   byId("retry").hidden = true;
   delete document.body.dataset.connection;
   setTextOrHide(byId("sign-in-refusal"), refusal);
   if (!isOpen) return showSignIn(session);
   store(session);
   setText(byId("me-name"), session.participant);
+  showPane("conversation");
   view = new SpaceView(session, (message) => {
     store(undefined);
     open({ ...session, token: "" }, `Sign-in failed: ${text.sentence(message)}`);
@@ -241,6 +470,16 @@ byId("leave").addEventListener("click", () => {
   store(undefined);
   open({});
 });
+
+byId("tabs").addEventListener("click", (event) => {
+  const { pane } = event.target.closest("button")?.dataset ?? {};
+  if (pane) showPane(pane);
+});
+
+byId("help-button").addEventListener("click", () => byId("help").showModal());
+byId("filter").append(...Object.entries(FILTERS).map(([value, [label]]) => Object.assign(make("option", "", label), { value })));
+byId("commands").append(...Object.entries(COMMANDS).map(([name, { words, help }]) => make("div", "", make("dt", "", make("code", "", `/${name} ${words}`.trim())), make("dd", "", help))));
+settings.start();
 
 window.addEventListener("hashchange", () => {
   const given = takeFragment();

@@ -80,7 +80,7 @@ function isWhole(payload) {
 }
 
 /** Parse a protocol time into milliseconds, NaN if it is invalid. Without a zone it is UTC. */
-const parseTime = (text) => Date.parse(/T[\d:.]+$/.test(text) ? `${text}Z` : text);
+export const parseTime = (text) => Date.parse(/T[\d:.]+$/.test(text) ? `${text}Z` : text);
 
 const hasAddressee = (to) => (Array.isArray(to) ? to.length > 0 : Boolean(to));
 
@@ -131,6 +131,11 @@ export class Board {
   elapsedMs(wireTime, nowMs) {
     const at = parseTime(wireTime);
     return Number.isNaN(at) ? undefined : Math.max(0, nowMs + this._skewMs - at);
+  }
+
+  /** A local time by the gateway's clock. */
+  nowMs(localMs) {
+    return localMs + this._skewMs;
   }
 
   _status(envelope, payload, nowMs) {

@@ -4,6 +4,7 @@ const MIN_RETRY_MS = 500;
 const MAX_RETRY_MS = 5_000; // a restarted gateway is back within seconds
 const SILENCE_TIMEOUT_MS = 45_000; // three of the gateway's keep-alive intervals
 const MAX_PENDING_CHARS = 32 * 1024 * 1024;
+const EARLIER_ENVELOPES = 500; // what was said before the page was opened
 const FINAL_STATUSES = new Set([401, 403, 404]);
 
 /** Parses an event stream into events {id, name, data}. */
@@ -85,6 +86,8 @@ export class EventFeed {
   async _readOnce() {
     const url = new URL(this._url);
     if (this._lastId) url.searchParams.set("since", this._lastId);
+    else url.searchParams.set("last", String(EARLIER_ENVELOPES));
+    url.searchParams.set("frames", "1");
     this._abort = new AbortController();
     const headers = { Authorization: `Bearer ${this._token}`, Accept: "text/event-stream" };
     const watch = new Watchdog(SILENCE_TIMEOUT_MS, () => this._abort.abort());
@@ -113,7 +116,8 @@ export class EventFeed {
       this._waitMs = MIN_RETRY_MS;
       for (const event of parser.feed(value)) {
         this._onEvent(event.name, JSON.parse(event.data));
-        if (event.id) this._lastId = event.id;
+        // What precedes the first board is the past; without the board, a reconnect has to begin again.
+        if (event.id && (this._lastId || event.name === "board")) this._lastId = event.id;
       }
     }
   }

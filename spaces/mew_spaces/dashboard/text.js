@@ -37,6 +37,10 @@ const PARTS = {
   tool_results: "tool results",
   reply: "reply",
   unsent: "not sent yet",
+  used: "in use, parts not reported",
+  other: "not told apart",
+  free: "free",
+  reserve: "kept free: compacts before it",
 };
 
 const GROUPED = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
@@ -67,7 +71,7 @@ export const problemOf = ({ status, connected }) =>
     : "";
 
 /** The detail of a status, as in "compaction_failed:the model is unreachable". */
-const statusDetail = (status) => {
+export const statusDetail = (status) => {
   const detail = (status.status ?? "").split(":").slice(1).join(":").trim();
   return statusWord(status) === "undone" ? `compaction ${detail}` : detail;
 };
@@ -103,7 +107,7 @@ export function percentOf(status) {
   return Math.floor((200 * status.tokens + status.max_tokens) / (2 * status.max_tokens));
 }
 
-/** The large figure on a card. */
+/** The amount in the context. */
 export function amount(status) {
   return status.tokens === undefined ? "Unknown" : marked(status.tokens, isCounted(basisOf(status)));
 }
@@ -116,7 +120,7 @@ export function ofWindow(status) {
   return `of ${grouped(status.max_tokens)}${assumed}`;
 }
 
-/** The level and the percentage. Empty when the amount is unknown as well, because the card already says so. */
+/** The level and the percentage. Empty when the amount is unknown as well, because that is already said. */
 export function level(status) {
   const hasLevel = severityOf(status) !== "unknown";
   if (!hasLevel && status.tokens === undefined) return "";
@@ -157,7 +161,8 @@ export function known(status, receivedAgo, age) {
   return pieces.filter(Boolean).join(" · ");
 }
 
-function compactsIn({ compact_at_tokens: at, turns_to_compaction: turns } = {}) {
+/** When the agent compacts by itself; empty if it does not, or if that is not known. */
+export function compactsIn({ compact_at_tokens: at, turns_to_compaction: turns } = {}) {
   if (turns === undefined) return at === undefined ? "" : `compacts at ${grouped(at)}`;
   const when = turns === 0 ? "compaction due" : `compacts in ~${counted(turns, "turn")}`;
   return at === undefined ? when : `${when} (at ${grouped(at)})`;
@@ -279,7 +284,7 @@ function skippedBecause(done, targetTokens) {
   return SKIPPED[done.reason] ?? (typeof done.reason === "string" ? done.reason : "no reason given");
 }
 
-/** Label and value of each row in the details of a card. */
+/** Label and value of each figure of a status. */
 export function figures(status, age) {
   const report = status.context ?? {};
   const next = report.next_prompt_tokens;
@@ -304,15 +309,110 @@ export function figures(status, age) {
     .map(([label, value]) => [label, typeof value === "number" ? grouped(value) : String(value)]);
 }
 
-/** The whole board in one line. */
-export function glance(entries) {
-  if (!entries.length) return "";
-  const counts = [
-    [entries.filter((entry) => Number(severityOf(entry.status)) >= 1).length, "near the limit"],
-    [entries.filter((entry) => entry.status.status === "compacting").length, "compacting"],
-    [entries.filter((entry) => basisOf(entry.status) === "unknown").length, "unknown"],
-    [entries.filter((entry) => !entry.connected).length, "disconnected"],
-  ].filter(([count]) => count > 0);
-  const all = counted(entries.length, "window");
-  return `${all}${counts.length ? `: ${counts.map(([count, what]) => `${count} ${what}`).join(", ")}` : ", all healthy"}`;
+
+const BASIS_WORDS = {
+  server_counted: "counted by server",
+  agent_reported: "agent reported",
+};
+
+/** How the figure is known, in a word or two. */
+export function basisWord(status) {
+  const basis = basisOf(status);
+  if (basis === "unknown") return REASONS[status.context?.reason] ?? "not reported";
+  return BASIS_WORDS[basis] ?? basis;
+}
+
+/** The composition of a window: parts {part, tokens, basis}, then what is free until it compacts, and the reserve. */
+export function composition(status) {
+  const { tokens, max_tokens: max, context } = status;
+  const parts = (context?.breakdown ?? []).filter((part) => part.tokens > 0);
+  if (tokens === undefined || max === undefined) return parts;
+  const unsent = parts.filter((part) => part.part === "unsent").reduce((sum, part) => sum + part.tokens, 0);
+  const used = tokens + unsent;
+  const rest = tokens - parts.reduce((sum, part) => sum + (part.part === "unsent" ? 0 : part.tokens), 0);
+  const known = rest > 0 ? [...parts, { part: parts.length ? "other" : "used", tokens: rest, basis: context?.basis ?? "projected" }] : parts;
+  const mark = Math.min(context?.compact_at_tokens ?? max, max);
+  const basis = isCounted(basisOf(status)) && !unsent ? "exact" : "projected";
+  const left = [
+    { part: "free", tokens: Math.max(0, mark - used), basis },
+    { part: "reserve", tokens: Math.max(0, max - Math.max(mark, used)), basis },
+  ];
+  return [...known, ...left.filter((part) => part.tokens > 0)];
+}
+
+const REQUESTS = {
+  compact: (payload) => `compact${Number.isInteger(payload.target_tokens) ? ` to at most ${grouped(payload.target_tokens)} tokens` : ""}`,
+  forget: (payload) => `forget ${payload.entries ? `its ${payload.direction} ${counted(payload.entries, "message")}` : `half of its messages, the ${payload.direction}`}`,
+  clear: () => "clear its history",
+  pin: (payload) => `pin “${shortened(payload.text)}”`,
+  unpin: (payload) => `remove the pin “${shortened(payload.pin)}”`,
+  undo: (payload) => `undo ${payload.number ? `compaction ${payload.number}` : "its last compaction"}`,
+  restart: () => "restart",
+  shutdown: () => "shut down",
+  pause: (payload) => `pause${payload.timeout_seconds ? ` for ${span(1000 * payload.timeout_seconds)}` : ""}`,
+  resume: () => "resume",
+};
+
+/** The beginning of a text. */
+export const shortened = (value, most = 80) => (String(value).length > most ? `${String(value).slice(0, most)}…` : String(value));
+
+/** Who asked whom for what. */
+export function controlSentence({ from, to, action, payload }) {
+  const what = (REQUESTS[action] ?? (() => plain(action)))(payload);
+  const why = typeof payload.reason === "string" && payload.reason.trim() ? `: ${payload.reason.trim()}` : "";
+  return `${from} asked ${to.length ? to.join(", ") : "everyone"} to ${what}${why}`;
+}
+
+/** What the participant answered; empty before it did. */
+export function controlAnswer({ to, answer, answerKind, payload }) {
+  if (!answer) return "";
+  const who = to[0];
+  if (answerKind === "participant/compact-done") return `${who}: ${compactAnswer(answer, payload.target_tokens)}`;
+  if (answerKind === "participant/undo-done") return `${who}: ${undoAnswer(answer)}`;
+  const word = typeof answer.status === "string" ? answer.status : "";
+  if (word.startsWith("refused:")) return `${who}: Refused: ${sentence(word.slice(8))}`;
+  return word && word !== "active" ? `${who}: ${sentence(plain(word))}` : "";
+}
+
+/** The result of an undo. */
+export function undoAnswer(done) {
+  if (done.status !== "undone") return `Refused: ${sentence(String(done.reason ?? "no reason given"))}`;
+  const messages = Number.isInteger(done.restored_messages) ? ` ${counted(done.restored_messages, "message")}` : "";
+  const tokens = Number.isInteger(done.restored_tokens) ? ` with ~${grouped(done.restored_tokens)} tokens` : "";
+  return `Undone: restored${messages}${tokens}.`;
+}
+
+/** A recorded compaction or other change of a context, in one line. */
+export function changeLine(entry) {
+  const before = Number.isInteger(entry.tokens_before) ? grouped(entry.tokens_before) : "?";
+  const after = Number.isInteger(entry.tokens_after) ? marked(entry.tokens_after, entry.basis !== "projected") : "?";
+  const freed = Number.isInteger(entry.freed_tokens) ? `, freed ${marked(entry.freed_tokens, entry.basis !== "projected")}` : "";
+  return `${before} → ${after}${freed}`;
+}
+
+/** The facts about a recorded compaction as [label, value]. */
+export function changeFacts(entry) {
+  const cost = spent(entry.cost).replace(/^, for /, "");
+  const spentTokens = Number.isInteger(entry.spent_tokens) ? `${grouped(entry.spent_tokens)} tokens` : undefined;
+  return [
+    ["trigger", plain(entry.trigger ?? "unknown")],
+    ["asked by", entry.asked_by ?? "the agent itself"],
+    ["reason", entry.reason],
+    ["basis", entry.basis && plain(entry.basis)],
+    ["messages", Number.isInteger(entry.freed_messages) ? grouped(entry.freed_messages) : undefined],
+    ["summary", entry.summary_tokens > 0 ? `~${grouped(entry.summary_tokens)} tokens` : undefined],
+    ["cost", cost || spentTokens],
+    ["undone by", entry.undone_by && `entry ${entry.undone_by}`],
+    ["undoes", entry.undoes && `entry ${entry.undoes}`],
+    ["problem", entry.problem],
+  ].filter(([, value]) => value !== undefined && value !== null && value !== "");
+}
+
+const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+
+/** A time of day, with the date if it was not today. */
+export function clock(ms) {
+  const isToday = new Date(ms).toDateString() === new Date().toDateString();
+  return isToday ? CLOCK.format(ms) : `${DAY.format(ms)} ${CLOCK.format(ms)}`;
 }

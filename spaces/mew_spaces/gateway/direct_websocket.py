@@ -14,7 +14,7 @@ Builds on private parts of uvicorn. `protocol_choice` checks them when the serve
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 from uvicorn.protocols.utils import ClientDisconnected
@@ -295,7 +295,7 @@ class _DisconnectOnly:
 
     __slots__ = ("_loop", "_on_disconnect")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, on_disconnect: Callable[[], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_disconnect: Callback) -> None:
         self._loop = loop
         self._on_disconnect = on_disconnect
 

@@ -1,28 +1,46 @@
 """Server-sent events: a space for readers without a WebSocket connection, live and resumable.
 
 Sends only what a member would receive: the board first, then each accepted envelope with its position in the history.
-What needs a person follows as `attention` whenever it changed, and for a reader that reconnected.
-A reader that reconnects with its last position gets what it missed, or a `reset` event if that is no longer stored. If
-the gateway restarted meanwhile, the board follows: no envelope announced that earlier members were disconnected.
-Owns how many streams are open for each token and address, and ends them with their token.
+What needs a person follows as `attention` whenever it changed, and for a reader that reconnected. A new reader may ask
+for the newest envelopes, which precede the board, and for the frames of streams, which are not kept. A reader that
+reconnects with its last position gets what it missed, or a `reset` event if that is no longer stored. If the gateway
+restarted meanwhile, the board follows: no envelope announced that earlier members were disconnected. Owns how many
+streams are open for each token and address, and ends them with their token.
 """
 
-from collections import Counter
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 
 import anyio
+from mew_protocol import kinds
 from mew_protocol.attention import AttentionItem
+from mew_protocol.codec import StreamFrame
+from mew_protocol.ids import ParticipantId
 from mew_protocol.position import Position
+from pydantic_core import to_json
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from mew_spaces.gateway.service import SpaceService
+from mew_spaces.log.interface import Entry, SpaceLog
 
 KEEP_ALIVE_SECONDS = 15.0
 
 _BATCH = 256
 """How many events are written at once at most."""
+
+MAX_LAST = 2_000
+"""How many envelopes a new reader may ask for."""
+
+_MAX_FRAMES = 2_000
+"""How many frames wait for a reader at most; the oldest are dropped."""
+
+_SEARCHED = 20_000
+"""How many of the newest envelopes are searched for those that a new reader asks for."""
+
+_STATUS = f'"kind":"{kinds.PARTICIPANT_STATUS}"'.encode()
 
 
 @dataclass(eq=False, slots=True)
@@ -32,13 +50,26 @@ class EventReader:
     service: SpaceService
     token: str
     address: str
+    with_frames: bool = False
     waiting: anyio.CancelScope | None = None
     """Set while the stream has nothing to send."""
+    frames: deque[bytes] = field(default_factory=lambda: deque(maxlen=_MAX_FRAMES))
+    """The events of frames to send."""
 
     @property
     def may_read(self) -> bool:
         """Whether the token is valid."""
         return self.service.tokens.may_read(self.token)
+
+    def receive_frame(self, frame: StreamFrame, recipients: AbstractSet[ParticipantId] | None) -> None:
+        """Take a text frame of a stream; `recipients` None: it is for all members."""
+        if isinstance(frame.raw, bytes):
+            return
+        if recipients is None or self.service.tokens.identify(self.token) in recipients:
+            data = frame.raw[len(frame.stream_id) + 2 :]
+            self.frames.append(event("frame", to_json({"stream_id": frame.stream_id, "data": data})))
+            if self.waiting is not None:
+                self.waiting.cancel()
 
 
 class EventStreams:
@@ -87,20 +118,23 @@ class EventStreams:
 class EventResponse(StreamingResponse):
     """The response to a reader that entered. Stops counting it when it ends, on either side."""
 
-    def __init__(self, streams: EventStreams, reader: EventReader, since: str | None) -> None:
+    def __init__(self, streams: EventStreams, reader: EventReader, since: str | None, *, last: int = 0) -> None:
         super().__init__(
-            event_stream(reader.service, since, reader=reader),
+            event_stream(reader.service, since, reader=reader, last=last),
             media_type="text/event-stream",
             headers={"cache-control": "no-store", "x-accel-buffering": "no"},
         )
         self._streams = streams
         self._reader = reader
+        if reader.with_frames:
+            reader.service.frame_readers.add(reader.receive_frame)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream."""
         try:
             await super().__call__(scope, receive, send)
         finally:
+            self._reader.service.frame_readers.discard(self._reader.receive_frame)
             self._streams.leave(self._reader)
 
 
@@ -113,9 +147,12 @@ async def event_stream(
     since: str | None,
     *,
     reader: EventReader | None = None,
+    last: int = 0,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events of a space from `since` (`<epoch>-<sequence>`) or from now, until the gateway stops.
+
+    Without `since`, the newest `last` envelopes that are no status come first; the board holds the statuses.
 
     Also ends when the reader's token is revoked, even if the participant was invited again with another.
     """
@@ -125,7 +162,7 @@ async def event_stream(
     attention: tuple[AttentionItem, ...] | None = () if since is None else None  # what the reader knows of it
     if since is None:
         place = history.position
-        yield _board(service, place)
+        yield _envelopes(history, _newest(history, last)) + _board(service, place)
     while not history.is_closed and (reader is None or reader.may_read):
         entries = history.since(place, limit=_BATCH) if place is not None else None
         if entries is None or place is None:
@@ -134,15 +171,17 @@ async def event_stream(
             yield event("reset", b'{"reason":"history_gone"}') + _board(service, place)
         elif entries:
             place = Position(history.epoch, entries[-1].sequence)
-            yield b"".join(
-                event("envelope", entry.data, id=str(Position(history.epoch, entry.sequence))) for entry in entries
-            )
+            yield _envelopes(history, entries)
             if attention is not None and attention != service.attention.items:  # no pause may come for long
                 attention = service.attention.items
                 yield _attention(service, reader)
         elif is_from_earlier_run:
             is_from_earlier_run = False
             yield _board(service, place)
+        elif reader is not None and reader.frames:
+            frames = b"".join(reader.frames)
+            reader.frames.clear()
+            yield frames
         elif attention != service.attention.items:
             attention = service.attention.items
             yield _attention(service, reader)
@@ -153,7 +192,7 @@ async def event_stream(
                 await history.wait_beyond(place)
             if reader is not None:
                 reader.waiting = None
-            if waiting.cancelled_caught:
+            if waiting.cancelled_caught and not (reader is not None and reader.frames):
                 yield b": keep-alive\n\n"
 
 
@@ -166,6 +205,18 @@ def event(name: str, data: bytes, *, id: str | None = None) -> bytes:  # noqa: A
 def _attention(service: SpaceService, reader: EventReader | None) -> bytes:
     known = None if reader is None else service.tokens.identify(reader.token)
     return event("attention", service.attention_for(known).model_dump_json(exclude_unset=True).encode())
+
+
+def _newest(history: SpaceLog, count: int) -> Sequence[Entry]:
+    """Return the newest entries that are no status, oldest first."""
+    if not count:
+        return ()
+    found = [entry for entry in history.last(_SEARCHED) if _STATUS not in entry.data]
+    return found[-count:]
+
+
+def _envelopes(history: SpaceLog, entries: Sequence[Entry]) -> bytes:
+    return b"".join(event("envelope", entry.data, id=str(Position(history.epoch, entry.sequence))) for entry in entries)
 
 
 def _board(service: SpaceService, place: Position) -> bytes:

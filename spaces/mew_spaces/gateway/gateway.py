@@ -5,6 +5,7 @@ Owns start, stop and the parts that a gateway is made of. `create_app` works und
 decide what participants may do.
 """
 
+import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -187,6 +188,8 @@ async def serve_gateway(
             service.set_connection_url("ws" + (public or own).removeprefix("http") + "/")
         registry.connect_virtual_participants()
         websocket = await choose_protocol(direct=direct)
+        for service in registry if websocket is not None else ():
+            service.join_writes(asyncio.get_running_loop().call_soon)
         server = GatewayServer(server_config(app, registry, websocket=websocket, proxies=proxies, tls=context))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [listener])

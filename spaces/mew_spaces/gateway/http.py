@@ -31,7 +31,7 @@ from starlette.routing import BaseRoute, Route
 
 from mew_spaces.gateway.acknowledgements import NOT_STORED_MESSAGE
 from mew_spaces.gateway.api_error import ApiError
-from mew_spaces.gateway.events import EventReader, EventResponse
+from mew_spaces.gateway.events import MAX_LAST, EventReader, EventResponse
 from mew_spaces.gateway.http_connection import STREAMING
 from mew_spaces.gateway.metrics import gateway_metrics, write_metrics
 from mew_spaces.gateway.openapi import Operation, Parameter, openapi_document
@@ -154,6 +154,9 @@ _TOKENS = Parameter(
 _SECONDS = Parameter("seconds", "How far back, in seconds", minimum=1, maximum=KEPT_SECONDS, default=RAW_SECONDS)
 _MOST = Parameter("limit", "How many statuses to return at most, the newest", minimum=1, maximum=10_000, default=1_000)
 _ONE = Parameter("participant", "Only this participant's")
+_SINCE = Parameter("since", "The last event seen; the header Last-Event-ID takes precedence")
+_LAST = Parameter("last", "Without `since`: how many envelopes that are no status precede the board", 0, MAX_LAST, 0)
+_FRAMES = Parameter("frames", "1 to receive the text frames of streams too, as `frame` events", 0, 1, 0)
 
 _REFUSED = (401, 403, 404, 429)
 """The errors of every route that needs a token."""
@@ -242,8 +245,8 @@ EVENTS = Operation(
     "/spaces/{space}/events",
     "Follow a space: one `board` event, then each `envelope`, and `attention` whenever it changes",
     media_type="text/event-stream",
-    parameters=(_SPACE, Parameter("since", "The last event seen; the header Last-Event-ID takes precedence")),
-    errors=_REFUSED,
+    parameters=(_SPACE, _SINCE, _LAST, _FRAMES),
+    errors=(400, *_REFUSED),
 )
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -407,11 +410,11 @@ class HttpApi:
         # A browser reconnects to the URL it first opened, so the header holds the newer position.
         since = request.headers.get("last-event-id") or request.query_params.get("since") or None
         streams = self._registry.event_streams
-        reader = EventReader(space, bearer_of(request.headers) or "", _address_of(request))
+        last, with_frames = _number(request, _LAST), _number(request, _FRAMES) == 1
+        reader = EventReader(space, bearer_of(request.headers) or "", _address_of(request), with_frames)
         if not streams.enter(reader):
-            text = "this token or address has too many event streams; close one first"
-            raise ApiError(429, errors.LIMIT_EXCEEDED, text)
-        return EventResponse(streams, reader, since)
+            raise ApiError(429, errors.LIMIT_EXCEEDED, "this token or address has too many event streams; close one")
+        return EventResponse(streams, reader, since, last=last)
 
     def _authenticate(
         self, request: Request, space: str | None, *, is_owner: bool = False

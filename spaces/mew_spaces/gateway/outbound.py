@@ -3,12 +3,13 @@
 Owns WebSocket framing, the channels (one per connection, so order holds) and the fan-out loop. `DirectChannel` writes
 to the connection's transport under our own server (`direct_websocket`); `AsgiChannel` works under any ASGI server.
 A broadcast goes to the socket of each `DirectChannel` without its transport, as long as nothing waits in that one.
-Detects slow consumers and never waits for them. Does not know who should receive what.
+Broadcasts of the same turn of the event loop leave in one write. Detects slow consumers and never waits for them. Does
+not know who should receive what.
 """
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from os import write
 from typing import Any, Protocol
 
@@ -22,10 +23,13 @@ EXTENSION = "mew.direct_channel"
 CLOSE_TIMEOUT_SECONDS = 5.0
 """How long a peer may take to answer a close frame, or to read what was sent before it."""
 
+MAX_JOINED_BYTES = 64 * 1024
+"""How many bytes of broadcasts are collected in one turn of the event loop before they are written."""
+
 _FINAL_TEXT = 0x81
 _FINAL_BINARY = 0x82
 
-Callback = Callable[[], None]
+Callback = Callable[[], object]
 
 
 class Transport(Protocol):
@@ -82,6 +86,12 @@ class OutboundChannel(ABC):
     write: Callable[[bytes], object]
     """Queue a frame behind everything written before; never waits."""
 
+    def write_frames(self, frames: Iterable[bytes], _joined: bytes) -> None:
+        """Queue several frames; `_joined` holds them all, for channels to which their bounds mean nothing."""
+        for framed in frames:
+            if self.is_open:
+                self.write(framed)
+
     @property
     def waiting_bytes(self) -> int:
         """How many written bytes have not left yet; 0 for channels without a buffer."""
@@ -122,6 +132,12 @@ class Fanout:
         """The connections that get numbers."""
         self._targets: tuple[_Targets, _Targets] | None = None
         """Where broadcasts go: without numbers, with numbers. None until it is known."""
+        self._collected: list[bytes] = []
+        self._collected_numbered: list[bytes] = []
+        """Broadcasts that wait for `flush`, without and with their numbers."""
+        self._collected_bytes = 0
+        self.request_flush: Callback | None = None
+        """Arranges a call of `flush` at the end of the event loop's turn. None: each broadcast is written at once."""
         self.deliveries = 0
         """How many messages were written, one for each member."""
 
@@ -129,7 +145,8 @@ class Fanout:
         return len(self._channels)
 
     def add(self, connection: ConnectionId, channel: OutboundChannel, *, numbered: bool = False) -> None:
-        """Include a channel in every broadcast while it is open."""
+        """Include a channel in every broadcast from now on while it is open."""
+        self.flush()
         self._channels[connection] = channel
         if numbered:
             self.numbered.add(connection)
@@ -138,6 +155,7 @@ class Fanout:
 
     def remove(self, connection: ConnectionId) -> None:
         """Exclude a channel from further broadcasts."""
+        self.flush()
         channel = self._channels.pop(connection, None)
         if channel is not None:
             self.numbered.discard(connection)
@@ -147,17 +165,38 @@ class Fanout:
     def write_to_all(
         self, framed: bytes, *, numbered: bytes | None = None, without: frozenset[ConnectionId] = frozenset()
     ) -> None:
-        """Write one frame to every open channel except `without`; channels that get numbers receive `numbered`."""
+        """Write one frame to every open channel except `without`; channels that get numbers receive `numbered`.
+
+        A frame to every channel is written with the next `flush`, if one can be requested.
+        """
         if without:
             for connection in self._channels:
                 if connection not in without:
                     self.write_to(numbered if numbered and connection in self.numbered else framed, (connection,))
             return
+        collected = self._collected
+        collected.append(framed)
+        self._collected_numbered.append(numbered or framed)
+        self._collected_bytes += len(framed)
+        if self.request_flush is None or self._collected_bytes > MAX_JOINED_BYTES:
+            self.flush()
+        elif len(collected) == 1:
+            self.request_flush()
+
+    def flush(self) -> None:
+        """Write the collected broadcasts: in one write for each channel, which costs little more than one of them.
+
+        Whoever writes to a member by another way calls this first, so that order holds.
+        """
+        frames, numbered = self._collected, self._collected_numbered
+        if not frames:
+            return
+        self._collected, self._collected_numbered, self._collected_bytes = [], [], 0
         plain, counting = self._targets if self._targets is not None else self._find_targets()
-        self.deliveries += len(plain) + len(counting)
-        plain.write(framed)
+        self.deliveries += (len(plain) + len(counting)) * len(frames)
+        plain.write(frames)
         if self.numbered:
-            counting.write(framed if numbered is None else numbered)
+            counting.write(numbered)
 
     def write_to_others(
         self,
@@ -168,6 +207,7 @@ class Fanout:
         others: Container[object],
     ) -> None:
         """Write one frame to every open channel that is neither in `without` nor in `others`."""
+        self.flush()
         for connection, channel in self._channels.items():
             if connection not in others and connection not in without and channel.is_open:
                 self.deliveries += 1
@@ -182,6 +222,7 @@ class Fanout:
 
     def write_to(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
         """Write one frame to these connections if they are open."""
+        self.flush()
         for connection in connections:
             channel = self._channels.get(connection)
             if channel is not None and channel.is_open:
@@ -220,22 +261,23 @@ class _Targets:
     def __len__(self) -> int:
         return self._length
 
-    def write(self, framed: bytes) -> None:
-        """Write a frame to each channel."""
+    def write(self, frames: Sequence[bytes]) -> None:
+        """Write these frames to each channel."""
         # The gateway's hot loop: one system call a member. A write through the transport costs half a microsecond more,
         # mostly because the kernel's work for each socket empties the CPU's caches: each object that the loop touches
         # for a member, such as its channel or transport, is loaded again. A channel that a write closes is not written
         # to again, because each appears once.
-        size = len(framed)
+        joined = b"".join(frames)
+        size = len(joined)
         for descriptor in self._by_descriptor:
             try:
-                written = write(descriptor, framed)
+                written = write(descriptor, joined)
             except OSError:  # the socket is full or lost; the transport knows what to do
                 written = 0
             if written != size:
-                self._by_descriptor[descriptor].write(framed[written:])
+                self._by_descriptor[descriptor].write(joined[written:])
         for channel in self._others:
-            channel.write(framed)
+            channel.write_frames(frames, joined)
 
 
 class OnMessage(Protocol):
@@ -295,6 +337,10 @@ class DirectChannel(OutboundChannel):
         self._transport.write(framed)
         if self.descriptor is None and self._socket is not None:
             self._check_buffer()
+
+    def write_frames(self, _frames: Iterable[bytes], joined: bytes) -> None:
+        """Write several frames to the transport at once."""
+        self.write(joined)
 
     @property
     def waiting_bytes(self) -> int:

@@ -6,11 +6,13 @@ does not know what has to be stored first; `service` and `outbox` do.
 
 import logging
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import assert_never
 
 from mew_protocol import errors, kinds
+from mew_protocol.codec import StreamFrame
 from mew_protocol.ids import ParticipantId
 
 from mew_spaces.core.effects import (
@@ -38,6 +40,9 @@ from mew_spaces.log.interface import SpaceLog
 
 log = logging.getLogger("spaces")
 
+FrameReader = Callable[[StreamFrame, AbstractSet[ParticipantId] | None], None]
+"""Receives a frame and the members it is for, None for all."""
+
 
 @dataclass(eq=False)
 class EffectPerformer:
@@ -56,6 +61,8 @@ class EffectPerformer:
     """The participant of each connection that has joined."""
     virtual: dict[ParticipantId, ConnectionId] = field(default_factory=dict)
     """The connections to log files; they end with their participant, not with its token."""
+    frame_readers: set[FrameReader] = field(default_factory=set)
+    """Readers without a connection that receive the frames of streams."""
 
     def perform(self, effect: Effect) -> None:
         """Perform an effect that is not a broadcast."""
@@ -72,6 +79,10 @@ class EffectPerformer:
             case Relay(frame, connections):
                 self.sessions.frames.add(frame.stream_id)
                 self.fanout.write_frame(frame_message(frame.raw), connections)
+                if self.frame_readers:
+                    recipients = None if connections is None else {self.owners[one] for one in connections}
+                    for receive in tuple(self.frame_readers):
+                        receive(frame, recipients)
             case Admit() | Dismiss() | CloseConnection():
                 self._change_connection(effect)
             case StateChanged() | AddToken() | RevokeTokens() | AuditNote():
@@ -118,6 +129,7 @@ class EffectPerformer:
 
     def send(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
         """Write a framed message to connections that may not have joined."""
+        self.fanout.flush()
         for connection in connections:
             channel = self.channels.get(connection)
             if channel is not None and channel.is_open:
@@ -134,6 +146,7 @@ class EffectPerformer:
                 self.sessions.pause(connection)
             case CloseConnection(_, code, reason):
                 if channel is not None:
+                    self.fanout.flush()
                     channel.close(code, reason)
             case _:
                 assert_never(effect)

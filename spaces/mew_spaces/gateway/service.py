@@ -37,9 +37,9 @@ from mew_spaces.gateway.delivery import DeliverySessions
 from mew_spaces.gateway.join_storm import JoinPace
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.membership_store import MembershipStore
-from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json
+from mew_spaces.gateway.outbound import Callback, Fanout, OutboundChannel, frame_json
 from mew_spaces.gateway.outbox import DuplicateReceipt, Outbox
-from mew_spaces.gateway.performer import EffectPerformer
+from mew_spaces.gateway.performer import EffectPerformer, FrameReader
 from mew_spaces.gateway.virtual import FileChannel
 from mew_spaces.gateway.webhook import AttentionWebhook
 from mew_spaces.log.figures import FigureStore
@@ -143,6 +143,14 @@ class SpaceService:
     def set_connection_url(self, url: str) -> None:
         """Set the address that invited participants connect to."""
         self.space.connection_url = url
+
+    def join_writes(self, call_soon: Callable[[Callback], object]) -> None:
+        """Write the broadcasts of one turn of the event loop together. `call_soon` calls a function at its end."""
+        self._fanout.request_flush = lambda: call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._fanout.flush()
+        self._catch_up()
 
     # Connections
 
@@ -325,6 +333,11 @@ class SpaceService:
 
     # Questions
 
+    @property
+    def frame_readers(self) -> set[FrameReader]:
+        """Readers without a connection that receive the frames of streams."""
+        return self._performer.frame_readers
+
     def snapshot(self) -> SpaceSnapshot:
         """Return the space as it is now."""
         return self.space.snapshot(now=self._clock())
@@ -360,7 +373,9 @@ class SpaceService:
         return (self._clock() - self.started_at).total_seconds()
 
     def close(self) -> None:
-        """End the history for its readers, and write the rest of the logs."""
+        """End the history for its readers, and write the rest of the logs and broadcasts."""
+        self._fanout.request_flush = None
+        self._end_turn()
         self._outbox.stop()
         if self._writer is not None:
             self._writer.close()

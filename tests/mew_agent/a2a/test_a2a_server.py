@@ -9,7 +9,13 @@ from a2a.client import Client
 from a2a.client.errors import A2AClientError
 from a2a.helpers import get_message_text
 from a2a.types import CancelTaskRequest, GetTaskRequest, Part, StreamResponse, SubscribeToTaskRequest, TaskState
-from a2a.utils.errors import A2AError, ContentTypeNotSupportedError, TaskNotCancelableError, TaskNotFoundError
+from a2a.utils.errors import (
+    A2AError,
+    ContentTypeNotSupportedError,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
 
 from mew_agent.a2a import tasks as task_module
 from mew_agent.a2a.tasks import CONTEXT_EXTENSION
@@ -138,12 +144,18 @@ async def test_cancel_stops_the_agent_and_ends_the_stream(a2a: StartA2A) -> None
                 subscribed = anyio.Event()
                 tasks.start_soon(watch)
                 await subscribed.wait()
+                more = question("And this?")
+                more.message.task_id = task_id
+                with pytest.raises(UnsupportedOperationError, match="begins a task"):
+                    [one async for one in client.send_message(more)]
                 cancelled = await client.cancel_task(CancelTaskRequest(id=task_id))
             conclusion = await built.driver.recorder.first("coder", "reasoning/conclusion", cancelled=True)
             server = built.driver.server
             await server.wait_until(lambda: server.requests[0].is_disconnected)
             with pytest.raises(TaskNotCancelableError):
                 await client.cancel_task(CancelTaskRequest(id=task_id))
+            with pytest.raises(UnsupportedOperationError, match="begins a task"):
+                [one async for one in client.send_message(more)]
     assert cancelled.status.state == TaskState.TASK_STATE_CANCELED
     assert ends[-1] == TaskState.TASK_STATE_CANCELED
     assert conclusion.body["reason"] == "the asker left"
@@ -238,8 +250,12 @@ async def test_client_of_an_older_version_is_answered(a2a: StartA2A) -> None:
             json={"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": message}},
             headers={"X-A2A-Extensions": CONTEXT_EXTENSION},
         )
+        other = await built.http.post(
+            f"{built.base_url}/agents/coder", headers={"A2A-Extensions": "urn:mew:context:v10"}
+        )
         answered = await built.driver.recorder.first("coder", "chat")
     task = response.json()["result"]
+    assert "A2A-Extensions" not in other.headers  # another version of the extension
     assert response.headers["X-A2A-Extensions"] == CONTEXT_EXTENSION
     assert task["metadata"][CONTEXT_EXTENSION]["tokens"] == answered.body["turn"]["status"]["tokens"]
     assert task["status"]["state"] == "completed"

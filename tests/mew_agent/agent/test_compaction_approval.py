@@ -95,6 +95,26 @@ async def test_an_approved_compaction_does_what_was_proposed(start_agent: StartA
         assert (await status_word(s, "compaction_approved")).body["status"] == "compaction_approved:ada"
 
 
+async def test_a_session_asks_before_it_compacts_and_counts_as_its_agent(start_agent: StartAgent, text: Text) -> None:
+    async with start_agent(agent=asking(), fixed_usage=FULL) as s:
+        for _ in FULL:
+            await s.ada.ask("chat", {"text": text(100), "session": "one"}, to="coder", answer="chat")
+        asked = await proposal(s)
+        assert asked.body["params"]["arguments"]["session"] == "one"
+        assert "compacting" not in s.recorder.words("coder")
+        await decide(s, asked)
+        await status_word(s, "compacting")
+
+        def compactions() -> list[int]:
+            return [
+                one["context"]["compactions"] for status in s.statuses for one in status["context"].get("sessions", ())
+            ]
+
+        await s.recorder.until(lambda: 1 in compactions())
+        assert s.agent.conversation.tracker.compactions == 0
+        assert s.statuses[-1]["context"]["sessions"][0]["context"]["last_compaction"]["approval"] == "approved by ada"
+
+
 async def test_an_approver_pins_lines_and_changes_the_target(start_agent: StartAgent, text: Text) -> None:
     async with start_agent(agent=asking(), fixed_usage=FULL) as s:
         asked = await filled(s, text)

@@ -31,6 +31,9 @@ async def test_a_cut_result_can_be_recalled_in_parts(start_agent: StartAgent) ->
         assert await s.ask("Read.") == "Long."
         (part,) = results(s.main_requests[-1])
         assert "of this result are omitted" in part
+        await s.recorder.until(lambda: "would_overflow" in str(s.recorder.words("coder")))
+        said = next(word for word in s.recorder.words("coder") if word.startswith("would_overflow:"))
+        assert re.fullmatch(r"would_overflow:read_book: about [\d,]{6,} tokens .* stay outside the context", said)
         assert tools(s.main_requests[0]) == ["read_book"]
         assert tools(s.main_requests[-1]) == ["read_book", "recall_result"]
         found = re.search(r"kept as (\S+) ", part)
@@ -46,6 +49,22 @@ async def test_a_cut_result_can_be_recalled_in_parts(start_agent: StartAgent) ->
             assert heading.startswith(f"[{name}, characters {start:,} to ")
             assert BOOK[start:].startswith(text)
             assert len(text) > 200
+
+
+async def test_a_digest_quotes_what_matters_in_a_cut_result(start_agent: StartAgent) -> None:
+    rule = "You must never delete the file /etc/harbour.conf without asking Ada."
+
+    def read_rules() -> str:
+        """A long text with one rule."""
+        return f"{BOOK}\n\n{rule}\n\n{BOOK}"
+
+    async with start_agent(tools=[read_rules], script=[*calls(("read_rules", "{}")), {"text": "Long."}]) as s:
+        await s.ask("Read.")
+        name = results(s.main_requests[-1])[0].partition("kept as ")[2].partition(" ")[0]
+        script = [*calls(("recall_result", f'{{"id": "{name}", "digest": true}}')), {"text": "Done."}]
+        s.server.change(script=script)
+        await s.ask("What matters in it?")
+        assert rule in results(s.main_requests[-1])[-1]
 
 
 async def test_a_wrong_id_or_position_is_an_error(start_agent: StartAgent) -> None:

@@ -95,6 +95,8 @@ def test_defaults_keep_the_whole_history_and_ask_for_the_window() -> None:
 
 def test_an_unknown_key_is_refused_with_the_nearest_known_one() -> None:
     assert refused({"modle": "x"}) == "space.yaml: unknown key 'modle' (did you mean 'model'?)"
+    meant = "unknown key 'context_window' (did you mean 'context_token_limit'?)"
+    assert refused({"context_window": 9000}) == f"space.yaml: {meant}"
 
 
 def test_an_unknown_key_without_a_near_match_lists_all_keys() -> None:

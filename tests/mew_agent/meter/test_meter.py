@@ -89,6 +89,7 @@ async def test_board_shows_the_integer_that_the_agent_received(
         await ask(client, history, tools=TOOLS)  # it did not ask for usage
         await until(lambda: coder().basis == "unknown")
     assert (await ada.compact("coder", timeout_seconds=PATIENCE_SECONDS)).reason == "not_owner"
+    assert (await ada.ask_agent("coder", "Hello?")).text.startswith("I only measure an agent")
     seen = [(call.verdict, call.usage and call.usage.total_tokens) for call in calls]
     assert seen[1] == ("aside", title.total_tokens)
     assert [verdict for verdict, _ in seen] == ["main", "aside", "main", "failed", "provisional"]

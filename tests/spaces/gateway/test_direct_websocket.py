@@ -1,15 +1,20 @@
 """The direct channel under our own server; what it shares with plain ASGI is in tests/contract/test_channels.py."""
 
 import asyncio
+import json
 import os
 import socket
 import struct
+import sys
 from typing import Any
 
 import anyio
 import pytest
+from mew_protocol.ids import ParticipantId
 from mew_spaces.gateway.gateway import RunningGateway
+from websockets.frames import Frame, Opcode
 
+from tests.support.channels import RecordingChannel
 from tests.support.gateway_client import joined, opened
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -105,3 +110,30 @@ async def test_a_socket_stays_open_until_connection_lost_returns(is_reset: bool)
             else:
                 transports[0].abort()
             await lost.wait()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs Unix sockets")
+async def test_envelopes_that_arrive_together_leave_in_one_write(gateway: RunningGateway) -> None:
+    chats = [json.dumps({"kind": "chat", "payload": {"text": text}}).encode() for text in ("one", "two", "three")]
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # keeps writes apart
+    with ours, theirs:
+        theirs.setblocking(False)
+        service, channel = gateway.service, RecordingChannel()
+        channel.descriptor = ours.fileno()
+        connection = service.new_connection()
+        service.attach(connection, channel)
+        service.join(connection, ParticipantId("bob"))
+        async with joined(gateway, "ada") as ada:
+            ada.socket.transport.write(b"".join(Frame(Opcode.TEXT, chat).serialize(mask=True) for chat in chats))
+            together = await written(theirs)
+            assert [together.count(text) for text in (b'"one"', b'"two"', b'"three"')] == [1, 1, 1]
+            await ada.chat("alone")
+            assert b'"alone"' in await written(theirs)
+        service.leave(connection)
+
+
+async def written(reader: socket.socket) -> bytes:
+    """The payload of one write, which begins with a frame of at most 64 KiB."""
+    with anyio.fail_after(PATIENCE_SECONDS):
+        await anyio.wait_readable(reader)
+        return reader.recv(1 << 16)[4:]

@@ -6,15 +6,17 @@ from typing import Any
 
 import anyio
 import pytest
-from mew_protocol.codec import read_draft
+from mew_protocol.codec import StreamFrame, read_draft
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import SpaceConfig
+from mew_spaces.core.effects import ConnectionId
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.events import EventReader, event, event_stream
 from mew_spaces.gateway.service import SpaceService
 from mew_spaces.log.interface import Bounds
 from mew_spaces.log.memory import MemoryLog
 
+from tests.support.channels import RecordingChannel
 from tests.support.waiting import PATIENCE_SECONDS
 
 ADA = ParticipantId("ada")
@@ -142,3 +144,37 @@ async def test_a_reader_from_before_a_restart_gets_the_board_last(config: SpaceC
     assert (board["event"], board["id"]) == ("board", "e-2")
     chat(restarted, "three")
     assert (await reader.next())["id"] == "e-3"
+
+
+async def test_a_new_reader_may_ask_for_the_newest_envelopes_without_statuses(service: SpaceService) -> None:
+    for number in range(5):
+        chat(service, str(number))
+        service.inject(ADA, read_draft({"kind": "participant/status", "payload": {"messages_in_context": number}}))
+    reader = Reader(event_stream(service, None, last=2))
+    first = [await reader.next() for _ in range(2)]
+    assert [(one["id"], one["data"]["payload"]["text"]) for one in first] == [("e-7", "3"), ("e-9", "4")]
+    board = await reader.next()
+    assert (board["event"], board["id"]) == ("board", "e-10")
+
+
+async def test_a_reader_may_follow_stream_frames_that_are_for_it(service: SpaceService) -> None:
+    readers = {}
+    for name in ("ada", "bob"):
+        token = service.tokens.token_of(name) or ""
+        entered = EventReader(service, token, "", with_frames=True)
+        service.frame_readers.add(entered.receive_frame)
+        readers[name] = Reader(event_stream(service, None, reader=entered))
+        await readers[name].next()
+    service.attach(ConnectionId(1), RecordingChannel())
+    service.join(ConnectionId(1), ADA)
+    for payload in ({"direction": "upload"}, {"direction": "upload", "target": ["ada"]}):
+        service.receive(ConnectionId(1), ADA, read_draft({"kind": "stream/request", "payload": payload}))
+    for number in (2, 1):  # the second stream is for ada only
+        service.relay(ConnectionId(1), ADA, StreamFrame(f"stream-{number}", f"#stream-{number}#token {number}"))
+    got: dict[str, list[dict[str, Any]]] = {name: [] for name in readers}
+    for name, reader in readers.items():
+        while (one := await reader.next())["event"] != "frame" or one["data"]["stream_id"] != "stream-1":
+            got[name].append(one)
+        assert one["data"] == {"stream_id": "stream-1", "data": "token 1"}
+    seen = {name: [one["data"]["stream_id"] for one in them if one["event"] == "frame"] for name, them in got.items()}
+    assert seen == {"ada": ["stream-2"], "bob": []}

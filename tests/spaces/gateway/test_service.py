@@ -1,6 +1,7 @@
 """Effects are performed in order on the right channels."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,22 @@ class Clock:
 
     def __call__(self) -> datetime:
         return self.now
+
+
+class SlowChannel(RecordingChannel):
+    """A channel whose buffer is full after the message that says so."""
+
+    LAST = "the last that fits"
+
+    def __init__(self, on_slow: Callable[[], None]) -> None:
+        super().__init__()
+        self._on_slow = on_slow
+
+    def write(self, framed: bytes) -> None:
+        super().write(framed)
+        if self.LAST.encode() in framed:
+            self.stop_writing()
+            self._on_slow()
 
 
 @pytest.fixture
@@ -117,6 +134,44 @@ def test_a_slow_consumer_gets_an_error_and_leaves(service: SpaceService) -> None
     service.receive(ada_connection, ADA, chat("two"))
     assert kinds(ada)[-1] == "chat"
     assert service.load().slow_consumers == 1
+
+
+def test_joined_writes_keep_the_order_of_broadcasts_answers_and_closes(service: SpaceService) -> None:
+    ada_connection, ada = joined(service, ADA)
+    bob_connection, bob = joined(service, BOB)
+    turn: list[Callable[[], object]] = []
+    service.join_writes(turn.append)
+    before = len(ada.written)
+    service.receive(ada_connection, ADA, chat("one"))
+    assert len(ada.written) == before
+    service.receive(bob_connection, BOB, read_draft({"kind": "mcp/request", "payload": {"method": "x"}}))
+    assert kinds(bob)[-2:] == ["chat", "system/error"]
+    service.receive(bob_connection, BOB, chat("two"))
+    service.receive(ada_connection, ADA, read_draft({"kind": "space/kick", "payload": {"participant_id": BOB}}))
+    assert kinds(bob)[-4:] == ["chat", "system/error", "chat", "space/kick"]
+    assert bob.closed is not None
+    service.receive(ada_connection, ADA, chat("three"))
+    for end_turn in turn:
+        end_turn()
+    assert kinds(ada)[-5:] == ["chat", "chat", "space/kick", "system/presence", "chat"]
+    assert json.loads(ada.written[-1])["payload"] == {"text": "three"}
+
+
+def test_a_consumer_that_is_slow_at_the_end_of_a_turn_leaves(service: SpaceService) -> None:
+    ada_connection, ada = joined(service, ADA)
+    bob_connection = service.new_connection()
+    bob = SlowChannel(lambda: service.mark_slow(bob_connection))
+    service.attach(bob_connection, bob)
+    service.join(bob_connection, BOB)
+    turn: list[Callable[[], object]] = []
+    service.join_writes(turn.append)
+    for text in ("one", SlowChannel.LAST, "three"):
+        service.receive(ada_connection, ADA, chat(text))
+    turn.pop()()
+    assert kinds(bob)[-3:] == ["chat", "chat", "system/error"]
+    assert bob.closed == (4408, "slow_consumer")
+    turn.pop()()
+    assert kinds(ada)[-4:] == ["chat", "chat", "chat", "system/presence"]
 
 
 def test_expire_ends_streams_of_absent_owners(service: SpaceService, clock: Clock) -> None:

@@ -99,7 +99,12 @@ async def test_person_without_chat_capability_is_refused() -> None:
 
 
 def test_agents_come_from_the_configuration() -> None:
-    assert agents_of(parse_space(SPACE), asked_by("ada")) == frozenset({"coder"})
+    foreign = """
+  codex: {acp: codex}
+  helper: {command: node, role: agent}
+  metered: {meter: "http://127.0.0.1:7100/v1"}
+"""
+    assert agents_of(parse_space(SPACE + foreign), asked_by("ada")) == frozenset({"coder", "codex", "helper"})
     assert agents_of(None, asked_by("ada")) == frozenset()
 
 

@@ -1,6 +1,8 @@
 """Controls: the request, the answer, and what a person and a script see of them."""
 
 import json
+import signal
+import sys
 from collections.abc import AsyncIterator
 
 import anyio
@@ -10,6 +12,7 @@ from mew_spaces.gateway.gateway import RunningGateway
 from mew_agent.participant.participant import Participant
 from tests.support.cli import REPORT, answering, board_shows, mew, seat, status
 from tests.support.gateway_client import Client, Message, joined
+from tests.support.waiting import PATIENCE_SECONDS
 
 BEFORE: Message = {"tokens": 98_412, "max_tokens": 128_000, "context": REPORT}
 AFTER: Message = {"tokens": 27_046, "max_tokens": 128_000, "context": {**REPORT, "basis": "projected"}}
@@ -51,6 +54,24 @@ async def test_compaction_prints_tokens_freed_and_left(gateway: RunningGateway) 
         "coder: freed 71,366 tokens, 84 messages; now 27,046 of 128,000 (projected; exact after its next call)",
     ]
     assert outcome.code == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for one process there")
+async def test_an_interrupted_compact_says_that_the_agent_goes_on(gateway: RunningGateway) -> None:
+    async def begins(client: Client, request: Message) -> None:
+        await status(client, "compacting", to=request, **BEFORE)
+
+    command = [sys.executable, "-P", "-m", "mew_agent", "compact", "coder", *seat(gateway)]
+    async with answering(gateway, "coder", begins), await anyio.open_process(command) as process:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert "compacting" in (await process.stdout.receive()).decode()
+            process.send_signal(signal.SIGINT)
+            said = b"".join([part async for part in process.stderr]).decode()
+            assert await process.wait() == 130
+    assert "coder goes on compacting; `mew context undo coder` brings back what that removes" in said
+    assert "Traceback" not in said
 
 
 async def test_request_carries_target_reason_and_one_recipient(gateway: RunningGateway) -> None:

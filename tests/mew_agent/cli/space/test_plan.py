@@ -419,6 +419,16 @@ def test_plan_reaches_another_process_unchanged(tmp_path: Path) -> None:
     assert b"sk-test" not in plan.to_json()
 
 
+def test_an_approver_that_may_not_approve_is_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text(
+        "space: {id: review}\nparticipants:\n  ada: {role: person}\n  bob: {capabilities: [{kind: chat}]}\n"
+        "  coder:\n    agent:\n      compaction: {approve: [ada, bob]}\n"
+    )
+    warning = f"{path}:7:19: 'bob' may not approve compactions of 'coder' (mcp/request to 'coder')"
+    assert list(warnings_about(load_space(path), path)) == [warning]
+
+
 def test_an_agent_that_may_not_do_its_work_is_a_warning_with_the_line_to_add(tmp_path: Path) -> None:
     path = tmp_path / "space.yaml"
     participants = (

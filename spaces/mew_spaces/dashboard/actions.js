@@ -1,0 +1,108 @@
+// What the signed-in person can do with a participant: labels, fields, and the envelope that each sends. Pure.
+
+const isStatus = (envelope) => envelope.kind === "participant/status" && envelope.payload?.status !== "compacting";
+const withReason = ({ reason }) => (reason ? { reason } : {});
+const REASON = { name: "reason", label: "Reason", placeholder: "optional" };
+
+/**
+ * By name: label, kind; fields of a form; `confirm` a question before it is sent; `payload(values)`; `isAnswer` which
+ * envelope ends it (without: the gateway's receipt does); `isMain` shown without opening the menu.
+ */
+export const ACTIONS = {
+  compact: {
+    label: "Compact",
+    kind: "participant/compact",
+    isMain: true,
+    fields: [{ name: "target_tokens", label: "Target", type: "number", placeholder: "tokens, optional" }, REASON],
+    payload: (values) => ({ reason: values.reason || "requested on the dashboard", ...(values.target_tokens === "" ? {} : { target_tokens: Number(values.target_tokens) }) }),
+    isAnswer: (envelope) => envelope.kind === "participant/compact-done",
+  },
+  pin: {
+    label: "Pin",
+    kind: "participant/pin",
+    isMain: true,
+    fields: [{ name: "text", label: "Text in every prompt", required: true, isLong: true }],
+    payload: ({ text }) => ({ text }),
+    isAnswer: isStatus,
+  },
+  pause: {
+    label: "Pause",
+    kind: "participant/pause",
+    isMain: true,
+    when: (word) => word !== "paused",
+    fields: [{ name: "timeout_seconds", label: "For", type: "number", placeholder: "seconds, optional" }, REASON],
+    payload: (values) => ({ ...withReason(values), ...(values.timeout_seconds === "" ? {} : { timeout_seconds: Number(values.timeout_seconds) }) }),
+    isAnswer: isStatus,
+  },
+  resume: { label: "Resume", kind: "participant/resume", isMain: true, when: (word) => word === "paused", payload: () => ({}), isAnswer: isStatus },
+  cancel: { label: "Cancel turn", kind: "reasoning/cancel", isMain: true, needsTurn: true, payload: () => ({ reason: "cancelled on the dashboard" }) },
+  forget: {
+    label: "Forget",
+    kind: "participant/forget",
+    fields: [
+      { name: "direction", label: "Which", options: ["oldest", "newest"] },
+      { name: "entries", label: "Messages", type: "number", placeholder: "half of them" },
+    ],
+    payload: ({ direction, entries }) => ({ direction, ...(entries === "" ? {} : { entries: Number(entries) }) }),
+    isAnswer: isStatus,
+  },
+  clear: { label: "Clear", kind: "participant/clear", confirm: (id) => `Delete the whole history of ${id}? Pins stay.`, payload: withReason, fields: [REASON], isAnswer: isStatus },
+  undo: {
+    label: "Undo",
+    kind: "participant/undo",
+    fields: [{ name: "number", label: "Entry", type: "number", placeholder: "the newest" }],
+    payload: ({ number }) => (number === "" ? {} : { number: Number(number) }),
+    isAnswer: (envelope) => envelope.kind === "participant/undo-done",
+  },
+  restart: { label: "Restart", kind: "participant/restart", confirm: (id) => `Restart ${id}? Its history is deleted.`, payload: withReason, fields: [REASON], isAnswer: isStatus },
+  shutdown: { label: "Shut down", kind: "participant/shutdown", confirm: (id) => `Shut ${id} down? It leaves the space.`, payload: withReason, fields: [REASON], isAnswer: isStatus },
+  grant: {
+    label: "Grant",
+    kind: "capability/grant",
+    fields: [
+      { name: "kind", label: "Kind", required: true, value: "mcp/request" },
+      { name: "to", label: "To", placeholder: "any participant" },
+      { name: "tool", label: "Tool", placeholder: "any tool" },
+    ],
+    payload: ({ kind, to, tool }, id) => {
+      const pattern = { kind, ...(to ? { to } : {}), ...(tool ? { payload: { method: "tools/call", params: { name: tool } } } : {}) };
+      return { recipient: id, capabilities: [pattern], reason: "granted on the dashboard" };
+    },
+  },
+  remove: { label: "Remove", kind: "space/kick", confirm: (id) => `Remove ${id} from the space? Its token becomes invalid.`, fields: [REASON], payload: (values, id) => ({ participant_id: id, ...withReason(values) }) },
+};
+
+/** Actions on a participant without a context: only those that concern its program and its membership. */
+const FOR_ALL = new Set(["pause", "resume", "restart", "shutdown", "grant", "remove"]);
+
+/** The names of the actions that make sense now. `maySend(kind, to)` tells what the user may send. */
+export function availableActions({ id, me, isReporting, isConnected, word, hasTurn }, maySend) {
+  return Object.entries(ACTIONS).flatMap(([name, action]) => {
+    const isMembership = name === "grant" || name === "remove";
+    const fits = (isReporting || FOR_ALL.has(name)) && (isConnected || isMembership) && (id !== me || name === "grant");
+    const isNow = (action.when?.(word) ?? true) && (!action.needsTurn || hasTurn);
+    return fits && isNow && maySend(action.kind, isMembership ? undefined : id) ? [name] : [];
+  });
+}
+
+/** The roles of a new participant, and what each may send. Agents and tools get no more than their role needs. */
+export const ROLES = {
+  person: { label: "person", several: true, capabilities: ["chat", "chat/*", "mcp/*", "participant/*", "reasoning/cancel", "stream/*"].map((kind) => ({ kind })) },
+  agent: {
+    label: "agent",
+    several: false,
+    capabilities: [
+      ...["chat", "chat/*", "reasoning/*", "stream/*", "participant/status", "participant/compact-done", "participant/history", "participant/undo-done", "participant/recall-done"].map((kind) => ({ kind })),
+      { kind: "mcp/request", payload: { method: "*/list" } },
+      { kind: "mcp/proposal" },
+      { kind: "mcp/withdraw" },
+    ],
+  },
+  tool: { label: "tool server", several: false, capabilities: ["chat", "mcp/response", "mcp/notification", "participant/status"].map((kind) => ({ kind })) },
+};
+
+/** The envelope that adds a participant. */
+export function invitation(id, role) {
+  const { several, capabilities } = ROLES[role];
+  return { kind: "space/invite", payload: { participant_id: id, initial_capabilities: capabilities, several_sockets: several, reason: "added on the dashboard" } };
+}

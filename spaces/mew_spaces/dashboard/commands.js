@@ -1,0 +1,141 @@
+// Slash commands: what each sends, who may use it, and completion. Pure. The grammar is that of the terminal's chat,
+// except that a command acts on the target of the composer unless it starts with a participant's name.
+
+import { maySend } from "./permissions.js";
+
+const reason = (words) => (words.length ? { reason: words.join(" ") } : {});
+const isCount = (word) => /^\d+$/.test(word ?? "");
+
+/** Words that cannot be read; the message says what is expected. */
+export class InvalidCommand extends Error {}
+
+/** By name: the kind it sends, what it does, its words, and how they become a payload. */
+export const COMMANDS = {
+  compact: {
+    kind: "participant/compact",
+    help: "Compact the context, to a number of tokens if given",
+    words: "[TOKENS] [REASON]",
+    payload: (words) => (isCount(words[0]) ? { target_tokens: Number(words[0]), ...reason(words.slice(1)) } : reason(words)),
+  },
+  pin: { kind: "participant/pin", help: "Keep a text in every prompt", words: "TEXT", payload: (words) => ({ text: needed(words, "a text") }) },
+  unpin: { kind: "participant/unpin", help: "Remove a pin by its id or text", words: "ID|TEXT", payload: (words) => ({ pin: needed(words, "the id or the text of a pin") }) },
+  forget: {
+    kind: "participant/forget",
+    help: "Drop messages from one end of the history",
+    words: "[oldest|newest] [N]",
+    payload: (words) => {
+      const direction = ["oldest", "newest"].includes(words[0]) ? words.shift() : "oldest";
+      if (words.length && !(isCount(words[0]) && Number(words[0]) > 0)) throw new InvalidCommand(`'${words[0]}' is not a number of messages`);
+      return { direction, ...(words.length ? { entries: Number(words[0]) } : {}) };
+    },
+  },
+  clear: { kind: "participant/clear", help: "Delete the whole history except the pins", words: "[REASON]", payload: reason },
+  undo: {
+    kind: "participant/undo",
+    help: "Undo a compaction, a forget or a clear (default: the newest)",
+    words: "[NUMBER] [REASON]",
+    payload: (words) => (isCount(words[0]) ? { number: Number(words[0]), ...reason(words.slice(1)) } : reason(words)),
+  },
+  pause: {
+    kind: "participant/pause",
+    help: "Pause, for a number of seconds if given",
+    words: "[SECONDS] [REASON]",
+    payload: (words) => (isCount(words[0]) ? { timeout_seconds: Number(words[0]), ...reason(words.slice(1)) } : reason(words)),
+  },
+  resume: { kind: "participant/resume", help: "End a pause or a stopped loop", words: "[REASON]", payload: reason },
+  cancel: { kind: "reasoning/cancel", help: "Cancel the running turn", words: "[REASON]", payload: reason, needsTurn: true },
+  status: { kind: "participant/request-status", help: "Request a new status", words: "", payload: () => ({}) },
+  recall: { kind: "participant/recall", help: "Search what left the context", words: "WORDS", payload: (words) => ({ words: needed(words, "words to search for") }) },
+  restart: { kind: "participant/restart", help: "Restart with an empty history", words: "[REASON]", payload: reason },
+  shutdown: { kind: "participant/shutdown", help: "Stop the program", words: "[REASON]", payload: reason },
+  call: {
+    kind: "mcp/request",
+    help: "Call a tool with arguments as JSON",
+    words: "TOOL [JSON]",
+    payload: (words) => {
+      const name = needed(words.slice(0, 1), "the name of a tool");
+      return { jsonrpc: "2.0", id: 1, method: "tools/call", params: { name, arguments: readObject(words.slice(1).join(" ")) } };
+    },
+  },
+};
+
+function needed(words, what) {
+  if (!words.length) throw new InvalidCommand(`${what} is missing`);
+  return words.join(" ");
+}
+
+function readObject(text) {
+  if (!text.trim()) return {};
+  try {
+    const value = JSON.parse(text);
+    if (value && typeof value === "object" && !Array.isArray(value)) return value;
+  } catch {
+    // reported below
+  }
+  throw new InvalidCommand('the arguments must be a JSON object such as {"path": "README.md"}');
+}
+
+/** The names of the commands that these capabilities permit for a target. */
+export function permitted(patterns, target) {
+  return Object.keys(COMMANDS).filter((name) => maySend(patterns, COMMANDS[name].kind, target));
+}
+
+/**
+ * Read a line of the composer: an envelope {kind, payload, to} and the command's name, or a chat.
+ * `targets` are the chosen recipients, `known` the participants. Throws `InvalidCommand`.
+ */
+export function readLine(line, targets, known) {
+  const match = /^\/([a-z]+)(?:\s+([\s\S]*))?$/.exec(line.trim());
+  if (!match) return { kind: "chat", payload: { text: line }, to: recipients(line, targets, known) };
+  const command = COMMANDS[match[1]];
+  if (!command) throw new InvalidCommand(`Unknown command /${match[1]}. Type / to see the commands.`);
+  let words = (match[2] ?? "").trim().split(/\s+/).filter(Boolean);
+  let to = targets;
+  const named = words[0]?.replace(/^@/, "");
+  if (named !== undefined && known.includes(named)) {
+    to = [named];
+    words = words.slice(1);
+  }
+  if (!to.length) throw new InvalidCommand(`/${match[1]} needs a participant: choose a target or type its name.`);
+  if (to.length > 1) throw new InvalidCommand(`/${match[1]} acts on one participant; ${to.length} are chosen.`);
+  try {
+    return { command: match[1], kind: command.kind, payload: command.payload(words), to };
+  } catch (error) {
+    throw error instanceof InvalidCommand ? new InvalidCommand(`/${match[1]} ${command.words}: ${error.message}.`) : error;
+  }
+}
+
+/** The chosen recipients and those that the text mentions. */
+function recipients(text, targets, known) {
+  const mentioned = known.filter((name) => mentions(text, name));
+  return [...new Set([...targets, ...mentioned])];
+}
+
+function mentions(text, name) {
+  for (let at = text.indexOf(`@${name}`); at >= 0; at = text.indexOf(`@${name}`, at + 1)) {
+    const before = text[at - 1];
+    const after = text[at + name.length + 1];
+    if ((before === undefined || /[\s(,]/.test(before)) && (after === undefined || !/[\w-]/.test(after))) return true;
+  }
+  return false;
+}
+
+/**
+ * What completes the word before the caret: {start, options: [{text, label, help}]}; undefined without a candidate.
+ */
+export function complete(text, caret, { known, patterns, target }) {
+  const before = text.slice(0, caret);
+  const word = /(?:^|\s)([@/]?[^\s]*)$/.exec(before)?.[1] ?? "";
+  const start = caret - word.length;
+  let options = [];
+  if (word.startsWith("/") && start === 0) {
+    const names = permitted(patterns, target).filter((name) => name.startsWith(word.slice(1)));
+    options = names.map((name) => ({ text: `/${name} `, label: `/${name} ${COMMANDS[name].words}`.trim(), help: COMMANDS[name].help }));
+  } else if (word.startsWith("@")) {
+    const wanted = word.slice(1).toLowerCase();
+    const rank = (name) => (name.toLowerCase().startsWith(wanted) ? 0 : 1);
+    const found = known.filter((name) => name.toLowerCase().includes(wanted)).sort((a, b) => rank(a) - rank(b) || (a < b ? -1 : 1));
+    options = found.map((name) => ({ text: `@${name} `, label: `@${name}`, help: "" }));
+  }
+  return options.length ? { start, options: options.slice(0, 8) } : undefined;
+}

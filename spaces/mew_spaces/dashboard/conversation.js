@@ -1,0 +1,274 @@
+// The conversation as entries: chats, turns of agents with their reasoning and tool calls, proposals, requests to
+// agents, and notes. Pure: envelopes and stream frames in, changed entries out. No DOM here.
+
+const MAX_ENTRIES = 600;
+const MAX_STREAM_CHARS = 200_000;
+const LISTS = /\/list$|^initialize$|^ping$/;
+const CONTROLS = new Set(["compact", "forget", "clear", "pin", "unpin", "undo", "restart", "shutdown", "pause", "resume"].map((name) => `participant/${name}`));
+
+const idsOf = (envelope) => [envelope.correlation_id ?? []].flat().map(String);
+const names = (envelope) => [envelope.to ?? []].flat().map(String);
+const text = (value) => (typeof value === "string" && value.trim() ? value : undefined);
+
+export class Conversation {
+  constructor() {
+    this.entries = new Map();
+    this._byId = new Map(); // envelope ids to entries
+    this._pending = new Map(); // stream text of turns whose start has not arrived
+    this._changed = new Set();
+    this._seen = new Set();
+  }
+
+  /** The ids of the entries that changed since the last call. */
+  takeChanged() {
+    const changed = this._changed;
+    this._changed = new Set();
+    return changed;
+  }
+
+  /** The running turn of a participant, if there is one. */
+  runningTurn(participant) {
+    return [...this.entries.values()].reverse().find((one) => one.type === "turn" && one.from === participant && one.state === "running");
+  }
+
+  /** Apply one envelope. An envelope that was applied before changes nothing. */
+  receive(envelope) {
+    if (envelope.kind === "participant/status" && !envelope.correlation_id?.length) return;
+    if (envelope.id !== undefined) {
+      if (this._seen.has(envelope.id)) return;
+      this._seen.add(envelope.id);
+      if (this._seen.size > 20_000) this._seen.delete(this._seen.values().next().value);
+    }
+    const payload = envelope.payload && typeof envelope.payload === "object" ? envelope.payload : {};
+    if (CONTROLS.has(envelope.kind)) return this._control(envelope, payload);
+    const handler = HANDLERS[envelope.kind];
+    if (handler) this[handler](envelope, payload);
+  }
+
+  /** Apply the data of one stream frame: JSON {context, type, value}. Anything else is ignored. */
+  frame(data) {
+    let frame;
+    try {
+      frame = JSON.parse(data);
+    } catch {
+      return;
+    }
+    if (typeof frame?.context !== "string" || typeof frame.value !== "string") return;
+    const turn = this._byId.get(frame.context);
+    if (turn?.type !== "turn" || turn.state !== "running" || turn.hasHole) return;
+    if (frame.type === "token" && turn.text.length < MAX_STREAM_CHARS) turn.text += frame.value;
+    else if (frame.type === "thinking" && turn.thinking.length < MAX_STREAM_CHARS) turn.thinking += frame.value;
+    else return;
+    this._changed.add(turn.id);
+  }
+
+  /** Frames may have been missed: running turns show no streamed text until their answer arrives. */
+  missedFrames() {
+    for (const turn of this.entries.values()) {
+      if (turn.type !== "turn" || turn.state !== "running") continue;
+      Object.assign(turn, { hasHole: true, text: "" });
+      this._changed.add(turn.id);
+    }
+  }
+
+  /** Add a note that no envelope stands for. */
+  note(ts, words, about = []) {
+    this._add({ id: `note-${this._seen.size}-${this.entries.size}-${words}`, type: "note", ts, words, about });
+  }
+
+  _add(entry, ...envelopeIds) {
+    this.entries.set(entry.id, entry);
+    for (const id of envelopeIds) if (id !== undefined) this._byId.set(id, entry);
+    this._changed.add(entry.id);
+    if (this.entries.size > MAX_ENTRIES) this._dropOldest();
+    return entry;
+  }
+
+  _dropOldest() {
+    const [oldest] = this.entries.values();
+    this.entries.delete(oldest.id);
+    this._changed.add(oldest.id);
+    for (const [id, entry] of this._byId) if (entry === oldest) this._byId.delete(id);
+  }
+
+  _touch(entry, change) {
+    Object.assign(entry, change);
+    if (this.entries.has(entry.id)) this._changed.add(entry.id);
+  }
+
+  _found(ids, type) {
+    return ids.map((id) => this._byId.get(id)).find((entry) => entry && (!type || entry.type === type));
+  }
+
+  // Chats and turns
+
+  _chat(envelope, payload) {
+    if (typeof payload.text !== "string") return;
+    const about = idsOf(envelope);
+    const turn = [...this.entries.values()].reverse().find((one) => one.type === "turn" && one.from === envelope.from && about.includes(one.question));
+    const chat = { id: envelope.id, type: "chat", ts: envelope.ts, from: String(envelope.from), to: names(envelope), text: payload.text };
+    if (turn && turn.answer === undefined && turn.state !== "cancelled") {
+      this._byId.set(envelope.id, turn);
+      this._touch(turn, { answer: payload.text, to: chat.to, state: "done", endedTs: envelope.ts });
+      return;
+    }
+    this._add({ ...chat, question: about[0], acknowledged: [] }, envelope.id);
+  }
+
+  _acknowledge(envelope, payload) {
+    const chat = this._found(idsOf(envelope), "chat");
+    if (chat) this._touch(chat, { acknowledged: [...chat.acknowledged.slice(-9), { by: String(envelope.from), status: text(payload.status) ?? "received" }] });
+  }
+
+  _chatCancel(envelope) {
+    const chat = this._found(idsOf(envelope), "chat");
+    if (chat) this._touch(chat, { isCancelled: true });
+  }
+
+  _start(envelope, payload) {
+    const question = idsOf(envelope)[0];
+    const turn = { type: "turn", id: envelope.id, ts: envelope.ts, from: String(envelope.from), to: names(envelope), question, state: "running", text: "", thinking: "", thoughts: [], tools: [] };
+    turn.subject = text(payload.message) ?? text(payload.input);
+    this._add(turn, envelope.id);
+  }
+
+  _turnOf(envelope) {
+    const found = this._byId.get(envelope.context) ?? this._found(idsOf(envelope), "turn");
+    return found?.type === "turn" ? found : undefined;
+  }
+
+  _thought(envelope, payload) {
+    const turn = this._turnOf(envelope);
+    const words = text(payload.reasoning) ?? text(payload.message);
+    if (!turn) {
+      if (words) this._add({ id: envelope.id, type: "thought", ts: envelope.ts, from: String(envelope.from), to: [], text: words });
+      return;
+    }
+    if (payload.action === "respond") return;
+    if (payload.action === "tool" && typeof payload.actionInput?.tool === "string") {
+      const { tool, arguments: args } = payload.actionInput;
+      turn.tools.push({ tool, args, state: "called", from: turn.from });
+      // What the model wrote before a call is part of the reasoning; the answer starts after it.
+      this._touch(turn, { thoughts: turn.text.trim() ? [...turn.thoughts, turn.text] : turn.thoughts, text: "" });
+    } else if (words) this._touch(turn, { thoughts: [...turn.thoughts, words] });
+  }
+
+  _conclude(envelope, payload) {
+    const turn = this._turnOf(envelope);
+    if (!turn || turn.state !== "running") return;
+    if (payload.cancelled || payload.interrupted) this._touch(turn, { state: "cancelled", reason: text(payload.reason) ?? text(payload.message), endedTs: envelope.ts });
+    else this._touch(turn, { state: "done", endedTs: envelope.ts });
+  }
+
+  _reasoningCancel(envelope, payload) {
+    const turn = this._turnOf(envelope);
+    const why = text(payload.reason) ? `: ${payload.reason}` : "";
+    this.note(envelope.ts, `${envelope.from} cancelled ${turn ? `the turn of ${turn.from}` : "a turn"}${why}`, [envelope.from, turn?.from]);
+  }
+
+  // Tools and proposals
+
+  _request(envelope, payload) {
+    const method = String(payload.method ?? "");
+    if (LISTS.test(method) || method.startsWith("notifications/")) return;
+    const proposal = this._found(idsOf(envelope), "proposal");
+    if (proposal) {
+      this._byId.set(envelope.id, proposal);
+      this._touch(proposal, { state: "approved", by: String(envelope.from), row: { ...proposal.row, state: "called" } });
+      return;
+    }
+    const params = payload.params ?? {};
+    const tool = method === "tools/call" ? String(params.name) : method;
+    const args = method === "tools/call" ? params.arguments : params;
+    const turn = this.runningTurn(String(envelope.from));
+    const announced = turn?.tools.find((row) => row.request === undefined && (row.tool === tool || row.tool.endsWith(tool)));
+    const row = { tool, args, state: "called", from: String(envelope.from), peer: names(envelope)[0], request: envelope.id };
+    if (announced) Object.assign(announced, row);
+    else if (turn) turn.tools.push(row);
+    if (turn) {
+      this._byId.set(envelope.id, turn);
+      this._touch(turn, {});
+    } else this._add({ id: envelope.id, type: "tool", ts: envelope.ts, from: row.from, to: names(envelope), row }, envelope.id);
+  }
+
+  _response(envelope, payload) {
+    const ids = idsOf(envelope);
+    const entry = this._found(ids);
+    if (!entry) return;
+    const outcome = payload.error ? { state: "failed", result: payload.error } : { state: payload.result?.isError ? "failed" : "answered", result: payload.result };
+    if (entry.row) this._touch(entry, { row: { ...entry.row, ...outcome } });
+    const row = entry.tools?.find((one) => ids.includes(one.request));
+    if (row) {
+      Object.assign(row, outcome);
+      this._touch(entry, {});
+    }
+  }
+
+  _proposal(envelope, payload) {
+    const params = payload.params ?? {};
+    const tool = payload.method === "tools/call" ? String(params.name) : String(payload.method);
+    const row = { tool, args: payload.method === "tools/call" ? params.arguments : params, from: String(envelope.from), peer: names(envelope)[0], state: "proposed" };
+    this._add({ id: envelope.id, type: "proposal", ts: envelope.ts, from: row.from, to: names(envelope), row, payload, state: "open" }, envelope.id);
+  }
+
+  _endProposal(envelope, payload) {
+    const proposal = this._found(idsOf(envelope), "proposal");
+    if (!proposal || proposal.state !== "open") return;
+    const state = envelope.kind === "mcp/reject" ? "rejected" : "withdrawn";
+    this._touch(proposal, { state, by: String(envelope.from), reason: text(payload.reason) });
+  }
+
+  // Requests to agents, and notes
+
+  _control(envelope, payload) {
+    const action = envelope.kind.split("/")[1];
+    this._add({ id: envelope.id, type: "control", ts: envelope.ts, from: String(envelope.from), to: names(envelope), action, payload }, envelope.id);
+  }
+
+  _answer(envelope, payload) {
+    const control = this._found(idsOf(envelope), "control");
+    if (control && !(envelope.kind === "participant/status" && control.answer)) this._touch(control, { answer: payload, answerKind: envelope.kind });
+  }
+
+  _presence(envelope, payload) {
+    const id = payload.participant?.id;
+    const verb = { join: "joined", leave: "left", invited: "was invited" }[payload.event];
+    if (typeof id !== "string" || !verb) return;
+    const last = [...this.entries.values()].at(-1);
+    if (last?.verb === verb) return this._touch(last, { about: [...new Set([...last.about, id])] });
+    this._add({ id: envelope.id, type: "presence", ts: envelope.ts, verb, about: [id] });
+  }
+
+  _membership(envelope, payload) {
+    const who = String(payload.recipient ?? payload.participant_id ?? "");
+    const what = { "capability/grant": "granted capabilities to", "capability/revoke": "revoked capabilities of", "space/kick": "removed" }[envelope.kind];
+    this.note(envelope.ts, `${envelope.from} ${what} ${who}${text(payload.reason) ? `: ${payload.reason}` : ""}`, [envelope.from, who]);
+  }
+}
+
+const HANDLERS = {
+  chat: "_chat",
+  "chat/acknowledge": "_acknowledge",
+  "chat/cancel": "_chatCancel",
+  "reasoning/start": "_start",
+  "reasoning/thought": "_thought",
+  "reasoning/conclusion": "_conclude",
+  "reasoning/cancel": "_reasoningCancel",
+  "mcp/request": "_request",
+  "mcp/response": "_response",
+  "mcp/proposal": "_proposal",
+  "mcp/reject": "_endProposal",
+  "mcp/withdraw": "_endProposal",
+  "participant/compact-done": "_answer",
+  "participant/undo-done": "_answer",
+  "participant/status": "_answer",
+  "system/presence": "_presence",
+  "capability/grant": "_membership",
+  "capability/revoke": "_membership",
+  "space/kick": "_membership",
+};
+
+/** Whether an entry is about a participant. */
+export function isAbout(entry, participant) {
+  return entry.from === participant || Boolean(entry.to?.includes(participant)) || Boolean(entry.about?.includes?.(participant));
+}

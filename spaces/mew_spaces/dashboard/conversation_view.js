@@ -1,0 +1,291 @@
+// The conversation in the page. Owns how an entry looks, which part is open, and following the newest. Entries come
+// from `conversation`; an entry that changed is drawn again, others are left alone.
+
+import { inBrief, renderArguments, renderResult } from "./arguments.js";
+import { isAbout } from "./conversation.js";
+import { make, makeText, setText } from "./dom.js";
+import { render } from "./markdown.js";
+import * as text from "./text.js";
+
+const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+const DAY = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+const MAX_TEXT_CHARS = 20_000;
+const SLOW_CHARS = 4_000; // a longer streamed text is drawn less often
+const SLOW_MS = 250;
+const FOLLOW_PIXELS = 60;
+
+export class ConversationView {
+  /** `list` scrolls; `onDecide(entry, decision)` is called for proposals with "approve", "reject". */
+  constructor({ list, empty, newest }, conversation, { me, mayDecide, onDecide, onSelect }) {
+    this._list = list;
+    this._empty = empty;
+    this._newest = newest;
+    this._conversation = conversation;
+    this._me = me;
+    this._mayDecide = mayDecide;
+    this._onDecide = onDecide;
+    this._onSelect = onSelect;
+    this._nodes = new Map();
+    this._drawnMs = new Map();
+    this._late = new Set();
+    this._only = undefined;
+    this._events = new AbortController();
+    const { signal } = this._events;
+    list.replaceChildren();
+    list.addEventListener("click", (event) => this._click(event), { signal });
+    list.addEventListener("scroll", () => (this._newest.hidden = this._isAtEnd()), { passive: true, signal });
+    newest.addEventListener("click", () => this.toEnd(), { signal });
+    newest.hidden = true;
+  }
+
+  close() {
+    this._events.abort();
+    this._list.replaceChildren();
+  }
+
+  /** Show only entries about one participant; undefined shows all. */
+  only(participant) {
+    if (this._only === participant) return;
+    this._only = participant;
+    for (const [id, node] of this._nodes) node.hidden = this._isHidden(this._conversation.entries.get(id));
+    this._showEmpty();
+    this.toEnd();
+  }
+
+  /** Draw what changed since the last call. */
+  draw(nowMs) {
+    const changed = this._conversation.takeChanged();
+    for (const id of this._late) changed.add(id);
+    this._late.clear();
+    if (!changed.size) return;
+    const follows = this._isAtEnd();
+    for (const id of changed) this._drawOne(id, nowMs);
+    this._showEmpty();
+    if (follows) this.toEnd();
+    else this._newest.hidden = false;
+  }
+
+  /** Draw open proposals again: what the user may decide has changed. */
+  redrawProposals() {
+    for (const [id, entry] of this._conversation.entries) if (entry.type === "proposal" && entry.state === "open") this._late.add(id);
+  }
+
+  toEnd() {
+    this._list.scrollTop = this._list.scrollHeight;
+    this._newest.hidden = true;
+  }
+
+  _isAtEnd() {
+    const { scrollHeight, scrollTop, clientHeight } = this._list;
+    return scrollHeight - scrollTop - clientHeight < FOLLOW_PIXELS;
+  }
+
+  _isHidden(entry) {
+    return this._only !== undefined && !isAbout(entry, this._only);
+  }
+
+  _showEmpty() {
+    const isEmpty = ![...this._nodes.values()].some((node) => !node.hidden);
+    this._empty.hidden = !isEmpty;
+    setText(this._empty, this._only === undefined ? "Nothing has been said yet." : `Nothing has been said to or by ${this._only} yet.`);
+  }
+
+  _drawOne(id, nowMs) {
+    const entry = this._conversation.entries.get(id);
+    const before = this._nodes.get(id);
+    if (!entry) {
+      before?.remove();
+      this._nodes.delete(id);
+      this._drawnMs.delete(id);
+      return;
+    }
+    const isLong = entry.state === "running" && (entry.text?.length ?? 0) + (entry.thinking?.length ?? 0) > SLOW_CHARS;
+    if (isLong && nowMs - (this._drawnMs.get(id) ?? 0) < SLOW_MS) return void this._late.add(id);
+    this._drawnMs.set(id, nowMs);
+    const node = this._render(entry);
+    node.dataset.entry = id;
+    node.hidden = this._isHidden(entry);
+    this._nodes.set(id, node);
+    if (before) {
+      keepState(before, node);
+      before.replaceWith(node);
+    } else this._list.append(node);
+  }
+
+  _click(event) {
+    const folded = event.target.closest("summary")?.parentElement;
+    if (folded) folded.dataset.touched = "";
+    const button = event.target.closest("button");
+    if (!button) return;
+    const entry = this._conversation.entries.get(button.closest("[data-entry]")?.dataset.entry);
+    if (button.dataset.copies !== undefined) void copy(button);
+    else if (button.dataset.decision && entry) this._onDecide(entry, button.dataset.decision);
+    else if (button.dataset.whole && entry) {
+      button.previousElementSibling.replaceWith(make("pre", "whole", entry.answer ?? entry.text ?? ""));
+      button.remove();
+    }
+    else if (button.dataset.select) this._onSelect(button.dataset.select);
+  }
+
+  _render(entry) {
+    const renderers = { chat: "_chat", turn: "_turn", tool: "_tool", proposal: "_proposal", control: "_control", thought: "_thought" };
+    return renderers[entry.type] ? this[renderers[entry.type]](entry) : this._note(entry);
+  }
+
+  _head(entry, ...more) {
+    const head = make("p", "said-by", this._name(entry.from));
+    if (entry.to) {
+      head.append(" → ");
+      if (!entry.to.length) head.append("everyone");
+      entry.to.forEach((name, index) => head.append(index ? ", " : "", makeText("bdi", "name", name)));
+    }
+    head.append(...more, timeOf(entry.endedTs ?? entry.ts));
+    return head;
+  }
+
+  _name(id) {
+    const button = makeText("button", "name", id);
+    button.type = "button";
+    button.dataset.select = id;
+    button.tabIndex = -1; // the list of participants is the way by keyboard
+    return button;
+  }
+
+  _question(id) {
+    const question = this._conversation.entries.get(id);
+    const words = (question?.text ?? question?.answer)?.replace(/\s+/g, " ").trim();
+    if (!words) return [];
+    return [make("p", "about", `answers ${question.from}: “`, makeText("bdi", "", words.length > 90 ? `${words.slice(0, 90)}…` : words), "”")];
+  }
+
+  _chat(entry) {
+    const node = make("article", "entry chat", this._head(entry), ...this._question(entry.question), ...body(entry.text));
+    node.dataset.mine = String(entry.from === this._me);
+    const marks = [...new Map(entry.acknowledged.map((one) => [one.by, one])).values()].map((one) => `${one.by}: ${text.plain(one.status)}`);
+    if (entry.isCancelled) marks.push("cancelled");
+    if (marks.length) node.append(makeText("p", "marks", marks.join(" · ")));
+    return node;
+  }
+
+  _turn(entry) {
+    const word = { running: "working …", cancelled: `cancelled${entry.reason ? `: ${entry.reason}` : ""}`, done: "" }[entry.state];
+    const node = make("article", "entry turn", this._head({ ...entry, to: entry.to.length ? entry.to : undefined }, ...(word ? [makeText("span", "state", word)] : [])));
+    node.dataset.state = entry.state;
+    node.append(...this._question(entry.question));
+    const reasoning = [...entry.thoughts, entry.thinking].map((one) => one.trim()).filter(Boolean);
+    if (reasoning.length) {
+      const details = fold("reasoning", entry.state === "running" ? "Reasoning …" : "Reasoning", makeText("div", "reasoning", reasoning.join("\n\n").slice(-MAX_TEXT_CHARS)));
+      details.open = entry.state === "running" && entry.answer === undefined;
+      node.append(details);
+    }
+    node.append(...entry.tools.map((row, index) => toolRow(row, `tool-${index}`)));
+    const said = entry.answer ?? entry.text;
+    if (said.trim()) node.append(...body(said));
+    else if (entry.state === "running" && entry.hasHole) node.append(make("p", "marks", "The connection was lost meanwhile; the answer appears when it is complete."));
+    return node;
+  }
+
+  _tool(entry) {
+    return make("article", "entry", this._head(entry), toolRow(entry.row, "tool"));
+  }
+
+  _proposal(entry) {
+    const ended = { approved: `approved by ${entry.by}`, rejected: `rejected by ${entry.by}${entry.reason ? `: ${entry.reason}` : ""}`, withdrawn: "withdrawn" }[entry.state];
+    const node = make("article", "entry proposal", this._head(entry, makeText("span", "state", ended ?? "waits for approval")));
+    node.dataset.state = entry.state;
+    const where = entry.row.peer ? ` on ${entry.row.peer}` : "";
+    node.append(make("p", "", "wants to call ", makeText("code", "", `${entry.row.tool}${where}`)));
+    const args = renderArguments(entry.row.args);
+    const result = renderResult(entry.row.result);
+    if (entry.state === "open") node.append(...args);
+    else if (args.length || result.length) node.append(fold("call", entry.row.state === "failed" ? "Failed" : result.length ? "Arguments and result" : "Arguments", ...args, ...result));
+    if (entry.state === "open" && this._mayDecide(entry)) {
+      const buttons = [["approve", "Approve"], ["reject", "Reject"]].map(([decision, label]) => {
+        const button = make("button", decision === "approve" ? "primary" : "", label);
+        button.type = "button";
+        button.dataset.decision = decision;
+        button.setAttribute("aria-label", `${label} ${entry.row.tool} of ${entry.from}`);
+        return button;
+      });
+      node.append(make("p", "buttons", ...buttons));
+    }
+    return node;
+  }
+
+  _control(entry) {
+    const node = make("article", "entry note", make("p", "", timeOf(entry.ts), makeText("span", "", text.controlSentence(entry))));
+    const answer = text.controlAnswer(entry);
+    if (answer) node.append(makeText("p", "answer", answer));
+    return node;
+  }
+
+  _thought(entry) {
+    return make("article", "entry thought", this._head({ ...entry, to: undefined }, " thinks"), makeText("div", "reasoning", entry.text.slice(0, MAX_TEXT_CHARS)));
+  }
+
+  _note(entry) {
+    const words = entry.type === "presence" ? `${entry.about.join(", ")} ${entry.verb}` : entry.words;
+    return make("article", "entry note", make("p", "", timeOf(entry.ts), makeText("span", "", words)));
+  }
+}
+
+/** The nodes of a text: Markdown, and for a very long one its beginning and a button. */
+function body(value) {
+  const more = value.length - MAX_TEXT_CHARS;
+  if (more <= 0) return [render(value)];
+  const button = make("button", "quiet", `Show all (${text.grouped(more)} more characters)`);
+  button.type = "button";
+  button.dataset.whole = "true";
+  return [render(value.slice(0, MAX_TEXT_CHARS)), button];
+}
+
+const STATES = { called: "…", answered: "answered", failed: "failed", proposed: "waits for approval" };
+
+function toolRow(row, key) {
+  const where = row.peer ? ` on ${row.peer}` : "";
+  const brief = inBrief(row.args);
+  const summary = make("span", "", makeText("code", "", row.tool), makeText("span", "soft", `${where}${brief ? ` · ${brief}` : ""}`), makeText("span", "state", row.request === undefined && row.state === "called" ? "" : STATES[row.state]));
+  const details = fold(key, summary, ...renderArguments(row.args), ...renderResult(row.result));
+  details.classList.add("tool");
+  details.dataset.state = row.state;
+  return details;
+}
+
+function fold(key, summary, ...children) {
+  const details = make("details", "", make("summary", "", summary), ...children);
+  details.dataset.key = key;
+  return details;
+}
+
+/** Keep which parts the user opened or closed, and where the focus is. */
+function keepState(before, after) {
+  for (const old of before.querySelectorAll("details[data-key]")) {
+    const now = after.querySelector(`details[data-key="${old.dataset.key}"]`);
+    if (!now) continue;
+    const wasTouched = old.dataset.touched !== undefined;
+    if (wasTouched) {
+      now.open = old.open;
+      now.dataset.touched = "";
+    }
+    if (old.firstElementChild === document.activeElement) queueMicrotask(() => now.firstElementChild.focus());
+  }
+}
+
+function timeOf(ts) {
+  const given = new Date(ts);
+  const at = Number.isNaN(given.getTime()) ? new Date() : given;
+  const isToday = at.toDateString() === new Date().toDateString();
+  const node = make("time", "", isToday ? CLOCK.format(at) : `${DAY.format(at)} ${CLOCK.format(at)}`);
+  node.dateTime = at.toISOString();
+  return node;
+}
+
+async function copy(button) {
+  try {
+    await navigator.clipboard.writeText(button.dataset.copies);
+    setText(button, "Copied");
+  } catch {
+    setText(button, "Not copied: the browser refused");
+  }
+  setTimeout(() => setText(button, "Copy"), 1_500);
+}

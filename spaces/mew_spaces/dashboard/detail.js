@@ -1,0 +1,499 @@
+// The right pane: one participant's figures, composition, history, compactions, pins, tools and log, and the actions on
+// it. Owns the sections and their forms. Figures come from the board, the past from the gateway or the agent.
+
+import { ACTIONS, availableActions } from "./actions.js";
+import { Chart } from "./chart.js";
+import { fillTone } from "./attention.js";
+import { make, makeText, setText, setTextOrHide } from "./dom.js";
+import { timeToFull } from "./figures.js";
+import { render } from "./markdown.js";
+import { gaugeWidth, makeGauge, markAt } from "./participant_list.js";
+import * as text from "./text.js";
+
+export const RANGES = [["so far", 0], ["15 min", 900], ["1 h", 3_600], ["24 h", 86_400], ["7 d", 7 * 86_400], ["90 d", 90 * 86_400]];
+const MAX_LOG = 60;
+const MAX_COMPACTIONS = 50;
+const MAX_SUGGESTIONS = 3;
+const EXACT = new Set(["exact", "reported", "server_counted", "tokenizer"]);
+const MARGIN = 0.02;
+
+export class Detail {
+  /**
+   * Shows the participant of a line in `root`. `services`: requests, figures, me, maySend(kind, to), age(time),
+   * runningTurn(id), range {seconds}, log(id), announce(words).
+   */
+  constructor(root, line, services) {
+    this.id = line.id;
+    this._services = services;
+    this._drawn = {};
+    this._form = undefined;
+    this._answer = { words: undefined, isProblem: false };
+    this._isOpen = false; // a request waits for its answer
+    this._build(root);
+    this.show(line);
+    void this._load();
+  }
+
+  close() {
+    this._isClosed = true;
+    this._chart?.close();
+  }
+
+  // The skeleton
+
+  _build(root) {
+    const p = (name, tag = "p") => (this[`_${name}`] = make(tag, name));
+    const { gauge, fill, mark } = makeGauge();
+    Object.assign(this, { _gauge: gauge, _fill: fill, _mark: mark });
+    this._name = makeText("h2", "detail-name", this.id);
+    this._name.id = "detail-title";
+    this._actions = make("div", "actions");
+    this._formBox = make("div", "form-box");
+    this._reply = make("p", "answer");
+    this._reply.setAttribute("role", "status");
+    this._amount = make("b", "amount");
+    this._window = make("span", "soft");
+    this._level = make("span", "level");
+    const figure = make("p", "figure", this._amount, " ", this._window, " ", this._level);
+    this._facts = make("dl", "facts");
+    this._strip = make("div", "strip");
+    this._strip.setAttribute("aria-hidden", "true");
+    this._parts = make("ul", "parts");
+    this._chartBox = make("div", "chart");
+    this._cuts = make("div", "cuts");
+    this._pins = make("div", "pins");
+    this._tools = make("div", "tools");
+    this._log = make("ol", "log");
+    root.replaceChildren(
+      make("header", "detail-head", make("div", "", this._name, p("about")), p("word", "span")),
+      this._actions,
+      this._formBox,
+      this._reply,
+      ...(this._contextSections = [
+        section("figures", "Context window", true, figure, gauge, p("known"), p("remark"), (this._savings = make("ul", "savings")), fold("All figures", this._facts)),
+        section("composition", "Composition", true, this._strip, this._parts),
+        section("history", "History", true, this._ranges(), this._chartBox),
+        section("compactions", "Compactions", true, this._cuts),
+        this._pinSection = section("pins", "Pins", false, this._pins),
+      ]),
+      (this._plain = make("p", "remark")),
+      this._toolSection = section("tools", "Tools", false, this._tools),
+      section("log", "Log", false, this._log),
+    );
+    this._about.dir = "auto";
+    this._word.dir = "auto";
+    this._remark.dir = "auto";
+    this._gauge.classList.add("large");
+    this._toolSection.addEventListener("toggle", () => this._toolSection.open && void this._loadTools());
+    this._pinSection.addEventListener("toggle", () => this._pinSection.open && void this._loadPins());
+    for (const node of root.querySelectorAll("details[data-section]")) keepOpen(node);
+  }
+
+  _ranges() {
+    const { range } = this._services;
+    const choice = make("select", "");
+    choice.setAttribute("aria-label", "Time shown");
+    choice.append(...RANGES.map(([label, seconds]) => Object.assign(make("option", "", label), { value: seconds })));
+    choice.value = String(range.seconds);
+    choice.addEventListener("change", () => {
+      range.seconds = Number(choice.value);
+      void this._load();
+    });
+    this._full = make("span", "soft");
+    return make("p", "ranges", choice, this._full);
+  }
+
+  // The status
+
+  /** Show a new line of the same participant. */
+  show(line) {
+    this._line = line;
+    const { entry, tone, word, isReporting } = line;
+    const { status } = entry;
+    this._name.closest("header").dataset.tone = tone;
+    setText(this._word, word);
+    for (const node of this._contextSections) node.hidden = !isReporting;
+    const detail = status ? text.statusDetail(status) : "";
+    setTextOrHide(this._plain, isReporting ? "" : detail);
+    this._once("actions", this._available(), (names) => this._drawActions(names));
+    if (!isReporting) return setText(this._about, "reports no context");
+    const count = text.counted(status.messages_in_context, "message");
+    setText(this._about, [status.context?.model, count].filter(Boolean).join(" · "));
+    setText(this._amount, text.amount(status));
+    setText(this._window, text.ofWindow(status));
+    setText(this._level, text.level(status));
+    this._once("gauge", [status.tokens, status.max_tokens, text.basisOf(status), markAt(status), status.status === "compacting", fillTone(status)], () => this._drawGauge(status));
+    this._once("composition", [status.tokens, status.max_tokens, status.context?.breakdown, status.context?.compact_at_tokens], () => this._drawParts(status));
+    this._once("savings", status.context?.suggestions, (all) => this._drawSavings(all ?? []));
+    this._once("pins", status.context?.pins, () => this._drawPins(status.context?.pins ?? []));
+    this._once("last", status.context?.last_compaction?.at, () => this._drawCuts());
+    this.tick();
+  }
+
+  /** Draw what depends on the time: ages, and the end of the chart. */
+  tick() {
+    const { entry, isReporting } = this._line;
+    this._once("available", this._available(), (names) => this._drawActions(names));
+    this._drawLog();
+    if (!isReporting) return;
+    const { status } = entry;
+    const { age } = this._services;
+    const ago = (time) => {
+      const ms = age(time);
+      return ms === undefined ? undefined : text.span(ms);
+    };
+    const receivedAgo = entry.receivedMs === undefined ? undefined : text.span(Date.now() - entry.receivedMs);
+    setText(this._known, text.known(status, receivedAgo, ago));
+    setTextOrHide(this._remark, text.remarks(entry, receivedAgo, ago));
+    this._drawFacts(text.figures(status, ago));
+    this._drawChart();
+  }
+
+  _available() {
+    const { entry, isReporting } = this._line;
+    const word = (entry.status?.status ?? "").split(":")[0];
+    const facts = { id: this.id, me: this._services.me, isReporting, isConnected: entry.connected, word, hasTurn: Boolean(this._services.runningTurn(this.id)) };
+    return availableActions(facts, this._services.maySend);
+  }
+
+  _drawGauge(status) {
+    this._gauge.dataset.basis = text.basisOf(status);
+    this._gauge.dataset.tone = fillTone(status);
+    this._gauge.dataset.compacting = String(status.status === "compacting");
+    this._fill.style.transform = `scaleX(${gaugeWidth(status)})`;
+    const at = markAt(status);
+    this._mark.hidden = at === undefined;
+    if (at !== undefined) this._mark.style.left = `${100 * at}%`;
+    this._mark.title = text.compactsIn(status.context);
+    const { tokens, max_tokens: max } = status;
+    const isMeasured = tokens !== undefined && max !== undefined;
+    const label = `${text.amount(status)} ${text.ofWindow(status)}, ${text.basisWord(status)}`;
+    const values = isMeasured
+      ? { role: "meter", "aria-label": `Context of ${this.id}`, "aria-valuemin": 0, "aria-valuemax": max, "aria-valuenow": Math.min(tokens, max), "aria-valuetext": label }
+      : { role: "img", "aria-label": `Context of ${this.id}: ${label}` };
+    for (const name of ["role", "aria-label", "aria-valuemin", "aria-valuemax", "aria-valuenow", "aria-valuetext"]) {
+      if (name in values) this._gauge.setAttribute(name, String(values[name]));
+      else this._gauge.removeAttribute(name);
+    }
+  }
+
+  _drawParts(status) {
+    const parts = text.composition(status);
+    const total = status.max_tokens ?? parts.reduce((sum, part) => sum + part.tokens, 0);
+    this._strip.replaceChildren(...parts.filter((part) => part.tokens > 0).map((part) => segment(part, total)));
+    this._parts.replaceChildren(...parts.map((part) => partRow(part, total)));
+  }
+
+  _drawSavings(all) {
+    const best = [...all].sort((a, b) => b.tokens_saved - a.tokens_saved).slice(0, MAX_SUGGESTIONS);
+    this._savings.replaceChildren(...best.map((one) => makeText("li", "", text.saving(one))));
+  }
+
+  _drawFacts(rows) {
+    if (this._facts.children.length !== rows.length) this._facts.replaceChildren(...rows.map(() => make("div", "", make("dt"), makeText("dd", "", ""))));
+    rows.forEach(([label, value], index) => {
+      setText(this._facts.children[index].firstElementChild, label);
+      setText(this._facts.children[index].lastElementChild, value);
+    });
+  }
+
+  // The past
+
+  async _load() {
+    try {
+      await this._services.figures.load(this._services.range.seconds, this.id);
+    } catch (error) {
+      if (!this._isClosed) setText(this._full, error.message);
+    }
+    if (this._isClosed) return;
+    this._drawChart();
+    this._drawCuts();
+  }
+
+  _drawChart() {
+    const toMs = this._services.now();
+    const fromMs = toMs - 1000 * this._services.figures.shownSeconds(this._services.range.seconds, [this.id], toMs);
+    const series = this._services.figures.since(this.id, fromMs);
+    const { status } = this._line.entry;
+    series.compactAt = status?.context?.compact_at_tokens;
+    this._chart ??= new Chart(this._chartBox);
+    const step = Math.max(1000, (toMs - fromMs) / 400); // less than a pixel is not drawn again
+    this._once("chart", [Math.floor(toMs / step), series.samples.length, series.samples.at(-1), series.compactions.length], () => this._chart.show([series], fromMs, toMs + MARGIN * (toMs - fromMs)));
+    const full = timeToFull(series.samples, status?.context?.compact_at_tokens ?? status?.max_tokens);
+    setText(this._full, full && `${status?.context?.compact_at_tokens === undefined ? "full" : "compacts"} in ${full} at this rate`);
+  }
+
+  _drawCuts() {
+    const all = this._services.figures.compactions(this.id).slice(-MAX_COMPACTIONS).reverse();
+    this._once("cuts", all.map((one) => [one.at, one.asked_by, one.freed_tokens, one.tokens_after]), () => {
+      const open = new Set([...this._cuts.querySelectorAll("details[open]")].map((node) => node.dataset.at));
+      const kept = new Map([...this._cuts.children].map((node) => [node.dataset.at, node]));
+      this._cuts.replaceChildren(...all.map((one) => (open.has(one.at) && kept.get(one.at)) || this._cut(one)));
+      if (!all.length) this._cuts.append(make("p", "soft", "No compaction yet."));
+    });
+  }
+
+  _cut(one) {
+    const content = make("div", "cut-content");
+    const when = make("time", "", text.clock(one.ms));
+    when.dateTime = one.at;
+    const details = make("details", "cut", make("summary", "", when, " ", makeText("span", "", text.plain(one.trigger ?? "")), " ", make("b", "", text.changeLine(one))), content);
+    details.dataset.at = one.at;
+    details.addEventListener("toggle", () => {
+      if (details.open && !content.children.length) void this._openCut(one, content);
+    });
+    return details;
+  }
+
+  /** Show what a compaction removed and what took its place, as far as the agent tells. */
+  async _openCut(one, content) {
+    content.replaceChildren(facts(text.changeFacts(one)), make("p", "soft", `Asking ${this.id} …`));
+    const last = content.lastElementChild;
+    try {
+      const list = await this._past({});
+      const found = (list.entries ?? []).find((entry) => entry.at === one.at);
+      if (!found) throw new Error(`${this.id} no longer has this entry.`);
+      const whole = await this._past({ number: found.number });
+      content.replaceChildren(facts(text.changeFacts({ ...one, ...found })), ...this._shownCut(found, whole));
+    } catch (error) {
+      setText(last, error.message);
+    }
+  }
+
+  _shownCut(found, whole) {
+    const nodes = [];
+    if (whole.error) nodes.push(makeText("p", "problem", whole.error));
+    if (whole.summary) nodes.push(make("h4", "", "What took its place"), render(whole.summary));
+    else nodes.push(make("p", "soft", "No summary was written."));
+    const pins = this._line.entry.status?.context?.pins?.length ?? 0;
+    nodes.push(make("p", "soft", pins ? `${text.counted(pins, "pin")} stayed.` : "No pins."));
+    const items = (whole.items ?? []).map((item) => make("li", "", make("b", "", item.sender ? `${item.sender} (${item.role})` : item.role), " ", makeText("span", "", text.shortened(item.text, 1_500))));
+    if (items.length) nodes.push(fold(`What left: ${text.counted(items.length, "message")}${whole.next ? " and more" : ""}`, make("ol", "items", ...items)));
+    if (found.undone_by === undefined && found.trigger !== "undo" && !found.problem && this._services.maySend("participant/undo", this.id)) {
+      const undo = make("button", "", "Undo");
+      undo.type = "button";
+      undo.setAttribute("aria-label", `Undo compaction ${found.number} of ${this.id}`);
+      undo.addEventListener("click", () => void this._send("undo", { number: String(found.number) }));
+      nodes.push(make("p", "buttons", undo));
+    }
+    return nodes;
+  }
+
+  async _past(payload) {
+    if (!this._services.maySend("participant/request-history", this.id)) throw new Error("You may not request past compactions of this participant.");
+    if (!this._line.entry.connected) throw new Error(`${this.id} is disconnected; it keeps the rest.`);
+    const answer = await this._services.requests.ask({ kind: "participant/request-history", to: [this.id], payload }, (one) => one.kind === "participant/history", { timeoutMs: 20_000 });
+    return answer.payload ?? {};
+  }
+
+  // Pins, tools and log
+
+  _drawPins(pins) {
+    setText(this._pinSection.querySelector("h3"), pins.length ? `Pins (${pins.length})` : "Pins");
+    this._pins.replaceChildren(...(pins.length ? pins.map((pin) => this._pin(pin)) : [make("p", "soft", "Nothing is pinned.")]));
+    if (this._pinSection.open) void this._loadPins();
+  }
+
+  _pin(pin) {
+    const row = make("div", "pin", makeText("p", "", pin.text ?? `${pin.id}, ${String(pin.hash).slice(0, 8)}`), make("p", "soft", `~${text.grouped(pin.tokens)} tokens · from ${pin.origin}`));
+    if (this._services.maySend("participant/unpin", this.id) && !/settings$/.test(pin.origin ?? "")) {
+      const button = make("button", "quiet", "Remove");
+      button.type = "button";
+      button.setAttribute("aria-label", `Remove pin ${pin.id}`);
+      button.addEventListener("click", () => void this._request("participant/unpin", { pin: pin.id }, (one) => one.kind === "participant/status"));
+      row.append(button);
+    }
+    return row;
+  }
+
+  async _loadPins() {
+    const { entry } = this._line;
+    if (!entry.status?.context?.pins?.length || !entry.connected || !this._services.maySend("participant/request-status", this.id)) return;
+    try {
+      const isAnswer = (one) => one.kind === "participant/status" && Array.isArray(one.payload?.pins);
+      const answer = await this._services.requests.ask({ kind: "participant/request-status", to: [this.id], payload: { fields: ["pins"] } }, isAnswer, { timeoutMs: 20_000 });
+      if (!this._isClosed) this._pins.replaceChildren(...answer.payload.pins.map((pin) => this._pin(pin)));
+    } catch {
+      // the list without texts stays
+    }
+  }
+
+  async _loadTools() {
+    if (!this._services.maySend("mcp/request", this.id)) return this._tools.replaceChildren(make("p", "soft", "You may not list its tools."));
+    this._tools.replaceChildren(make("p", "soft", `Asking ${this.id} …`));
+    try {
+      const payload = { jsonrpc: "2.0", id: 1, method: "tools/list", params: {} };
+      const answer = await this._services.requests.ask({ kind: "mcp/request", to: [this.id], payload }, (one) => one.kind === "mcp/response", { timeoutMs: 10_000 });
+      const tools = answer.payload?.result?.tools ?? [];
+      const rows = tools.map((tool) => make("li", "", makeText("code", "", String(tool.name)), " ", makeText("span", "soft", String(tool.description ?? "").split("\n")[0])));
+      this._tools.replaceChildren(rows.length ? make("ul", "tool-list", ...rows) : make("p", "soft", answer.payload?.error?.message ?? "It offers no tools."));
+    } catch (error) {
+      this._tools.replaceChildren(makeText("p", "soft", error.message));
+    }
+  }
+
+  _drawLog() {
+    const lines = this._services.log(this.id).slice(-MAX_LOG);
+    this._once("log", [lines.length, lines.at(-1)], () => {
+      this._log.replaceChildren(...lines.toReversed().map(([ms, words]) => make("li", "", make("time", "", text.clock(ms)), " ", makeText("span", "", words))));
+      if (!lines.length) this._log.append(make("li", "soft", "Nothing since you opened this page. `mew logs` shows what its program wrote."));
+    });
+  }
+
+  // Actions
+
+  _drawActions(names) {
+    this._drawn.available = this._drawn.actions = JSON.stringify(names);
+    const main = names.filter((name) => ACTIONS[name].isMain);
+    const others = names.filter((name) => !ACTIONS[name].isMain);
+    const focused = this._actions.contains(document.activeElement) ? document.activeElement.dataset.action : undefined;
+    this._actions.replaceChildren(...main.map((name) => this._button(name)));
+    if (others.length) {
+      const wasOpen = this._isMenuOpen;
+      const menu = make("details", "menu", make("summary", "", "More"), make("div", "", ...others.map((name) => this._button(name))));
+      menu.open = wasOpen === true;
+      menu.addEventListener("toggle", () => (this._isMenuOpen = menu.open));
+      this._actions.append(menu);
+    }
+    if (focused) this._actions.querySelector(`[data-action="${focused}"]`)?.focus();
+  }
+
+  _button(name) {
+    const button = make("button", "", ACTIONS[name].label);
+    button.type = "button";
+    button.dataset.action = name;
+    button.setAttribute("aria-label", `${ACTIONS[name].label}: ${this.id}`);
+    button.addEventListener("click", () => this._choose(name));
+    return button;
+  }
+
+  _choose(name) {
+    const action = ACTIONS[name];
+    if (!action.fields && !action.confirm) return void this._send(name, {});
+    if (this._form === name) return this._closeForm();
+    this._form = name;
+    const fields = (action.fields ?? []).map((field) => make("label", "", make("span", "", field.label), input(field)));
+    const submit = make("button", action.confirm ? "danger" : "primary", action.label);
+    submit.type = "submit";
+    const cancel = make("button", "quiet", "Keep");
+    cancel.type = "button";
+    setText(cancel, action.confirm ? "Keep" : "Close");
+    cancel.addEventListener("click", () => this._closeForm());
+    const form = make("form", "action", ...(action.confirm ? [make("p", "", action.confirm(this.id))] : []), ...fields, make("p", "buttons", submit, cancel));
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const values = Object.fromEntries([...new FormData(form)].map(([key, value]) => [key, String(value).trim()]));
+      this._closeForm();
+      void this._send(name, values);
+    });
+    this._formBox.replaceChildren(form);
+    form.querySelector("input, textarea, select, button").focus();
+  }
+
+  _closeForm() {
+    const name = this._form;
+    this._form = undefined;
+    this._formBox.replaceChildren();
+    this._actions.querySelector(`[data-action="${name}"]`)?.focus();
+  }
+
+  async _send(name, values) {
+    const action = ACTIONS[name];
+    const turn = action.needsTurn ? this._services.runningTurn(this.id) : undefined;
+    const payload = action.payload({ ...values }, this.id);
+    const target = payload.target_tokens;
+    const answer = await this._request(action.kind, payload, action.isAnswer, turn?.id);
+    if (!answer) return;
+    if (name === "compact") this._say(text.compactAnswer(answer.payload ?? {}, target), answer.payload?.skipped === true);
+    else if (name === "undo") this._say(text.undoAnswer(answer.payload ?? {}), answer.payload?.status !== "undone");
+  }
+
+  /** Send an envelope and say what came of it. Returns the answer; undefined if there is none. */
+  async _request(kind, payload, isAnswer, context) {
+    if (this._isOpen) return void this._say("Wait for the answer to the last request.", true);
+    this._isOpen = true;
+    const size = this._line.isReporting && this._line.entry.status.tokens !== undefined ? ` ${text.amount(this._line.entry.status)} tokens` : "";
+    this._say(kind === "participant/compact" ? `Compacting${size} …` : "Sent; waiting for the answer …");
+    const isMembership = kind === "capability/grant" || kind === "space/kick";
+    const envelope = { kind, payload, ...(isMembership ? {} : { to: [this.id] }), ...(context ? { context } : {}) };
+    try {
+      if (!isAnswer) {
+        await this._services.requests.send(envelope);
+        this._say("Accepted by the gateway.");
+        return undefined;
+      }
+      const answer = await this._services.requests.ask(envelope, isAnswer);
+      this._say(`${text.sentence(text.plain(String(answer.payload?.status ?? "done")))}`);
+      return answer;
+    } catch (error) {
+      this._say(error.message, true);
+      return undefined;
+    } finally {
+      this._isOpen = false;
+    }
+  }
+
+  _say(words, isProblem = false) {
+    setText(this._reply, words ?? "");
+    this._reply.dataset.problem = String(isProblem);
+  }
+
+  /** Draw a part only if its data changed. */
+  _once(name, data, draw) {
+    const key = JSON.stringify(data ?? null);
+    if (this._drawn[name] === key) return;
+    this._drawn[name] = key;
+    draw(data);
+  }
+}
+
+const opened = new Map(); // which sections the user opened or closed, for every participant
+
+function keepOpen(node) {
+  const { section: name } = node.dataset;
+  if (opened.has(name)) node.open = opened.get(name);
+  node.addEventListener("toggle", () => opened.set(name, node.open));
+}
+
+function section(name, title, isOpen, ...children) {
+  const node = make("details", "section", make("summary", "", make("h3", "", title)), ...children);
+  node.dataset.section = name;
+  node.open = isOpen;
+  return node;
+}
+
+const fold = (title, ...children) => make("details", "inner", make("summary", "", title), ...children);
+
+const facts = (rows) => make("dl", "facts", ...rows.map(([label, value]) => make("div", "", make("dt", "", label), makeText("dd", "", String(value)))));
+
+function input({ name, label, type, placeholder, required, options, value, isLong }) {
+  const node = make(options ? "select" : isLong ? "textarea" : "input", "");
+  node.name = name;
+  if (options) node.append(...options.map((option) => make("option", "", option)));
+  if (type) node.type = type;
+  if (type === "number") Object.assign(node, { min: 0, step: 1, inputMode: "numeric" });
+  if (placeholder) node.placeholder = placeholder;
+  if (value) node.value = value;
+  node.required = required === true;
+  return node;
+}
+
+const KNOWN_PARTS = new Set(["prefix", "summary", "pins", "messages", "tool_results", "reply", "unsent", "used", "free", "reserve"]);
+const partClass = ({ part }) => (KNOWN_PARTS.has(part) ? part : "other");
+
+function segment(part, total) {
+  const node = make("span", "segment");
+  node.dataset.part = partClass(part);
+  node.style.flexGrow = String(part.tokens / total);
+  node.title = `${text.partName(part.part)}: ${text.partTokens(part)} tokens`;
+  return node;
+}
+
+function partRow(part, total) {
+  const swatch = make("span", "swatch");
+  swatch.dataset.part = partClass(part);
+  const share = total ? `${((100 * part.tokens) / total).toFixed(1)}%` : "";
+  const row = make("li", "", swatch, makeText("span", "", text.partName(part.part)), make("b", "", text.partTokens(part)), make("span", "soft", share));
+  row.title = EXACT.has(part.basis) ? "exact" : text.plain(part.basis);
+  return row;
+}

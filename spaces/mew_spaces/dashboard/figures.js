@@ -1,0 +1,89 @@
+// Figures over time: what the gateway kept, and the statuses that arrive after it was read. No DOM here.
+
+import { parseTime } from "./board.js";
+import { changeLine, plain, span } from "./text.js";
+
+const MAX_SAMPLES = 4_000;
+const MAX_READ = 10_000;
+const SO_FAR_SECONDS = 3_600; // at most this much is shown without a choice
+const MIN_SECONDS = 30;
+
+export class FigureHistory {
+  /** `read(path, query)` reads from the gateway. */
+  constructor(read, space) {
+    this._read = read;
+    this._path = `spaces/${encodeURIComponent(space)}/context/history`;
+    this._series = new Map();
+  }
+
+  /** Read the last `seconds` of one participant, or of all. Throws what `read` throws. */
+  async load(seconds, participant) {
+    const answer = await this._read(this._path, { seconds: seconds || SO_FAR_SECONDS, limit: MAX_READ, ...(participant === undefined ? {} : { participant }) });
+    for (const one of answer.participants ?? []) {
+      const known = this._series.get(one.id);
+      const samples = (one.samples ?? []).map(sampleOf).filter((sample) => Number.isFinite(sample.ms));
+      const newestMs = samples.at(-1)?.ms ?? 0;
+      const later = (known?.samples ?? []).filter((sample) => sample.ms > newestMs);
+      const compactions = merged((one.compactions ?? []).map(compactionOf), known?.compactions ?? []);
+      this._series.set(one.id, { samples: [...samples, ...later], compactions });
+    }
+  }
+
+  /** Add a status that just arrived. */
+  add(id, status, ms) {
+    const series = this._series.get(id) ?? { samples: [], compactions: [] };
+    this._series.set(id, series);
+    const last = series.samples.at(-1);
+    const basis = status.context?.basis ?? "unlabelled";
+    if (!last || last.tokens !== status.tokens || last.basis !== basis || last.max_tokens !== status.max_tokens) {
+      series.samples.push({ ms: Math.max(ms, last?.ms ?? 0), tokens: status.tokens, max_tokens: status.max_tokens, basis });
+      if (series.samples.length > MAX_SAMPLES) series.samples.splice(0, MAX_SAMPLES / 4);
+    }
+    const cut = status.context?.last_compaction;
+    if (cut && !series.compactions.some((one) => one.at === cut.at)) series.compactions = merged(series.compactions, [compactionOf(cut)]);
+  }
+
+  /** The figures of a participant since a time; the one in force then comes first, moved to it. */
+  since(id, fromMs) {
+    const { samples, compactions } = this._series.get(id) ?? { samples: [], compactions: [] };
+    const first = samples.findIndex((sample) => sample.ms > fromMs);
+    const before = first < 0 ? samples.at(-1) : samples[first - 1];
+    const later = first < 0 ? [] : samples.slice(first);
+    return {
+      id,
+      samples: before ? [{ ...before, ms: fromMs }, ...later] : later,
+      compactions: compactions.filter((one) => one.ms > fromMs),
+    };
+  }
+
+  /** How many seconds to show: the chosen ones, or those since the first figure of these participants. */
+  shownSeconds(chosen, ids, nowMs) {
+    if (chosen) return chosen;
+    const first = Math.min(nowMs, ...ids.flatMap((id) => this._series.get(id)?.samples[0]?.ms ?? []));
+    return Math.max(MIN_SECONDS, Math.min(SO_FAR_SECONDS, (1.02 * (nowMs - first)) / 1000));
+  }
+
+  compactions(id) {
+    return this._series.get(id)?.compactions ?? [];
+  }
+}
+
+const sampleOf = ({ at, tokens, max_tokens, basis }) => ({ ms: parseTime(at), tokens: tokens ?? undefined, max_tokens: max_tokens ?? undefined, basis });
+
+const compactionOf = (one) => ({ ...one, ms: parseTime(one.at), title: `${plain(one.trigger ?? "compaction")}: ${changeLine(one)}` });
+
+/** Both lists without repetitions, oldest first; those of the first list win. */
+function merged(first, second) {
+  const all = [...first, ...second.filter((one) => !first.some((other) => other.at === one.at))];
+  return all.filter((one) => Number.isFinite(one.ms)).sort((a, b) => a.ms - b.ms);
+}
+
+/** When the window is full at the present rate, in words; empty if that cannot be told. Pure. */
+export function timeToFull(samples, limit) {
+  const known = samples.filter((sample) => sample.tokens !== undefined).slice(-40);
+  let first = known.length - 1;
+  while (first > 0 && known[first - 1].tokens <= known[first].tokens) first -= 1; // since the last compaction
+  const [from, to] = [known[first], known.at(-1)];
+  if (!from || limit === undefined || to.ms - from.ms < 5_000 || to.tokens <= from.tokens || to.tokens >= limit) return "";
+  return `~${span(((limit - to.tokens) * (to.ms - from.ms)) / (to.tokens - from.tokens))}`;
+}

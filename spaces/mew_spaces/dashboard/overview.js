@@ -1,0 +1,133 @@
+// The right pane while nobody is selected: the fullest agents over time, what the marks mean, and adding a participant.
+
+import { invitation, ROLES } from "./actions.js";
+import { Chart } from "./chart.js";
+import { RANGES } from "./detail.js";
+import { make, makeText, setText, setTextOrHide } from "./dom.js";
+
+const MAX_SERIES = 6;
+const LEGEND = [
+  [{ basis: "reported", tone: "fine" }, "reported by the provider, or counted by its server"],
+  [{ basis: "projected", tone: "fine" }, "an estimate, marked with ~"],
+  [{ basis: "unknown", tone: "unknown" }, "not known; the row says why"],
+  [{ basis: "reported", tone: "notice" }, "compacts in its next turn"],
+  [{ basis: "reported", tone: "warning" }, "near the limit, or in trouble"],
+  [{ basis: "reported", tone: "blocking" }, "stands still until you act"],
+];
+
+export class Overview {
+  /** `services` as for `Detail`. */
+  constructor(root, services) {
+    this._services = services;
+    this._chartBox = make("div", "chart");
+    this._names = make("ul", "series-names");
+    const choice = make("select", "");
+    choice.setAttribute("aria-label", "Time shown");
+    choice.append(...RANGES.map(([label, seconds]) => Object.assign(make("option", "", label), { value: seconds })));
+    choice.value = String(services.range.seconds);
+    choice.addEventListener("change", () => {
+      services.range.seconds = Number(choice.value);
+      void this._load();
+    });
+    this._problem = make("span", "soft");
+    const title = make("h2", "detail-name", "The whole space");
+    title.id = "detail-title";
+    const history = make("section", "section", make("h3", "", "The fullest windows"), make("p", "ranges", choice, this._problem), this._chartBox, this._names);
+    this._history = history;
+    root.replaceChildren(make("header", "detail-head", title), history, legend(), this._invitation());
+    void this._load();
+  }
+
+  close() {
+    this._isClosed = true;
+    this._chart?.close();
+  }
+
+  /** Show the history of the fullest of these lines. */
+  show(lines) {
+    const fullest = lines.filter((line) => line.isReporting && line.percent !== undefined).sort((a, b) => b.percent - a.percent || (a.id < b.id ? -1 : 1));
+    this._ids = fullest.slice(0, MAX_SERIES).map((line) => line.id);
+    this._form.hidden = !this._services.maySend("space/invite");
+    this._draw();
+  }
+
+  async _load() {
+    try {
+      await this._services.figures.load(this._services.range.seconds);
+    } catch (error) {
+      setText(this._problem, error.message);
+    }
+    if (!this._isClosed) this._draw();
+  }
+
+  _draw() {
+    this._history.hidden = !this._ids?.length;
+    if (this._history.hidden) return;
+    const toMs = this._services.now();
+    const fromMs = toMs - 1000 * this._services.figures.shownSeconds(this._services.range.seconds, this._ids, toMs);
+    this._chart ??= new Chart(this._chartBox);
+    this._chart.show(this._ids.map((id) => this._services.figures.since(id, fromMs)), fromMs, toMs);
+    const names = this._ids.join("\n");
+    if (this._shown === names) return;
+    this._shown = names;
+    const rows = this._ids.map((id, index) => {
+      const swatch = make("span", "swatch line");
+      swatch.dataset.series = String(index);
+      const button = makeText("button", "name", id);
+      button.type = "button";
+      button.addEventListener("click", () => this._services.select(id));
+      return make("li", "", swatch, button);
+    });
+    this._names.replaceChildren(...rows);
+  }
+
+  _invitation() {
+    const id = Object.assign(make("input", ""), { name: "id", required: true, placeholder: "name", autocomplete: "off", spellcheck: false });
+    const role = make("select", "");
+    role.name = "role";
+    role.append(...Object.entries(ROLES).map(([name, one]) => Object.assign(make("option", "", one.label), { value: name })));
+    const submit = make("button", "primary", "Add");
+    submit.type = "submit";
+    this._answer = make("p", "answer");
+    this._answer.setAttribute("role", "status");
+    this._answer.hidden = true;
+    const form = make("form", "action", make("label", "", make("span", "", "Name"), id), make("label", "", make("span", "", "Role"), role), make("p", "buttons", submit), this._answer);
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      void this._invite(id, role.value);
+    });
+    this._form = make("details", "section", make("summary", "", make("h3", "", "Add a participant")), form);
+    this._form.hidden = true;
+    return this._form;
+  }
+
+  async _invite(input, role) {
+    setTextOrHide(this._answer, "Sending …");
+    try {
+      const id = input.value.trim();
+      const { token } = await this._services.requests.send(invitation(id, role));
+      input.value = "";
+      setTextOrHide(this._answer, token ? `${id} was added. Its token, shown only once: ${token}` : `${id} was added.`);
+    } catch (error) {
+      setTextOrHide(this._answer, error.message);
+    }
+  }
+}
+
+function legend() {
+  const rows = LEGEND.map(([{ basis, tone }, words]) => {
+    const fill = make("div", "gauge-fill");
+    fill.style.transform = "scaleX(0.6)";
+    const gauge = make("div", "gauge", make("div", "gauge-track", fill));
+    Object.assign(gauge.dataset, { basis, tone });
+    return make("li", "", gauge, make("span", "", words));
+  });
+  const mark = make("div", "gauge-mark");
+  mark.style.left = "50%";
+  const marked = make("div", "gauge", make("div", "gauge-track"), mark);
+  marked.dataset.basis = "reported";
+  rows.push(make("li", "", marked, make("span", "", "where the agent compacts by itself")));
+  const cut = make("span", "cut-sample", "▼");
+  rows.push(make("li", "", cut, make("span", "", "a compaction, in the history")));
+  return make("details", "section", make("summary", "", make("h3", "", "What the marks mean")), make("ul", "legend", ...rows));
+}

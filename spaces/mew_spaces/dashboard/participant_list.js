@@ -1,0 +1,232 @@
+// The list of participants: one compact row each, of which only those in view exist in the page. Owns rows, keyboard
+// and scrolling. Does not know what makes a participant urgent, or in which order they come.
+
+import { make, makeText, setText } from "./dom.js";
+import { fillTone } from "./attention.js";
+import * as text from "./text.js";
+
+const ROW_HEIGHT = 62;
+const PLAIN_HEIGHT = 40; // without a context
+const OVERSCAN = 4;
+
+const heightOf = (line) => (line.isReporting ? ROW_HEIGHT : PLAIN_HEIGHT);
+
+export class ParticipantList {
+  /** Fills `box`, a scrolling element with the role listbox. Calls `onSelect(id)`, and `onOpen(id)` on Enter or a click. */
+  constructor(box, { onSelect, onOpen }) {
+    this._box = box;
+    this._space = make("div", "rows");
+    this._space.role = "presentation";
+    box.replaceChildren(this._space);
+    this._onSelect = onSelect;
+    this._onOpen = onOpen;
+    this._lines = [];
+    this._tops = [];
+    this._index = new Map();
+    this._rows = new Map(); // by participant
+    this._free = [];
+    this._selected = undefined;
+    this._me = undefined;
+    this._events = new AbortController();
+    const { signal } = this._events;
+    box.addEventListener("scroll", () => this._drawSoon(), { passive: true, signal });
+    box.addEventListener("keydown", (event) => this._key(event), { signal });
+    box.addEventListener("click", (event) => this._click(event), { signal });
+    this._sizes = new ResizeObserver(() => this._drawSoon());
+    this._sizes.observe(box);
+  }
+
+  close() {
+    this._events.abort();
+    this._sizes.disconnect();
+    if (this._drawing !== undefined) cancelAnimationFrame(this._drawing);
+    this._space.replaceChildren();
+  }
+
+  /** Show these lines in this order. `selected` is the id of one of them or undefined, `me` the signed-in participant. */
+  show(lines, selected, me) {
+    this._lines = lines;
+    this._selected = selected;
+    this._me = me;
+    let top = 0;
+    this._tops = lines.map((line) => {
+      const at = top;
+      top += heightOf(line);
+      return at;
+    });
+    this._index = new Map(lines.map((line, index) => [line.id, index]));
+    this._space.style.height = `${top}px`;
+    this._draw();
+  }
+
+  /** Show a new line of a participant at its present place; redraws one row, if it is in view. */
+  update(line) {
+    const index = this._index.get(line.id);
+    if (index === undefined) return;
+    this._lines[index] = line;
+    const row = this._rows.get(line.id);
+    if (row) this._fill(row, line);
+  }
+
+  /** Bring a participant's row into view. */
+  reveal(id) {
+    const index = this._index.get(id);
+    if (index === undefined) return;
+    const box = this._box;
+    const [top, height] = [this._tops[index], heightOf(this._lines[index])];
+    if (top < box.scrollTop) box.scrollTop = top;
+    else if (top + height > box.scrollTop + box.clientHeight) box.scrollTop = top + height - box.clientHeight;
+    this._draw();
+  }
+
+  _drawSoon() {
+    this._drawing ??= requestAnimationFrame(() => {
+      this._drawing = undefined;
+      this._draw();
+    });
+  }
+
+  _draw() {
+    const { scrollTop, clientHeight } = this._box;
+    let first = Math.max(0, lastAtMost(this._tops, scrollTop) - OVERSCAN);
+    const end = scrollTop + clientHeight;
+    const visible = new Set();
+    const shown = [];
+    for (; first < this._lines.length && (this._tops[first] <= end || shown.length < OVERSCAN); first += 1) shown.push(first);
+    for (const index of shown) visible.add(this._lines[index].id);
+    const active = this._index.get(this._selected);
+    if (active !== undefined && !visible.has(this._selected)) shown.push(active); // aria-activedescendant names it
+    if (active !== undefined) visible.add(this._selected);
+    for (const [id, row] of this._rows) {
+      if (visible.has(id)) continue;
+      this._rows.delete(id);
+      row.node.remove();
+      this._free.push(row);
+    }
+    for (const index of shown) this._place(index);
+    const row = this._rows.get(this._selected);
+    if (row) this._box.setAttribute("aria-activedescendant", row.node.id);
+    else this._box.removeAttribute("aria-activedescendant");
+  }
+
+  _place(index) {
+    const line = this._lines[index];
+    let row = this._rows.get(line.id);
+    if (!row) {
+      row = this._free.pop() ?? newRow();
+      this._rows.set(line.id, row);
+      this._space.append(row.node);
+    }
+    set(row, "transform", `translateY(${this._tops[index]}px)`, (value) => (row.node.style.transform = value));
+    set(row, "position", index + 1, (value) => row.node.setAttribute("aria-posinset", value));
+    set(row, "size", this._lines.length, (value) => row.node.setAttribute("aria-setsize", value));
+    set(row, "selected", line.id === this._selected, (value) => row.node.setAttribute("aria-selected", value));
+    this._fill(row, line);
+  }
+
+  _fill(row, line) {
+    if (row.line === line) return;
+    row.line = line;
+    const { node, name, word, gauge, fill, mark, amount, percent } = row;
+    const { status } = line.entry;
+    set(row, "id", line.id, (value) => (node.dataset.id = value));
+    set(row, "tone", line.tone, (value) => (node.dataset.tone = value));
+    setText(name, line.id === this._me ? `${line.id} (you)` : line.id);
+    setText(word, line.word);
+    set(row, "reporting", line.isReporting, (value) => node.classList.toggle("plain", !value));
+    if (!line.isReporting) {
+      set(row, "label", `${line.id}, ${line.word}`, (value) => node.setAttribute("aria-label", value));
+      set(row, "title", line.word, (value) => (node.title = value));
+      return;
+    }
+    const basis = text.basisOf(status);
+    set(row, "basis", basis, (value) => (gauge.dataset.basis = value));
+    set(row, "fill", fillTone(status), (value) => (gauge.dataset.tone = value));
+    set(row, "compacting", status.status === "compacting", (value) => (gauge.dataset.compacting = value));
+    set(row, "width", gaugeWidth(status), (value) => (fill.style.transform = `scaleX(${value})`));
+    const at = markAt(status);
+    set(row, "mark", at, (value) => {
+      mark.hidden = value === undefined;
+      if (value !== undefined) mark.style.left = `${100 * value}%`;
+    });
+    const figure = [text.amount(status), text.ofWindow(status)].filter(Boolean).join(" ");
+    const known = text.basisWord(status);
+    setText(amount, `${figure}${figure ? " · " : ""}${known}`);
+    setText(percent, line.percent === undefined ? "" : `${line.percent}%`);
+    set(row, "label", `${line.id}, ${line.word}, ${figure} tokens, ${known}`, (value) => node.setAttribute("aria-label", value));
+    set(row, "title", text.compactsIn(status.context) || line.word, (value) => (node.title = value));
+  }
+
+  _click(event) {
+    const id = event.target.closest("[role=option]")?.dataset.id;
+    if (id === undefined) return;
+    this._onSelect(id);
+    this._onOpen(id);
+  }
+
+  _key(event) {
+    const last = this._lines.length - 1;
+    if (last < 0 || event.altKey || event.ctrlKey || event.metaKey) return;
+    const at = this._index.get(this._selected) ?? -1;
+    const page = Math.max(1, Math.floor(this._box.clientHeight / ROW_HEIGHT) - 1);
+    const next = { ArrowDown: at + 1, ArrowUp: at < 0 ? last : at - 1, Home: 0, End: last, PageDown: at + page, PageUp: at - page }[event.key];
+    if (next !== undefined) {
+      event.preventDefault();
+      const { id } = this._lines[Math.max(0, Math.min(last, next))];
+      this._onSelect(id);
+      this.reveal(id);
+    } else if (event.key === "Enter" && at >= 0) {
+      event.preventDefault();
+      this._onOpen(this._selected);
+    }
+  }
+}
+
+/** How much of the gauge is filled, 0 to 1; 0 if that is not known. */
+export const gaugeWidth = ({ tokens, max_tokens: max }) => (tokens === undefined || max === undefined ? 0 : Math.min(1, tokens / max));
+
+/** Where an agent compacts, 0 to 1; undefined if it does not, or if that is not known. */
+export function markAt({ max_tokens: max, context }) {
+  const at = context?.compact_at_tokens;
+  return at !== undefined && max !== undefined && at <= max ? at / max : undefined;
+}
+
+/** Build an empty gauge: {gauge, fill, mark}. */
+export function makeGauge() {
+  const fill = make("div", "gauge-fill");
+  const mark = make("div", "gauge-mark");
+  const gauge = make("div", "gauge", make("div", "gauge-track", fill), mark);
+  return { gauge, fill, mark };
+}
+
+let rows = 0;
+
+function newRow() {
+  const name = makeText("b", "row-name", "");
+  const word = makeText("span", "row-word", "");
+  const amount = make("span", "row-amount");
+  const percent = make("span", "row-percent");
+  const { gauge, fill, mark } = makeGauge();
+  const node = make("div", "row", make("span", "row-head", name, word), gauge, make("span", "row-figures", amount, percent));
+  node.role = "option";
+  node.id = `row-${(rows += 1)}`;
+  return { node, name, word, gauge, fill, mark, amount, percent, drawn: {}, line: undefined };
+}
+
+/** Apply a value only if it differs from the one that is drawn. */
+function set(row, key, value, apply) {
+  if (row.drawn[key] === value && key in row.drawn) return;
+  row.drawn[key] = value;
+  apply(value);
+}
+
+/** The index of the last number that is not above `limit`, in a sorted list; 0 for an empty one. */
+function lastAtMost(numbers, limit) {
+  let [low, high] = [0, numbers.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (numbers[middle] <= limit) low = middle + 1;
+    else high = middle;
+  }
+  return Math.max(0, low - 1);
+}

@@ -1,0 +1,210 @@
+// What needs the signed-in person: the queue on top of the page. Owns how an item looks and which envelope an action
+// sends. The gateway decides what is in it and in which words; ages are counted here.
+
+import { renderArguments } from "./arguments.js";
+import { titleOf } from "./attention.js";
+import { byId, make, makeText, setText } from "./dom.js";
+import { span } from "./text.js";
+
+const MAX_SHOWN = 5;
+
+export class Queue {
+  /**
+   * `actions`: send(envelope) resolves or rejects with a sentence; maySend(kind); select(id); age(time) in ms.
+   */
+  constructor(actions) {
+    this._actions = actions;
+    this._items = [];
+    this._open = new Set(); // aggregated items that are unfolded
+    this._rejecting = undefined;
+    this._answers = new Map();
+    this._isWhole = false;
+    this._isFolded = matchMedia("(max-width: 699px)").matches; // on a phone the panes need the room
+    this._drawn = "";
+    this._events = new AbortController();
+    byId("queue-items").addEventListener("click", (event) => this._click(event), { signal: this._events.signal });
+    byId("queue-fold").addEventListener("click", () => this._fold(!this._isFolded), { signal: this._events.signal });
+    this._fold(this._isFolded);
+    byId("queue-items").addEventListener("submit", (event) => this._submit(event), { signal: this._events.signal });
+  }
+
+  close() {
+    this._events.abort();
+    byId("queue-items").replaceChildren();
+    byId("queue").hidden = true;
+  }
+
+  /** Show the items of the gateway, in its order. */
+  show(items) {
+    this._items = items;
+    const ids = new Set(flat(items).map((item) => item.id));
+    for (const id of this._answers.keys()) if (!ids.has(id)) this._answers.delete(id);
+    this._draw();
+  }
+
+  /** Draw again after the user's permissions changed. */
+  redraw() {
+    this._drawn = "";
+    this._draw();
+  }
+
+  _fold(isFolded) {
+    this._isFolded = isFolded;
+    byId("queue").dataset.folded = String(isFolded);
+    byId("queue-fold").setAttribute("aria-expanded", String(!isFolded));
+  }
+
+  /** Count the ages on. */
+  tick() {
+    for (const node of byId("queue-items").querySelectorAll("[data-since]")) setText(node, this._age(node.dataset.since));
+  }
+
+  _age(since) {
+    const ms = this._actions.age(since);
+    return ms === undefined ? "" : span(ms);
+  }
+
+  _draw() {
+    const key = JSON.stringify([this._items, [...this._open], this._rejecting, [...this._answers], this._isWhole]);
+    if (key === this._drawn) return;
+    this._drawn = key;
+    const list = byId("queue-items");
+    const focused = document.activeElement?.closest?.("#queue-items") ? document.activeElement.dataset.key : undefined;
+    const typed = list.querySelector("input")?.value;
+    const shown = this._isWhole ? this._items : this._items.slice(0, MAX_SHOWN);
+    list.replaceChildren(...shown.flatMap((item) => [this._item(item), ...(this._open.has(item.id) ? (item.items ?? []).map((one) => this._item(one, true)) : [])]));
+    const more = this._items.length - shown.length;
+    if (more > 0) list.append(make("li", "more", button(`Show ${more} more`, { action: "whole" })));
+    byId("queue").hidden = this._items.length === 0;
+    setText(byId("queue-count"), String(flat(this._items).length));
+    byId("queue").dataset.level = this._items[0]?.level ?? "";
+    const input = list.querySelector("input");
+    if (input && typed !== undefined) input.value = typed;
+    if (focused) [...list.querySelectorAll("button, input")].find((node) => node.dataset.key === focused)?.focus();
+  }
+
+  _item(item, isInner = false) {
+    const node = make("li", isInner ? "item inner" : "item");
+    node.dataset.level = item.level;
+    node.dataset.item = item.id;
+    const proposal = proposalOf(item);
+    // The arguments follow as what they are, so they need not be in the sentence too.
+    const reason = proposal ? item.reason.replace(/: [{[].*$/s, "") : item.reason;
+    const head = make("p", "item-head", make("span", "item-kind", titleOf(item)), makeText("span", "item-reason", reason));
+    if (item.since) {
+      const age = make("span", "item-age", this._age(item.since));
+      age.dataset.since = item.since;
+      head.append(age);
+    }
+    node.append(head, this._buttons(item, proposal));
+    if (proposal) {
+      const details = make("details", "", make("summary", "", "Arguments"), ...renderArguments(proposal.payload?.params?.arguments ?? proposal.payload?.params));
+      node.append(details);
+    }
+    if (this._rejecting === item.id) node.append(rejection());
+    const answer = this._answers.get(item.id);
+    if (answer) node.append(makeText("p", "answer", answer));
+    return node;
+  }
+
+  _buttons(item, proposal) {
+    const bar = make("p", "buttons");
+    (item.actions ?? []).forEach((action, index) => {
+      if (!action.envelope) return;
+      if (action.allowed === false) return;
+      const isReject = action.envelope.kind === "mcp/reject";
+      bar.append(button(isReject ? "Reject…" : action.label, { action: isReject ? "reject" : "send", index }, index === 0));
+    });
+    const grant = proposal && this._grant(item);
+    if (grant && this._actions.maySend("capability/grant")) bar.append(button("Allow this tool always", { action: "grant" }));
+    if (item.items?.length) bar.append(button(this._open.has(item.id) ? "Fold" : `Show all ${item.items.length}`, { action: "unfold" }));
+    if (item.participant) bar.append(button("Show", { action: "select" }));
+    const commands = (item.actions ?? []).filter((action) => !action.envelope && action.command);
+    if (commands.length) bar.append(make("span", "soft", "in a terminal: "), ...commands.flatMap((action, index) => [index ? ", " : "", make("code", "", action.command)]));
+    for (const node of bar.querySelectorAll("button")) node.dataset.key = `${item.id} ${node.dataset.action} ${node.dataset.index ?? ""}`;
+    return bar;
+  }
+
+  /** The grant that lets the proposer call this tool without asking. */
+  _grant(item) {
+    const { to, payload } = proposalOf(item);
+    const { method, params } = payload ?? {};
+    if (method !== "tools/call" || typeof params?.name !== "string" || params.name === "compact_context") return undefined;
+    const pattern = { kind: "mcp/request", payload: { method, params: { name: params.name } } };
+    if (to?.length) pattern.to = to;
+    return { kind: "capability/grant", to: [item.participant], payload: { recipient: item.participant, capabilities: [pattern], reason: `${params.name} is always allowed` } };
+  }
+
+  _find(node) {
+    const id = node.closest("[data-item]")?.dataset.item;
+    return flat(this._items, true).find((item) => item.id === id);
+  }
+
+  _click(event) {
+    const pressed = event.target.closest("button");
+    if (!pressed || pressed.type === "submit") return;
+    const item = this._find(pressed);
+    const { action, index } = pressed.dataset;
+    if (action === "whole") this._isWhole = true;
+    else if (action === "unfold") this._open.has(item.id) ? this._open.delete(item.id) : this._open.add(item.id);
+    else if (action === "reject") this._rejecting = this._rejecting === item.id ? undefined : item.id;
+    else if (action === "select") this._actions.select(item.participant);
+    else if (action === "send") void this._send(item, item.actions[Number(index)].envelope);
+    else if (action === "grant") void this._allow(item);
+    this._draw();
+    if (action === "reject") byId("queue-items").querySelector("input")?.focus();
+  }
+
+  _submit(event) {
+    event.preventDefault();
+    const item = this._find(event.target);
+    const reason = event.target.elements.reason.value.trim() || "disagree";
+    const action = item.actions.find((one) => one.envelope?.kind === "mcp/reject");
+    this._rejecting = undefined;
+    void this._send(item, { ...action.envelope, payload: { ...action.envelope.payload, reason } });
+  }
+
+  /** Approve the call, and let the proposer make such calls itself from now on. */
+  async _allow(item) {
+    if (await this._send(item, this._grant(item))) await this._send(item, proposalOf(item));
+  }
+
+  async _send(item, envelope) {
+    if (!envelope) return false;
+    this._answers.set(item.id, "Sending …");
+    this._draw();
+    try {
+      await this._actions.send(envelope);
+      this._answers.set(item.id, "Sent; waiting for the answer.");
+      return true;
+    } catch (error) {
+      this._answers.set(item.id, error.message);
+      return false;
+    } finally {
+      this._draw();
+    }
+  }
+}
+
+/** The envelope that makes the proposed call; undefined if the item is no proposal, or too large to be approved here. */
+const proposalOf = (item) => (item.kind === "approval" ? item.actions?.find((action) => action.envelope?.kind === "mcp/request")?.envelope : undefined);
+
+const flat = (items, withGroups = false) => items.flatMap((item) => (item.items?.length ? [...(withGroups ? [item] : []), ...item.items] : [item]));
+
+function button(label, data, isPrimary = false) {
+  const node = make("button", isPrimary ? "primary" : "quiet", label);
+  node.type = "button";
+  Object.assign(node.dataset, data);
+  return node;
+}
+
+function rejection() {
+  const input = make("input", "");
+  input.name = "reason";
+  input.placeholder = "why, in a few words";
+  input.setAttribute("aria-label", "Reason");
+  input.dataset.key = "reason";
+  const send = make("button", "primary", "Reject");
+  send.type = "submit";
+  return make("form", "reject", input, send);
+}

@@ -1,0 +1,99 @@
+// Envelopes sent as the signed-in participant, and the answers to them. No DOM here. Nothing is shown as done before
+// its answer arrives.
+
+import { messageOf } from "./events.js";
+import { gatewayUrl } from "./session.js";
+import { sentence, span } from "./text.js";
+
+const ANSWER_TIMEOUT_MS = 180_000;
+const FETCH_TIMEOUT_MS = 30_000;
+
+/** A request that was refused or not answered; the message is a sentence for people. */
+export class Refused extends Error {}
+
+/** Create an envelope id. It is ours, because the answer may arrive before the gateway's receipt. */
+export function newId() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+export class Requests {
+  constructor(session) {
+    this._session = session;
+    this._open = new Map();
+  }
+
+  /** Read a JSON document of the gateway. Throws `Refused`. */
+  async read(path, query = {}) {
+    return this._fetch(gatewayUrl(path, query), { method: "GET" });
+  }
+
+  /** Send an envelope; resolves with the gateway's receipt. Throws `Refused`. */
+  async send(envelope) {
+    const { space, participant } = this._session;
+    const url = gatewayUrl(`participants/${encodeURIComponent(participant)}/messages`, { space });
+    return this._fetch(url, { method: "POST", body: JSON.stringify({ id: newId(), ...envelope }) });
+  }
+
+  /**
+   * Send an envelope to one participant and resolve with the first envelope that `isAnswer` accepts and that refers to
+   * it; `onAccepted` is called when the gateway has accepted it. Throws `Refused` if the gateway or the participant refuses, the participant leaves, or it does not answer.
+   */
+  async ask(envelope, isAnswer, { timeoutMs = ANSWER_TIMEOUT_MS, onAccepted } = {}) {
+    const id = newId();
+    const answered = new Promise((resolve, reject) => {
+      const timer = setTimeout(() => this._end(id, () => reject(new Refused(`No answer for ${span(timeoutMs)}. It may still come.`))), timeoutMs);
+      this._open.set(id, { to: envelope.to[0], isAnswer, resolve, reject, timer });
+    });
+    answered.catch(() => undefined); // the send may fail first
+    try {
+      await this.send({ ...envelope, id });
+      onAccepted?.();
+    } catch (error) {
+      this._end(id, () => undefined);
+      throw error;
+    }
+    return answered;
+  }
+
+  /** Finish requests that an envelope answers. */
+  receive(envelope) {
+    if (!this._open.size) return;
+    if (envelope.kind === "system/presence" && envelope.payload?.event === "leave") {
+      for (const [id, one] of this._open) {
+        if (one.to === envelope.payload.participant?.id) this._end(id, () => one.reject(new Refused("Disconnected before it answered.")));
+      }
+    }
+    for (const id of [envelope.correlation_id ?? []].flat()) {
+      const one = this._open.get(id);
+      if (!one || envelope.from !== one.to) continue;
+      const word = envelope.kind === "participant/status" ? String(envelope.payload?.status ?? "") : "";
+      if (word.startsWith("refused:")) this._end(id, () => one.reject(new Refused(`Refused: ${sentence(word.slice(8))}`)));
+      else if (one.isAnswer(envelope)) this._end(id, () => one.resolve(envelope));
+    }
+  }
+
+  close() {
+    for (const id of [...this._open.keys()]) this._end(id, () => undefined);
+  }
+
+  _end(id, finish) {
+    const one = this._open.get(id);
+    if (!one) return;
+    clearTimeout(one.timer);
+    this._open.delete(id);
+    finish();
+  }
+
+  async _fetch(url, options) {
+    let response;
+    try {
+      const headers = { Authorization: `Bearer ${this._session.token}`, "Content-Type": "application/json" };
+      response = await fetch(url, { ...options, headers, cache: "no-store", signal: AbortSignal.timeout(FETCH_TIMEOUT_MS) });
+    } catch {
+      throw new Refused("Not sent: the gateway is unreachable.");
+    }
+    if (!response.ok) throw new Refused(`Refused: ${sentence(await messageOf(response))}`);
+    return response.json();
+  }
+}

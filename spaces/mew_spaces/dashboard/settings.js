@@ -1,0 +1,64 @@
+// What the user sets in this browser: the theme, and desktop notifications, which are off until switched on.
+
+import { titleOf } from "./attention.js";
+import { byId, setText } from "./dom.js";
+
+const THEMES = ["auto", "light", "dark"];
+
+/** Wire the buttons, and apply what was chosen before. */
+export function start() {
+  applyTheme(THEMES.includes(read("theme")) ? read("theme") : "auto");
+  byId("theme").addEventListener("click", () => {
+    const next = THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length];
+    write("theme", next);
+    applyTheme(next);
+  });
+  const isPossible = "Notification" in window;
+  byId("notify").hidden = !isPossible;
+  if (!isPossible) return;
+  showNotify();
+  byId("notify").addEventListener("click", async () => {
+    const isOn = read("notify") === "on";
+    const isAllowed = isOn || (await Notification.requestPermission()) === "granted";
+    write("notify", !isOn && isAllowed ? "on" : "off");
+    showNotify();
+    if (!isAllowed) byId("notify").title = "The browser does not allow notifications of this page.";
+  });
+}
+
+/** Notify the user of new items, unless the page is in view. */
+export function notify(items) {
+  if (!("Notification" in window) || !items.length || read("notify") !== "on" || document.hasFocus() || Notification.permission !== "granted") return;
+  const [first] = items;
+  const title = items.length === 1 ? `${first.participant ?? "mew"}: ${titleOf(first)}` : `${items.length} things need you`;
+  const note = new Notification(title, { body: items.map((item) => item.reason).slice(0, 3).join("\n"), tag: "mew" });
+  note.onclick = () => window.focus();
+}
+
+function applyTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  setText(byId("theme"), { auto: "Auto", light: "Light", dark: "Dark" }[theme]);
+  byId("theme").setAttribute("aria-label", `Theme: ${theme}`);
+}
+
+function showNotify() {
+  const isOn = read("notify") === "on" && Notification.permission === "granted";
+  byId("notify").setAttribute("aria-pressed", String(isOn));
+  byId("notify").title = isOn ? "Notifications are on" : "Notify me when something needs me";
+}
+
+function read(name) {
+  try {
+    return localStorage.getItem(`mew.${name}`);
+  } catch {
+    return null;
+  }
+}
+
+function write(name, value) {
+  try {
+    localStorage.setItem(`mew.${name}`, value);
+  } catch {
+    // Storage may be disabled; the choice then lasts until the page is left.
+  }
+}
