@@ -4,8 +4,10 @@ Owns the openai package (versions 2 and 3), the course of a request, and the tra
 into a `ModelError`. Keeps no history and makes no policy decisions.
 """
 
+import functools
 import json
 import logging
+import ssl
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -227,7 +229,7 @@ class OpenAIModel:
             http_client = self._http_client
             if http_client is None and _is_loopback(self._base_url):
                 # A proxy from the environment cannot reach servers on this machine.
-                http_client = openai.DefaultAsyncHttpxClient(trust_env=False)
+                http_client = openai.DefaultAsyncHttpxClient(trust_env=False, verify=_trusted_certificates())
             self._client = openai.AsyncOpenAI(
                 api_key=self._api_key or _NO_KEY,
                 base_url=self._base_url,
@@ -317,6 +319,13 @@ def _transport() -> Any:
     # Found through the client class that the package exports, so that neither library is a dependency of ours.
     client_class = openai.DefaultAsyncHttpxClient.__mro__[1]
     return sys.modules[client_class.__module__.partition(".")[0]]
+
+
+@functools.cache
+def _trusted_certificates() -> ssl.SSLContext:
+    """The certificates that clients trust by default. To load them takes 20 ms, so that clients share them."""
+    context: ssl.SSLContext = _transport().create_ssl_context(trust_env=False)
+    return context
 
 
 def _sdk_errors() -> tuple[type[Exception], ...]:

@@ -54,7 +54,8 @@ def frame(data: bytes, *, opcode: int = 1, final: bool = True, mask: bytes | Non
         head = bytes((first, bit | 127)) + struct.pack("!Q", len(data))
     if mask is None:
         return head + data
-    return head + mask + bytes(byte ^ mask[index % 4] for index, byte in enumerate(data))
+    pad = int.from_bytes((mask * (len(data) // 4 + 1))[: len(data)])
+    return head + mask + (int.from_bytes(data) ^ pad).to_bytes(len(data))
 
 
 def messages(connection: socket.socket) -> Iterator[tuple[int, bytes]]:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import anthropic
 import anyio
 import anyio.to_thread
 import openai
@@ -62,6 +61,8 @@ async def test_conversation_of_the_responses_api_is_one_line(is_streamed: bool) 
 
 @pytest.mark.parametrize("is_streamed", [True, False])
 async def test_conversation_of_the_messages_api_is_one_line(is_streamed: bool) -> None:
+    import anthropic  # takes more than a second, which each worker would spend while it collects
+
     tools: Any = [{"name": "read", "description": "", "input_schema": SCHEMA}]
     messages: list[Any] = []
     totals: list[int] = []

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
-import anthropic
 import openai
 import pytest
 
@@ -61,6 +60,8 @@ async def test_openai_sdk_reads_a_tool_call_and_an_answer(server: RehearsalServe
 
 @pytest.mark.parametrize("is_streamed", [True, False])
 async def test_anthropic_sdk_reads_a_tool_call_and_an_answer(server: RehearsalServer, is_streamed: bool) -> None:
+    import anthropic  # takes more than a second, which each worker would spend while it collects
+
     server.change(script=SCRIPT, prefix_cache=True)
     tools: Any = [{"name": "read", "description": "", "input_schema": SCHEMA}]
     messages: list[Any] = [{"role": "user", "content": "What does it hold?"}]
@@ -93,6 +94,8 @@ async def test_anthropic_sdk_reads_a_tool_call_and_an_answer(server: RehearsalSe
 
 
 async def test_overflow_and_a_wrong_key_are_errors_of_each_api(server: RehearsalServer) -> None:
+    import anthropic  # takes more than a second, which each worker would spend while it collects
+
     question: Any = "word " * 9000
     base = server.base_url.removesuffix("/v1")
     async with (
