@@ -95,6 +95,7 @@ class AcpAgent(Participant):
         self._commands: tuple[str, ...] = ()
         self._commands_known = anyio.Event()
         self._one_prompt = anyio.Lock()
+        self._one_check = anyio.Lock()
         self._interruptible: anyio.CancelScope | None = None
         """The prompt of a chat that runs."""
         self._full_at: int | None = None
@@ -315,22 +316,24 @@ class AcpAgent(Participant):
 
     async def _compact_if_full(self) -> None:
         """Ask for a compaction if the last turn reached `compact_at` of the window."""
-        percent, known = self.settings.compact_at_percent, self.external_context.known
-        if percent is None or known is None or known.window is None or self.profile.used == "unspecified":
-            return
-        if self._full_at == 0:  # the first figure since our last compaction
-            self._full_at = known.tokens
-        grown = known.window if self._full_at is None else known.tokens - self._full_at
-        if known.tokens * 100 < percent * known.window or grown * 100 < COOLDOWN_PERCENT * known.window:
-            return
-        await self.control.announce("compacting")
-        done = await self.external_context.compact(Compact(reason=f"{percent} % of its window"))
-        if done.skipped:
-            await self.control.announce(f"compaction_failed:{done.reason}")
-            self._full_at = known.tokens
-        else:
-            await self.control.announce("compacted")
-            self._full_at = 0
+        # A late figure and the end of its turn ask at once; the second must see what the first has done.
+        async with self._one_check:
+            percent, known = self.settings.compact_at_percent, self.external_context.known
+            if percent is None or known is None or known.window is None or self.profile.used == "unspecified":
+                return
+            if self._full_at == 0:  # the first figure since our last compaction
+                self._full_at = known.tokens
+            grown = known.window if self._full_at is None else known.tokens - self._full_at
+            if known.tokens * 100 < percent * known.window or grown * 100 < COOLDOWN_PERCENT * known.window:
+                return
+            await self.control.announce("compacting")
+            done = await self.external_context.compact(Compact(reason=f"{percent} % of its window"))
+            if done.skipped:
+                await self.control.announce(f"compaction_failed:{done.reason}")
+                self._full_at = known.tokens
+            else:
+                await self.control.announce("compacted")
+                self._full_at = 0
 
     # -- what the agent says -----------------------------------------------------------------------------
 

@@ -18,11 +18,11 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_agent.agent.agent import Agent
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.context.store import Store
-from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RecordedRequest, RehearsalOptions, RehearsalServer, serve_rehearsal
 from tests.support.conversation_driver import StartConversation
 from tests.support.conversation_driver import start_conversation as new_conversation
+from tests.support.rehearsal_model import rehearsal_model
 from tests.support.waiting import PATIENCE_SECONDS
 
 SPACE = """
@@ -229,7 +229,7 @@ async def running_agent(
         "context_token_limit": server.options.window_tokens,
         **(overrides or {}),
     }
-    model = OpenAIModel("rehearsal", values["base_url"], "key", max_retries=0)
+    model = rehearsal_model(values["base_url"])
     actor = Agent(AgentConfig.model_validate(values), model, store, call_bound_seconds=call_bound_seconds)
     ended = anyio.Event()
 

@@ -22,6 +22,7 @@ from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from mew_agent.rehearsal.tokenizer import count_message
 from mew_agent.tokens.tokenizers import TextCounter
+from tests.support.rehearsal_model import rehearsal_model
 from tests.support.waiting import PATIENCE_SECONDS
 
 TOOL = ToolSpec("look_up", "Looks something up.", {"type": "object", "properties": {"q": {"type": "string"}}})
@@ -90,7 +91,7 @@ async def start_conversation(
 ) -> AsyncIterator[ConversationDriver]:
     """A conversation with a rehearsal model, without a gateway. `options` are those of `RehearsalOptions`."""
     async with serve_rehearsal(RehearsalOptions(**options)) as server:
-        model = model_class("rehearsal", server.base_url, "key", max_retries=0)
+        model = rehearsal_model(server.base_url, model_class=model_class)
         tracker = Tracker(
             history=History(),
             policy=policy,

@@ -19,8 +19,10 @@ from a2a.utils.errors import (
 
 from mew_agent.a2a import tasks as task_module
 from mew_agent.a2a.tasks import CONTEXT_EXTENSION
+from mew_agent.participant.answers import exchange
 from mew_agent.rehearsal import ScriptedReply, ScriptedToolCall
 from tests.mew_agent.a2a.conftest import WITH_CONTEXT, A2ADriver, StartA2A, question, report_in
+from tests.support.rehearsal_model import ENDLESS
 from tests.support.waiting import PATIENCE_SECONDS
 
 ASK = "What do the harbour records say about the tide gauge at the northern pier?"
@@ -129,7 +131,7 @@ async def test_context_is_a_session_that_remembers_and_compacts(a2a: StartA2A, t
 
 
 async def test_cancel_stops_the_agent_and_ends_the_stream(a2a: StartA2A) -> None:
-    async with a2a(chunk_delay_seconds=0.05, reply_tokens=1000) as built:
+    async with a2a(**ENDLESS) as built:
         client, ends = await built.client(), list[TaskState]()
         with anyio.fail_after(PATIENCE_SECONDS):
             task_id, _ = await begin(built, client)
@@ -175,9 +177,10 @@ async def test_task_continues_when_its_client_disconnects(a2a: StartA2A) -> None
     assert "".join(part.text for part in task.artifacts[0].parts) == answered.body["text"]
 
 
-async def test_agent_that_leaves_for_good_fails_the_task(a2a: StartA2A) -> None:
-    options = {"inactivity_seconds": 1.0, "configured": frozenset({"coder"})}
-    async with a2a(chunk_delay_seconds=0.05, reply_tokens=1000, options=options) as built:
+async def test_agent_that_leaves_for_good_fails_the_task(a2a: StartA2A, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "RETURN_SECONDS", 0.05)
+    options = {"configured": frozenset({"coder"})}
+    async with a2a(**ENDLESS, options=options) as built:
         client, events = await built.client(), list[StreamResponse]()
         with anyio.fail_after(PATIENCE_SECONDS):
             async for event in client.send_message(question(LONG)):
@@ -194,7 +197,7 @@ async def test_agent_that_leaves_for_good_fails_the_task(a2a: StartA2A) -> None:
 
 
 async def test_server_that_stops_fails_its_tasks(a2a: StartA2A) -> None:
-    async with a2a(chunk_delay_seconds=0.05, reply_tokens=1000) as built:
+    async with a2a(**ENDLESS) as built:
         client, events = await built.client(), list[StreamResponse]()
         with anyio.fail_after(PATIENCE_SECONDS):
             async for event in client.send_message(question(LONG)):

@@ -347,7 +347,8 @@ async def test_an_agent_that_ignores_its_cancel_is_started_again(start: Start) -
 
 
 async def test_a_compaction_that_the_agent_ignores_ends_with_timeout(start: Start) -> None:
-    async with start("deaf", compact_timeout_seconds=0.1, cancel_timeout_seconds=0.1) as s:
+    async with start("deaf", compact_timeout_seconds=2.0, cancel_timeout_seconds=0.1) as s:
+        await s.ask("hello")  # the timeout must not pass before the command is sent
         done = await s.ada.compact("codex", timeout_seconds=PATIENCE_SECONDS)
         assert (done.skipped, done.reason) == (True, "timeout")
         assert await s.ask("session?") == "loaded session: ada: session?"

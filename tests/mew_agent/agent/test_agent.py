@@ -30,6 +30,7 @@ from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.peers import Peer, PeerContext
 from mew_agent.rehearsal import RecordedRequest, RehearsalOptions, RehearsalServer, serve_rehearsal
 from mew_agent.rehearsal.tokenizer import TOKENS_PER_MESSAGE, count_message, count_request
+from tests.support.rehearsal_model import rehearsal_model
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 StartAgent = Callable[..., Any]
@@ -55,7 +56,7 @@ def config(gateway: RunningGateway, base_url: str, **values: Any) -> AgentConfig
 @asynccontextmanager
 async def rehearsing(**options: Any) -> AsyncIterator[tuple[RehearsalServer, OpenAIModel]]:
     async with serve_rehearsal(RehearsalOptions(**options)) as server:
-        model = OpenAIModel("rehearsal", server.base_url, "key", max_retries=0)
+        model = rehearsal_model(server.base_url)
         try:
             yield server, model
         finally:

@@ -16,11 +16,11 @@ from mew_agent.agent.agent import Agent
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import Store
-from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from tests.mew_agent.conftest import EnvelopeRecorder
+from tests.support.rehearsal_model import rehearsal_model
 from tests.support.waiting import PATIENCE_SECONDS
 
 AGENTS = ("one", "two", "three", "four", "five", "plain")
@@ -49,7 +49,7 @@ class Crowd:
     def agent(self, name: str, store: Store | None = None, **settings: Any) -> Agent:
         values = {"id": name, "token": self._gateway.token_of(name), "context_token_limit": 100_000, **settings}
         config = AgentConfig(space="demo", gateway=self._gateway.ws_url, **values)
-        return Agent(config, OpenAIModel("rehearsal", self._server.base_url, "key"), store)
+        return Agent(config, rehearsal_model(self._server.base_url), store)
 
     async def join(self, *names: str, **settings: Any) -> list[Agent]:
         return [await self._stack.enter_async_context(self.agent(name, **settings)) for name in names]

@@ -15,8 +15,8 @@ from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ConversationEvent, StatusChanged
 from mew_agent.conversation.model_calls import ConversationOptions
 from mew_agent.model.interface import ModelEvent
-from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
+from tests.support.rehearsal_model import rehearsal_model
 from tests.support.waiting import PATIENCE_SECONDS
 
 StartAgent = Callable[..., Any]
@@ -50,7 +50,7 @@ async def test_mew_reference_warns_and_compacts_at_its_own_marks(
     )
     announced: list[str] = []
     async with serve_rehearsal(RehearsalOptions(fixed_usage=usage)) as server:
-        model = OpenAIModel("rehearsal", server.base_url, "key", max_retries=0)
+        model = rehearsal_model(server.base_url)
         tracker = Tracker(History(), PRESETS["mew-reference"], resolve_window(8192), "rehearsal")
 
         async def record(event: ConversationEvent) -> None:

@@ -16,10 +16,10 @@ from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ConversationEvent, StatusChanged
 from mew_agent.conversation.model_calls import ConversationOptions
 from mew_agent.model.interface import ModelEvent
-from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
 from mew_agent.rehearsal.tokenizer import count_request
 from mew_agent.tokens.projection import features
+from tests.support.rehearsal_model import rehearsal_model
 from tests.support.waiting import PATIENCE_SECONDS
 
 SYSTEM = "You keep records."
@@ -35,7 +35,7 @@ async def ask(window_tokens: int, **options: Any) -> tuple[list[str | None], Tra
     """Ask one question about the text. Returns the status words and the accounts."""
     words: list[str | None] = []
     async with serve_rehearsal(RehearsalOptions(window_tokens=window_tokens, **options)) as server:
-        model = OpenAIModel("rehearsal", server.base_url, "none")
+        model = rehearsal_model(server.base_url)
         tracker = Tracker(History(), MEW, resolve_window(window_tokens), "rehearsal")
 
         async def record(event: ConversationEvent) -> None:

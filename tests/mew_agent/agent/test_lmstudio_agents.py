@@ -20,11 +20,11 @@ from mew_agent.agent.resources import check_provider
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.conversation.events import ContextCompacted, ConversationEvent
 from mew_agent.errors import ConfigError
-from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
 from mew_agent.rehearsal.tokenizer import count
 from tests.mew_agent.conftest import AgentDriver
+from tests.support.rehearsal_model import rehearsal_model
 from tests.support.waiting import PATIENCE_SECONDS
 
 StartAgent = Callable[..., Any]
@@ -334,7 +334,7 @@ async def test_a_policy_for_another_provider_is_refused_by_default(
 ) -> None:
     async with serve_rehearsal() as server:
         config = configured(gateway, server.base_url, **values)
-        model = OpenAIModel("rehearsal", server.base_url, "key", max_retries=0)
+        model = rehearsal_model(server.base_url)
         try:
             if refused:
                 with pytest.raises(ConfigError, match=r"is for lmstudio, not for .*`policy_scope: any`"):

@@ -17,10 +17,10 @@ from mew_spaces.gateway.gateway import serve_gateway
 from mew_agent.agent.agent import Agent
 from mew_agent.agent.compaction_line import COMPACTING, STALE_SECONDS, WAITING, CompactionLine
 from mew_agent.config.agent_config import AgentConfig
-from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from tests.mew_agent.conftest import EnvelopeRecorder, StartAgent
+from tests.support.rehearsal_model import rehearsal_model
 
 AGENTS = ("a1", "a2", "a3", "a4")
 COMPACTED = "compacted"
@@ -116,7 +116,7 @@ async def crowd(tmp_path: Path, **settings: Any) -> AsyncIterator[Crowd]:
         for name in AGENTS:
             options = RehearsalOptions(window_tokens=2000, chunk_delay_seconds=0.01)
             server = servers[name] = await stack.enter_async_context(serve_rehearsal(options))
-            model = OpenAIModel("rehearsal", server.base_url, "key", max_retries=0)
+            model = rehearsal_model(server.base_url)
             stack.push_async_callback(model.aclose)
             values = {"gateway": gateway.ws_url, "space": "demo", "id": name, "token": gateway.token_of(name)}
             config = AgentConfig.model_validate(

@@ -30,6 +30,7 @@ from mew_agent.model.interface import (
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from tests.support.conversation_driver import ConversationDriver, StartConversation, ignore
+from tests.support.rehearsal_model import rehearsal_model
 from tests.support.waiting import PATIENCE_SECONDS
 
 StartAgent = Callable[..., Any]
@@ -51,7 +52,7 @@ async def calling(
     call_bound_seconds: float = 30.0, **options: Any
 ) -> AsyncIterator[tuple[ModelCalls, RehearsalServer]]:
     async with serve_rehearsal(RehearsalOptions(**options)) as server:
-        model = OpenAIModel("rehearsal", server.base_url, "key", max_retries=0)
+        model = rehearsal_model(server.base_url)
         try:
             with anyio.fail_after(PATIENCE_SECONDS):
                 yield calls_of(model, call_bound_seconds=call_bound_seconds), server

@@ -18,10 +18,12 @@ from openai import (
 
 from mew_agent.openai_api.app import create_app, serve_app
 from mew_agent.openai_api.chat_participant import ChatParticipant
+from mew_agent.participant.answers import exchange
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import ScriptedReply, ScriptedToolCall
 from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.mew_agent.openai_api.conftest import KEY, StartChatApi, content, reasoning
+from tests.support.rehearsal_model import ENDLESS
 from tests.support.waiting import PATIENCE_SECONDS
 
 Connected = Callable[..., ChatParticipant]
@@ -249,11 +251,8 @@ async def test_an_invalid_body_error_names_the_field(chat: StartChatApi) -> None
 
 
 async def test_a_client_that_disconnects_cancels_the_turn(chat: StartChatApi) -> None:
-    async with chat(chunk_delay_seconds=0.05, reply_tokens=1000) as built:
-        long = " ".join(f"Sentence {n} tells of stone {n}." for n in range(200))
-        stream = await built.client.chat.completions.create(
-            model="coder", messages=[{"role": "user", "content": long}], stream=True
-        )
+    async with chat(**ENDLESS) as built:
+        stream = await built.ask(ASK, stream=True)
         async for chunk in stream:
             if chunk.choices and chunk.choices[0].delta.content:
                 break
@@ -315,8 +314,11 @@ async def test_a_failed_model_call_returns_the_agents_message(chat: StartChatApi
     assert chunks[-1].usage is None, "usage of the call before is not this answer's"
 
 
-async def test_an_agent_that_leaves_for_good_ends_the_stream_with_an_error(chat: StartChatApi) -> None:
-    async with chat(chunk_delay_seconds=0.05, options={"inactivity_seconds": 1.0}) as built:
+async def test_an_agent_that_leaves_for_good_ends_the_stream_with_an_error(
+    chat: StartChatApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "RETURN_SECONDS", 0.05)
+    async with chat(**ENDLESS) as built:
         stream = await built.ask(ASK, stream=True)
 
         async def read_on() -> None:

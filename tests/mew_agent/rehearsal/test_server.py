@@ -18,6 +18,7 @@ from mew_agent.errors import ModelError
 from mew_agent.model.interface import Message, ModelReply, ModelRequest
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal import EmbeddedRehearsal, RehearsalOptions, serve_rehearsal
+from tests.support.rehearsal_model import rehearsal_model
 from tests.support.waiting import PATIENCE_SECONDS
 
 
@@ -66,7 +67,7 @@ async def test_an_open_stream_does_not_delay_stopping() -> None:
             anyio.create_task_group() as tasks,
             serve_rehearsal(RehearsalOptions(chunk_delay_seconds=600)) as server,
         ):
-            model = OpenAIModel("rehearsal", server.base_url, max_retries=0)
+            model = rehearsal_model(server.base_url)
             tasks.start_soon(read, model)
             await server.wait_until(lambda: any(request.chunks_sent for request in server.requests))
         await model.aclose()

@@ -15,6 +15,7 @@ from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal import RehearsalServer, ScriptedReply, ScriptedToolCall, serve_rehearsal
 from mew_agent.rehearsal import service as rehearsal_service
 from mew_agent.rehearsal.tokenizer import TOKENS_FOR_PRIMER, count, count_request, count_tool_call
+from tests.support.rehearsal_model import rehearsal_model
 from tests.support.waiting import PATIENCE_SECONDS
 
 GIVEN = Message("user", "The Elbe is 1094 km long. Hamburg lies at it. The Elbe starts in Bohemia.")
@@ -31,7 +32,7 @@ async def server() -> AsyncIterator[RehearsalServer]:
 
 @pytest.fixture
 async def model(server: RehearsalServer) -> AsyncIterator[OpenAIModel]:
-    model = OpenAIModel("rehearsal", server.base_url, max_retries=0)
+    model = rehearsal_model(server.base_url)
     yield model
     await model.aclose()
 

@@ -107,9 +107,12 @@ async def test_a_read_of_one_message_costs_one_message(gateway: RunningGateway, 
     log = gateway.service.log
     for number in range(9_000):
         log.append(b"{}" * 20, sender="ada", id=str(number), at=0.0)
-    begin = time.process_time()
-    for _ in range(100):
-        log.since(log.start, limit=2)
-    assert (time.process_time() - begin) / 100 < 0.0003
+    spent = []
+    for _ in range(20):
+        begin = time.process_time()
+        for _ in range(10):
+            log.since(log.start, limit=2)
+        spent.append((time.process_time() - begin) / 10)
+    assert min(spent) < 0.0003  # the least of several is the same on a busy machine
     page = (await http.get("/participants/ada/messages?limit=1000", headers=TOKEN)).text
     assert '"more":true' in page

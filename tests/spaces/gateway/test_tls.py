@@ -96,7 +96,10 @@ async def test_a_handshake_that_does_not_end_is_ended(data: bytes, tls: Certifie
         return time.monotonic() - begin
 
     async with serve_gateway(config, tls=tls.files) as gateway:
-        assert await to_thread.run_sync(attack, gateway) < 9, "by default it takes 10 seconds"
+        durations = [await to_thread.run_sync(attack, gateway)]
+        while durations[-1] > 9 and len(durations) < 3:  # the machine is busy, or the default of 10 seconds holds
+            durations.append(await to_thread.run_sync(attack, gateway))
+    assert min(durations) < 9
 
 
 async def test_a_client_that_is_silent_after_the_handshake_is_refused(tls: Certified, config: SpaceConfig) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -131,14 +131,22 @@ def silent_connections(gateway: RunningGateway, count: int) -> Iterator[list[soc
 
 
 def until_closing(connection: socket.socket) -> list[tuple[int, bytes]]:
-    """The gateway's frames up to its close frame. The peer does not answer that one."""
+    """The gateway's frames up to its close frame, without pings. The peer does not answer the close frame."""
     received = []
-    connection.settimeout(10)
     for opcode, data in messages(connection):
-        received.append((opcode, data))
+        if opcode != 9:
+            received.append((opcode, data))
         if opcode == 8:
             break
     return received
+
+
+async def is_quick(attack: Callable[[RunningGateway], float], gateway: RunningGateway) -> bool:
+    """Whether an attack ended before the default timeout of 10 seconds; tried again in case the machine is busy."""
+    for _ in range(3):
+        if await to_thread.run_sync(attack, gateway) < 9:
+            return True
+    return False
 
 
 @pytest.mark.parametrize(
@@ -167,7 +175,7 @@ async def test_a_connection_that_sends_too_little_is_closed(start: bytes, direct
             return time.monotonic() - begin
 
     async with serve_gateway(parse_space(IMPATIENT), direct=direct) as gateway:
-        assert await to_thread.run_sync(attack, gateway) < 9, "by default it takes 10 seconds"
+        assert await is_quick(attack, gateway)
 
 
 async def test_a_slow_drip_of_header_bytes_does_not_extend_the_time() -> None:

@@ -15,9 +15,9 @@ from mew_agent.agent.agent import Agent
 from mew_agent.cli.demo.story import DemoFailed, DemoStory
 from mew_agent.cli.demo.texts import split_text
 from mew_agent.config.agent_config import AgentConfig
-from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
+from tests.support.rehearsal_model import rehearsal_model
 from tests.support.waiting import PATIENCE_SECONDS
 
 SPACE = """
@@ -46,7 +46,7 @@ async def demo_story(options: RehearsalOptions) -> AsyncIterator[tuple[DemoStory
         serve_rehearsal(options) as server,
         AsyncExitStack() as stack,
     ):
-        model = OpenAIModel("rehearsal", server.base_url, "none")
+        model = rehearsal_model(server.base_url)
         stack.push_async_callback(model.aclose)
         agents = [
             Agent(AgentConfig(gateway=gateway.ws_url, space="demo", id=name, token=gateway.token_of(name)), model)

@@ -15,12 +15,12 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.agent.agent import Agent
 from mew_agent.config.agent_config import AgentConfig
-from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.events import ProposalMade
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import serve_rehearsal
 from mew_agent.tools.catalog import INVALID_REQUEST, RequestFailed
 from tests.support.cli import mew, seat
+from tests.support.rehearsal_model import rehearsal_model
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 SPACE = """
@@ -106,7 +106,7 @@ async def agent_that_proposes(gateway: RunningGateway) -> AsyncIterator[list[str
     async with serve_rehearsal() as server, files:
         values = {"gateway": gateway.ws_url, "space": "review", "id": "coder", "token": gateway.token_of("coder")}
         config = AgentConfig(**values, base_url=server.base_url, context_token_limit=8_000)
-        async with Agent(config, OpenAIModel("rehearsal", server.base_url, "key")):
+        async with Agent(config, rehearsal_model(server.base_url)):
             yield written
 
 

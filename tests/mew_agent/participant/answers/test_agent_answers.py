@@ -8,6 +8,7 @@ from mew_protocol.envelope import Envelope
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.errors import NoAnswer, NotPermitted, PeerAbsent
+from mew_agent.participant.answers import exchange
 from mew_agent.participant.answers.builder import Answered, AnswerEvent, ToolCalled, Writing
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.participant import Participant
@@ -81,7 +82,8 @@ async def test_leaving_the_loop_cancels_the_agents_work(joined: Joined) -> None:
         assert cancel.context == start.id
 
 
-async def test_each_missing_answer_raises_its_own_error(joined: Joined) -> None:
+async def test_each_missing_answer_raises_its_own_error(joined: Joined, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "RETURN_SECONDS", 0.05)
     async with joined("ada") as ada, joined("bob") as bob:
         with pytest.raises(PeerAbsent):
             await ada.ask_agent("ghost", "Hello?")
@@ -97,7 +99,7 @@ async def test_each_missing_answer_raises_its_own_error(joined: Joined) -> None:
             anyio.fail_after(PATIENCE_SECONDS),
             pytest.raises(NoAnswer, match="'bob' left the space before it answered"),
         ):
-            await ada.ask_agent("bob", "Hello?", inactivity_seconds=0.5)
+            await ada.ask_agent("bob", "Hello?")
 
 
 async def test_participant_without_the_chat_capability_cannot_ask(joined: Joined) -> None:
