@@ -32,7 +32,7 @@ from mew_protocol.payloads import PAYLOADS
 from mew_protocol.payloads.participant import Status
 from mew_spaces.config.loading import parse_space
 from mew_spaces.config.settings import SpaceConfig
-from mew_spaces.gateway import http as http_routes
+from mew_spaces.gateway import http_operations as http_routes
 from mew_spaces.gateway.openapi import Operation
 
 from mew_agent.config.agent_config import build_agent_config, file_source, load_policy

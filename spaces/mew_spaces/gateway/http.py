@@ -1,8 +1,7 @@
 """The gateway's HTTP API: health, metrics, participants, messages, board and events.
 
-Owns the routes, their models and how errors are reported. Each route is declared once, as an `Operation`; the router
-and `/openapi.json` come from that. What a participant may do is decided where it is decided for WebSocket connections:
-a message that arrives over HTTP takes the same path.
+Owns how each route of `http_operations` is handled. What a participant may do is decided where it is decided for
+WebSocket connections: a message that arrives over HTTP takes the same path.
 """
 
 import logging
@@ -12,32 +11,28 @@ from typing import Any
 import anyio
 from anyio import to_thread
 from mew_protocol import errors
-from mew_protocol.attention import Attention
 from mew_protocol.codec import decode_envelope
-from mew_protocol.envelope import PROTOCOL, Draft, Envelope
+from mew_protocol.envelope import PROTOCOL
 from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId
 from mew_protocol.metrics import context_metrics
-from mew_protocol.payloads.figures import ContextHistory
 from mew_protocol.payloads.fit import Fit, fit_in
-from mew_protocol.payloads.mcp import UndecidedProposals
-from mew_protocol.payloads.participant import Board
 from mew_protocol.position import Position
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from mew_spaces.gateway import http_operations as operations
 from mew_spaces.gateway.acknowledgements import NOT_STORED_MESSAGE
 from mew_spaces.gateway.api_error import ApiError
-from mew_spaces.gateway.events import MAX_LAST, EventReader, EventResponse
+from mew_spaces.gateway.events import EventReader, EventResponse
 from mew_spaces.gateway.http_connection import STREAMING
 from mew_spaces.gateway.metrics import gateway_metrics, write_metrics
 from mew_spaces.gateway.openapi import Operation, Parameter, openapi_document
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
-from mew_spaces.log.figures import KEPT_SECONDS, RAW_SECONDS
 
 log = logging.getLogger("spaces")
 
@@ -60,195 +55,6 @@ _STATUS = {
 """The HTTP status of each error of the protocol; 400 for all others."""
 
 
-# Models. Their titles name them in the OpenAPI document.
-
-
-class HealthAnswer(BaseModel):
-    """Answer of `/health`."""
-
-    model_config = ConfigDict(title="Health")
-
-    status: str
-    spaces: int
-    clients: int
-    uptime: float = Field(description="seconds")
-    features: list[str]
-    version: str
-    protocol: str
-
-
-class ReadyAnswer(BaseModel):
-    """Answer of `/ready`."""
-
-    model_config = ConfigDict(title="Readiness")
-
-    status: str
-
-
-class ListedParticipant(BaseModel):
-    """One entry of `/participants`."""
-
-    id: str
-    connected: bool
-    capabilities: list[dict[str, Any]]
-
-
-class ParticipantList(BaseModel):
-    """Answer of `/participants`."""
-
-    model_config = ConfigDict(title="Participants")
-
-    participants: list[ListedParticipant]
-
-
-class PostedEnvelope(Draft):
-    """Body of a posted message: an envelope of which only the kind is required."""
-
-    model_config = ConfigDict(title="Draft")
-
-    kind: str
-
-
-class AcceptedEnvelope(BaseModel):
-    """Answer to a posted message. Requests with an answer of their own add its keys."""
-
-    model_config = ConfigDict(title="Accepted", extra="allow")
-
-    id: str
-    status: str
-    timestamp: str
-
-
-class MessagePage(BaseModel):
-    """Part of a space's history. Describes what `poll_messages` assembles from stored JSON without parsing it."""
-
-    model_config = ConfigDict(title="Messages")
-
-    messages: list[Envelope]
-    next: str = Field(description="pass it as `since` to continue")
-    complete: bool = Field(description="false when some messages after `since` are no longer stored")
-    more: bool = Field(description="whether more messages are available now")
-
-
-class ErrorAnswer(BaseModel):
-    """Body of every error response. Some errors add keys."""
-
-    model_config = ConfigDict(title="Refusal", extra="allow")
-
-    error: str
-    message: str
-    code: str = ""
-
-
-# Routes
-
-_PARTICIPANT = Parameter("participant", "The participant that the token belongs to, by id or display name")
-_SPACE = Parameter("space", "The space's id; `default` selects the space that the token belongs to")
-_SPACE_QUERY = Parameter("space", "The space's id (default: the space that the token belongs to)")
-_LIMIT = Parameter("limit", "How many messages to return at most", minimum=1, maximum=1_000, default=100)
-
-_TOKENS = Parameter(
-    "tokens", "Size of the text in tokens; the gateway counts none itself", minimum=0, maximum=10**9, default=0
-)
-
-_SECONDS = Parameter("seconds", "How far back, in seconds", minimum=1, maximum=KEPT_SECONDS, default=RAW_SECONDS)
-_MOST = Parameter("limit", "How many statuses to return at most, the newest", minimum=1, maximum=10_000, default=1_000)
-_ONE = Parameter("participant", "Only this participant's")
-_SINCE = Parameter("since", "The last event seen; the header Last-Event-ID takes precedence")
-_LAST = Parameter("last", "Without `since`: how many envelopes that are no status precede the board", 0, MAX_LAST, 0)
-_FRAMES = Parameter("frames", "1 to receive the text frames of streams too, as `frame` events", 0, 1, 0)
-
-_REFUSED = (401, 403, 404, 429)
-"""The errors of every route that needs a token."""
-
-HEALTH = Operation("GET", "/health", "Health check", HealthAnswer)
-READY = Operation("GET", "/ready", "Readiness check: 503 while envelopes cannot be stored", ReadyAnswer, errors=(503,))
-METRICS = Operation(
-    "GET",
-    "/metrics",
-    "Read the metrics of every space that the token may read, in the format of Prometheus",
-    media_type="text/plain",
-    errors=(401, 403, 429),
-)
-OPENAPI = Operation("GET", "/openapi.json", "This document")
-PARTICIPANTS = Operation(
-    "GET",
-    "/participants",
-    "List the participants of a space",
-    ParticipantList,
-    parameters=(_SPACE_QUERY,),
-    errors=_REFUSED,
-)
-POST_MESSAGE = Operation(
-    "POST",
-    "/participants/{participant}/messages",
-    "Send an envelope; missing headers are filled in",
-    AcceptedEnvelope,
-    parameters=(_PARTICIPANT, _SPACE_QUERY),
-    body=PostedEnvelope,
-    errors=(400, 401, 403, 404, 409, 413, 429, 503),
-)
-POLL_MESSAGES = Operation(
-    "GET",
-    "/participants/{participant}/messages",
-    "Read the messages after a position",
-    MessagePage,
-    parameters=(_PARTICIPANT, _SPACE_QUERY, Parameter("since", "The `next` of an earlier answer"), _LIMIT),
-    errors=(400, *_REFUSED),
-)
-CONTEXT = Operation(
-    "GET",
-    "/spaces/{space}/context",
-    "Read the last status of every participant",
-    Board,
-    parameters=(_SPACE,),
-    errors=_REFUSED,
-)
-FIT = Operation(
-    "GET",
-    "/spaces/{space}/context/{participant}/fit",
-    "Ask whether a number of tokens fits into a participant's context, by its last status",
-    Fit,
-    parameters=(
-        _SPACE,
-        Parameter("participant", "The participant, by id or display name"),
-        _TOKENS,
-    ),
-    errors=(400, *_REFUSED),
-)
-CONTEXT_HISTORY = Operation(
-    "GET",
-    "/spaces/{space}/context/history",
-    "Read what participants reported over time, and their compactions",
-    ContextHistory,
-    parameters=(_SPACE, _SECONDS, _MOST, _ONE),
-    errors=(400, *_REFUSED),
-)
-ATTENTION = Operation(
-    "GET",
-    "/spaces/{space}/attention",
-    "List what needs a person, the most urgent first",
-    Attention,
-    parameters=(_SPACE,),
-    errors=_REFUSED,
-)
-PROPOSALS = Operation(
-    "GET",
-    "/spaces/{space}/proposals",
-    "List the proposals that need a decision, and who may make each request",
-    UndecidedProposals,
-    parameters=(_SPACE,),
-    errors=_REFUSED,
-)
-EVENTS = Operation(
-    "GET",
-    "/spaces/{space}/events",
-    "Follow a space: one `board` event, then each `envelope`, and `attention` whenever it changes",
-    media_type="text/event-stream",
-    parameters=(_SPACE, _SINCE, _LAST, _FRAMES),
-    errors=(400, *_REFUSED),
-)
-
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -260,19 +66,19 @@ class HttpApi:
         self._version = version
         self._scrapes = anyio.CapacityLimiter(1)
         self._handlers: dict[Operation, Handler] = {
-            HEALTH: self._health,
-            READY: self._ready,
-            METRICS: self._metrics,
-            OPENAPI: self._openapi,
-            PARTICIPANTS: self._participants,
-            POST_MESSAGE: self._post_message,
-            POLL_MESSAGES: self._poll_messages,
-            CONTEXT: self._context,
-            CONTEXT_HISTORY: self._context_history,
-            FIT: self._fit,
-            ATTENTION: self._attention,
-            PROPOSALS: self._proposals,
-            EVENTS: self._events,
+            operations.HEALTH: self._health,
+            operations.READY: self._ready,
+            operations.METRICS: self._metrics,
+            operations.OPENAPI: self._openapi,
+            operations.PARTICIPANTS: self._participants,
+            operations.POST_MESSAGE: self._post_message,
+            operations.POLL_MESSAGES: self._poll_messages,
+            operations.CONTEXT: self._context,
+            operations.CONTEXT_HISTORY: self._context_history,
+            operations.FIT: self._fit,
+            operations.ATTENTION: self._attention,
+            operations.PROPOSALS: self._proposals,
+            operations.EVENTS: self._events,
         }
 
     def routes(self) -> list[BaseRoute]:
@@ -288,11 +94,11 @@ class HttpApi:
             title="MEW gateway",
             version=self._version,
             description="WebSocket is served at every path; docs/reference/wire.md describes the messages.",
-            error=ErrorAnswer,
+            error=operations.ErrorAnswer,
         )
 
     async def _health(self, _request: Request) -> Response:
-        answer = HealthAnswer(
+        answer = operations.HealthAnswer(
             status="ok",
             spaces=len(self._registry),
             clients=self._registry.connections,
@@ -306,7 +112,7 @@ class HttpApi:
     async def _ready(self, _request: Request) -> Response:
         if not all(service.is_storing for service in self._registry):
             raise ApiError(503, errors.NOT_STORED, NOT_STORED_MESSAGE)
-        return JSONResponse(ReadyAnswer(status="ready").model_dump())
+        return JSONResponse(operations.ReadyAnswer(status="ready").model_dump())
 
     async def _metrics(self, request: Request) -> Response:
         self._authenticate(request, None)
@@ -349,11 +155,11 @@ class HttpApi:
         if not await space.stored():
             raise ApiError(_STATUS[errors.NOT_STORED], errors.NOT_STORED, NOT_STORED_MESSAGE)
         answer = {"id": envelope.id, "status": "accepted", "timestamp": envelope.ts, **receipt.answer}
-        return JSONResponse(AcceptedEnvelope.model_validate(answer).model_dump())
+        return JSONResponse(operations.AcceptedEnvelope.model_validate(answer).model_dump())
 
     async def _poll_messages(self, request: Request) -> Response:
         space, _ = self._authenticate(request, request.query_params.get("space"), is_owner=True)
-        limit = _number(request, _LIMIT)
+        limit = _number(request, operations.LIMIT)
         history = space.log
         since = request.query_params.get("since")
         wanted = history.start if since is None else Position.parse(since)
@@ -384,12 +190,12 @@ class HttpApi:
         entry = next((one for one in space.board().participants if one.id == name), None)
         if entry is None:
             raise ApiError(404, errors.PARTICIPANT_NOT_FOUND, f"no participant '{name}' in this space")
-        fit = fit_in(entry.status, _number(request, _TOKENS), as_of=entry.received_at)
+        fit = fit_in(entry.status, _number(request, operations.TOKENS), as_of=entry.received_at)
         return _uncached(Fit.model_validate(fit.model_dump(exclude_none=True)))
 
     async def _context_history(self, request: Request) -> Response:
         space, _ = self._authenticate(request, request.path_params["space"])
-        seconds, limit = _number(request, _SECONDS), _number(request, _MOST)
+        seconds, limit = _number(request, operations.SECONDS), _number(request, operations.MOST)
         participant = request.query_params.get("participant")
         return _uncached(
             await space.figures_of(seconds, limit, participant and (space.space.resolve(participant) or participant))
@@ -410,7 +216,7 @@ class HttpApi:
         # A browser reconnects to the URL it first opened, so the header holds the newer position.
         since = request.headers.get("last-event-id") or request.query_params.get("since") or None
         streams = self._registry.event_streams
-        last, with_frames = _number(request, _LAST), _number(request, _FRAMES) == 1
+        last, with_frames = _number(request, operations.LAST), _number(request, operations.FRAMES) == 1
         reader = EventReader(space, bearer_of(request.headers) or "", _address_of(request), with_frames)
         if not streams.enter(reader):
             raise ApiError(429, errors.LIMIT_EXCEEDED, "this token or address has too many event streams; close one")
