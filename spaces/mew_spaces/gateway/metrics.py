@@ -4,6 +4,7 @@ Owns the gateway's own metrics and how metrics are written. Those of participant
 not know who may read them.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ def gateway_metrics(services: Iterable["SpaceService"]) -> tuple[Metric, ...]:
     unstored = Metric("mew_gateway_unstored_items", "gauge", "Envelopes and effects that wait for the disk", labels)
     storing = Metric("mew_gateway_is_storing", "gauge", "1 while envelopes can be stored, else 0", labels)
     proposals = Metric("mew_gateway_open_proposals", "gauge", "Proposals without a decision", labels)
+    attention = Metric("mew_gateway_attention_items", "gauge", "What needs a person", (*labels, "kind", "level"))
     for service in services:
         space, load = service.space.id, service.load()
         connections.add(service.connections, space)
@@ -40,7 +42,10 @@ def gateway_metrics(services: Iterable["SpaceService"]) -> tuple[Metric, ...]:
         unstored.add(load.unstored_items, space)
         storing.add(service.is_storing, space)
         proposals.add(load.open_proposals, space)
-    return (connections, started, envelopes, deliveries, slow, queued, unstored, storing, proposals)
+        service.refresh_attention()
+        for (kind, level), count in Counter((one.kind, one.level) for one in service.attention.single).items():
+            attention.add(count, space, kind, level)
+    return (connections, started, envelopes, deliveries, slow, queued, unstored, storing, proposals, attention)
 
 
 def write_metrics(metrics: Iterable[Metric], accept: str) -> tuple[bytes, str]:

@@ -18,7 +18,7 @@ PAGE = ROOT / "docs" / "reference" / "metrics.md"
 
 Samples = dict[str, list[tuple[dict[str, str], float]]]
 
-OF_SOME_AGENTS = {"mew_participant_waiting", "mew_context_spent_tokens_total"}
+OF_SOME_AGENTS = {"mew_participant_waiting", "mew_context_spent_tokens_total", "mew_gateway_attention_items"}
 """Metrics without a sample here: nothing waits, and the policy does not compare the sum of all calls."""
 
 
