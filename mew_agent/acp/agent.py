@@ -17,6 +17,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.mcp import CallSubject
 from mew_protocol.payloads.participant import Compact, CompactDone
 
+from mew_agent import tracing
 from mew_agent.acp.figures import AgentUsage, UsageTracker, compaction_step, usage_in, window_in
 from mew_agent.acp.kept_session import KeptSession
 from mew_agent.acp.profiles import UNKNOWN, AcpProfile, profile_for
@@ -274,7 +275,8 @@ class AcpAgent(Participant):
 
     async def _answer(self, turn: AcpTurn) -> None:
         remarks = await self._remarks(turn.question)
-        await turn.run(self._prompt_turn, remarks, self.settings.turn_timeout_seconds)
+        with tracing.turn_span(self.id, None, turn.question.envelope, None):
+            await turn.run(self._prompt_turn, remarks, self.settings.turn_timeout_seconds)
 
     async def _remarks(self, chat: StoredChat) -> str:
         """The chats to others since the last prompt."""

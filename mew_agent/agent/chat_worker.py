@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 
 import anyio
 
+from mew_agent import tracing
 from mew_agent.agent.board_tools import context_line
 from mew_agent.agent.headroom import HeadroomCheck
 from mew_agent.agent.inbox import Inbox
@@ -81,7 +82,7 @@ class ChatWorker:
             self.turn = turn = await self._turn_for(chat)
             await self.headroom.count_queued()
             try:
-                is_done = await attempt(self.participant, self.inbox, turn, self._answer)
+                is_done = await attempt(self.participant, self.inbox, turn, self._answer_traced)
             finally:
                 self.turn = None
             if is_done:
@@ -101,6 +102,13 @@ class ChatWorker:
             max_seconds=self.config.max_turn_seconds,
             prefix=f"{context_line(status)}\n\n" if self.config.context_line else "",
         )
+
+    async def _answer_traced(self, turn: Turn) -> None:
+        model, session = turn.conversation.tracker.model, turn.session.key[1] or None
+        with tracing.turn_span(self.participant.id, model, turn.chat, session) as span:
+            await self._answer(turn)
+            if turn.failure is not None:
+                span.fail(turn.failure)
 
     async def _answer(self, turn: Turn) -> None:
         """Add what was said before a chat, answer the chat, and then carry out what the policy decided."""

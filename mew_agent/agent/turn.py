@@ -79,6 +79,8 @@ class Turn:
     max_seconds: float = math.inf
     prefix: str = ""
     """Precedes the question in the context."""
+    failure: str | None = None
+    """The name of the error that ended the turn."""
     envelopes: TurnEnvelopes = field(init=False)
     _scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     _cancel_reason: str | None = None
@@ -280,6 +282,7 @@ class Turn:
     async def _failed(self, error: Exception) -> str:
         """Announce a failure in the status. Returns what the sender of the chat reads."""
         conversation = self.conversation
+        self.failure = type(error).__name__
         self._problem = str(error) if isinstance(error, MewAgentError) else type(error).__name__
         match error:
             case ModelError():

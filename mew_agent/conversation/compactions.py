@@ -7,6 +7,7 @@ import logging
 
 from mew_protocol.payloads.participant import CompactDone
 
+from mew_agent import tracing
 from mew_agent.compaction.compactor import CompactionResult, write_summary
 from mew_agent.compaction.cost import SummarySpending
 from mew_agent.compaction.planner import CompactionPlan
@@ -40,8 +41,26 @@ async def run_compaction(
 
     `spending` holds the summary calls of attempts before this one, and gets those of this one.
     """
-    spending = spending or SummarySpending(calls.summary_price)
+    with tracing.compaction_span(state.tracker.model, trigger, state.tracker.tokens) as span:
+        result = await _run_compaction(
+            plan, trigger, state, calls, may_extract, spending or SummarySpending(calls.summary_price), origin
+        )
+        span.set(
+            mew__compaction__tokens_after=result.outcome.tokens_after,
+            mew__compaction__freed_tokens=result.outcome.freed_tokens,
+        )
+    return result
 
+
+async def _run_compaction(
+    plan: CompactionPlan,
+    trigger: str,
+    state: ContextState,
+    calls: ModelCalls,
+    may_extract: bool,
+    spending: SummarySpending,
+    origin: Origin,
+) -> CompactionResult:
     async def summarise(request: ModelRequest) -> ModelReply:
         spending.calls += 1
         reply = await calls.summary(request)

@@ -15,6 +15,7 @@ from uuid import uuid4
 import anyio
 from mew_protocol.agent_settings import ModelPrice
 
+from mew_agent import tracing
 from mew_agent.compaction.compactor import SUMMARY_TIMEOUT_SECONDS, history_after
 from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.compaction.summary import RejectedSummary
@@ -146,7 +147,7 @@ class ModelCalls:
         started = anyio.current_time()
         try:
             async with self._failures_recorded(call_id, "main", revision):
-                reply = with_unique_call_ids(await self._run(self._model, request, listener), history)
+                reply = with_unique_call_ids(await self._run(call_id, self._model, request, listener), history)
         except ModelError as error:
             self.last_error_status = error.status
             self._state.set_model_problem(f"{error.endpoint}{f' ({error.detail})' if error.detail else ''}")
@@ -203,13 +204,22 @@ class ModelCalls:
         call_id, started = str(uuid4()), anyio.current_time()
         revision = self._state.history.revision
         async with self._failures_recorded(call_id, role, revision):
-            reply = await self._run(model, request, listener)
+            reply = await self._run(call_id, model, request, listener)
         await self._state.save(
             SessionChange(call=_record(call_id, role, revision, reply, _milliseconds_since(started)))
         )
         return reply
 
-    async def _run(self, model: Model, request: ModelRequest, listener: ReplyListener | None = None) -> ModelReply:
+    async def _run(
+        self, call_id: str, model: Model, request: ModelRequest, listener: ReplyListener | None
+    ) -> ModelReply:
+        is_compacted = self._state.tracker.last_compaction is not None
+        with tracing.model_span(call_id, model.identity, request, is_compacted=is_compacted) as span:
+            reply = await self._stream(model, request, listener)
+            tracing.record_reply(span, reply)
+        return reply
+
+    async def _stream(self, model: Model, request: ModelRequest, listener: ReplyListener | None) -> ModelReply:
         reply: ModelReply | None = None
         try:
             with anyio.CancelScope() as self._scope:

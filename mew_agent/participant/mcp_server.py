@@ -13,9 +13,10 @@ import anyio
 import anyio.lowlevel
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.mcp import Request
+from mew_protocol.payloads.mcp import CallSubject, Request
 from pydantic import ValidationError
 
+from mew_agent import tracing
 from mew_agent.errors import TooLarge
 from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.mcp_client import CANCELLED
@@ -82,8 +83,9 @@ class McpServer(Subscriber):
         if self._messenger.is_paused:
             return _error(request.id, RequestFailed(UNAVAILABLE, "paused"))
         try:
-            own = None if self.own_requests is None else await self.own_requests(envelope)
-            result = await self.offers.request(request.method, request.params or {}) if own is None else own
+            with tracing.request_span(self._messenger.id, envelope, *CallSubject.read(envelope.body)):
+                own = None if self.own_requests is None else await self.own_requests(envelope)
+                result = await self.offers.request(request.method, request.params or {}) if own is None else own
         except RequestFailed as error:
             return _error(request.id, error)
         except Exception as error:

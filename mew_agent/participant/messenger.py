@@ -18,6 +18,7 @@ from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.ids import GATEWAY, STREAM_GATEWAY
 from pydantic import BaseModel
 
+from mew_agent import tracing
 from mew_agent.errors import NotAccepted, NotPermitted, PeerAbsent, Refused
 from mew_agent.participant.client import SEND_TIMEOUT_SECONDS
 from mew_agent.participant.peers import Peers
@@ -85,6 +86,7 @@ class Messenger:
             to=to,
             correlation_id=correlation_id,
             context=context,
+            traceparent=tracing.traceparent_for(kind),
         )
 
     def may_send(self, kind: str, payload: Mapping[str, Any] | None = None, to: tuple[str, ...] = ()) -> bool:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import anyio
 
+from mew_agent import tracing
 from mew_agent.model.interface import ToolCall, ToolSpec
 from mew_agent.tools.functions import Tool, Toolbox, ToolFunction, UnknownTool
 from mew_agent.tools.names import own_name
@@ -89,7 +90,11 @@ class AgentTools:
         source = offered.get(call.name) or self._owners.get(call.name)
         if source is None:
             return ToolResult.from_error(UnknownTool(call.name, tuple(offered)))
-        return await source.run(call, context)
+        with tracing.tool_span(call) as span:
+            result = await source.run(call, context)
+            if result.is_error:
+                span.fail("tool_error")
+        return result
 
     def _offered(self) -> Iterator[tuple[ToolSpec, ToolSource]]:
         seen: set[str] = set()

@@ -132,14 +132,19 @@ class Envelope(Draft):
         to: Iterable[str] = (),
         correlation_id: Iterable[str] = (),
         context: str | None = None,
+        traceparent: str | None = None,
     ) -> "Envelope":
-        """Return a new envelope. An empty `to` means everyone; it is left out, as is every absent header."""
+        """Return a new envelope. An empty `to` means everyone; it is left out, as is every absent header.
+
+        `traceparent` is the header of W3C Trace Context, an extension: peers without tracing pass it on.
+        """
         body = payload.model_dump(mode="json", exclude_none=True) if isinstance(payload, BaseModel) else payload
         optional: dict[str, Any] = {
             "to": tuple(to) or None,
             "correlation_id": tuple(correlation_id) or None,
             "context": context,
             "payload": dict(body) if body is not None else None,
+            "traceparent": traceparent,
         }
         present = {name: value for name, value in optional.items() if value is not None}
         return Envelope.model_construct(protocol=PROTOCOL, id=id, ts=ts, sender=sender, kind=kind, **present)

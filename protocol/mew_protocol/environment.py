@@ -26,7 +26,16 @@ INHERITED: Final = frozenset(
         *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
         *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "VIRTUAL_ENV", "MEW_RUN"),
         *("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"),
-        *("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONUTF8", "LD_LIBRARY_PATH", "NODE_PATH", "MEW_DEBUG", "MEW_PYTHON"),
+        *(
+            "PYTHONPATH",
+            "PYTHONUNBUFFERED",
+            "PYTHONUTF8",
+            "LD_LIBRARY_PATH",
+            "NODE_PATH",
+            "MEW_DEBUG",
+            "MEW_PYTHON",
+            "MEW_LOG_FORMAT",
+        ),
         *("APPDATA", "LOCALAPPDATA", "PATHEXT", "SYSTEMROOT", "SYSTEMDRIVE", "TEMP", "TMP", "USERNAME", "USERPROFILE"),
         *("HOMEDRIVE", "HOMEPATH", "PROCESSOR_ARCHITECTURE", "COMSPEC", "PROGRAMDATA"),
     }
@@ -35,6 +44,13 @@ INHERITED: Final = frozenset(
 
 
 def inherited(environ: Mapping[str, str], also: Iterable[str] = ()) -> dict[str, str]:
-    """Return the part of an environment that a program inherits, and the variables `also` that are set."""
+    """Return the part of an environment that a program inherits, and the variables `also` that are set.
+
+    Those of OpenTelemetry are part of it, except headers, which hold keys.
+    """
     names = INHERITED.union(also)
-    return {key: value for key, value in environ.items() if key in names or key.startswith("LC_")}
+    return {key: value for key, value in environ.items() if key in names or _is_common(key)}
+
+
+def _is_common(key: str) -> bool:
+    return key.startswith("LC_") or (key.startswith("OTEL_") and "HEADERS" not in key)

@@ -32,6 +32,7 @@ VENDOR_DOORS = {
     "typer": ("mew_agent/cli/",),
     "pytest": ("mew_agent/testing.py",),
     "prometheus_client": ("spaces/mew_spaces/gateway/metrics.py",),
+    "opentelemetry": ("mew_agent/tracing.py",),
     "psutil": ("spaces/mew_spaces/launch/processes.py",),
     "sqlite3": ("mew_agent/context/sqlite_", "spaces/mew_spaces/log/"),
     "uvloop": ("spaces/", "mew_agent/cli/"),

@@ -26,6 +26,13 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+class LogFormat(StrEnum):
+    """How log lines are written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 SHORT_OPTIONS: Final[Mapping[str, str]] = {
     "-c": "--config",
     "-d": "--space-dir",
@@ -117,6 +124,9 @@ TimeoutOption = Annotated[float, option("--timeout SECONDS", "Time to wait for t
 LogLevelOption = Annotated[
     LogLevel,
     option("--log-level, -l LEVEL", "Log at debug, info, warning or error.", parser=read_log_level),
+]
+LogFormatOption = Annotated[
+    LogFormat | None, option("--log-format FORMAT", "Log as text or json (default: MEW_LOG_FORMAT, then text).")
 ]
 HostOption = Annotated[str, option("--host ADDRESS", "Address to listen on.")]
 PortOption = Annotated[int, option("--port, -p PORT", "Port to listen on; 0 picks a free port.", min=0, max=65535)]

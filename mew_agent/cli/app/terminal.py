@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -20,6 +21,22 @@ _DEFAULT_WIDTH: Final = 200
 
 _CHATTY_LIBRARIES: Final = ("httpx", "httpcore", "httpx2", "httpcore2", "openai", "websockets", "uvicorn")
 """Libraries that log every request where we log every turn."""
+
+
+LOG_FORMAT_VARIABLE: Final = "MEW_LOG_FORMAT"
+"""Whose value `json` turns log lines into JSON, in every program of a space."""
+
+
+class JsonLines(logging.Formatter):
+    """Writes a log record as a line of JSON, with the ids of the envelope and of the call that it is about."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        from mew_agent.tracing import log_ids
+
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        about = {"ts": at, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
+        error = {"error": self.formatException(record.exc_info)} if record.exc_info else {}
+        return json_line({**about, **log_ids(), **error})
 
 
 def print_line(text: str) -> None:
@@ -83,11 +100,20 @@ def is_terminal(stream: TextIO) -> bool:
     return hasattr(stream, "isatty") and stream.isatty()
 
 
+def use_log_format(name: str | None) -> None:
+    """Write log lines in this format, here and in the programs that this one starts; None changes nothing."""
+    if name is not None:
+        os.environ[LOG_FORMAT_VARIABLE] = name
+
+
 def configure_logging(level: str) -> None:
-    """Log to standard error, one line per event."""
+    """Log to standard error, one line per event; as JSON if `MEW_LOG_FORMAT` is `json`."""
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr
     )
+    if os.environ.get(LOG_FORMAT_VARIABLE) == "json":
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(JsonLines())
     if level != "debug":
         for name in _CHATTY_LIBRARIES:
             logging.getLogger(name).setLevel(logging.WARNING)

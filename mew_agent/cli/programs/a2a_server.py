@@ -22,6 +22,7 @@ from mew_agent.cli.programs.serve import REACHABLE, agents_of, run_server
 from mew_agent.cli.remote.session import configuration_at, find_identity
 from mew_agent.errors import MissingExtra
 from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
+from mew_agent.tracing import enable_by_environment
 
 DEFAULT_A2A_PORT: Final = 8193
 KEY_VARIABLE: Final = "MEW_A2A_API_KEY"
@@ -51,6 +52,7 @@ def serve(
     if find_spec("a2a") is None:
         raise MissingExtra("`mew a2a serve`", "'a2a'", "pip install 'mew-agent[a2a]'")
     terminal.configure_logging(log_level)
+    enable_by_environment()
     who = find_identity(connection)
     configured = agents_of(configuration_at(who.run_path), who)
     key = (api_key or "").strip()

@@ -27,6 +27,7 @@ from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import Identity, find_identity
 from mew_agent.errors import ConfigError, first_problem
 from mew_agent.participant.participant import Participant
+from mew_agent.tracing import enable_by_environment
 
 
 def start(
@@ -57,6 +58,7 @@ def start(
     who = find_identity(ConnectionOptions(participant, token, gateway, space))
     require_acp()
     terminal.configure_logging(log_level)
+    enable_by_environment()
 
     async def run() -> None:
         from mew_agent.acp.agent import AcpAgent  # needs the extra `acp`

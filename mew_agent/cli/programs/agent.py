@@ -11,6 +11,7 @@ from mew_agent.agent.agent import run_agent
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import find_run, is_same_gateway
 from mew_agent.cli.app.options import (
+    LogFormatOption,
     LogLevel,
     OwnGatewayOption,
     OwnSpaceOption,
@@ -22,6 +23,7 @@ from mew_agent.cli.app.options import (
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.config.agent_config import Source, check_model_source, load_agent_config
 from mew_agent.errors import ConfigError
+from mew_agent.tracing import enable_by_environment
 
 
 def run(
@@ -39,6 +41,7 @@ def run(
         LogLevel | None,
         option("--log-level, -l LEVEL", "Log at debug, info, warning or error (default: info).", parser=read_log_level),
     ] = None,
+    log_format: LogFormatOption = None,
 ) -> None:
     """Run an agent until it is shut down.
 
@@ -68,7 +71,9 @@ def run(
     check_model_source(settings, where="mew agent run")
     if settings.base_url in (REHEARSAL, LOCAL):
         raise ConfigError("base_url", "only `mew up` starts a model server; give the URL of `mew model serve`")
+    terminal.use_log_format(log_format)
     terminal.configure_logging(settings.log_level)
+    enable_by_environment()
     run_until_terminated(lambda: run_agent(settings))
 
 

@@ -23,6 +23,7 @@ from mew_agent.cli.app.options import (
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import find_identity
 from mew_agent.errors import ConfigError, first_problem
+from mew_agent.tracing import enable_by_environment
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
@@ -72,6 +73,7 @@ def start(
     who = find_identity(ConnectionOptions(participant, token, gateway, space))
     require_mcp()
     terminal.configure_logging(log_level)
+    enable_by_environment()
     if log_level != LogLevel.DEBUG:
         logging.getLogger("mcp").setLevel(logging.WARNING)  # it logs every request, and session ids
 

@@ -18,6 +18,7 @@ from mew_agent.cli.app.options import (
     DEFAULT_HOST,
     DEFAULT_PORT,
     HostOption,
+    LogFormatOption,
     LogLevel,
     LogLevelOption,
     PortOption,
@@ -42,12 +43,14 @@ def start(
         list[str] | None, option("--trusted-proxy NETWORK", "Proxy whose X-Forwarded headers count; repeatable.")
     ] = None,
     log_level: LogLevelOption = LogLevel.INFO,
+    log_format: LogFormatOption = None,
     auto_start: Annotated[bool, option("--auto-start/--no-auto-start", hidden=True)] = False,
 ) -> None:
     """Run the gateway of one or more spaces.
 
     Starts no participants; `mew up` does.
     """
+    terminal.use_log_format(log_format)
     terminal.configure_logging(log_level)
     configs = space_config or [space_config_path(None, None)]
     states = [state_dir(path) for path in configs]

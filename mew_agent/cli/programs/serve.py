@@ -28,6 +28,7 @@ from mew_agent.cli.remote.session import Identity, configuration_at, find_identi
 from mew_agent.errors import ConfigError, NotPermitted
 from mew_agent.openai_api.app import create_app, serve_app
 from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
+from mew_agent.tracing import enable_by_environment
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -91,6 +92,7 @@ def serve(
     act as the space's person. Each of their conversations is a session of the agent, with a context of its own.
     """
     terminal.configure_logging(log_level)
+    enable_by_environment()
     who = find_identity(connection)
     config = configuration_at(who.run_path)
     given = (api_key or "").strip()

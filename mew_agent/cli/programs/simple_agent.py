@@ -30,6 +30,7 @@ from mew_agent.participant.participant import Participant
 from mew_agent.simple_agents.behaviours import BEHAVIOURS
 from mew_agent.simple_agents.fulfiller import Decide, Fulfiller
 from mew_agent.simple_agents.fulfiller_policy import TERMINAL, FulfillerPolicy, is_answer, read_answer
+from mew_agent.tracing import enable_by_environment
 
 
 class SimpleAgentType(StrEnum):
@@ -59,6 +60,7 @@ def start(
     connection = ConnectionOptions(agent_id, token, gateway, space)
     who = find_identity(connection, participant=f"{simple_type}-agent", token="")
     terminal.configure_logging(log_level)
+    enable_by_environment()
     policy = fulfiller_policy(config, is_fulfiller=simple_type is SimpleAgentType.FULFILLER)
 
     async def run() -> None:

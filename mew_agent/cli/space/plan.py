@@ -42,6 +42,7 @@ from mew_agent.cli.app.options import (
     DEFAULT_HOST,
     DEFAULT_PORT,
     HostOption,
+    LogFormatOption,
     LogLevel,
     LogLevelOption,
     complete_participants,
@@ -93,6 +94,7 @@ class StartOptions:
     folder: Annotated[Path | None, option("--space-dir, -d FOLDER", "Folder of the space (default: this one).")] = None
     host: HostOption = DEFAULT_HOST
     log_level: LogLevelOption = LogLevel.INFO
+    log_format: LogFormatOption = None
 
 
 @dataclass(frozen=True, slots=True)

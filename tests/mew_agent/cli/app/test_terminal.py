@@ -1,12 +1,17 @@
 """Output that fits its stream."""
 
 import io
+import json
 import logging
 import sys
+from datetime import UTC, datetime
 
 import pytest
+from mew_protocol.envelope import Envelope
 
+from mew_agent import tracing
 from mew_agent.cli.app import terminal
+from mew_agent.model.interface import ModelIdentity, ModelRequest
 
 
 class Screen(io.TextIOWrapper):
@@ -63,3 +68,19 @@ def test_chatty_libraries_are_quiet_unless_debugging(monkeypatch: pytest.MonkeyP
     assert logger.level == logging.NOTSET
     terminal.configure_logging("info")
     assert logger.level == logging.WARNING
+
+
+def test_a_log_line_as_json_holds_the_ids_of_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(terminal.LOG_FORMAT_VARIABLE, "json")
+    chat = Envelope.write("chat", id="e-1", ts="", sender="ada")
+    identity, request = ModelIdentity("m", "http://localhost"), ModelRequest(())
+    record = logging.LogRecord("mew_agent.x", logging.WARNING, "", 1, "call of '%s'\nfailed", ("add",), None)
+    with tracing.turn_span("coder", "m", chat, None):
+        with tracing.model_span("c-1", identity, request, is_compacted=False):
+            inside = json.loads(terminal.JsonLines().format(record))
+        between = json.loads(terminal.JsonLines().format(record))
+    assert datetime.fromisoformat(inside.pop("ts")).tzinfo is UTC
+    about = {"level": "warning", "logger": "mew_agent.x", "message": "call of 'add'\nfailed"}
+    assert inside == {**about, "envelope_id": "e-1", "participant": "ada", "call_id": "c-1"}
+    assert "call_id" not in between
+    assert "envelope_id" not in terminal.JsonLines().format(record)

@@ -1,0 +1,311 @@
+"""Spans of turns, model calls, tool calls and compactions, by OpenTelemetry's conventions for generative AI.
+
+Owns the names and attributes of spans, and the trace context in envelopes: the header `traceparent` of W3C Trace
+Context, so that one question is one trace across agents. Owns also the ids of this work that log lines carry, with and
+without tracing. The only module that imports `opentelemetry`. Until `enable` is called, nothing is imported and nothing
+is sent. Texts of messages, arguments and results are never recorded, nor are messages of errors.
+
+Source: https://github.com/open-telemetry/semantic-conventions-genai (spans `invoke_agent`, `chat`, `execute_tool`;
+`tools/call` of MCP). Compactions have no convention yet; their attributes begin with `mew.`.
+"""
+
+import logging
+import os
+from collections.abc import Mapping
+from contextvars import ContextVar, Token
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import urlsplit
+
+from mew_protocol import kinds
+from mew_protocol.envelope import Draft
+
+from mew_agent.errors import MissingExtra
+from mew_agent.model.interface import ModelIdentity, ModelReply, ModelRequest, ToolCall
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer, TracerProvider
+
+logger = logging.getLogger("mew_agent.tracing")
+
+TRACEPARENT: Final = "traceparent"
+"""The header of envelopes; other implementations pass it on, as any unknown header."""
+
+CARRYING_KINDS: Final = frozenset({kinds.CHAT, kinds.MCP_REQUEST, kinds.MCP_PROPOSAL, kinds.PARTICIPANT_COMPACT})
+"""Envelopes that begin work elsewhere."""
+
+_ENDPOINT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_PROVIDER: Final = "openai"
+"""`gen_ai.provider.name` names the API that is spoken, not whose model it is."""
+
+_tracer: "Tracer | None" = None
+
+
+def enable(provider: "TracerProvider | None" = None) -> None:
+    """Record spans from now on, with this provider (default: the global one). Raises `MissingExtra`."""
+    global _tracer
+    try:
+        from opentelemetry import trace
+    except ImportError:
+        raise MissingExtra("tracing", "'opentelemetry-sdk'", "pip install 'mew-agent[otel]'") from None
+    _tracer = trace.get_tracer("mew_agent", tracer_provider=provider)
+
+
+def disable() -> None:
+    """Record no more spans."""
+    global _tracer
+    _tracer = None
+
+
+def enable_by_environment(environ: Mapping[str, str] | None = None) -> None:
+    """Export spans if OpenTelemetry's variables say so: `OTEL_EXPORTER_OTLP_ENDPOINT`, or `OTEL_TRACES_EXPORTER`.
+
+    `service.name` is `mew-agent`, unless `OTEL_SERVICE_NAME` names another. Warns if the extra is missing.
+    """
+    environ = os.environ if environ is None else environ
+    exporter = environ.get("OTEL_TRACES_EXPORTER", "")
+    is_wanted = exporter in ("otlp", "console") or (
+        not exporter and any(environ.get(one) for one in _ENDPOINT_VARIABLES)
+    )
+    if not is_wanted or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return
+    try:
+        enable(_exporting_provider(is_console=exporter == "console"))
+    except (ImportError, MissingExtra):
+        logger.warning("traces are not exported: install the extra with pip install 'mew-agent[otel]'")
+
+
+def _exporting_provider(*, is_console: bool) -> "TracerProvider":
+    import sys
+
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
+
+    exporter: SpanExporter
+    if is_console:
+        exporter = ConsoleSpanExporter(out=sys.stderr)
+    else:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+        exporter = OTLPSpanExporter()
+    name = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "mew-agent"}
+    provider = TracerProvider(resource=Resource.create(name))
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    return provider
+
+
+_ids: ContextVar[Mapping[str, str]] = ContextVar("ids", default=MappingProxyType({}))
+
+
+def log_ids() -> dict[str, str]:
+    """Return the ids of what is being done now, for a log line, such as `envelope_id`, `call_id` and `trace_id`."""
+    found = dict(_ids.get())
+    if _tracer is not None:
+        from opentelemetry import trace
+
+        if (span := trace.get_current_span().get_span_context()).is_valid:
+            found |= {
+                "trace_id": trace.format_trace_id(span.trace_id),
+                "span_id": trace.format_span_id(span.span_id),
+            }
+    return found
+
+
+class ActiveSpan:
+    """A span that is the current one while a `with` block runs. Without tracing it only sets the ids of log lines."""
+
+    def __init__(self, ids: Mapping[str, str | None]) -> None:
+        self._known = {key: value for key, value in ids.items() if value is not None}
+        self._reset: Token[Mapping[str, str]] | None = None
+
+    def set(self, **attributes: object) -> None:
+        """Set attributes; `gen_ai__usage__input_tokens` is `gen_ai.usage.input_tokens`. None is left out."""
+
+    def fail(self, error_type: str) -> None:
+        """Mark the span as failed, with a short name of the error."""
+
+    def __enter__(self) -> Self:
+        self._reset = _ids.set({**_ids.get(), **self._known})
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._reset is not None
+        _ids.reset(self._reset)
+
+
+class _RecordedSpan(ActiveSpan):
+    def __init__(
+        self,
+        ids: Mapping[str, str | None],
+        name: str,
+        kind: str,
+        about: Draft | None = None,
+        **attributes: object,
+    ) -> None:
+        from opentelemetry import context, trace
+
+        super().__init__(ids)
+        assert _tracer is not None
+        self._context = context
+        self._span = _tracer.start_span(
+            name,
+            context=_parent_in(about),
+            kind=trace.SpanKind[kind],
+            attributes=_named({**attributes, **{f"mew.{key}": value for key, value in self._known.items()}}),
+            record_exception=False,
+            set_status_on_exception=False,
+        )
+        self._token: Any = None
+
+    def set(self, **attributes: object) -> None:
+        self._span.set_attributes(_named(attributes))
+
+    def fail(self, error_type: str) -> None:
+        from opentelemetry.trace import StatusCode
+
+        self._span.set_attribute("error.type", error_type)
+        self._span.set_status(StatusCode.ERROR)
+
+    def __enter__(self) -> Self:
+        from opentelemetry import trace
+
+        self._token = self._context.attach(trace.set_span_in_context(self._span))
+        return super().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.fail(kind.__name__)
+        super().__exit__(kind, error, trace)
+        self._context.detach(self._token)
+        self._span.end()
+
+
+def turn_span(agent: str, model: str | None, chat: Draft, session: str | None) -> ActiveSpan:
+    """The span of the turn that answers a chat; it continues the trace of the chat's sender."""
+    ids = {"envelope_id": chat.id, "participant": chat.sender}
+    if _tracer is None:
+        return ActiveSpan(ids)
+    return _RecordedSpan(
+        ids,
+        f"invoke_agent {agent}",
+        "INTERNAL",
+        chat,
+        gen_ai__operation__name="invoke_agent",
+        gen_ai__agent__name=agent,
+        gen_ai__request__model=model,
+        gen_ai__provider__name=_PROVIDER,
+        gen_ai__conversation__id=session,
+    )
+
+
+def model_span(call_id: str, identity: ModelIdentity, request: ModelRequest, *, is_compacted: bool) -> ActiveSpan:
+    """The span of a model call; `record_reply` completes it. `call_id` is that of the context report."""
+    ids = {"call_id": call_id}
+    if _tracer is None:
+        return ActiveSpan(ids)
+    server = urlsplit(identity.endpoint)
+    return _RecordedSpan(
+        ids,
+        f"chat {identity.model}",
+        "CLIENT",
+        gen_ai__operation__name="chat",
+        gen_ai__provider__name=_PROVIDER,
+        gen_ai__request__model=identity.model,
+        gen_ai__request__max_tokens=request.max_output_tokens,
+        gen_ai__conversation__compacted=True if is_compacted else None,
+        server__address=server.hostname,
+        server__port=server.port or {"http": 80, "https": 443}.get(server.scheme) if server.hostname else None,
+    )
+
+
+def record_reply(span: ActiveSpan, reply: ModelReply) -> None:
+    """Record what a model's reply says of itself, as far as its provider reported it."""
+    if _tracer is None:
+        return
+    usage = reply.usage
+    span.set(
+        gen_ai__request__stream=reply.streamed,
+        gen_ai__response__id=reply.request_id,
+        gen_ai__response__model=reply.served_model,
+        gen_ai__response__finish_reasons=(reply.finish_reason,),
+        gen_ai__usage__input_tokens=usage.prompt_tokens if usage is not None else None,
+        gen_ai__usage__output_tokens=usage.completion_tokens if usage is not None else None,
+        gen_ai__usage__cache_read__input_tokens=usage.cached_tokens if usage is not None else None,
+        gen_ai__usage__reasoning__output_tokens=usage.reasoning_tokens if usage is not None else None,
+    )
+
+
+def tool_span(call: ToolCall) -> ActiveSpan:
+    """The span of a tool call of a model, wherever the tool runs."""
+    ids = {"tool_call_id": call.id}
+    if _tracer is None:
+        return ActiveSpan(ids)
+    return _RecordedSpan(
+        ids,
+        f"execute_tool {call.name}",
+        "INTERNAL",
+        gen_ai__operation__name="execute_tool",
+        gen_ai__tool__name=call.name,
+        gen_ai__tool__call__id=call.id,
+        gen_ai__tool__type="function",
+    )
+
+
+def request_span(participant: str, request: Draft, method: str, tool: str | None) -> ActiveSpan:
+    """The span of an MCP request that a participant answers; it continues the trace of the request's sender."""
+    ids = {"envelope_id": request.id, "participant": request.sender}
+    if _tracer is None:
+        return ActiveSpan(ids)
+    return _RecordedSpan(
+        ids,
+        method if tool is None else f"{method} {tool}",
+        "SERVER",
+        request,
+        mcp__method__name=method,
+        gen_ai__operation__name="execute_tool" if tool is not None else None,
+        gen_ai__tool__name=tool,
+        gen_ai__agent__name=participant,
+    )
+
+
+def compaction_span(model: str, trigger: str, tokens_before: int | None) -> ActiveSpan:
+    """The span of a compaction; its summary calls are within it."""
+    if _tracer is None:
+        return ActiveSpan({})
+    return _RecordedSpan(
+        {},
+        "compact_context",
+        "INTERNAL",
+        gen_ai__operation__name="compact_context",
+        gen_ai__request__model=model,
+        mew__compaction__trigger=trigger,
+        mew__compaction__tokens_before=tokens_before,
+    )
+
+
+def traceparent_for(kind: str) -> str | None:
+    """Return the header that an envelope of this kind carries now; None without a span."""
+    if _tracer is None or kind not in CARRYING_KINDS:
+        return None
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier)
+    return carrier.get(TRACEPARENT)
+
+
+def _parent_in(envelope: Draft | None) -> Any:
+    """Return the context of the span that an envelope names; None, the current one, without an envelope or a name."""
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    header = (envelope.model_extra or {}).get(TRACEPARENT) if envelope is not None else None
+    return TraceContextTextMapPropagator().extract({TRACEPARENT: header}) if isinstance(header, str) else None
+
+
+def _named(attributes: Mapping[str, object]) -> dict[str, Any]:
+    return {name.replace("__", "."): value for name, value in attributes.items() if value is not None}
