@@ -177,7 +177,6 @@ class _Exchange:
         self._api = api_of(scope["path"]) if scope["method"] == "POST" else None
         self._call: MeteredCall | None = None
         self._reader: ReplyReader | None = None
-        self._has_started = False
 
     async def run(self) -> None:
         try:

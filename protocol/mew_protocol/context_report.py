@@ -44,8 +44,6 @@ CompactionTrigger = str
 """Why a compaction ran: `threshold`, `threshold_projected`, `next_task`, `would_overflow`, `overflow_error`,
 `requested`."""
 
-Tokens = int
-
 MAX_PINS: Final = 32
 """How many texts may be pinned in one agent, those of its settings included."""
 
