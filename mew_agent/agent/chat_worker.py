@@ -117,6 +117,7 @@ class ChatWorker:
         if self.inbox.is_outdated(question, self.config.max_question_age_seconds):
             await self._answer_outdated(turn)
             return
+        # A chat that an earlier process began has the remarks before it in the history already.
         if question.state == "queued" and turn.session is self.sessions.main:
             for remark in self.inbox.take_overheard():
                 said, removed = remark.envelope, InboxChange(removed=(remark.number,))

@@ -68,6 +68,7 @@ class Inbox:
     async def load(self) -> str | None:
         """Load what an earlier process left. Returns the position it had reached, None if it stored none."""
         stored = await self._store.load_inbox()
+        # Those begun come first: the history ends in the middle of one.
         chats = sorted(stored.chats, key=lambda chat: (chat.state == "queued", chat.number))
         self._overheard.extend(chat for chat in chats if chat.state == "overheard")
         self._held.extend(chat for chat in chats if chat.state == "held")
@@ -144,11 +145,12 @@ class Inbox:
         verdict: Verdict = "context" if is_for_us is False else decide()
         if verdict == "context":
             is_for_us = False
-        if is_for_us is None and is_full:
+        if is_for_us is None and is_full:  # not addressed to us by name, so nobody waits for a refusal
             is_for_us = False
         if is_for_us is False and not chat.is_for(self._agent_id):
             return None
         if is_for_us is not False and is_full and verdict == "answer":
+            # The position moves on: after a restart, the chat would come again although its sender has the refusal.
             await self._change(InboxChange(position=None if position is None else str(position)))
             return f"refused: {MAX_QUEUED_CHATS} chats are waiting already"
         stored = StoredChat(self._next_number, chat, position=None if position is None else str(position))
@@ -254,6 +256,7 @@ class Inbox:
             await until_active()
             if not self._queued:
                 continue
+            # It stays in the queue meanwhile: the filter may ask a model, and a cancellation has to find the chat.
             chat = self._queued[0]
             is_for_us = chat.state != "queued" or await self._filter.is_for_us(chat.envelope)
             if not self._queued or self._queued[0] is not chat:

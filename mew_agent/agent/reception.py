@@ -123,6 +123,7 @@ class Reception:
             case kinds.CHAT if envelope.sender == self._me.id:  # sent by an earlier process in its last moments
                 await self._inbox.forget_answered(envelope)
             case kinds.CHAT:
+                # No chat is begun before everything missed has arrived, so its sender learns that it waits.
                 await self._add_chat(envelope, is_busy=True, is_past=True)
             case kinds.CHAT_CANCEL:
                 await self._cancel(envelope)
@@ -151,6 +152,7 @@ class Reception:
             return "no_room" if holds else verdict
 
         status = await self._inbox.add(chat, is_busy=is_busy, position=position, is_past=is_past, decide=decide)
+        # What follows is sent by tasks: while the gateway is away, sending waits, and nothing else would be received.
         is_refused = status is not None and status.startswith("refused")
         if headroom is not None and fit is not None and is_answered and not is_refused:
             self._me.start_soon(partial(headroom.warn, chat, fit, is_held=status == "held"))

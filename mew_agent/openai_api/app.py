@@ -68,7 +68,7 @@ _KEY_NAME: Final = "mew_agent.api_key_name"
 _STREAM_HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
+    (b"x-accel-buffering", b"no"),  # nginx would collect the events and send them late
 ]
 
 
@@ -250,6 +250,7 @@ class _Answers:
             response.written = written
             shown = await self._follow(exchange, response if request.is_streamed else None)
             answer = self.participant.answer_of(exchange, request, question, shown)
+            # What a client was shown, notices included, is what it sends back as the history.
             self.sessions.remember(chosen, request, shown.text or answer.text, written.id)
             if request.is_streamed:
                 await response.end(written.end(answer))
@@ -359,6 +360,7 @@ def _client_of(asked: Request, request: ApiRequest) -> ApiClient:
 
 
 def _error_response(error: OpenAIApiError) -> Response:
+    # OpenAI's SDKs obey this header; without it they go by the status and would repeat, for example, every conflict.
     headers = {"x-should-retry": "true" if error.is_retryable else "false"}
     if error.status == UNAUTHORIZED:
         headers["www-authenticate"] = "Bearer"

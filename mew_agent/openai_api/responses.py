@@ -192,6 +192,7 @@ class ResponseFormat:
             "text": {"format": shape},
             "usage": None if answer is None else _usage(answer.usage),
             "mew": {} if answer is None else answer.mew,
+            # The response models of OpenAI's SDKs require the keys from here on.
             **dict.fromkeys(("error", "incomplete_details", "instructions", "temperature", "top_p")),
             "metadata": {},
             "parallel_tool_calls": True,

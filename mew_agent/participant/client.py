@@ -207,7 +207,7 @@ class Client:
         while not self._over:
             await self._joined.wait()
             socket = self._socket
-            if socket is None:
+            if socket is None:  # lost again before this task had its turn
                 continue
             sent.is_written = True  # from here on the gateway may have it
             if await self._written(socket, sent.text) or self.delivery.is_numbered:
@@ -225,6 +225,7 @@ class Client:
                 break
             attempt += 1
             await anyio.sleep(backoff_seconds(attempt, first_seconds=NOT_STORED_FIRST_SECONDS))
+            # Reset before it is written: the decision may arrive before `_write` returns.
             sent.retry()
             await self._write(sent)
         if error is not None:
@@ -282,7 +283,7 @@ class Client:
                 left = give_up_at - anyio.current_time()
                 if left < _SHORTEST_ATTEMPT_SECONDS:
                     raise NotConnected(self.credentials.gateway, self._last_cause)
-                delay = min(delay, left / 2)  # never sleep past the limit
+                delay = min(delay, left / 2)  # leaves time for one more attempt
             await anyio.sleep(delay)
             logger.log(
                 logging.INFO if self.joins else logging.DEBUG,
@@ -312,8 +313,11 @@ class Client:
         return connect(
             gateway,
             ssl=trust(self.credentials.ca_file) if gateway.startswith("wss:") else None,
+            # By both: strict gateways refuse a handshake without the header, the TypeScript gateway ignores headers.
             additional_headers={"Authorization": f"Bearer {self.credentials.token}", JOIN_HEADER: JOIN_BY_FRAME},
+            # A gateway writes the same bytes to all members; with compression it would do so once for each.
             compression=None,
+            # `websockets` would use a system's proxy for loopback too, where that is the proxy's own machine.
             proxy=None if urlsplit(gateway).hostname in _LOOPBACK else True,
             max_size=DEFAULT_MAX_BYTES,
             open_timeout=open_seconds,
@@ -347,6 +351,7 @@ class Client:
         """Everything missed has arrived: repeat what is undecided, in order, then let other envelopes pass."""
         await put(Arrived(position=self.delivery.position))
         if self.delivery.is_numbered:
+            # Before new ones may pass, so that members see them in the order in which they were sent.
             for sent in self.delivery.undecided():
                 if not await self._written(socket, sent.text):
                     return

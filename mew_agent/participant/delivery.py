@@ -111,6 +111,7 @@ class Delivery:
         """Read the welcome of a new connection. Returns False if envelopes that were missed have to arrive first."""
         start = welcome.body.get("delivery")
         self._reached = Position.parse(str(start.get("position"))) if isinstance(start, dict) else None
+        # Only the first welcome: what a later one brings was missed, and is as much for us as what is new.
         if not self._has_begun:
             self._has_begun = True
             self._past_ends = Position.parse(str(start.get("newest"))) if isinstance(start, dict) else None
@@ -144,10 +145,11 @@ class Delivery:
         if reached is None:
             return Arrival.PASS_ON
         number = (envelope.model_extra or {}).pop("seq", None)
+        # Only what the gateway sends to one connection, without a number, can decide about an envelope of ours.
         if envelope.sender in (GATEWAY, STREAM_GATEWAY) and not isinstance(number, int):
             return self._receive_from_gateway(envelope)
         if isinstance(number, int):
-            if number <= reached.sequence:
+            if number <= reached.sequence:  # a replay may overlap with what the last connection still brought
                 return Arrival.SKIP
             self._reached = Position(reached.epoch, number)
         if envelope.sender == self._participant:

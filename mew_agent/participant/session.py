@@ -51,7 +51,7 @@ class SpaceSession:
             self._tasks.start_soon(self._stay_joined, receive)
             self._tasks.start_soon(self._listeners.run, self._log_handler_failure)
             await self._wait_for_welcome_or_end()
-        except BaseException:
+        except BaseException:  # without a join there is no block, whose end would call `close`
             self._tasks.cancel_scope.cancel()
             try:
                 await self._tasks.__aexit__(None, None, None)

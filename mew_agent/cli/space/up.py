@@ -180,7 +180,7 @@ def _close_standard_input() -> None:
 async def _supervise(supervisor: Supervisor, plan: LaunchPlan) -> int:
     """Serve until a signal arrives. A second signal kills what is left."""
     received: list[signal.Signals] = []
-    failure: ProgramFailed | None = None
+    failure: ProgramFailed | None = None  # raised outside the task group, which would wrap it
     newest = plan
 
     async def handle(signals: Any) -> None:

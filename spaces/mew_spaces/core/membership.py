@@ -99,7 +99,7 @@ class Membership:
 
     def resolve(self, name: str) -> ParticipantId | None:
         """Return the participant with this id, else the only one with this display name."""
-        if self.has(name):
+        if self.has(name):  # ids first, so that a display name cannot take over another participant's id
             return ParticipantId(name)
         found = [key for key, one in self._config.participants.items() if one.name == name and self.has(key)]
         return ParticipantId(found[0]) if len(found) == 1 else None
@@ -268,6 +268,7 @@ class Membership:
         elif len(self.state.proposals) >= MAX_PROPOSALS:
             changes.insert(0, ProposalChange(key=next(iter(self.state.proposals)), value=None))
         applied = self._apply(*changes)
+        # Closed, not forgotten: a late decision is still checked against who proposed it and to whom.
         while len(self._undecided) > MAX_UNDECIDED:
             applied = (*applied, *self._close_proposals(next(iter(self._undecided)), lambda _: True))
         return applied
@@ -286,7 +287,7 @@ class Membership:
                 case kinds.MCP_REQUEST:
                     is_same_call = (one.method, one.tool) == tuple(CallSubject.read(decision.body))
                     return is_same_call and _may_fulfil(one, decision)
-                case kinds.MCP_RESPONSE:
+                case kinds.MCP_RESPONSE:  # TypeScript agents answer a proposal without repeating it as a request
                     return not one.peers or decision.sender in one.peers
                 case kinds.MCP_WITHDRAW:
                     return one.proposer == decision.sender

@@ -223,6 +223,7 @@ class MembershipRules:
             *self._acknowledge(envelope, InviteAck.model_validate(answer), reply_to, now),
             Broadcast(
                 self._messages.compose(kinds.SYSTEM_PRESENCE, presence, now=now),
+                # As the TypeScript gateway does: the inviter has the acknowledgement instead.
                 without=frozenset(self._membership.connections_of((envelope.sender,))),
             ),
         )
@@ -255,6 +256,7 @@ class MembershipRules:
             return _not_found(payload.participant_id)
         note = AuditNote("space_kick", envelope.id, participant, envelope.sender, (), None, payload.reason)
         changes, effects = self._space.remove(participant, now=now)
+        # The broadcast comes before its disconnection: the removed participant, too, learns who removed it and why.
         return Receipt(
             (*state_changed(changes), note, Broadcast(envelope), *effects),
             accepted=envelope,

@@ -158,6 +158,7 @@ class Space:
             is_new = True
         member.sockets.append(connection)
         self._absent_since.pop(participant, None)
+        # Admitted first: the welcome is a picture of the space, and what changes it from here on must arrive after it.
         effects += [Admit(connection), self._welcome(participant, (connection,), now=now)]
         if is_new:
             joined = Member(id=participant, capabilities=permissions.patterns)
@@ -190,6 +191,7 @@ class Space:
             return (Dismiss(connection),)
         if member.virtual is None:
             del self.members[participant]
+        # Its streams and grants stay for OWNER_GRACE: most who leave only reconnect (docs/reference/wire.md, row 14).
         self._absent_since[participant] = now
         return Dismiss(connection), self._left(participant, now=now)
 
@@ -364,7 +366,7 @@ class Space:
 
     def _handle_status(self, envelope: Envelope, now: datetime) -> Receipt | None:
         if self._is_too_large_to_keep(envelope):
-            return None
+            return None  # passed on like any envelope: its size is within the limit, only the board cannot hold it
         try:
             changes = self.board.post(envelope, at=now)
         except PayloadError as error:
@@ -385,6 +387,7 @@ class Space:
             limits = self._limits
             bucket = TokenBucket(per_second=limits.envelopes_per_second, burst=limits.envelope_burst, now=now)
             self._buckets[sender] = bucket
+        # Before anything else, so that refused envelopes count: a client in an error loop is slowed down, too.
         if not bucket.try_spend(now):
             text = f"'{sender}' may send {self._limits.envelopes_per_second:,g} envelopes and frames per second"
             return ErrorPayload(error=errors.RATE_LIMITED, message=f"{text}; this one was dropped, send it again later")
@@ -417,6 +420,8 @@ class Space:
         return Receipt((Deliver(error, reply_to),) if reply_to else (), refused=payload, decision=decision)
 
     def _supersede(self, member: MemberConnections, participant: ParticipantId, *, now: datetime) -> list[Effect]:
+        # Informed but not closed: TypeScript clients reconnect whenever they are closed, and two programs with one id
+        # would replace each other for ever.
         effects: list[Effect] = []
         for older in member.sockets:
             text = f"'{participant}' joined with a newer connection"

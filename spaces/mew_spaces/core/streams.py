@@ -60,6 +60,7 @@ class StreamRules:
             if stream.owner == participant:
                 changes.append(self._apply(stream, None))
                 payload = {"stream_id": stream.id, "reason": "owner_disconnected"}
+                # Readers that know the stream only by its request or its opening find it by these ids.
                 correlation_id = (*sorted(stream.names), stream.id)
                 effects.append(Broadcast(self._compose(kinds.STREAM_CLOSE, payload, now, correlation_id)))
             elif participant in stream.writers:
@@ -70,7 +71,7 @@ class StreamRules:
         """Open a stream; the sender of the request owns it and is its first writer."""
         targets = tuple(dict.fromkeys(read_payload(envelope, StreamRequest).target or ()))
         absent = tuple(name for name in targets if name not in self._connected)
-        if absent:
+        if absent:  # the TypeScript gateway passes such a request on instead (docs/reference/wire.md, row 12)
             return refuse(errors.TARGET_NOT_FOUND, f"not in this space: {', '.join(absent)}", targets=absent)
         owned = sum(stream.owner == envelope.sender for stream in self._state.streams.values())
         if owned >= self._streams_per_member:
@@ -103,9 +104,10 @@ class StreamRules:
         )
 
     def _close(self, envelope: Envelope) -> Receipt | None:
+        # TypeScript clients also close a stream without naming it, by the ids that led to it.
         stream = self._find((envelope.body.get("stream_id"), *envelope.correlation_ids))
         if stream is None:
-            return None
+            return None  # passed on: two who close a stream at the same time both did nothing wrong
         if envelope.sender not in (stream.owner, *stream.writers):
             text = f"only the owner and the writers of '{stream.id}' may close it"
             return refuse(errors.UNAUTHORIZED, text, stream_id=stream.id)

@@ -139,6 +139,7 @@ class Connection:
     def slow(self) -> None:
         """Report a full write buffer: the client reads too slowly."""
         self._decide(_Phase.ENDED)
+        # Only marked: this is called in the middle of a write to all members, whose order a leave would disturb.
         self._service.mark_slow(self.id)
 
     def disconnected(self) -> None:
@@ -158,9 +159,9 @@ class Connection:
             return
         request = join_request(message)
         if request is not None:
-            self._join(request)
+            self._join(request)  # also when joined: some clients send the bearer header and a join frame
         elif message.kind == SYSTEM_HEARTBEAT and self._phase is _Phase.NEW:
-            return
+            return  # the TypeScript gateway drops it, too; an error would count against the client
         elif self._may_send(message):
             assert self._participant is not None
             self._service.receive(self.id, self._participant, message)
@@ -179,6 +180,7 @@ class Connection:
         token = request.token or self._bearer
         name = request.space or self._space
         home = self._registry.find(name, token)
+        # The token comes first: without a valid one, an answer must not show which spaces and participants exist.
         participant = (home or self._service).tokens.identify(token)
         if participant is None:
             log.warning("join refused: invalid token from %s", self._address or "an unknown address")
@@ -208,6 +210,7 @@ class Connection:
             else:
                 self._end(errors.RATE_LIMITED, text, errors.CLOSE_LIMIT)
         elif request.delivery is not None and not self.is_joined and (pause := home.join_pace.retry_after_seconds()):
+            # Clients that ask for numbered delivery read `retry_after_seconds`; others would take this for a refusal.
             text = f"many participants join at the moment; join again in {pause:.1f} seconds"
             self._end(errors.RATE_LIMITED, text, errors.CLOSE_LIMIT, retry_after=pause)
         else:
@@ -216,6 +219,7 @@ class Connection:
             self._decide(_Phase.JOINED)
             if self._channel is not None:
                 limits = self._limits
+                # With room for one message of any size, only what has piled up makes a client a slow one.
                 self._channel.admit(buffer_bytes=limits.write_buffer_bytes + limits.message_bytes)
             self._service.join(self.id, participant, request.delivery)
 
@@ -235,6 +239,7 @@ class Connection:
 
     def _decide(self, phase: _Phase) -> None:
         self._phase = phase
+        # Cleared first: what it calls may close this connection, which decides again.
         on_decided, self.on_decided = self.on_decided, None
         if on_decided is not None:
             on_decided()

@@ -129,6 +129,7 @@ class DeliverySessions:
         gap: dict[str, str] | None = None
         if request.since is not None:
             since = Position.parse(request.since)
+            # A position ahead of the log: since then, an older copy of the log was restored.
             if since is None or since.epoch != log.epoch or since.sequence > newest:
                 gap = {"reason": "other_epoch"}
             elif since.sequence < log.start.sequence:
@@ -138,6 +139,7 @@ class DeliverySessions:
                 session.reached = since.sequence
             if gap is not None:
                 gap = {"after": request.since, **gap}
+        # A client whose position means nothing here is like a new one: it gets what it asked for at its first join.
         if request.last and (request.since is None or (gap or {}).get("reason") == "other_epoch"):
             first = log.last(request.last)[:1]
             session.reached = first[0].sequence - 1 if first else newest

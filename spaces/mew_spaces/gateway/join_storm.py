@@ -15,6 +15,7 @@ from mew_spaces.core.effects import ConnectionId
 
 SINGLE_PRESENCES_PER_SECOND = 20.0
 SINGLE_PRESENCES = 20
+"""Up to this rate a presence is sent at once: people who come and go one by one are seen without delay."""
 SHORTEST_PAUSE_SECONDS = 0.1
 PAUSE_SECONDS_PER_SESSION = 0.001
 JOINS_PER_SECOND = 200.0
@@ -82,6 +83,7 @@ class PresenceBatches:
     def add(self, payload: Mapping[str, Any], *, without: Iterable[ConnectionId] = ()) -> None:
         """Collect the payload of a presence. `without` are the new connections of the participant that it is about."""
         for connection in without:
+            # A newcomer skips its own presence, but only if nothing was collected for it yet: what it gets is one run.
             if self._starts.get(connection) == len(self._changes):
                 self._starts[connection] += 1
         self._changes.append(payload)
@@ -119,6 +121,7 @@ class JoinPace:
         """Return 0 if a session may join now, else the seconds after which it is to try again."""
         if self._rate.try_spend():
             return 0.0
+        # Each refused session gets a place of its own, so that they do not all come back at the same moment.
         now = self._clock()
         self._queue_end = max(now, self._queue_end) + 1 / self._per_second
         return min(self._queue_end - now, MAX_RETRY_AFTER_SECONDS)

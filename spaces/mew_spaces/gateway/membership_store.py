@@ -72,12 +72,13 @@ class MembershipStore:
             del invited[participant]
         self._forget_former(config)
         for participant in self.state.removed:
-            tokens.remove(participant)
+            tokens.remove(participant)  # space.yaml still names it, so its token was loaded
         overridden = []
         for participant, invitation in self.state.invited.items():
             if not invitation.above_configured and participant in config.participants:
                 overridden.append(participant)
             elif folder is not None:
+                # An invitation above space.yaml came with a new token; the configured one was removed for good.
                 tokens.remove(participant)
                 tokens.load_token(participant, folder)
         if folder is not None and overridden:
@@ -120,6 +121,7 @@ class MembershipStore:
                 except OSError as error:
                     raise TokenError(f"the token of '{participant}' cannot be replaced: {error}") from None
         self.tokens.refresh()
+        # After the tokens: a crash in between replaces them again, but never leaves the inviter's token valid.
         for participant in overridden:
             del self.state.invited[participant]
         self._write_at_start(folder)

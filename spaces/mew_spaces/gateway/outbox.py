@@ -118,6 +118,7 @@ class Outbox:
 
     def put(self, effect: Effect | DuplicateReceipt) -> None:
         """Perform an effect that is not to be stored, now or behind everything put before."""
+        # With nothing ahead of it, it need not wait for the disk: it rests on nothing that could still be refused.
         if self._is_immediate or self._is_closed or not (self._items or self._is_writing or self._is_performing):
             self._perform(effect)
         else:
@@ -185,7 +186,8 @@ class Outbox:
             self._wake.set()
         while not self._is_stopping:
             await self._wake.wait()
-            self._wake = anyio.Event()
+            self._wake = anyio.Event()  # before storing: what arrives while a batch is written wakes the next round
+            # A thread cannot be cancelled: the batch will be in the log, so its members have to get it.
             with anyio.CancelScope(shield=True):
                 await self._store()
         await anyio.sleep_forever()  # what is put from now on is stored by `_finish`
@@ -243,6 +245,7 @@ class Outbox:
         self._is_writing = False
         self._begin_failing(error)
         self._log.discard(batch)
+        # Refused one by one here, so that the answers keep their places among the effects of the batch.
         self._perform_all(items)
 
     def _begin_failing(self, error: NotStored) -> None:
@@ -257,6 +260,7 @@ class Outbox:
         elif not isinstance(item, NumberedBroadcast):
             self._perform(item)
         elif item.effect.envelope.sender in (GATEWAY, STREAM_GATEWAY):
+            # Nobody would send it again, and members must not keep someone on their lists who has left.
             self._write(item.effect, item.data, None, item.is_logged)
         else:
             self._refuse(item.effect.envelope)

@@ -245,6 +245,7 @@ class SpaceService:
         """Handle an envelope from a socket. `data` is what its `encode` returns, if that is known."""
         now = self._clock()
         is_session = connection in self._sessions
+        # Only sessions send an envelope again; others may mean something new by an id that they used before.
         if is_session and (known := self._acknowledgements.find_duplicate(sender, draft, now)) is not None:
             self._outbox.put(DuplicateReceipt(connection, sender, draft.id or ""))
             return known
@@ -258,6 +259,7 @@ class SpaceService:
         """Handle an envelope from HTTP: the same rules, without a connection. `stored` waits until it is stored."""
         self.connect_virtual(sender)
         now = self._clock()
+        # An HTTP client cannot know whether a request arrived whose answer it did not get, so all of them may repeat.
         if (known := self._acknowledgements.find_duplicate(sender, draft, now)) is not None:
             return known
         receipt = self._decide(draft, sender, None, now)
@@ -288,6 +290,7 @@ class SpaceService:
             while True:
                 await anyio.sleep(FIGURES_SECONDS)
                 if self._figures.has_news:
+                    # A thread cannot be cancelled, and `close` below must not run while it writes.
                     with anyio.CancelScope(shield=True):
                         await to_thread.run_sync(self._figures.write)
         finally:
@@ -297,7 +300,7 @@ class SpaceService:
         """Keep what needs a person up to date until cancelled; call `announce` after each change."""
         position, rounds, took = None, 0, 0.0
         while True:
-            await anyio.sleep(max(ATTENTION_SECONDS, 20 * took))
+            await anyio.sleep(max(ATTENTION_SECONDS, 20 * took))  # at most a twentieth of the event loop's time
             rounds += 1
             if self.log.position != position or rounds >= ATTENTION_ROUNDS:
                 position, rounds, begun = self.log.position, 0, anyio.current_time()
@@ -417,6 +420,7 @@ class SpaceService:
         if self._outbox.is_failing and draft.kind != kinds.SYSTEM_HEARTBEAT:
             return self._acknowledgements.refusal(connection, sender, draft)
         if draft.kind in _RESERVING_KINDS:
+            # Once decided, a change holds and is announced; a full disk has to be noticed before that.
             try:
                 self._store.reserve(len(draft.encode()) + ROSTER_ENTRY_BYTES)
             except OSError as error:
@@ -477,4 +481,5 @@ class SpaceService:
         )
         data = frame_json(effect.envelope.encode())
         channel.close_with_message(data, errors.CLOSE_SLOW_CONSUMER, errors.SLOW_CONSUMER)
+        # Not when its socket closes: that may take long, because it is the one that does not read.
         self.leave(connection)

@@ -66,6 +66,7 @@ def stop_groups(marks: Mapping[int, str | None], run_id: str, *, grace_seconds: 
     `marks` are the ids of group leaders with their start times. Returns the leaders that were running.
     """
     running = [pid for pid, mark in marks.items() if signal_group(pid, mark, signal.SIGTERM)]
+    # Without its leader, the id of a group may belong to strangers by now; its members are recognised one by one.
     for pid in left_behind(marks, run_id):
         _signal(pid, signal.SIGTERM)
     if _wait_until_gone(marks, run_id, grace_seconds):

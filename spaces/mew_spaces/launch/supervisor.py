@@ -115,6 +115,7 @@ class Supervisor:
                 await self._end_all()
                 tasks.cancel_scope.cancel()
         finally:
+            # Again: a task that was just starting a program may have done so while the others were stopped.
             with anyio.CancelScope(shield=True):
                 await self._end_all()
             _remove_fifos(self.run.fifos)
@@ -167,6 +168,7 @@ class Supervisor:
                 break
             ended = self._exit_of(program, code)
             if not begun.is_set():
+                # It never listened, so the cause is most likely its settings; a restart would only hide that.
                 self._failure = ProgramFailed(program.label, ended.words)
                 self.stop(f"did not start, because {self._failure}")
                 break
@@ -243,6 +245,8 @@ class Supervisor:
                 stderr=subprocess.STDOUT,
                 cwd=program.folder,
                 env=program.environment,
+                # Its group can then be signalled without us, and Ctrl-C in our terminal does not reach it: `_end_all`
+                # stops programs in order.
                 start_new_session=True,
             )
             mark = started_mark(process.pid) or ""
@@ -256,6 +260,7 @@ class Supervisor:
                     yield process
                     if left_behind([process.pid], self.run.run_id):
                         await self._stop_groups({process.pid: None})
+                    # A process that left the group may hold the pipe open for ever.
                     tasks.cancel_scope.deadline = anyio.current_time() + _LAST_OUTPUT_SECONDS
             finally:
                 with anyio.CancelScope(shield=True):
