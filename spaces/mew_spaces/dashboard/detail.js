@@ -60,7 +60,7 @@ export class Detail {
     this._strip.setAttribute("aria-hidden", "true");
     this._parts = make("ul", "parts");
     this._chartBox = make("div", "chart");
-    this._cuts = make("div", "cuts");
+    this._cuts = make("div", "cuts cut-list");
     this._pins = make("div", "pins");
     this._tools = make("div", "tools");
     this._log = make("ol", "log");

@@ -396,7 +396,7 @@ export function changeFacts(entry) {
   const spentTokens = Number.isInteger(entry.spent_tokens) ? `${grouped(entry.spent_tokens)} tokens` : undefined;
   return [
     ["trigger", plain(entry.trigger ?? "unknown")],
-    ["asked by", entry.asked_by ?? "the agent itself"],
+    ["asked by", entry.asked_by ?? (entry.number === undefined ? undefined : "the agent itself")],
     ["reason", entry.reason],
     ["basis", entry.basis && plain(entry.basis)],
     ["messages", Number.isInteger(entry.freed_messages) ? grouped(entry.freed_messages) : undefined],
