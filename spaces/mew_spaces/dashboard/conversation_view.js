@@ -153,7 +153,7 @@ export class ConversationView {
 
   _question(id) {
     const question = this._conversation.entries.get(id);
-    const words = (question?.text ?? question?.answer)?.replace(/\s+/g, " ").trim();
+    const words = (question?.answer ?? question?.text)?.replace(/[`*]+/g, "").replace(/\s+/g, " ").trim();
     if (!words) return [];
     return [make("p", "about", `answers ${question.from}: “`, makeText("bdi", "", words.length > 90 ? `${words.slice(0, 90)}…` : words), "”")];
   }

@@ -129,5 +129,7 @@ function legend() {
   rows.push(make("li", "", marked, make("span", "", "where the agent compacts by itself")));
   const cut = make("span", "cut-sample", "▼");
   rows.push(make("li", "", cut, make("span", "", "a compaction, in the history")));
-  return make("details", "section", make("summary", "", make("h3", "", "What the marks mean")), make("ul", "legend", ...rows));
+  const node = make("details", "section", make("summary", "", make("h3", "", "What the marks mean")), make("ul", "legend", ...rows));
+  node.open = true;
+  return node;
 }
