@@ -15,7 +15,7 @@ from mew_agent.errors import InvalidReport, PeerError
 from mew_agent.participant.events import ContextReported
 from mew_agent.participant.external_context import ExternalContext
 from tests.mew_agent.conftest import EnvelopeRecorder
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 Joined = Callable[..., Participant]
 
@@ -209,9 +209,13 @@ async def test_a_failing_or_silent_handler_is_answered_and_the_figure_stays(join
         def refuse() -> None:
             raise RuntimeError("the engine is gone")
 
-        for control, problem in (("forget", "timeout"), ("clear", "RuntimeError: the engine is gone")):
-            asked = await ada.send(f"participant/{control}", {"direction": "oldest"}, to="bob")
-            await recorder.first("bob", "participant/status", about=asked, status=f"refused:{problem}")
+        asked = await ada.send("participant/forget", {"direction": "oldest"}, to="bob")
+        await recorder.first("bob", "participant/status", about=asked, status="refused:timeout")
+        bob.external_context.handler_timeout_seconds = PATIENCE_SECONDS
+        asked = await ada.send("participant/clear", {}, to="bob")
+        await recorder.first(
+            "bob", "participant/status", about=asked, status="refused:RuntimeError: the engine is gone"
+        )
         await until(lambda: ada.peers["bob"].context.status == "active")
         assert (await ada.request_status("bob", timeout_seconds=30)).tokens == 1000
 
