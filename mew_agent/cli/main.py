@@ -56,9 +56,22 @@ def _start(
         typer.echo(f"mew {__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
+        if sys.stdout.isatty() and _is_running(Path.cwd()):
+            from mew_agent.cli.app.options import ConnectionOptions
+            from mew_agent.cli.app.terminal import is_full_screen
+            from mew_agent.cli.tui.connect import join_space
+
+            if is_full_screen():
+                raise typer.Exit(join_space(ConnectionOptions()))
         typer.echo(context.get_help())
         typer.echo(f"\n{_next_step(Path.cwd())}")
         raise typer.Exit
+
+
+def _is_running(folder: Path) -> bool:
+    """Whether a space of this folder runs, as far as its files tell."""
+    run_file = folder / ".mew" / "run.json"
+    return run_file.exists() and not _has_ended(run_file)
 
 
 def _next_step(folder: Path) -> str:
@@ -67,7 +80,7 @@ def _next_step(folder: Path) -> str:
     if run_file.exists():
         if _has_ended(run_file):
             return "The space of this folder was killed. `mew down` cleans up, then `mew up` starts it again."
-        return "A space is running in this folder. `mew space connect` joins it, `mew status` shows its board."
+        return "A space is running in this folder. `mew` at a terminal opens it, `mew status` shows its board."
     if (folder / ".mew" / "space.yaml").exists() or (folder / "space.yaml").exists():
         return "This folder has a space. `mew up` starts it, `mew up -i` also joins it."
     return "This folder has no space. `mew init` creates one, `mew demo` shows one."

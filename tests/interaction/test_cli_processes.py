@@ -6,6 +6,7 @@ import pty
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -334,7 +335,7 @@ async def test_watch_redraws_in_place_and_restores_the_cursor(folder: Folder) ->
     await folder.mew("up", "--detach", "--port", "0")
     screen, terminal = pty.openpty()
     process = await anyio.open_process(
-        (*MEW, "status", "--watch"),
+        (*MEW, "status", "--watch", "--plain"),
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,
@@ -363,6 +364,36 @@ async def test_watch_redraws_in_place_and_restores_the_cursor(folder: Folder) ->
         await process.aclose()
         os.close(screen)
     assert b"\x1b[?25l" in shown
+    assert b"Traceback" not in shown
+
+
+async def test_mew_alone_opens_the_space_at_a_terminal(folder: Folder) -> None:
+    await folder.mew("up", "--detach", "--port", "0")
+    screen, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, 80))
+    variables = {**environment(), "TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8"}
+    process = await anyio.open_process(
+        MEW, stdin=terminal, stdout=terminal, stderr=terminal, cwd=folder.path, env=variables, start_new_session=True
+    )
+    os.close(terminal)
+    shown = bytearray()
+
+    async def read_until(text: bytes) -> None:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while text not in shown:
+                await anyio.wait_readable(screen)
+                shown.extend(os.read(screen, 65_536))
+
+    try:
+        await read_until(b"you are ")
+        os.write(screen, b"/exit\r")
+        await read_until(b"\x1b[?1049l")  # back to the screen as it was
+        assert await ended(process) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.aclose()
+        os.close(screen)
     assert b"Traceback" not in shown
 
 

@@ -16,9 +16,7 @@ def _command(summary: str, implementation: str, *, passes_options: bool = False)
 # Listed twice: at the top level for people, and below `space` for scripts of the reference CLI.
 _UP: Final = _command("Start a space: its gateway and its participants.", "space.up:up")
 _DOWN: Final = _command("Stop the running space of this folder.", "space.up:down")
-_STATUS: Final = _command(
-    "Show what needs you, and how full each agent's context window is.", "remote.status:show_status"
-)
+_STATUS: Final = _command("Show what needs you, and how full each agent's context window is.", "tui.status:show_status")
 
 COMMANDS: Final[Sections] = {
     "Start and stop": {
@@ -69,7 +67,7 @@ COMMANDS: Final[Sections] = {
         "space": GroupEntry(
             "Join a space from the terminal; start, stop or clean one.",
             {
-                "connect": _command("Join the running space from this terminal.", "chat.connect:connect"),
+                "connect": _command("Join the running space from this terminal.", "tui.connect:connect"),
                 "up": _UP,
                 "down": _DOWN,
                 "status": _STATUS,
@@ -101,9 +99,7 @@ COMMANDS: Final[Sections] = {
             {
                 "list": _command("List the stored conversations of this space.", "space.sessions:list_sessions"),
                 "show": _command("Print the newest items of a conversation.", "space.sessions:show"),
-                "export": _command(
-                    "Export a whole conversation as JSON Lines, JSON or Markdown.", "space.sessions:export"
-                ),
+                "export": _command("Export a whole conversation as JSON Lines.", "space.sessions:export"),
                 "prune": _command("Remove old parts of stored conversations.", "space.sessions:prune"),
             },
         ),

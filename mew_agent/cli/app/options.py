@@ -118,6 +118,7 @@ OwnTokenOption = Annotated[
     str | None, option("--token, -t TOKEN", "Token; MEW_TOKEN keeps it out of the process list.")
 ]
 
+PlainOption = Annotated[bool, option("--plain", "Print line by line instead of the full-screen application.")]
 JsonOption = Annotated[bool, option("--json", "Print JSON.")]
 TargetArgument = Annotated[str, participant_argument("Id of the participant.")]
 TimeoutOption = Annotated[float, option("--timeout SECONDS", "Time to wait for the answer.", min=0.1)]

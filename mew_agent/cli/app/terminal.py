@@ -85,6 +85,11 @@ def own_command() -> str:
     return str(program.relative_to(here) if program.is_relative_to(here) else program)
 
 
+def is_full_screen() -> bool:
+    """Whether a person sits at a terminal that can show a full-screen application."""
+    return is_terminal(sys.stdin) and is_terminal(sys.stdout) and os.environ.get("TERM", "dumb") != "dumb"
+
+
 def style_of(stream: TextIO, environ: Mapping[str, str] | None = None) -> TerminalStyle:
     """What this stream can show. NO_COLOR, a pipe and a dumb terminal turn colour off."""
     environ = os.environ if environ is None else environ

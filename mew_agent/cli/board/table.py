@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from mew_protocol.context_report import ContextReport
-from mew_protocol.payloads.participant import Board, BoardEntry
+from mew_protocol.payloads.participant import Board, BoardEntry, Status
 
 from mew_agent.cli.board import words
 
@@ -209,11 +209,22 @@ def _bar(row: _Row, style: TerminalStyle, size: int) -> str:
     fill = words.percent(status)
     if fill is None or status is None or status.tokens is None or status.max_tokens is None:
         return words.reason(status)
+    return f"{gauge(status, size, style)} {fill:>3}%"
+
+
+def gauge(status: Status, size: int, style: TerminalStyle, *, with_limit: bool = False) -> str:
+    """How full the window is, in `size` cells; `with_limit` marks where the agent compacts. Needs both figures."""
+    assert status.tokens is not None
+    assert status.max_tokens is not None
     # Solid for a reported figure, hatched for an estimate, as on the dashboard.
-    solid, hatched, empty = ("█", "▒", "░") if style.unicode else ("#", "+", ".")
+    solid, hatched, empty, mark = ("█", "▒", "░", "┃") if style.unicode else ("#", "+", ".", "|")
     full = min(size, size * status.tokens // status.max_tokens)
-    drawn = (solid if words.basis(status) == "reported" else hatched) * full
-    return f"{drawn}{empty * (size - full)} {fill:>3}%"
+    drawn = (solid if words.basis(status) == "reported" else hatched) * full + empty * (size - full)
+    limit = status.context.compact_at_tokens if with_limit and status.context is not None else None
+    if limit is None or limit >= status.max_tokens:
+        return drawn
+    at = min(size - 1, size * limit // status.max_tokens)
+    return drawn[:at] + mark + drawn[at + 1 :]
 
 
 def _share(row: _Row, _: TerminalStyle) -> str:
@@ -238,7 +249,7 @@ _SMALL_BAR = _Column("WINDOW", lambda row, style: _bar(row, style, 10), coloured
 _SHARE = _Column("FULL", _share, align="right", coloured=True)
 _KNOWN = _Column("KNOWN", lambda row, _: words.basis(row.entry.status))
 _NEXT = _Column("NEXT CALL", lambda row, _: words.next_call(row.report), align="right")
-_COMPACTS = _Column("COMPACTS IN", lambda row, _: words.compacts_in(row.entry))
+_COMPACTS = _Column("COMPACTS IN", lambda row, _: words.compacts_in(row.entry.status))
 _LAST = _Column("LAST COMPACTION", lambda row, _: words.last_compaction(row.report, row.now))
 _LEVEL = _Column("LEVEL", lambda row, _: words.level(row.entry.status), coloured=True)
 _MESSAGES = _Column("MESSAGES", lambda row, _: words.messages(row.entry.status), align="right")

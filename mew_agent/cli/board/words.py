@@ -44,9 +44,7 @@ _PIN_HASHES: Final = 3
 SHUTTING_DOWN: Final = "shutting_down"
 """The last status before a participant leaves. A program that sends no status when it joins again keeps it."""
 
-_QUIET: Final = frozenset(
-    {"", "active", "idle", "ready", "joined", "compacted", "pinned", "already_pinned", "unpinned"}
-)
+QUIET: Final = frozenset({"", "active", "idle", "ready", "joined", "compacted", "pinned", "already_pinned", "unpinned"})
 """Statuses that need no action from a reader."""
 
 _FAILURES: Final = ("model_", "context_overflow", "turn_stopped", "policy_stopped")
@@ -190,15 +188,12 @@ def next_call(report: ContextReport | None) -> str:
     return f"{'' if report.next_prompt_basis in COUNTED else '~'}{report.next_prompt_tokens:,}"
 
 
-def compacts_in(entry: BoardEntry) -> str:
-    """Turns and time until the next compaction, by the trend of recent turns and of the last hour."""
-    status = entry.status
+def compacts_in(status: Status | None) -> str:
+    """Turns until the next compaction, by the trend of recent turns."""
     if status is not None and status.status == "compacting":
         return "now"
     turns = status.context.turns_to_compaction if status and status.context else None
-    found = [] if turns is None else [f"~{turns} turn{'' if turns == 1 else 's'}"]
-    found += [] if entry.seconds_to_compaction is None else [f"~{span(entry.seconds_to_compaction)}"]
-    return ", ".join(found) or "-"
+    return "-" if turns is None else f"~{turns} turn{'' if turns == 1 else 's'}"
 
 
 def last_compaction(report: ContextReport | None, now: datetime) -> str:
@@ -230,7 +225,7 @@ def remarks(entry: BoardEntry, *, now: datetime, fault: str | None = None) -> li
 
 
 def _status_remarks(status: Status) -> list[str]:
-    if (status.status or "") in _QUIET or (status.status or "").startswith("undone:"):
+    if (status.status or "") in QUIET or (status.status or "").startswith("undone:"):
         return []
     remark = state(status.status or "")
     report = status.context

@@ -5,14 +5,15 @@ Owns their grammar and their help. Commands that refer to the conversation (prop
 """
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from mew_protocol import kinds
 
 HELP: Final = """\
-text                                  send it, to /target or to all
+text                                  send it, to those it names as @name, to /target, or to all
 /target [PARTICIPANT ...|none]        set who gets your text; alone: show it
 /who                                  list the participants and how full they are
 /status P [FIELD ...]                 ask for a status
@@ -28,6 +29,28 @@ text                                  send it, to /target or to all
 /verbose                              switch between all envelopes and the important ones
 /exit                                 leave
 {"kind": ...}                         send as an envelope"""
+
+
+COMMANDS: Final = tuple(sorted({"/help", *re.findall(r"(?:^|[,;] )(/[a-z]+)", HELP, re.MULTILINE)}))
+"""Every slash command, from the help."""
+
+
+def completions(line: str, names: Sequence[str]) -> list[str]:
+    """The lines that completing the last word can give: a command, a `@name`, or the name after a command."""
+    before, space, word = line.rpartition(" ")
+    if not space:
+        candidates = [*COMMANDS, *(f"@{name}" for name in names)]
+    elif before.startswith("/") and " " not in before:
+        candidates = list(names)
+    else:
+        candidates = [f"@{name}" for name in names]
+    return [f"{before}{space}{one}" for one in candidates if word and one.startswith(word) and one != word]
+
+
+def mentioned(text: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The participants that a text names as `@name`, in the order of `names`."""
+    words = {word.rstrip(".,:;!?") for word in text.split() if word.startswith("@")}
+    return tuple(name for name in names if f"@{name}" in words)
 
 
 @dataclass(frozen=True, slots=True)

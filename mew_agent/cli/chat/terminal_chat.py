@@ -5,7 +5,7 @@ plain text. Sends and prints nothing itself.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -16,7 +16,7 @@ from mew_protocol.payloads.participant import CompactDone, Status
 from pydantic import ValidationError
 
 from mew_agent.cli.board import words
-from mew_agent.cli.chat.slash import HELP, InvalidLine, TypedEnvelope, as_typed, call, control, stream
+from mew_agent.cli.chat.slash import HELP, InvalidLine, TypedEnvelope, as_typed, call, control, mentioned, stream
 
 K = TypeVar("K")
 
@@ -60,13 +60,13 @@ class TerminalChat:
 
     # -- typed lines -------------------------------------------------------------------------------------
 
-    def parse_line(self, line: str) -> list[ChatAction]:
-        """What a typed line asks for. Raises `InvalidLine`."""
+    def parse_line(self, line: str, names: Sequence[str] = ()) -> list[ChatAction]:
+        """What a typed line asks for. `names` are those that a text may address as `@name`. Raises `InvalidLine`."""
         text = line.strip()
         if not text:
             return []
         if not text.startswith("/"):
-            return [self._chat(text)]
+            return [self._chat(text, names)]
         command, _, rest = text.partition(" ")
         parts = rest.split()
         match command:
@@ -92,7 +92,7 @@ class TerminalChat:
             case _:
                 return [control(command, parts)]
 
-    def _chat(self, text: str) -> TypedEnvelope:
+    def _chat(self, text: str, names: Sequence[str]) -> TypedEnvelope:
         if text.startswith("{"):
             try:
                 value = json.loads(text)
@@ -100,7 +100,10 @@ class TerminalChat:
                 value = None
             if isinstance(value, dict) and isinstance(value.get("kind"), str):
                 return as_typed(value)
-        return TypedEnvelope(kinds.CHAT, {"text": text}, self.targets)
+        first = text.split()[0].rstrip(".,:;!?")
+        if names and first.startswith("@") and first[1:] not in names:
+            raise InvalidLine(f"no participant '{first[1:]}' is here; here are {', '.join(names)}")
+        return TypedEnvelope(kinds.CHAT, {"text": text}, mentioned(text, names) or self.targets)
 
     def _target(self, parts: list[str]) -> PrintText:
         if parts == ["none"]:

@@ -176,10 +176,10 @@ class GatewayApi:
         """The board as JSON, in the shape of `mew_protocol.payloads.participant.Board`."""
         return self._object("GET", f"/spaces/{_quoted(self.space)}/context")
 
-    def context_history(self, seconds: int, limit: int, participant: str | None = None) -> dict[str, Any]:
+    def context_history(self, seconds: int, limit: int) -> dict[str, Any]:
         """What was reported in the last `seconds`, in the shape of `mew_protocol.payloads.figures.ContextHistory`."""
         path = f"/spaces/{_quoted(self.space)}/context/history?seconds={seconds}&limit={limit}"
-        return self._object("GET", path if participant is None else f"{path}&participant={_quoted(participant)}")
+        return self._object("GET", path)
 
     def attention(self) -> dict[str, Any]:
         """What needs a person, in the shape of `mew_protocol.attention.Attention`."""

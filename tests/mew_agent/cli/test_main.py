@@ -44,7 +44,7 @@ async def test_command_lists_fit_80_columns(monkeypatch: pytest.MonkeyPatch, gro
 
 async def test_mew_alone_shows_help_and_the_next_step(tmp_path: Path) -> None:
     help_text = (await mew("--help")).out.rstrip()
-    for made, said in ((None, "`mew init`"), ("space.yaml", "`mew up`"), (".mew/run.json", "`mew space connect`")):
+    for made, said in ((None, "`mew init`"), ("space.yaml", "`mew up`"), (".mew/run.json", "`mew` at a terminal")):
         if made is not None:
             (tmp_path / made).parent.mkdir(exist_ok=True)
             (tmp_path / made).touch()
@@ -56,7 +56,7 @@ async def test_mew_alone_shows_help_and_the_next_step(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("gateway", "said"),
-    [(os.getpid(), "`mew space connect`"), (2**22 + 7, "`mew down` cleans up"), (None, "`mew space connect`")],
+    [(os.getpid(), "`mew` at a terminal"), (2**22 + 7, "`mew down` cleans up"), (None, "`mew` at a terminal")],
     ids=["alive", "dead", "unknown"],
 )
 async def test_next_step_after_a_killed_space_is_to_clean_up(tmp_path: Path, gateway: int | None, said: str) -> None:

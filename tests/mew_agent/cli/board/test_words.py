@@ -13,7 +13,7 @@ from mew_agent.agent.board_tools import context_words
 from mew_agent.cli.board import words
 from mew_agent.cli.board.table import TerminalStyle, board_lines
 from mew_agent.cli.programs.mcp_tools import board_text
-from mew_agent.cli.remote.status import _as_json
+from mew_agent.cli.tui.status import _as_json
 from mew_agent.participant.answers.context_notes import context_key
 from mew_agent.participant.peers import PeerContext
 

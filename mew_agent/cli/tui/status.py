@@ -10,18 +10,18 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from mew_protocol.attention import Attention, AttentionItem
-from mew_protocol.payloads.figures import ContextHistory
+from mew_protocol.payloads.figures import ContextHistory, FigureSample, RecordedCompaction
 from mew_protocol.payloads.participant import Board, BoardEntry
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
 from mew_agent.cli.board import words
-from mew_agent.cli.board.figures import compaction_line, sample_line
 from mew_agent.cli.board.live_board import apply_event
 from mew_agent.cli.board.needs import attention_line, attention_lines, severities, single_items, with_faults
 from mew_agent.cli.board.table import board_line, board_lines
 from mew_agent.cli.remote.http_api import SpaceEvents
-from mew_agent.cli.remote.session import ApiSession, configuration_at, open_session
+from mew_agent.cli.remote.session import ApiSession, Identity, configuration_at, find_identity, open_session
 from mew_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,14 +43,22 @@ def show_status(
     ] = None,
     bell: Annotated[bool, option("--bell", "With --watch, ring the terminal's bell when an agent needs you.")] = False,
     as_json: Annotated[bool, option("--json", "Print JSON Lines, one object per participant.")] = False,
+    plain: Annotated[bool, option("--plain", "With --watch: redraw the table only.")] = False,
     connection: ConnectionOptions,
-) -> None:
+) -> int:
     """Show what needs you, and how full each agent's context window is.
 
-    KNOWN says where a figure comes from; `~` marks an estimate, `?` an unknown figure.
+    KNOWN says where a figure comes from; `~` marks an estimate, `?` an unknown figure. At a terminal, --watch opens the
+    full-screen application.
     """
     if bell and not watch:
         raise ConfigError("--bell", "needs --watch", "mew status --watch --bell")
+    if watch and not (as_json or plain or history) and terminal.is_full_screen():
+        who = find_identity(connection)
+        if _is_person(who):
+            from mew_agent.cli.tui.app import open_space
+
+            return open_space(who, start_on="board", bell=bell)
     session = open_session(connection)
     run = session.run()
     if run is not None and run.pids.supervisor is not None and not run.is_running(run.pids.supervisor):
@@ -72,6 +80,14 @@ def show_status(
                 terminal.print_json(_as_json(entry, items))
         else:
             terminal.print_lines(_lines(view, session, _agents(session)))
+    return ExitCode.DONE
+
+
+def _is_person(who: Identity) -> bool:
+    """Whether joining as this participant takes the place of no program; false if that is not known."""
+    config = configuration_at(who.run_path)
+    known = config.participants.get(who.participant) if config is not None else None
+    return known is not None and known.is_person
 
 
 def _print_history(session: ApiSession, minutes: int, *, as_json: bool) -> None:
@@ -82,13 +98,30 @@ def _print_history(session: ApiSession, minutes: int, *, as_json: bool) -> None:
             terminal.print_json(one.model_dump(mode="json", exclude_unset=True))
             continue
         terminal.print_line(one.id)
-        lines = [(sample.at, sample_line(sample)) for sample in one.samples]
-        lines += [(compaction.at, compaction_line(compaction)) for compaction in one.compactions]
+        lines = [(sample.at, _sample_line(sample)) for sample in one.samples]
+        lines += [(compaction.at, _compaction_line(compaction)) for compaction in one.compactions]
         for at, line in sorted(lines, key=lambda pair: pair[0]):
             moment = datetime.fromisoformat(at).astimezone()
             terminal.print_line(f"  {moment:%Y-%m-%d %H:%M:%S}  {line}")
     if found.more:
         terminal.warn(f"only the newest {MAX_REPORTS:,} are shown; choose fewer minutes")
+
+
+def _sample_line(sample: FigureSample) -> str:
+    window = f" of {sample.max_tokens:,}" if sample.max_tokens is not None else ""
+    tokens = "?" if sample.tokens is None else f"{sample.tokens:,}"
+    return f"{tokens}{window} tokens, {sample.basis}, level {sample.level or 'unknown'}"
+
+
+def _compaction_line(done: RecordedCompaction) -> str:
+    before, after, freed = (
+        "?" if one is None else f"{one:,}" for one in (done.tokens_before, done.tokens_after, done.freed_tokens)
+    )
+    asked = f" by {done.asked_by}" if done.asked_by else ""
+    spent = f", {done.spent_tokens:,} spent" if done.spent_tokens is not None else ""
+    price = f" ({done.amount:.4g} {done.currency or ''}".rstrip() + ")" if done.amount is not None else ""
+    known = f" ({done.basis})" if done.basis else ""
+    return f"compaction, {done.trigger}{asked}: {before} -> {after} tokens, {freed} freed{known}{spent}{price}"
 
 
 @dataclass(frozen=True, slots=True)

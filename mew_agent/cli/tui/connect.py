@@ -20,7 +20,7 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.line_io import lines_of_stdin, read_lines
 from mew_agent.cli.app.locate import space_config_path, space_folder
-from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
+from mew_agent.cli.app.options import ConnectionOptions, PlainOption, option, with_option_groups
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.board import words
 from mew_agent.cli.chat.slash import InvalidLine, TypedEnvelope
@@ -43,20 +43,28 @@ def connect(
     config: Annotated[
         Path | None, option("--config, -c FILE", "Path of the space's space.yaml (default: found in the folder).")
     ] = None,
+    plain: PlainOption = False,
 ) -> int:
     """Join the running space from this terminal.
 
-    Type /help there for the commands.
+    At a terminal it opens the full-screen application, where F1 shows the keys. Type /help for the commands.
     """
     if config is not None and connection.folder is None:
         connection = replace(connection, folder=space_folder(space_config_path(config, None)))
-    return join_space(connection)
+    return join_space(connection, plain=plain)
 
 
-def join_space(connection: ConnectionOptions, config: SpaceConfig | None = None) -> int:
-    """Chat until `/exit` or the end of the input. Returns the exit code. `config` saves reading space.yaml again."""
+def join_space(connection: ConnectionOptions, config: SpaceConfig | None = None, *, plain: bool = False) -> int:
+    """Chat until `/exit` or the end of the input. Returns the exit code. `config` saves reading space.yaml again.
+
+    At a terminal that can, it is the full-screen application, unless `plain`.
+    """
     who = find_identity(connection)
     targets = default_targets(config or configuration_at(who.run_path), who.participant)
+    if not plain and terminal.is_full_screen():
+        from mew_agent.cli.tui.app import open_space
+
+        return open_space(who, targets)
     run_until_terminated(lambda: chat_by_lines(who, targets, read_lines(lines_of_stdin())))
     return ExitCode.DONE
 
@@ -139,7 +147,7 @@ async def _handle_lines(me: Participant, chat: TerminalChat, typed: MemoryObject
             if line.strip() == "/who":
                 terminal.print_line(_members(me))
                 continue
-            for action in chat.parse_line(line):
+            for action in chat.parse_line(line, tuple(me.peers)):
                 match action:
                     case TypedEnvelope(kind, payload, to, correlation_id, context):
                         await me.send(kind, payload, to=to, correlation_id=correlation_id, context=context)

@@ -1,0 +1,408 @@
+"""The terminal application of a space: `mew`, `mew space connect` and `mew status --watch` at a terminal.
+
+Owns the layout, the keys and when what is drawn again. What happens in the space is `space_view`.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import ClassVar, Final, Literal
+
+from mew_protocol.attention import AttentionItem
+from textual import on
+from textual.app import App, ComposeResult, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Footer, Input, OptionList, Static
+
+from mew_agent.cli.app.exit_codes import ExitCode
+from mew_agent.cli.app.signals import run_until_terminated
+from mew_agent.cli.board import words
+from mew_agent.cli.board.needs import single_items
+from mew_agent.cli.board.table import TerminalStyle
+from mew_agent.cli.chat.slash import HELP
+from mew_agent.cli.remote.session import Identity
+from mew_agent.cli.tui.feed import FeedEntry
+from mew_agent.cli.tui.panels import (
+    COMPACT_ABOVE,
+    ParticipantDetails,
+    attention_line,
+    details,
+    row,
+    sorted_entries,
+)
+from mew_agent.cli.tui.space_view import SpaceView
+from mew_agent.cli.tui.widgets import AttentionList, BoardList, Composer, FeedView, content_of
+
+FRAME_SECONDS: Final = 0.05
+"""Changes that arrive within this time are drawn together."""
+
+AGE_SECONDS: Final = 1.0
+FIGURES_SECONDS: Final = 10.0
+
+_KEYS: Final = """\
+F2 participants   F3 what needs you   F4 details   Esc message line   Ctrl-P all commands   Ctrl-Q leave
+On a participant: Enter details, C compact, P pause or resume, M message, N pin, X shut down, / filter
+On what needs you: A approve, R reject with a reason, W allow always, Enter go to the participant
+Select text with the mouse and press Ctrl-C to copy it."""
+
+Focus = Literal["conversation", "board"]
+
+
+def open_space(
+    who: Identity, targets: tuple[str, ...] = (), *, start_on: Focus = "conversation", bell: bool = False
+) -> int:
+    """Run the application until the person leaves. Returns the exit code; raises what ended the connection."""
+    app = SpaceApp(who, targets, start_on=start_on, bell=bell)
+    run_until_terminated(app.run_async)
+    if app.failure is not None:
+        raise app.failure
+    return ExitCode.DONE
+
+
+class SpaceApp(App[None]):
+    """A space at full screen: participants on the left, conversation in the middle, details on the right."""
+
+    TITLE = "mew"
+    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 - as Textual declares it
+        (0, "-narrow"),
+        (64, "-normal"),
+        (120, "-wide"),
+    ]
+    CSS = """
+    #heading { height: 1; background: $panel; padding: 0 1; }
+    #attention { height: auto; max-height: 5; border: none; padding: 0; background: $surface; }
+    #board-pane { width: 38; border-right: solid $panel; }
+    #board { border: none; padding: 0; background: transparent; height: 1fr; }
+    #filter { display: none; border: none; height: 1; padding: 0 1; }
+    #talk { width: 1fr; }
+    #feed { height: 1fr; padding: 0 1; scrollbar-size-vertical: 1; }
+    #hint { height: auto; max-height: 2; padding: 0 1; color: $text-muted; display: none; }
+    #composer { border: tall $panel; height: 3; }
+    #composer:focus { border: tall $accent; }
+    #details-pane { width: 42; border-left: solid $panel; padding: 0 1; display: none; }
+    .-wide #details-pane { display: block; }
+    .chat { height: auto; margin-bottom: 1; }
+    .mine .heading { color: $accent; }
+    .chat Markdown { height: auto; padding: 0; margin: 0; background: transparent; }
+    .chat Markdown > * { margin: 0; }
+    .work { height: auto; margin-bottom: 1; color: $text-muted; }
+    .work Collapsible { border: none; padding: 0; background: transparent; }
+    .written { height: auto; padding: 0 1; }
+    .note { height: auto; color: $text-muted; }
+    .-narrow #board-pane { display: none; width: 1fr; }
+    .-narrow .show-board #board-pane { display: block; }
+    .-narrow .show-board #talk { display: none; }
+    .show-details #details-pane { display: block; }
+    .-narrow .show-details #details-pane { width: 1fr; border: none; }
+    .-narrow .show-details #talk { display: none; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f1", "keys", "Keys"),
+        Binding("f2", "show_board", "Participants"),
+        Binding("f3", "show_attention", "Needs you"),
+        Binding("f4", "show_details", "Details"),
+        Binding("escape", "compose", "Message", show=False),
+        Binding("ctrl+q", "quit", "Leave"),
+    ]
+
+    def __init__(
+        self,
+        who: Identity,
+        targets: tuple[str, ...] = (),
+        *,
+        start_on: Focus = "conversation",
+        bell: bool = False,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC).astimezone(),
+    ) -> None:
+        super().__init__()
+        self.view = SpaceView(who, targets, self._changed)
+        self.failure: Exception | None = None
+        """What ended the connection."""
+        self._start_on, self._bell, self._now = start_on, bell, now
+        self._rung: set[str] = set()
+        """The items that the bell has rung for."""
+        self._style = TerminalStyle()
+        self._pending: dict[str, FeedEntry] = {}
+        self._is_stale = False
+        self._filter = ""
+
+    # -- layout ------------------------------------------------------------------------------------------
+
+    def compose(self) -> ComposeResult:
+        """The panes."""
+        yield Static(id="heading")
+        yield AttentionList(id="attention")
+        with Horizontal(id="panes"):
+            with Vertical(id="board-pane"):
+                yield Input(placeholder="filter", id="filter")
+                yield BoardList(id="board")
+            with Vertical(id="talk"):
+                yield FeedView(self.view.who.participant)
+                yield Static(id="hint")
+                yield Composer(lambda: self.view.names)
+            with VerticalScroll(id="details-pane"):
+                yield Static(id="details")
+        yield Footer(compact=True)
+
+    def on_mount(self) -> None:
+        """Join, and draw what changes."""
+        self.query_one("#attention").display = False
+        self.query_one("#board" if self._start_on == "board" else "#composer").focus()
+        self.run_worker(self._take_part(), exit_on_error=False)
+        self.set_interval(FRAME_SECONDS, self._draw_changes)
+        self.set_interval(AGE_SECONDS, self._mark_stale)
+        self.set_interval(FIGURES_SECONDS, self.view.load_figures)
+        self._is_stale = True
+
+    async def _take_part(self) -> None:
+        try:
+            await self.view.run()
+        except Exception as error:  # shown by the command once the screen is back
+            self.failure = error
+        self.exit()
+
+    # -- drawing -----------------------------------------------------------------------------------------
+
+    def _changed(self, entries: Sequence[FeedEntry]) -> None:
+        self._is_stale = True
+        self._pending.update({one.key: one for one in entries})
+
+    def _mark_stale(self) -> None:
+        self._is_stale = True
+
+    def _draw_changes(self) -> None:
+        feed = self.query(FeedView)
+        if not feed:
+            return  # the screen is closing
+        if self._pending:
+            entries, self._pending = list(self._pending.values()), {}
+            feed.first().show(entries)
+        if self._is_stale:
+            self._is_stale = False
+            self._draw_panels()
+        feed.first().follow()
+
+    def _draw_panels(self) -> None:
+        view, now = self.view, self._now()
+        board = view.board
+        if board is None:
+            self.query_one("#heading", Static).update(Content(f"joining '{view.who.space}' ..."))
+            return
+        items = view.attention(now)
+        urgent = {one.id for one in items if one.level != "notice"}
+        if self._bell and not urgent <= self._rung:
+            self.bell()
+        self._rung = urgent
+        self._draw_heading(len(urgent))
+        queue = self.query_one(AttentionList)
+        queue.show([(one.id, content_of([attention_line(one, now, self.size.width - 2)])) for one in items])
+        queue.display = bool(items)
+        entries = sorted_entries(board, items, self._filter)
+        levels = {one.participant: one.level for one in reversed(single_items(items)) if one.participant is not None}
+        pane = self.query_one(BoardList)
+        width, is_tall = max(24, (pane.size.width or 37) - 2), len(entries) <= COMPACT_ABOVE
+        pane.show(
+            [
+                (one.id, content_of(row(one, levels.get(one.id), width=width, is_tall=is_tall, style=self._style)))
+                for one in entries
+            ]
+        )
+        self._draw_details()
+
+    def _draw_heading(self, waiting: int) -> None:
+        view = self.view
+        assert view.board is not None
+        here = sum(one.connected for one in view.board.participants)
+        state = f"you are {view.who.participant}" if view.is_connected else "connection lost; reconnecting"
+        style = "" if view.is_connected else "bold $error"
+        needs = f" · {waiting} need{'s' if waiting == 1 else ''} you" if waiting else ""
+        self.query_one("#heading", Static).update(
+            Content.assemble(
+                (words.clean(view.board.space), "bold"), f" · {here} here · ", (state, style), (needs, "bold $warning")
+            )
+        )
+
+    def _draw_details(self) -> None:
+        pane = self.query_one("#details-pane")
+        name = self.query_one(BoardList).chosen
+        entry = self.view.entry(name)
+        if entry is None or not pane.display:
+            return
+        peer = self.view.me.peers.get(entry.id)
+        about = ParticipantDetails(
+            entry,
+            self.view.figures.get(entry.id),
+            tools=tuple(one.name for one in peer.tools or ()) if peer is not None else (),
+            fault=self.view.faults().get(entry.id),
+        )
+        width = max(20, pane.size.width - 3)
+        lines = details(about, now=self._now(), width=width, style=self._style)
+        self.query_one("#details", Static).update(content_of(lines))
+
+    # -- typing ------------------------------------------------------------------------------------------
+
+    @on(Input.Submitted, "#composer")
+    async def submit(self, event: Input.Submitted) -> None:
+        """Send what was typed."""
+        line = event.value
+        composer = self.query_one(Composer)
+        composer.remember(line)
+        composer.value = ""
+        self._hint("")
+        self._enter(line)
+
+    def _enter(self, line: str) -> None:
+        async def enter() -> None:
+            if await self.view.enter(line):
+                self.exit()
+
+        self.run_worker(enter())
+
+    @on(Composer.Candidates)
+    def show_candidates(self, event: Composer.Candidates) -> None:
+        """Show what the last word can become."""
+        self._hint("  ".join(event.candidates[:20]))
+
+    def _hint(self, text: str) -> None:
+        hint = self.query_one("#hint", Static)
+        hint.update(Content(text))
+        hint.display = bool(text)
+
+    @on(Input.Changed, "#filter")
+    def filter_changed(self, event: Input.Changed) -> None:
+        """List only what matches."""
+        self._filter = event.value.strip()
+        self._is_stale = True
+
+    @on(Input.Submitted, "#filter")
+    def filter_entered(self) -> None:
+        """Back to the list."""
+        self.query_one(BoardList).focus()
+
+    # -- actions -----------------------------------------------------------------------------------------
+
+    @on(OptionList.OptionHighlighted, "#board")
+    def participant_highlighted(self) -> None:
+        """Show the details of the participant."""
+        self._draw_details()
+
+    @on(OptionList.OptionSelected, "#board")
+    def participant_selected(self) -> None:
+        """Open the details."""
+        self.action_show_details()
+
+    @on(OptionList.OptionSelected, "#attention")
+    def item_selected(self) -> None:
+        """Go to the participant that an item is about."""
+        item = self._item()
+        if item is not None and item.participant is not None:
+            board = self.query_one(BoardList)
+            names = [one.id for one in board.options]
+            if item.participant in names:
+                board.highlighted = names.index(item.participant)
+            self.action_show_board()
+
+    def action_keys(self) -> None:
+        """Show the keys and the slash commands."""
+        self.view.note(f"{_KEYS}\n{HELP}")
+
+    def action_show_board(self) -> None:
+        """Go to the participants, and back."""
+        panes, board = self.query_one("#panes"), self.query_one(BoardList)
+        if board.has_focus:
+            self.action_compose()
+            return
+        panes.add_class("show-board")
+        panes.remove_class("show-details")
+        board.focus()
+
+    def action_show_attention(self) -> None:
+        """Go to what needs the person."""
+        queue = self.query_one(AttentionList)
+        if queue.display:
+            queue.focus()
+        else:
+            self.notify("Nothing needs you.", timeout=2)
+
+    def action_show_details(self) -> None:
+        """Open or close the details of the selected participant."""
+        panes = self.query_one("#panes")
+        panes.remove_class("show-board")
+        panes.toggle_class("show-details")
+        self.call_after_refresh(self._draw_details)
+
+    def action_compose(self) -> None:
+        """Back to the message line."""
+        panes = self.query_one("#panes")
+        panes.remove_class("show-board")
+        panes.remove_class("show-details")
+        self.query_one(Composer).focus()
+
+    def action_filter(self) -> None:
+        """Type what to list."""
+        field = self.query_one("#filter", Input)
+        field.display = not field.display or bool(field.value)
+        if field.display:
+            field.focus()
+
+    def action_control(self, command: str) -> None:
+        """Send a control to the selected participant."""
+        name = self.query_one(BoardList).chosen
+        if name is not None:
+            self.view.note(f"/{command} {name}")
+            self._enter(f"/{command} {name}")
+
+    def action_pause_or_resume(self) -> None:
+        """Pause the selected participant, or resume it."""
+        entry = self.view.entry(self.query_one(BoardList).chosen)
+        if entry is not None:
+            is_paused = entry.status is not None and (entry.status.status or "").startswith("paused")
+            self.action_control("resume" if is_paused else "pause")
+
+    def action_prefill(self, command: str) -> None:
+        """Begin a command about the selected participant."""
+        name = self.query_one(BoardList).chosen
+        if name is not None:
+            self.action_compose()
+            self.query_one(Composer).fill(f"{command} {name} ")
+
+    def action_mention(self) -> None:
+        """Begin a message to the selected participant."""
+        name = self.query_one(BoardList).chosen
+        if name is not None:
+            self.action_compose()
+            self.query_one(Composer).fill(f"@{name} ")
+
+    def _item(self) -> AttentionItem | None:
+        chosen = self.query_one(AttentionList).chosen
+        return next((one for one in self.view.attention(self._now()) if one.id == chosen), None)
+
+    def action_act(self, label: str) -> None:
+        """Do what the selected item offers under a label that begins so."""
+        item = self._item()
+        action = next((one for one in item.actions if one.label.startswith(label)), None) if item is not None else None
+        if action is None:
+            self.notify(f"This item has nothing to {label.lower()}.", timeout=2)
+        else:
+            self.run_worker(self.view.act(action))
+
+    def action_reject(self) -> None:
+        """Begin to reject the selected proposal, so that a reason can be given."""
+        item = self._item()
+        number = self.view.number_of(item) if item is not None else None
+        if number is not None:
+            self.action_compose()
+            self.query_one(Composer).fill(f"/reject {number} ")
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The palette: the controls of each participant, besides Textual's own commands."""
+        yield from super().get_system_commands(screen)
+        for name in self.view.names:
+            for command in ("compact", "pause", "resume", "clear"):
+                yield SystemCommand(
+                    f"{command.capitalize()} {name}",
+                    f"Send /{command} {name}",
+                    lambda line=f"/{command} {name}": self._enter(line),
+                )

@@ -1,0 +1,127 @@
+"""[pure] The conversation of a space as entries: chats, the work of agents while it goes on, and notes.
+
+Owns which envelope and which frame changes which entry. Notes are worded by `TerminalChat`. Draws nothing.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from mew_protocol import kinds
+from mew_protocol.codec import StreamFrame
+from mew_protocol.envelope import Envelope
+
+from mew_agent.cli.board import words
+
+MAX_ENTRIES: Final = 400
+_CALL_CHARS: Final = 300
+
+
+@dataclass(slots=True)
+class FeedEntry:
+    """One entry. A chat has a `text`; the work of an agent also the text so far, its thoughts, and its tool calls."""
+
+    key: str
+    kind: Literal["chat", "work", "note"]
+    sender: str = ""
+    to: tuple[str, ...] = ()
+    at: str = ""
+    text: str = ""
+    thoughts: str = ""
+    calls: list[str] = field(default_factory=list)
+    is_running: bool = False
+
+    @property
+    def summary(self) -> str:
+        """Work in one line: `coder is working, 2 calls`."""
+        doing = "is working" if self.is_running else "worked on it"
+        count = f", {len(self.calls)} call{'' if len(self.calls) == 1 else 's'}" if self.calls else ""
+        last = f": {self.calls[-1]}" if self.calls and self.is_running else ""
+        return f"{words.clean(self.sender)} {doing}{count}{last}"
+
+    @property
+    def details(self) -> str:
+        """Work in full: thoughts, and the tool calls below them."""
+        parts = [clean_text(self.thoughts).strip(), *(f"→ {one}" for one in self.calls)]
+        return "\n".join(one for one in parts if one)
+
+
+class ConversationFeed:
+    """The newest `MAX_ENTRIES` entries, oldest first, by key."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, FeedEntry] = {}
+        self._notes = 0
+
+    def receive(self, envelope: Envelope) -> FeedEntry | None:
+        """The entry that an envelope adds or changes; None if it changes none."""
+        body, work = envelope.body, self.entries.get(f"work:{envelope.context}")
+        match envelope.kind:
+            case kinds.CHAT if isinstance(body.get("text"), str):
+                key = f"chat:{envelope.sender}:{envelope.id}"
+                if key in self.entries:
+                    return None  # the history brought it already
+                entry = FeedEntry(key, "chat", envelope.sender, envelope.addressees, str(envelope.ts or ""))
+                entry.text = str(body["text"])
+                return self._keep(entry)
+            case kinds.REASONING_START:
+                entry = FeedEntry(f"work:{envelope.id}", "work", envelope.sender, at=str(envelope.ts or ""))
+                entry.is_running = True
+                return self._keep(entry)
+            case kinds.REASONING_THOUGHT if work is not None and work.sender == envelope.sender:
+                if (call := _call_in(body)) is not None:
+                    work.calls.append(call)
+                return work
+            case kinds.REASONING_CONCLUSION if work is not None and work.sender == envelope.sender:
+                # The answer follows as a chat, so that the text would be there twice.
+                work.is_running, work.text = False, ""
+                return work
+            case _:
+                return None
+
+    def receive_frame(self, frame: StreamFrame) -> FeedEntry | None:
+        """The entry that a frame of a reasoning stream adds text to."""
+        try:
+            value = json.loads(frame.data)
+        except ValueError:
+            return None
+        if not isinstance(value, Mapping):
+            return None
+        work, text = self.entries.get(f"work:{value.get('context')}"), value.get("value")
+        if work is None or not work.is_running or not isinstance(text, str):
+            return None
+        if value.get("type") == "token":
+            work.text += text
+        elif value.get("type") in ("thinking", "thought"):
+            work.thoughts += text
+        else:
+            return None
+        return work
+
+    def add_note(self, text: str) -> FeedEntry:
+        """Add a line about something that happened."""
+        self._notes += 1
+        return self._keep(FeedEntry(f"note:{self._notes}", "note", text=text))
+
+    def _keep(self, entry: FeedEntry) -> FeedEntry:
+        self.entries[entry.key] = entry
+        while len(self.entries) > MAX_ENTRIES:
+            del self.entries[next(iter(self.entries))]
+        return entry
+
+
+def clean_text(text: str) -> str:
+    """Remove control characters from each line, so that a text of the wire cannot control the terminal."""
+    return "\n".join(words.clean(line.replace("\t", "    ")) for line in text.splitlines())
+
+
+def _call_in(body: Mapping[str, Any]) -> str | None:
+    """The tool call of a thought as `list_files {"path": "."}`; None for other thoughts."""
+    call = body.get("actionInput")
+    if body.get("action") != "tool" or not isinstance(call, Mapping):
+        return None
+    arguments = call.get("arguments")
+    shown = f" {arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)}"
+    shown = shown if arguments else ""
+    return words.clip(words.clean(f"{call.get('tool') or call.get('name') or 'a tool'}{shown}"), _CALL_CHARS)

@@ -1,0 +1,246 @@
+"""A space as the terminal application sees it: its board, its conversation, and what needs a person.
+
+Owns the connection and the requests over HTTP. It calls `on_change` after each change, and draws nothing.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import anyio
+from mew_protocol import kinds
+from mew_protocol.attention import AttentionAction, AttentionItem, aggregate, attention
+from mew_protocol.codec import StreamFrame
+from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.figures import ContextHistory, ParticipantFigures
+from mew_protocol.payloads.mcp import UndecidedProposal
+from mew_protocol.payloads.participant import Board, BoardEntry
+from mew_spaces.launch.run_file import read_run_file
+from pydantic import ValidationError
+
+from mew_agent.cli.board.live_board import apply_event, entry_of
+from mew_agent.cli.chat.slash import InvalidLine, TypedEnvelope
+from mew_agent.cli.chat.terminal_chat import LeaveChat, PrintText, TerminalChat
+from mew_agent.cli.remote.http_api import GatewayApi
+from mew_agent.cli.remote.session import Identity
+from mew_agent.cli.tui.feed import ConversationFeed, FeedEntry
+from mew_agent.errors import MewAgentError
+from mew_agent.participant.gaps import HistoryGap
+from mew_agent.participant.participant import Participant
+
+logger = logging.getLogger("mew_agent.cli.tui")
+
+PAST_CHATS: Final = 100
+HISTORY_SECONDS: Final = 3600
+MAX_SAMPLES: Final = 10_000
+
+
+class _Watcher(Participant):
+    """The person as a participant; passes on what arrives, frames of streams included."""
+
+    def __init__(self, who: Identity, view: "SpaceView") -> None:
+        super().__init__(who.ws_url, space=who.space, id=who.participant, token=who.token)
+        self._view = view
+        self.on()(view.receive)
+        self.on(HistoryGap)(view.receive_gap)
+
+    async def receive_frame(self, frame: StreamFrame) -> None:
+        """Pass a frame on."""
+        self._view.receive_frame(frame)
+
+    async def joined(self) -> None:
+        """The connection is there, or is back."""
+        self._view.is_connected = True
+        self._view.on_change(())
+
+
+class SpaceView:
+    """A space that a person looks at. `run` joins it and returns when the connection has ended for good."""
+
+    def __init__(
+        self, who: Identity, targets: tuple[str, ...], on_change: Callable[[Sequence[FeedEntry]], None]
+    ) -> None:
+        """`on_change` gets the entries of the conversation that are new or changed."""
+        self.who, self.on_change = who, on_change
+        self.me = _Watcher(who, self)
+        self.chat = TerminalChat(who.participant, targets)
+        self.feed = ConversationFeed()
+        self.board: Board | None = None
+        self.figures: Mapping[str, ParticipantFigures] = {}
+        self.is_connected = False
+        self._api: GatewayApi | None = None
+        self._early: list[Envelope] | None = []
+        """What arrived while the past was read."""
+
+    async def run(self) -> None:
+        """Join, and pass on what happens. Raises the `GatewayError` that ended the connection."""
+        links = _LinkLog(self)
+        logging.getLogger("mew_agent.participant.client").addHandler(links)
+        try:
+            async with self.me:
+                await self._load()
+                await self.me.run_forever()
+        finally:
+            logging.getLogger("mew_agent.participant.client").removeHandler(links)
+
+    async def _load(self) -> None:
+        """Read the board and the newest chats; another implementation's gateway may have neither."""
+        api = GatewayApi(self.who.gateway, space=self.who.space, participant=self.who.participant, token=self.who.token)
+        past: list[Envelope] = []
+        try:
+            if await anyio.to_thread.run_sync(api.is_complete):
+                self._api = api
+                self.board = Board.model_validate(await anyio.to_thread.run_sync(api.board))
+                past = await anyio.to_thread.run_sync(_newest_chats, api)
+                await self.load_figures()
+        except (MewAgentError, ValidationError) as error:
+            logger.warning("the past of the space could not be read: %s", error)
+        if self.board is None:
+            here = [BoardEntry(id=name, connected=True) for name in (self.who.participant, *self.me.peers)]
+            self.board = Board(space=self.who.space, at=_now().isoformat(), participants=tuple(here))
+        early, self._early = self._early or [], None
+        self.on_change([entry for one in past if (entry := self.feed.receive(one)) is not None])
+        for envelope in early:
+            self._show(envelope)
+
+    async def load_figures(self) -> None:
+        """Read the figures of the last hour again."""
+        if self._api is None:
+            return
+        try:
+            read = await anyio.to_thread.run_sync(self._api.context_history, HISTORY_SECONDS, MAX_SAMPLES)
+            self.figures = {one.id: one for one in ContextHistory.model_validate(read).participants}
+        except (MewAgentError, ValidationError) as error:
+            logger.info("the figures of the last hour could not be read: %s", error)
+
+    # -- what arrives ------------------------------------------------------------------------------------
+
+    async def receive(self, envelope: Envelope) -> None:
+        """Take in an envelope."""
+        if self._early is not None:
+            self._early.append(envelope)
+        else:
+            self._show(envelope)
+
+    def receive_frame(self, frame: StreamFrame) -> None:
+        """Take in a frame of a stream."""
+        if (entry := self.feed.receive_frame(frame)) is not None:
+            self.on_change([entry])
+
+    def receive_gap(self, _: HistoryGap) -> None:
+        """Say that messages were missed."""
+        self.note("some messages were missed and are no longer available")
+
+    def note(self, text: str) -> None:
+        """Add a line to the conversation."""
+        self.on_change([self.feed.add_note(text)])
+
+    def _show(self, envelope: Envelope) -> None:
+        self.board, _ = apply_event(self.board, "envelope", envelope.as_dict())
+        line, entry = self.chat.receive(envelope), self.feed.receive(envelope)
+        shown = [entry] if entry is not None else []
+        if line is not None and envelope.kind != kinds.CHAT:
+            shown.append(self.feed.add_note(line.removeprefix("* ")))
+        self.on_change(shown)
+
+    # -- what the panels show ----------------------------------------------------------------------------
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The participants that are here, without us."""
+        return tuple(sorted(self.me.peers))
+
+    def entry(self, name: str | None) -> BoardEntry | None:
+        """The participant on the board."""
+        return None if name is None or self.board is None else entry_of(self.board, name)
+
+    def faults(self) -> Mapping[str, str]:
+        """What is wrong with the programs of a space that runs on this machine."""
+        run = read_run_file(self.who.run_path) if self.who.run_path is not None else None
+        return run.faults() if run is not None else {}
+
+    def attention(self, now: datetime) -> tuple[AttentionItem, ...]:
+        """What needs a person, by what has arrived here."""
+        if self.board is None:
+            return ()
+        run = read_run_file(self.who.run_path) if self.who.run_path is not None else None
+        waiting = [UndecidedProposal.model_validate(one.as_dict()) for one in self.chat.proposals.values()]
+        return aggregate(
+            attention(
+                self.board.participants,
+                waiting,
+                now=now,
+                expected=tuple(run.pids.participants) if run is not None else (),
+                faults=run.faults() if run is not None else {},
+            )
+        )
+
+    # -- what the person does ----------------------------------------------------------------------------
+
+    async def enter(self, line: str) -> bool:
+        """Do what a typed line says; problems become notes. Returns whether the person wants to leave."""
+        try:
+            for action in self.chat.parse_line(line, self.names):
+                match action:
+                    case TypedEnvelope(kind, payload, to, correlation_id, context):
+                        await self.me.send(kind, payload, to=to, correlation_id=correlation_id, context=context)
+                    case PrintText(text):
+                        self.note(text)
+                    case LeaveChat():
+                        return True
+        except (InvalidLine, MewAgentError) as error:
+            self.note(str(error))
+        return False
+
+    async def act(self, action: AttentionAction) -> None:
+        """Do what an item of the queue offers. The answer arrives as a note."""
+        if action.envelope is None:
+            self.note(f"type in a shell: {action.command}")
+            return
+        draft: Mapping[str, Any] = action.envelope
+        try:
+            await self.me.send(
+                str(draft["kind"]),
+                draft.get("payload") or {},
+                to=tuple(draft.get("to") or ()),
+                correlation_id=tuple(draft.get("correlation_id") or ()),
+            )
+        except MewAgentError as error:
+            self.note(str(error))
+
+    def number_of(self, item: AttentionItem) -> int | None:
+        """The number of the proposal that an item is about, for `/reject`."""
+        found = (at for at, one in self.chat.proposals.items() if item.id == f"approval:{one.sender}:{one.id}")
+        return next(found, None)
+
+
+class _LinkLog(logging.Handler):
+    """Notices that the connection was lost: the client logs each attempt to reconnect."""
+
+    def __init__(self, view: SpaceView) -> None:
+        super().__init__(logging.INFO)
+        self._view = view
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Note the first attempt."""
+        if not self._view.me.is_joined and self._view.is_connected:
+            self._view.is_connected = False
+            self._view.on_change(())
+
+
+def _newest_chats(api: GatewayApi) -> list[Envelope]:
+    """The newest chats that the gateway still keeps, oldest first."""
+    found: list[Envelope] = []
+    since: str | None = None
+    while True:
+        page = api.messages(since)
+        chats = (one for one in page["messages"] if one.get("kind") == kinds.CHAT)
+        found = [*found, *(Envelope.model_validate(one) for one in chats)][-PAST_CHATS:]
+        since = str(page["next"])
+        if not page.get("more"):
+            return found
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,222 @@
+"""The terminal application against a real gateway and a real agent on the rehearsal model, driven as a person does."""
+
+import html
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mew_spaces.config.loading import load_space
+from mew_spaces.gateway.auth import TokenBook
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
+from textual.pilot import Pilot
+from textual.widgets import Collapsible
+
+from mew_agent import Participant
+from mew_agent.cli.remote.session import Identity
+from mew_agent.cli.tui.app import SpaceApp
+from mew_agent.cli.tui.widgets import AttentionList, BoardList, Composer, FeedView
+from mew_agent.errors import Unauthorized
+from tests.mew_agent.conftest import SPACE, StartAgent
+from tests.support.waiting import until
+
+USAGE = ((1_000, 40, 1_040), (2_000, 40, 2_040), (3_000, 40, 3_040), (6_000, 40, 6_040), (6_400, 60, 6_460))
+CELL = 12.2
+"""The width of a character in an exported picture."""
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[RunningGateway]:
+    path = tmp_path / "agents.yaml"
+    path.write_text(SPACE)
+    space = load_space(path)
+    async with serve_gateway(space, tokens=TokenBook.generate(space)) as running:
+        yield running
+
+
+def screen_text(app: SpaceApp) -> str:
+    """What the screen shows, line by line."""
+    rows: dict[float, str] = {}
+    found = re.findall(r'<text[^>]*? x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)</text>', app.export_screenshot())
+    for x, y, text in sorted(found, key=lambda one: (float(one[1]), float(one[0]))):
+        rows[float(y)] = rows.get(float(y), "").ljust(round(float(x) / CELL)) + html.unescape(text).replace("\xa0", " ")
+    return "\n".join(line.rstrip() for line in rows.values())
+
+
+@asynccontextmanager
+async def console(
+    gateway: RunningGateway, *, size: tuple[int, int] = (130, 40), **options: Any
+) -> AsyncIterator["Screen"]:
+    who = Identity(gateway.ws_url, "demo", "ada", gateway.token_of("ada"))
+    app = SpaceApp(who, **options)
+    async with app.run_test(size=size) as pilot:
+        screen = Screen(app, pilot)
+        await screen.shows("you are ada")
+        yield screen
+
+
+class Screen:
+    """The application and the hands of a person."""
+
+    def __init__(self, app: SpaceApp, pilot: Pilot[None]) -> None:
+        self.app, self.pilot = app, pilot
+
+    async def type(self, line: str) -> None:
+        await self.pilot.press("escape")
+        self.app.query_one(Composer).value = line
+        await self.pilot.press("enter")
+
+    async def shows(self, *texts: str) -> str:
+        """Wait until the screen shows all these texts, and return what it shows."""
+        shown = ""
+
+        async def found() -> bool:
+            nonlocal shown
+            await self.pilot.pause()
+            shown = screen_text(self.app)
+            return all(text in shown for text in texts)
+
+        try:
+            await until(found, every_seconds=0.2)
+        except TimeoutError:
+            pytest.fail(f"not shown: {texts}\n{shown}")
+        return shown
+
+
+async def test_a_person_chats_acts_and_sees_the_figures_of_the_status(
+    start_agent: StartAgent, gateway: RunningGateway, text: Callable[[int], str]
+) -> None:
+    async with start_agent(fixed_usage=USAGE) as s, console(gateway) as screen:
+        for _ in range(3):
+            await s.ask(text(100))
+        await screen.pilot.press(*"@co", "tab")
+        assert screen.app.query_one(Composer).value == "@coder "
+        await screen.pilot.press(*"<b>hi</b>", "enter")
+        await until(lambda: len(s.reported) == 4)
+        tokens = s.reported[3]["tokens"]
+        await screen.shows(f"{tokens:,} of 8,192 reported", f"{tokens:,} of 8,192 tokens", "74%", "<b>hi</b>")
+        await screen.shows("coder to ada", "▶ coder worked on it", "compacts at     7,373", "Composition")
+        await screen.type("@coder second")
+        await until(lambda: len(s.reported) == 5)
+        await screen.shows("6,460 of 8,192 reported")
+        await screen.pilot.press("up")
+        assert screen.app.query_one(Composer).value == "@coder second"
+        await screen.pilot.press("escape", "f2", "c")
+        await screen.shows("/compact coder", "coder: freed ", "last compaction")
+        await screen.pilot.press("p")
+        await screen.shows("coder: paused", "projected · paus")
+        await screen.pilot.press("p")
+        await screen.shows("/resume coder")
+        await screen.type("@nobody hi")
+        await screen.shows("no participant 'nobody' is here")
+        await screen.type("/nonsense")
+        await screen.shows("unknown command /nonsense")
+        await screen.type("/exit")
+        with anyio.fail_after(30):
+            await screen.app.workers.wait_for_complete()
+        assert screen.app.failure is None
+
+
+async def test_a_proposal_is_on_top_until_it_is_decided(gateway: RunningGateway) -> None:
+    bob = Participant(gateway.ws_url, space="demo", id="bob", token=gateway.token_of("bob"))
+
+    @bob.tool
+    def write_file(path: str) -> str:
+        return f"wrote {path}"
+
+    outcomes: list[object] = []
+    async with bob, console(gateway) as screen, anyio.create_task_group() as tasks:
+
+        async def propose(path: str) -> None:
+            try:
+                outcomes.append(
+                    await bob.propose("bob", "tools/call", {"name": "write_file", "arguments": {"path": path}})
+                )
+            except Exception as error:
+                outcomes.append(error)
+
+        tasks.start_soon(propose, "a.txt")
+        await screen.shows("! bob waits for approval of write_file", "a.txt", "1 needs you")
+        await screen.pilot.press("f3", "a")
+        await until(lambda: len(outcomes) == 1)
+        assert outcomes[0] == {"content": [{"type": "text", "text": "wrote a.txt"}]}
+        tasks.start_soon(propose, "b.txt")
+        await screen.shows("b.txt", "1 needs you")
+        await screen.pilot.press("f3", "r")
+        assert screen.app.query_one(Composer).value == "/reject 2 "
+        await screen.pilot.press(*"no", "enter")
+        await until(lambda: len(outcomes) == 2)
+        assert "no" in str(outcomes[1])
+        await until(lambda: not screen.app.query_one(AttentionList).display)
+
+
+async def test_sixty_agents_are_sorted_and_filtered_on_a_small_terminal(gateway: RunningGateway) -> None:
+    async with console(gateway, size=(80, 24), start_on="board") as screen:
+        view = screen.app.view
+        assert view.board is not None
+        entry = view.board.participants[0]
+        for number in range(60):
+            report = {"basis": "reported", "level": "healthy", "severity": 0, "max_tokens_basis": "configured"}
+            status = {"messages_in_context": 1, "tokens": 100 * number, "max_tokens": 8_000, "context": report}
+            if number == 7:
+                status["status"] = "model_unreachable"
+            added = type(entry).model_validate({"id": f"agent-{number}", "connected": True, "status": status})
+            view.board = view.board.model_copy(update={"participants": (*view.board.participants, added)})
+        view.on_change(())
+        shown = (await screen.shows("agent-59", "cannot reach its model")).splitlines()
+        rows = [line.split("│")[0].strip() for line in shown]
+        first = rows.index("! agent-7       █░░░░░░░░░░░░   9%")
+        assert rows[first + 1].startswith("agent-59")
+        assert rows[first + 2].startswith("agent-58")
+        assert all(len(line) <= 81 for line in shown)
+        await screen.pilot.press("slash", *"agent-1", "enter")
+        await until(lambda: screen.app.query_one(BoardList).option_count == 11)
+        assert screen.app.query_one(BoardList).has_focus
+
+
+async def test_a_narrow_terminal_shows_one_pane_at_a_time(start_agent: StartAgent, gateway: RunningGateway) -> None:
+    async with start_agent(fixed_usage=USAGE), console(gateway, size=(50, 20)) as screen:
+        await screen.shows("Message, @name")
+        assert "no call yet" not in screen_text(screen.app)
+        await screen.pilot.press("f2")
+        await screen.shows("coder", "no call yet")
+        await screen.pilot.press("enter")
+        await screen.shows("policy")
+        await screen.pilot.press("escape")
+        await screen.shows("Message, @name")
+
+
+async def test_text_is_shown_while_it_is_written_and_work_opens_to_its_calls(
+    start_agent: StartAgent, gateway: RunningGateway
+) -> None:
+    asked, go_on = anyio.Event(), anyio.Event()
+
+    async def look_up(word: str) -> str:
+        """Look a word up."""
+        asked.set()
+        await go_on.wait()
+        return f"{word}: a word"
+
+    call = {"text": "I look it up.", "tool_calls": [{"name": "look_up", "arguments": '{"word": "tide"}'}]}
+    async with start_agent(tools=(look_up,), script=[call]), console(gateway) as screen:
+        await screen.type("@coder What is a tide?")
+        await asked.wait()
+        shown = await screen.shows("I look it up.", "coder is working, 1 call: look_up")
+        assert "coder to ada" not in shown
+        go_on.set()
+        shown = await screen.shows("▶ coder worked on it, 1 call", "coder to ada")
+        assert "I look it up." not in shown
+        collapsible = screen.app.query_one(FeedView).query_one(Collapsible)
+        collapsible.collapsed = False
+        await screen.shows("▼ coder worked on it, 1 call", '→ look_up {"word": "tide"}')
+
+
+async def test_a_wrong_token_ends_the_application_with_the_reason(gateway: RunningGateway) -> None:
+    app = SpaceApp(Identity(gateway.ws_url, "demo", "ada", "wrong"))
+    async with app.run_test():
+        with anyio.fail_after(30):
+            await app.workers.wait_for_complete()
+    assert isinstance(app.failure, Unauthorized)
