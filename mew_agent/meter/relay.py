@@ -33,6 +33,8 @@ _HOP_BY_HOP: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
 )
 _LARGE_BODY_BYTES: Final = 256 * 1024
+"""A larger request is parsed in a thread, so that the streams of other calls do not stall meanwhile."""
+
 _VERSION: Final = "/v1"
 
 Headers = list[tuple[bytes, bytes]]
@@ -72,6 +74,7 @@ async def serve_relay(
 
     Raises `ConfigError` for an `upstream` that is no URL of a server, and `OSError` if the port is in use.
     """
+    # Models think for minutes, and agents call several at once: how long and how many is the agent's choice.
     timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
     async with httpx2.AsyncClient(timeout=timeout, limits=limits) as client:

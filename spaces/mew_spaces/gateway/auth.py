@@ -351,9 +351,10 @@ class TokenBook:
     def _reread(self, file: _WatchedFile, *, is_over: bool = False) -> None:
         """Accept what a token file holds now, in place of what it held."""
         before, file.stored, file.ends_at = file.stored, None, None
-        mark, now = _mark(file.path), self._clock()
+        mark, now = _mark(file.path), self._clock()  # marked first: a change while it is read is noticed next time
         try:
             stored = read_token_file(file.path)
+            # By the wall clock alone, a token whose time is over would live again when that clock is set back.
             if stored is not None and not stored.has_expired(now) and not (is_over and stored == before):
                 if stored.expires_at is not None:
                     file.ends_at = self._monotonic() + (stored.expires_at - now).total_seconds()

@@ -129,7 +129,7 @@ class EffectPerformer:
 
     def send(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
         """Write a framed message to connections that may not have joined."""
-        self.fanout.flush()
+        self.fanout.flush()  # what waits there for the end of this turn of the event loop was broadcast before
         for connection in connections:
             channel = self.channels.get(connection)
             if channel is not None and channel.is_open:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import anyio
@@ -160,7 +161,9 @@ async def test_cancelling_a_turn_withdraws_its_proposals() -> None:
         await s.recorder.first("coder", "reasoning/conclusion", cancelled=True)
 
 
-async def test_a_started_agent_withdraws_what_an_earlier_process_proposed() -> None:
+async def test_a_started_agent_withdraws_what_an_earlier_process_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The gateway closes the proposals of who stays away; starting an agent takes longer on a busy machine.
+    monkeypatch.setattr("mew_spaces.core.space.OWNER_GRACE", timedelta(minutes=5))
     async with serve_gateway(parse_space(SPACE)) as gateway, serve_rehearsal() as server:
 
         def participant(name: str) -> Participant:
@@ -170,10 +173,14 @@ async def test_a_started_agent_withdraws_what_an_earlier_process_proposed() -> N
             recorder = EnvelopeRecorder(ada)
             async with participant("coder") as earlier:
                 proposed = await earlier.send("mcp/proposal", {"method": "tools/list"}, to="scales")
-            await ada.send("mcp/proposal", {"method": "tools/list"}, to="scales")
+            kept = await ada.send("mcp/proposal", {"method": "tools/list"}, to="scales")
             async with running_agent(gateway, server, None, None, 30.0, "coder", ()):
                 await recorder.first("coder", "mcp/withdraw", about=proposed)
-            assert [one.proposer for one in gateway.service.space.membership.undecided_proposals] == ["ada"]
+            # The new agent may have made proposals of its own since.
+            undecided = gateway.service.space.membership.undecided_proposals
+            open_ids = {one.envelope["id"] for one in undecided if one.envelope is not None}
+            assert kept.id in open_ids
+            assert proposed.id not in open_ids
 
 
 # -- its context line and levels ---------------------------------------------------------------------------
