@@ -1,16 +1,17 @@
-"""Take docs/pictures/dashboard.png: the real page and a real gateway, with members that follow a script.
+"""Take the pictures of the dashboard: the real page and a real gateway, with members that follow a script.
 
-    python docs/pictures/make_dashboard_picture.py [--out FILE] [--size 1280x800] [--dark] [--whole]
+    python docs/pictures/make_dashboard_picture.py [--folder FOLDER]
 
-Needs playwright and a Chromium (`/usr/bin/chromium`, or set CHROMIUM). The figures are made up; the
-envelopes are those that agents send.
+Writes dashboard.png, dashboard-dark.png and dashboard-phone.png. Needs playwright and a Chromium (`/usr/bin/chromium`,
+or set CHROMIUM). The figures are made up; the envelopes are those that agents send.
 """
 
 import argparse
+import itertools
 import json
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,14 +29,19 @@ from websockets.asyncio.client import ClientConnection, connect
 SPACE = """
 space: {id: review, name: Review room}
 participants:
-  ada: {capabilities: [{kind: "*"}, {kind: "participant/*"}]}
-  coder: {command: "true", capabilities: [{kind: "*"}, {kind: "participant/*"}]}
-  writer: {command: "true", capabilities: [{kind: "*"}, {kind: "participant/*"}]}
-  local-llm: {command: "true", capabilities: [{kind: "*"}, {kind: "participant/*"}]}
-  files: {command: "true"}
+  ada: {capabilities: [{kind: "**"}]}
+  coder: {command: "true", capabilities: [{kind: "**"}]}
+  writer: {command: "true", capabilities: [{kind: "**"}]}
+  local-llm: {command: "true", capabilities: [{kind: "**"}]}
+  files: {command: "true", capabilities: [{kind: "**"}]}
 """
 
 CHROMIUM_ARGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
+
+_NUMBERS = itertools.count(1)
+
+PACE_SECONDS = 1.2
+"""Between two reports: the gateway keeps one a second."""
 
 Parts = Sequence[tuple[str, int]]
 
@@ -51,10 +57,15 @@ class Member:
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
 
-    async def send(self, kind: str, payload: dict[str, Any], to: Sequence[str] = (), about: Sequence[str] = ()) -> None:
-        """Send one envelope."""
-        envelope = {"kind": kind, "to": list(to), "correlation_id": list(about), "payload": payload}
+    async def send(self, kind: str, payload: dict[str, Any], to: Sequence[str] = (), **headers: Any) -> dict[str, Any]:
+        """Send one envelope and return its echo."""
+        name = f"picture-{next(_NUMBERS)}"
+        envelope = {"id": name, "kind": kind, "to": list(to), "payload": payload, **headers}
         await self.socket.send(json.dumps({key: value for key, value in envelope.items() if value}))
+        # Each member has its own socket: without the wait the next envelope could overtake this one.
+        while (echo := await self.received(kind))["id"] != name:
+            continue
+        return echo
 
     async def report(self, status: Status) -> None:
         """Broadcast a status."""
@@ -113,8 +124,13 @@ WRITER_PARTS = (("prefix", 1_208), ("pins", 940), ("messages", 22_455), ("reply"
 
 async def send_reports(coder: Member, writer: Member, local: Member) -> None:
     """Send the reports before the moment of the picture."""
+    before = (31_020, 44_871, 52_340, 71_902, 83_116, 97_544, 108_002, 115_890)
+    after = (44_524, 53_790, 61_377, 78_208, 90_455, 104_119, 111_630)
+    for index, tokens in enumerate(before):
+        await coder.report(reported(tokens, 128_000, word="active", messages=30 + 9 * index, model="gpt-4o"))
+        await anyio.sleep(PACE_SECONDS)
     cut = LastCompaction(
-        at=wire_time(seconds_ago=128),
+        at=wire_time(),
         trigger="threshold",
         tokens_before=115_890,
         tokens_after=44_524,
@@ -124,15 +140,12 @@ async def send_reports(coder: Member, writer: Member, local: Member) -> None:
         freed_messages=84,
         basis="projected",
     )
-    before = (31_020, 44_871, 52_340, 71_902, 83_116, 97_544, 108_002, 115_890)
-    after = (44_524, 53_790, 61_377, 78_208, 90_455, 104_119, 111_630)
-    for index, tokens in enumerate(before):
-        await coder.report(reported(tokens, 128_000, word="active", messages=30 + 9 * index, model="gpt-4o"))
     for index, tokens in enumerate(after):
         status = reported(
             tokens, 128_000, word="active", messages=31 + 7 * index, model="gpt-4o", compactions=1, last_compaction=cut
         )
         await coder.report(status)
+        await anyio.sleep(PACE_SECONDS)
     await coder.report(
         reported(
             116_412,
@@ -168,84 +181,74 @@ async def send_reports(coder: Member, writer: Member, local: Member) -> None:
     await local.report(Status(max_tokens=128_000, messages_in_context=14, status="active", context=unknown))
 
 
-async def send_chats(ada: Member, coder: Member, writer: Member) -> None:
-    """Send the chats of the conversation."""
-    chats = (
-        (
-            ada,
-            "coder",
-            "Please review the gateway's connection.py. What happens if a socket closes early?",
-        ),
-        (
-            coder,
-            "ada",
-            "A socket that closes before its join frame leaves its buffer behind. I added a test that shows it.",
-        ),
-        (writer, "coder", "Tell me when the test passes. I need one sentence for the changelog."),
-        (coder, "writer", "“A connection that ends before it joins no longer keeps its buffer.”"),
-        (ada, "writer", "You need room for the whole guide. Compact first, then start."),
+async def converse(ada: Member, coder: Member, writer: Member, files: Member) -> None:
+    """Send the conversation: a question, a turn with a tool call and an answer, and a proposal."""
+    text = "Please review `connection.py`. What happens if a socket closes **early**?"
+    question = await ada.send(kinds.CHAT, {"text": text}, ("coder",))
+    about = [question["id"]]
+    start = await coder.send(kinds.REASONING_START, {"message": text}, correlation_id=about)
+    read = {"method": "tools/call", "params": {"name": "read_file", "arguments": {"path": "connection.py"}}}
+    call = await coder.send(kinds.MCP_REQUEST, read, ("files",), context=start["id"])
+    content = {"result": {"content": [{"type": "text", "text": "class Connection: ..."}]}}
+    await files.send(kinds.MCP_RESPONSE, content, ("coder",), correlation_id=[call["id"]])
+    thought = {"reasoning": "The buffer belongs to the connection, so closing has to clear it.", "message": ""}
+    await coder.send(kinds.REASONING_THOUGHT, thought, context=start["id"])
+    await coder.send(kinds.REASONING_CONCLUSION, {"message": "done"}, context=start["id"])
+    answer = (
+        "A socket that closes before its join frame **leaves its buffer behind**:\n\n"
+        "```python\nif not self.joined:\n    return  # the buffer stays\n```\n\n"
+        "I propose to clear it in `close`."
     )
-    for sender, to, text in chats:
-        await sender.send(kinds.CHAT, {"text": text, "format": "plain"}, to=(to,))
-        # Wait for the echo: each member has its own socket, and the next chat could overtake this one.
-        while (await sender.received(kinds.CHAT))["payload"]["text"] != text:
-            continue
+    await coder.send(kinds.CHAT, {"text": answer}, ("ada",), correlation_id=about)
+    change = {"path": "connection.py", "old_string": "    return", "new_string": "    self.buffer.clear()\n    return"}
+    proposal = {"method": "tools/call", "params": {"name": "edit_file", "arguments": change}}
+    await coder.send(kinds.MCP_PROPOSAL, proposal, ("files",))
+    await writer.send(kinds.CHAT, {"text": "I need one sentence for the changelog."}, ("coder",))
 
 
-async def take(page: Page, gateway: RunningGateway, out: Path, *, whole: bool) -> None:
-    """Play the script and take the picture."""
-    fragment = f"space=review&participant=ada&token={gateway.token_of('ada')}"
-    await page.goto(f"{gateway.url}/dashboard#{fragment}")
-    await page.get_by_text("live", exact=True).wait_for()
-    async with (
-        member_of(gateway, "ada") as ada,
-        member_of(gateway, "coder") as coder,
-        member_of(gateway, "writer") as writer,
-        member_of(gateway, "local-llm") as local,
-        member_of(gateway, "files"),
-    ):
-        await send_reports(coder, writer, local)
-        await send_chats(ada, coder, writer)
-        await page.get_by_role("button", name="Compact writer").click()
-        asked = await writer.received(kinds.PARTICIPANT_COMPACT)
-        busy = reported(
-            25_215,
-            32_768,
-            word="compacting",
-            messages=36,
-            parts=WRITER_PARTS,
-            seconds_ago=24,
-            model="qwen2.5-14b-instruct",
-            max_tokens_basis="loaded",
-            turns_to_compaction=2,
-        )
-        await writer.send(
-            kinds.PARTICIPANT_STATUS, busy.model_dump(mode="json", exclude_none=True), about=(str(asked["id"]),)
-        )
-        await page.locator(".word", has_text="compacting").wait_for()
-        await page.get_by_role("log").get_by_text("You need room").wait_for()
-        await page.locator("h1").click()
-        await page.screenshot(path=out, full_page=whole, animations="disabled")
+async def play(page: Page, gateway: RunningGateway, members: Sequence[Member]) -> None:
+    """Play the script in an open page."""
+    ada, coder, writer, local, files = members
+    await send_reports(coder, writer, local)
+    await converse(ada, coder, writer, files)
+    row = page.get_by_role("listbox", name="Participants").locator("[data-id=writer]")
+    await row.click()
+    await page.get_by_role("button", name="Compact: writer").click()
+    await page.locator("form.action").get_by_role("button", name="Compact").click()
+    asked = await writer.received(kinds.PARTICIPANT_COMPACT)
+    more = {"model": "qwen2.5-14b-instruct", "max_tokens_basis": "loaded", "turns_to_compaction": 2}
+    busy = reported(25_215, 32_768, word="compacting", messages=36, parts=WRITER_PARTS, seconds_ago=24, **more)
+    status = busy.model_dump(mode="json", exclude_none=True)
+    await writer.send(kinds.PARTICIPANT_STATUS, status, correlation_id=[asked["id"]])
+    await row.get_by_text("compacting").wait_for()
+    await page.locator("[data-id=coder]").click()
+    await page.locator("#detail .cut").first.wait_for()
 
 
-async def main(out: Path, width: int, height: int, *, dark: bool, whole: bool) -> None:
-    """Start the gateway and a browser, take the picture, stop both."""
+async def main(folder: Path) -> None:
+    """Start the gateway and a browser, take the pictures, stop both."""
     async with serve_gateway(parse_space(SPACE)) as gateway, async_playwright() as playwright:
         executable = os.environ.get("CHROMIUM", "/usr/bin/chromium")
         browser = await playwright.chromium.launch(executable_path=executable, args=list(CHROMIUM_ARGS))
-        page = await browser.new_page(
-            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", locale="en-GB"
-        )
-        await take(page, gateway, out, whole=whole)
+        page = await browser.new_page(viewport={"width": 1440, "height": 900}, locale="en-GB")
+        async with AsyncExitStack() as stack:
+            names = ("ada", "coder", "writer", "local-llm", "files")
+            members = [await stack.enter_async_context(member_of(gateway, name)) for name in names]
+            token = gateway.token_of("ada")
+            await page.goto(f"{gateway.url}/dashboard#space=review&participant=ada&token={token}")
+            await page.get_by_text("live", exact=True).wait_for()
+            await play(page, gateway, members)
+            await page.evaluate("document.getElementById('messages').scrollTop = 1e6")
+            await page.screenshot(path=folder / "dashboard.png", animations="disabled")
+            await page.emulate_media(color_scheme="dark")
+            await page.screenshot(path=folder / "dashboard-dark.png", animations="disabled")
+            await page.set_viewport_size({"width": 390, "height": 800})
+            await page.get_by_role("button", name="Participants", exact=True).click()
+            await page.screenshot(path=folder / "dashboard-phone.png", animations="disabled")
         await browser.close()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("dashboard.png"))
-    parser.add_argument("--size", default="1280x800", help="WIDTHxHEIGHT of the window in pixels")
-    parser.add_argument("--dark", action="store_true", help="dark colour scheme")
-    parser.add_argument("--whole", action="store_true", help="the whole page instead of the first screen")
-    options = parser.parse_args()
-    wide, high = (int(side) for side in options.size.split("x"))
-    anyio.run(lambda: main(options.out, wide, high, dark=options.dark, whole=options.whole))
+    parser.add_argument("--folder", type=Path, default=Path(__file__).parent)
+    anyio.run(main, parser.parse_args().folder)

@@ -13,7 +13,7 @@ const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" })
 
 /** Round times in [fromMs, toMs], about `count` of them, as [ms, label]. Pure. */
 export function timeTicks(fromMs, toMs, count = 5) {
-  const wanted = (toMs - fromMs) / 1000 / count;
+  const wanted = (0.7 * (toMs - fromMs)) / 1000 / count;
   const step = 1000 * (STEPS_S.find((one) => one >= wanted) ?? STEPS_S.at(-1));
   const shift = new Date(fromMs).getTimezoneOffset() * 60_000; // days begin at midnight here
   const ticks = [];

@@ -6,7 +6,7 @@ import { changeLine, plain, span } from "./text.js";
 const MAX_SAMPLES = 4_000;
 const MAX_READ = 10_000;
 const SO_FAR_SECONDS = 3_600; // at most this much is shown without a choice
-const MIN_SECONDS = 30;
+const MIN_SECONDS = 15;
 
 export class FigureHistory {
   /** `read(path, query)` reads from the gateway. */
