@@ -1,5 +1,6 @@
 """Fixtures every test may use."""
 
+import gc
 import signal
 
 import pytest
@@ -7,6 +8,9 @@ from hypothesis import settings
 
 # A shell has its background jobs ignore interruptions, and every program that a test starts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The collected tests and what they import stay for the whole run: the garbage collector need not look at them often.
+gc.set_threshold(50_000, 20, 20)
 
 # The same examples in every run, and no limit on their time: a busy machine must not turn a property into a failure.
 settings.register_profile("short", deadline=None, derandomize=True, max_examples=60, stateful_step_count=30)
@@ -18,3 +22,8 @@ settings.load_profile("short")
 def anyio_backend() -> str:
     """openai and uvicorn need asyncio; without this every test would run once per installed backend."""
     return "asyncio"
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from looking at what was collected."""
+    gc.freeze()

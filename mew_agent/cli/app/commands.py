@@ -15,7 +15,7 @@ def _command(summary: str, implementation: str, *, passes_options: bool = False)
 
 # Listed twice: at the top level for people, and below `space` for scripts of the reference CLI.
 _UP: Final = _command("Start a space: its gateway and its participants.", "space.up:up")
-_DOWN: Final = _command("Stop the running space of this folder.", "space.up:down")
+_DOWN: Final = _command("Stop the running space of this folder.", "space.running:down")
 _STATUS: Final = _command("Show what needs you, and how full each agent's context window is.", "tui.status:show_status")
 
 COMMANDS: Final[Sections] = {

@@ -1,7 +1,7 @@
-"""`mew dashboard` and `mew logs`: what to look at in a running space.
+"""`mew dashboard`, `mew logs` and `mew down`: look at a running space, and stop it.
 
 Owns the dashboard's address, and how the logs of programs are shown. What they contain is written by
-`mew_spaces.launch.program_logs`.
+`mew_spaces.launch.program_logs`; programs are stopped by `mew_spaces.launch.supervisor`.
 """
 
 import time
@@ -12,8 +12,10 @@ from typing import Annotated, Final
 
 from mew_spaces.gateway.auth import state_dir
 from mew_spaces.launch.program_logs import log_folder
+from mew_spaces.launch.supervisor import stop_space
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import dashboard_url, find_run, people_of, relative_to, space_config_path
 from mew_agent.cli.app.options import (
     ConnectionOptions,
@@ -100,6 +102,28 @@ def logs(
         if not follow:
             return
         time.sleep(_POLL_SECONDS)
+
+
+def down(
+    space_dir: FolderOption = None,
+    *,
+    as_json: JsonOption = False,
+    force: Annotated[bool, option("--force", hidden=True)] = False,
+) -> int:
+    """Stop the running space of this folder.
+
+    Stops everything that `mew up` started.
+    """
+    del force  # what does not stop in time is killed in any case
+    found = find_run(space_dir)
+    if found is None:
+        terminal.print_outcome("no space is running here", {"space": None, "stopped": False}, as_json=as_json)
+        return ExitCode.DONE
+    path, run = found
+    stopped = stop_space(path, run)
+    text = f"{run.space}: stopped" if stopped else f"{run.space}: had already ended; cleaned up"
+    terminal.print_outcome(text, {"space": run.space, "stopped": stopped}, as_json=as_json)
+    return ExitCode.DONE
 
 
 class _LogReader:

@@ -1,4 +1,4 @@
-"""`mew up` and `mew down`: start and stop a whole space from its space.yaml.
+"""`mew up`: starts a whole space from its space.yaml.
 
 Owns what is printed meanwhile, and the signals that end a space. What to start is in `plan`; programs are supervised by
 `mew_spaces.launch.supervisor`.
@@ -24,8 +24,8 @@ from mew_spaces.launch.supervisor import SELF, ProgramFailed, Supervisor, stop_s
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.locate import default_hint, find_run, relative_to
-from mew_agent.cli.app.options import ConnectionOptions, FolderOption, JsonOption, option, with_option_groups
+from mew_agent.cli.app.locate import default_hint, relative_to
+from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
 from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.cli.board.words import clean
 from mew_agent.cli.remote.http_api import GatewayApi
@@ -91,28 +91,6 @@ def up(
         return join_space(connection, plan.launch.config)
     finally:  # also after Ctrl-C
         terminal.print_line("the space keeps running; `mew down` stops it")
-
-
-def down(
-    space_dir: FolderOption = None,
-    *,
-    as_json: JsonOption = False,
-    force: Annotated[bool, option("--force", hidden=True)] = False,
-) -> int:
-    """Stop the running space of this folder.
-
-    Stops everything that `mew up` started.
-    """
-    del force  # what does not stop in time is killed in any case
-    found = find_run(space_dir)
-    if found is None:
-        terminal.print_outcome("no space is running here", {"space": None, "stopped": False}, as_json=as_json)
-        return ExitCode.DONE
-    path, run = found
-    stopped = stop_space(path, run)
-    text = f"{run.space}: stopped" if stopped else f"{run.space}: had already ended; cleaned up"
-    terminal.print_outcome(text, {"space": run.space, "stopped": stopped}, as_json=as_json)
-    return ExitCode.DONE
 
 
 def start_here(plan: LaunchPlan, *, is_background: bool = False) -> int:
