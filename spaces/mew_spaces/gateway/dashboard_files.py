@@ -21,8 +21,10 @@ _FILE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*\.(?:js|css|svg|png|ico)")
 _SECURITY_HEADERS = (
     (
         b"content-security-policy",
-        b"default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'; "
-        b"require-trusted-types-for 'script'; trusted-types 'none'",  # no text of a participant can become markup
+        (
+            b"default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'; "
+            b"require-trusted-types-for 'script'; trusted-types 'none'"
+        ),  # no text of a participant can become markup
     ),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
