@@ -18,6 +18,7 @@ answered = threading.Condition()
 cancelled = threading.Event()
 opened = "no"
 servers: list[str] = []
+next_compaction = ""
 used = 1000
 
 
@@ -61,10 +62,12 @@ def ask_permission(number: int) -> str:
 
 
 def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each word
-    global used
+    global next_compaction, used
     reason = "end_turn"
-    if text.startswith("/") and STYLE == "deaf":
+    if text.startswith("/") and (STYLE == "deaf" or next_compaction == "hangs"):
         threading.Event().wait()
+    elif text.startswith("/") and next_compaction == "dies":
+        os._exit(3)
     elif text.startswith("/"):
         if STYLE == "codex":
             update("compaction_update", compactionId="x", status="in_progress")
@@ -99,8 +102,15 @@ def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each wo
             say(f"{opened} session: {text}")
         elif "servers" in text:
             say(f"servers: {servers}")
+        elif "next compaction" in text:
+            next_compaction = text.split()[-1]
+            say("It will.")
         elif "hang" in text:
             threading.Event().wait()
+        elif "slowly" in text:
+            say("I begin.")
+            time.sleep(0.05)
+            say("Done.")
         elif "wait" in text:
             say("I wait.")
             reason = "cancelled" if cancelled.wait(60) else "end_turn"
