@@ -20,6 +20,7 @@ from mew_protocol.payloads.participant import Compact, CompactDone
 from mew_agent import tracing
 from mew_agent.acp.figures import AgentUsage, UsageTracker, compaction_step, usage_in, window_in
 from mew_agent.acp.kept_session import KeptSession
+from mew_agent.acp.own_compactions import OwnCompactions
 from mew_agent.acp.profiles import UNKNOWN, AcpProfile, profile_for
 from mew_agent.acp.session import AcpFailed, AcpSession, open_session
 from mew_agent.acp.settings import AcpSettings
@@ -52,9 +53,6 @@ STABLE_SECONDS: Final = 60.0
 
 GO_ON: Final = "Your context was compacted while you worked on the last message. Go on with it where you stopped."
 AGAIN: Final = "(You were restarted while you worked on this message. Go on where you stopped.)\n"
-
-COOLDOWN_PERCENT: Final = 5
-"""By which part of its window an agent must grow after one of our compactions before we ask for the next."""
 
 COMMANDS_SECONDS: Final = 5.0
 """How long a compaction waits for an agent that has just started to announce its commands."""
@@ -96,11 +94,8 @@ class AcpAgent(Participant):
         self._commands: tuple[str, ...] = ()
         self._commands_known = anyio.Event()
         self._one_prompt = anyio.Lock()
-        self._one_check = anyio.Lock()
         self._interruptible: anyio.CancelScope | None = None
         """The prompt of a chat that runs."""
-        self._full_at: int | None = None
-        """The first size after the last compaction that we asked for; 0 until the agent tells it."""
         self._was_joined = False
         self._questions: set[anyio.CancelScope] = set()
         """The permission requests that wait for a decision."""
@@ -113,6 +108,7 @@ class AcpAgent(Participant):
         self.external_context.policy = None
         self.external_context.compact_at_percent = settings.compact_at_percent
         self.external_context.handler_timeout_seconds = settings.compact_timeout_seconds
+        self._own_compactions = OwnCompactions(self, settings.compact_at_percent, settings.max_compacting)
         self.on_compact(self._compact)
         self.on_clear(self._clear)
         self.mcp.on_waits_changed = self._waits_changed
@@ -175,6 +171,7 @@ class AcpAgent(Participant):
 
     async def receive(self, envelope: Envelope) -> None:
         """Queue chats, and cancel what a participant cancels."""
+        self._own_compactions.staggered.receive(envelope)
         await self._reception.receive(envelope)
 
     async def receive_past(self, envelope: Envelope) -> None:
@@ -183,6 +180,7 @@ class AcpAgent(Participant):
 
     async def joined(self) -> None:
         """Announce the state after each join, and clean up what an earlier process left."""
+        self._own_compactions.staggered.restart()
         welcome = self.session.client.arrived.message
         if not self._was_joined and isinstance(welcome, Envelope):
             self.start_soon(self._reception.clean_up_after_earlier_process, welcome)
@@ -271,7 +269,7 @@ class AcpAgent(Participant):
                 self.turn = None
             if is_done:
                 await self._inbox.finish(chat)
-                await self._compact_if_full()
+                await self._own_compactions.apply_pending()
 
     async def _answer(self, turn: AcpTurn) -> None:
         remarks = await self._remarks(turn.question)
@@ -316,27 +314,6 @@ class AcpAgent(Participant):
             await self.control.announce()
             await self._keep_session()
 
-    async def _compact_if_full(self) -> None:
-        """Ask for a compaction if the last turn reached `compact_at` of the window."""
-        # A late figure and the end of its turn ask at once; the second must see what the first has done.
-        async with self._one_check:
-            percent, known = self.settings.compact_at_percent, self.external_context.known
-            if percent is None or known is None or known.window is None or self.profile.used == "unspecified":
-                return
-            if self._full_at == 0:  # the first figure since our last compaction
-                self._full_at = known.tokens
-            grown = known.window if self._full_at is None else known.tokens - self._full_at
-            if known.tokens * 100 < percent * known.window or grown * 100 < COOLDOWN_PERCENT * known.window:
-                return
-            await self.control.announce("compacting")
-            done = await self.external_context.compact(Compact(reason=f"{percent} % of its window"))
-            if done.skipped:
-                await self.control.announce(f"compaction_failed:{done.reason}")
-                self._full_at = known.tokens
-            else:
-                await self.control.announce("compacted")
-                self._full_at = 0
-
     # -- what the agent says -----------------------------------------------------------------------------
 
     async def _receive_update(self, update: Mapping[str, Any]) -> None:
@@ -344,7 +321,7 @@ class AcpAgent(Participant):
             self._report(now)
             await self.control.announce()
             await self._keep_session()
-            self.start_soon(self._compact_if_full)
+            self.start_soon(self._own_compactions.apply_pending)
         match compaction_step(update):
             case "started":
                 self._usage.compacted()
@@ -408,7 +385,7 @@ class AcpAgent(Participant):
         session = await self._ready_session()
         async with self._one_prompt:
             await session.renew()
-            self._full_at = None
+            self._own_compactions.clear()
             await self._keep_session()
 
     def _waits_changed(self) -> None:

@@ -36,6 +36,8 @@ class AcpSettings(BaseModel):
     store: str | None = None
     compact_at_percent: int | None = Field(default=None, ge=1, le=99)
     """The part of its window at which we ask it to compact, at the end of a turn (default: never)."""
+    max_compacting: int | None = Field(default=None, ge=1)
+    """How many agents of the space may compact at the same time by such a part (default: half of them)."""
     space_tools: bool = True
     """Whether the agent gets the tools of the space, such as the board and chats to peers."""
     cancel_timeout_seconds: float = Field(default=30.0, gt=0)

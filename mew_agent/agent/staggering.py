@@ -4,12 +4,14 @@ Owns this agent's place in the line of `compaction_line`, the statuses that give
 Does not know what a compaction does. A compaction without which the next request would not fit never comes here.
 """
 
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
 import anyio
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 
 from mew_agent.agent.compaction_line import WAITING, CompactionLine
-from mew_agent.conversation.conversation import Conversation
 from mew_agent.participant.participant import Participant
 
 ECHO_SECONDS = 5.0
@@ -19,10 +21,29 @@ RECHECK_SECONDS = 30.0
 """How often an agent in line checks whether those before it have gone silent."""
 
 
+class CompactsItself(Protocol):
+    """What compacts by a policy of its own; it asks `may_compact` first."""
+
+    may_compact: Callable[[], Awaitable[bool]]
+    waits_to_compact: bool
+    """Whether a compaction is due that other agents hold up."""
+
+    @property
+    def is_compacting(self) -> bool:
+        """Whether a compaction runs."""
+
+    @property
+    def has_pending_compaction(self) -> bool:
+        """Whether a compaction is due."""
+
+    async def apply_pending(self) -> None:
+        """Compact if it is due and may begin."""
+
+
 class StaggeredCompactions:
     """The compactions of one agent among those of its peers. `most` may run at once; None: half of the agents."""
 
-    def __init__(self, me: Participant, conversation: Conversation, most: int | None) -> None:
+    def __init__(self, me: Participant, conversation: CompactsItself, most: int | None) -> None:
         self._me = me
         self._conversation = conversation
         self._most = most

@@ -158,6 +158,8 @@ class AcpConfig(_ConfigSection):
     compact_seconds: float = Field(default=300.0, gt=0)
     compact_at: str | None = Field(default=None, pattern=r"^[1-9][0-9]?%$")
     """A part of its window, such as `80%`: at the end of a turn that reaches it, the agent is asked to compact."""
+    max_compacting: int | None = Field(default=None, ge=1)
+    """How many agents of the space may compact at the same time; further ones wait (default: half of them)."""
     space_tools: bool = True
     """Whether the agent gets the tools of the space: the board, chats to peers, compaction of peers."""
 

@@ -232,6 +232,7 @@ class Launch:
             "permission_timeout_seconds": acp.permission_seconds,
             "turn_timeout_seconds": acp.turn_seconds,
             "compact_timeout_seconds": acp.compact_seconds,
+            "max_compacting": acp.max_compacting,
             "compact_at_percent": None if acp.compact_at is None else int(acp.compact_at.rstrip("%")),
             "space_tools": acp.space_tools,
             "store": None if self.sessions is None else str(self.sessions / f"{name}.db"),

@@ -69,6 +69,7 @@ def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each wo
     elif text.startswith("/") and next_compaction == "dies":
         os._exit(3)
     elif text.startswith("/"):
+        time.sleep(0.02)
         if STYLE == "codex":
             update("compaction_update", compactionId="x", status="in_progress")
         for wrong in (used, used + 100, 68):

@@ -1,5 +1,6 @@
 """An ACP agent in a space: a real program behind a real gateway."""
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent import Participant
+from mew_agent.acp.agent import AcpAgent
 from tests.mew_agent.acp.conftest import SPACE, SPACE_WITH_RIGHTS, Start, joined
 from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -267,6 +269,29 @@ async def test_an_agent_is_compacted_at_its_share_of_the_window_with_a_cooldown(
         last = status["context"]["last_compaction"]
         assert (last["trigger"], last["tokens_before"], status["context"]["compactions"]) == ("compact_at", 2000, 1)
         assert s.recorder.words("codex").count("compacting") == 1
+
+
+async def test_of_three_full_agents_one_compacts_at_a_time(start: Start, tmp_path: Path) -> None:
+    names = ("codex", "second", "third")
+    space = SPACE + "".join(f"  {name}: {{acp: codex}}\n" for name in names[1:])
+    limits = {"compact_at_percent": 5, "max_compacting": 1}
+    async with serve_gateway(parse_space(space)) as gateway, AsyncExitStack() as stack:
+        s = await stack.enter_async_context(start(gateway=gateway, **limits))
+        settings = s.agent.settings.model_copy(update={"space_tools": False})
+        for name in names[1:]:
+            token = gateway.token_of(name)
+            await stack.enter_async_context(AcpAgent(settings, gateway.ws_url, space="demo", id=name, token=token))
+        await s.recorder.until(lambda: all("ready" in s.recorder.words(name) for name in names))
+        for name in names:
+            await s.ada.chat("hello", to=name)
+        await s.recorder.until(lambda: all("compacted" in s.recorder.words(name) for name in names))
+    running, most = set[str](), 0
+    for envelope in s.recorder.received:
+        if envelope.kind == "participant/status" and not envelope.to:
+            is_compacting = envelope.body["status"] == "compacting"
+            (running.add if is_compacting else running.discard)(envelope.sender)
+            most = max(most, len(running))
+    assert most == 1
 
 
 async def test_the_agent_uses_the_space_by_a_server_with_a_token_of_its_own(start: Start) -> None:

@@ -1,0 +1,78 @@
+"""Our policy above the agent's own: it is asked to compact at a part of its window, at the end of a turn.
+
+Owns when that is due: the figure has reached `compact_at`, and has grown since the last time. Does not know how the
+agent compacts, nor how many others may at the same time; see `StaggeredCompactions`.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import anyio
+from mew_protocol.payloads.participant import Compact
+
+from mew_agent.agent.staggering import StaggeredCompactions
+from mew_agent.participant.external_context import Figures
+from mew_agent.participant.participant import Participant
+
+COOLDOWN_PERCENT: Final = 5
+"""By which part of its window an agent must grow after one of our compactions before we ask for the next."""
+
+
+class OwnCompactions:
+    """The compactions of one agent at `percent` of its window (None: never); see `CompactsItself`.
+
+    At most `most` agents of the space compact at once (None: half of them).
+    """
+
+    def __init__(self, me: Participant, percent: int | None, most: int | None) -> None:
+        self._me, self._percent = me, percent
+        self.may_compact: Callable[[], Awaitable[bool]]
+        self.waits_to_compact = False
+        self._one_check = anyio.Lock()
+        self._full_at: int | None = None
+        """The first size after our last compaction; 0 until the agent tells it."""
+        self.staggered = StaggeredCompactions(me, self, most)
+
+    def clear(self) -> None:
+        """Forget the last compaction: the agent has a new session."""
+        self._full_at = None
+
+    @property
+    def is_compacting(self) -> bool:
+        """See `CompactsItself`."""
+        return self._me.external_context.is_compacting
+
+    @property
+    def has_pending_compaction(self) -> bool:
+        """See `CompactsItself`."""
+        return self._full_figures() is not None
+
+    def _full_figures(self) -> Figures | None:
+        """The figures, if they are due for a compaction."""
+        context = self._me.external_context
+        known = context.known
+        if self._percent is None or known is None or known.window is None or context.policy is None:
+            return None
+        if self._full_at == 0:  # the first figure since our last compaction
+            self._full_at = known.tokens
+        grown = known.window if self._full_at is None else known.tokens - self._full_at
+        is_full = known.tokens * 100 >= self._percent * known.window
+        return known if is_full and grown * 100 >= COOLDOWN_PERCENT * known.window else None
+
+    async def apply_pending(self) -> None:
+        """Ask for a compaction if it is due, unless too many others compact; then it follows later."""
+        # A late figure and the end of its turn ask at once; the second must see what the first has done.
+        async with self._one_check:
+            if self._full_figures() is None or not await self.may_compact():
+                return
+            known = self._full_figures()
+            if known is None:
+                return
+            await self._me.control.announce("compacting")
+            done = await self._me.external_context.compact(Compact(reason=f"{self._percent} % of its window"))
+            if done.skipped:
+                await self._me.control.announce(f"compaction_failed:{done.reason}")
+                self._full_at = known.tokens
+            else:
+                await self._me.control.announce("compacted")
+                self._full_at = 0
