@@ -113,13 +113,10 @@ class DeliverySessions:
         self._fanout = fanout
         self.frames = RelayedFrames(streams)
         self._notify = notify
-        self._sessions: dict[ConnectionId, DeliverySession] = {}
+        self.by_connection: dict[ConnectionId, DeliverySession] = {}
         self.replaying: dict[ConnectionId, OutboundChannel] = {}
         """The sessions that still have to catch up."""
         self.presences = PresenceBatches()
-
-    def __contains__(self, connection: object) -> bool:
-        return connection in self._sessions
 
     def begin(self, connection: ConnectionId, request: DeliveryRequest, *, next_sequence: int) -> None:
         """A connection asks for numbers. `next_sequence` is what the next envelope to be accepted will get."""
@@ -153,11 +150,11 @@ class DeliverySessions:
         session.began = session.reached
         if gap is not None:
             session.welcome["gap"] = {**gap, "before": str(Position(log.epoch, session.reached + 1))}
-        self._sessions[connection] = session
+        self.by_connection[connection] = session
 
     def welcome(self, connections: tuple[ConnectionId, ...], envelope: Envelope) -> Envelope:
         """Add the start position of a session to its welcome. Other envelopes and connections: unchanged."""
-        session = self._sessions.get(connections[0]) if len(connections) == 1 else None
+        session = self.by_connection.get(connections[0]) if len(connections) == 1 else None
         if session is None or envelope.kind != kinds.SYSTEM_WELCOME:
             return envelope
         session.participant = (envelope.to or ("",))[0]
@@ -170,7 +167,7 @@ class DeliverySessions:
 
     def admit(self, connection: ConnectionId, channel: OutboundChannel) -> None:
         """From now on a connection gets what is broadcast; a session that has to catch up gets that first."""
-        session = self._sessions.get(connection)
+        session = self.by_connection.get(connection)
         if session is not None and session.batches_presence:
             self.presences.begin(connection)
         if session is None:
@@ -184,7 +181,7 @@ class DeliverySessions:
     def end(self, connection: ConnectionId) -> None:
         """A connection is gone, or gets no more."""
         self.presences.end(connection)
-        self._sessions.pop(connection, None)
+        self.by_connection.pop(connection, None)
         self.replaying.pop(connection, None)
 
     def pause(self, connection: ConnectionId) -> None:
@@ -199,7 +196,7 @@ class DeliverySessions:
         what they have.
         """
         for connection, channel in tuple(self.replaying.items()):
-            session = self._sessions[connection]
+            session = self.by_connection[connection]
             while channel.is_open and channel.waiting_bytes <= REPLAY_BUFFER_BYTES:
                 place = Position(self._log.epoch, session.reached)
                 entries = self._log.since(place, limit=REPLAY_BATCH)

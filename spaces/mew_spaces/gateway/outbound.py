@@ -176,7 +176,8 @@ class Fanout:
             return
         collected = self._collected
         collected.append(framed)
-        self._collected_numbered.append(numbered or framed)
+        if self.numbered:
+            self._collected_numbered.append(numbered or framed)
         self._collected_bytes += len(framed)
         if self.request_flush is None or self._collected_bytes > MAX_JOINED_BYTES:
             self.flush()
@@ -191,11 +192,12 @@ class Fanout:
         frames, numbered = self._collected, self._collected_numbered
         if not frames:
             return
-        self._collected, self._collected_numbered, self._collected_bytes = [], [], 0
+        self._collected, self._collected_bytes = [], 0
         plain, counting = self._targets if self._targets is not None else self._find_targets()
         self.deliveries += (len(plain) + len(counting)) * len(frames)
         plain.write(frames)
-        if self.numbered:
+        if numbered:
+            self._collected_numbered = []
             counting.write(numbered)
 
     def write_to_others(

@@ -9,6 +9,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -136,6 +137,7 @@ class SpaceService:
             self.log, self.space, self._performer.owners, clock=self._clock, new_id=new_id
         )
         self._slow: list[ConnectionId] = []
+        self._call_soon: Callable[[Callback], object] | None = None
         self._slow_consumers = 0
         self.join_pace = JoinPace()
         self._last_connection = 0
@@ -146,11 +148,8 @@ class SpaceService:
 
     def join_writes(self, call_soon: Callable[[Callback], object]) -> None:
         """Write the broadcasts of one turn of the event loop together. `call_soon` calls a function at its end."""
-        self._fanout.request_flush = lambda: call_soon(self._end_turn)
-
-    def _end_turn(self) -> None:
-        self._fanout.flush()
-        self._catch_up()
+        self._call_soon = call_soon
+        self._fanout.request_flush = partial(call_soon, self._fanout.flush)
 
     # Connections
 
@@ -168,7 +167,7 @@ class SpaceService:
     ) -> None:
         """Let a connection in whose token was checked; with `delivery` it gets numbers, receipts and replay."""
         self._performer.owners[connection] = participant
-        if delivery is not None and connection not in self._sessions:
+        if delivery is not None and connection not in self._sessions.by_connection:
             self._sessions.begin(connection, delivery, next_sequence=self.log.next_sequence)
         self._perform(self.space.join(connection, participant, now=self._clock()))
 
@@ -209,6 +208,8 @@ class SpaceService:
     def mark_slow(self, connection: ConnectionId) -> None:
         """Disconnect a slow consumer as soon as the current effects are performed."""
         self._slow.append(connection)
+        if self._call_soon is not None:  # it may have become slow at the end of a turn, behind all effects
+            self._call_soon(self._catch_up)
 
     # Virtual participants: log files that receive what a member receives
 
@@ -244,7 +245,7 @@ class SpaceService:
     ) -> Receipt:
         """Handle an envelope from a socket. `data` is what its `encode` returns, if that is known."""
         now = self._clock()
-        is_session = connection in self._sessions
+        is_session = connection in self._sessions.by_connection
         # Only sessions send an envelope again; others may mean something new by an id that they used before.
         if is_session and (known := self._acknowledgements.find_duplicate(sender, draft, now)) is not None:
             self._outbox.put(DuplicateReceipt(connection, sender, draft.id or ""))
@@ -377,8 +378,9 @@ class SpaceService:
 
     def close(self) -> None:
         """End the history for its readers, and write the rest of the logs and broadcasts."""
-        self._fanout.request_flush = None
-        self._end_turn()
+        self._fanout.request_flush = self._call_soon = None
+        self._fanout.flush()
+        self._catch_up()
         self._outbox.stop()
         if self._writer is not None:
             self._writer.close()
