@@ -99,7 +99,9 @@ COMMANDS: Final[Sections] = {
             {
                 "list": _command("List the stored conversations of this space.", "space.sessions:list_sessions"),
                 "show": _command("Print the newest items of a conversation.", "space.sessions:show"),
-                "export": _command("Export a whole conversation as JSON Lines.", "space.sessions:export"),
+                "export": _command(
+                    "Export a whole conversation as JSON Lines, JSON or Markdown.", "space.sessions:export"
+                ),
                 "prune": _command("Remove old parts of stored conversations.", "space.sessions:prune"),
             },
         ),

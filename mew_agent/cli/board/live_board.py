@@ -28,6 +28,7 @@ def apply_event(board: Board | None, name: str, body: Any) -> tuple[Board | None
                 return board, None
             sender = str(body.get("from"))
             change = {"status": status, "status_id": body.get("id"), "received_at": at, "age_seconds": 0.0}
+            change["seconds_to_compaction"] = None  # the gateway projects it, from more than this status
             return _with_change(board, sender, at, {"connected": True, **change}), sender
         case kinds.SYSTEM_PRESENCE if payload.get("event") in ("join", "leave"):
             member = payload.get("participant")

@@ -249,7 +249,7 @@ _SMALL_BAR = _Column("WINDOW", lambda row, style: _bar(row, style, 10), coloured
 _SHARE = _Column("FULL", _share, align="right", coloured=True)
 _KNOWN = _Column("KNOWN", lambda row, _: words.basis(row.entry.status))
 _NEXT = _Column("NEXT CALL", lambda row, _: words.next_call(row.report), align="right")
-_COMPACTS = _Column("COMPACTS IN", lambda row, _: words.compacts_in(row.entry.status))
+_COMPACTS = _Column("COMPACTS IN", lambda row, _: words.compacts_in(row.entry))
 _LAST = _Column("LAST COMPACTION", lambda row, _: words.last_compaction(row.report, row.now))
 _LEVEL = _Column("LEVEL", lambda row, _: words.level(row.entry.status), coloured=True)
 _MESSAGES = _Column("MESSAGES", lambda row, _: words.messages(row.entry.status), align="right")

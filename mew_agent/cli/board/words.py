@@ -188,12 +188,15 @@ def next_call(report: ContextReport | None) -> str:
     return f"{'' if report.next_prompt_basis in COUNTED else '~'}{report.next_prompt_tokens:,}"
 
 
-def compacts_in(status: Status | None) -> str:
-    """Turns until the next compaction, by the trend of recent turns."""
+def compacts_in(entry: BoardEntry) -> str:
+    """Turns and time until the next compaction, by the trend of recent turns and of the last hour."""
+    status = entry.status
     if status is not None and status.status == "compacting":
         return "now"
     turns = status.context.turns_to_compaction if status and status.context else None
-    return "-" if turns is None else f"~{turns} turn{'' if turns == 1 else 's'}"
+    found = [] if turns is None else [f"~{turns} turn{'' if turns == 1 else 's'}"]
+    found += [] if entry.seconds_to_compaction is None else [f"~{span(entry.seconds_to_compaction)}"]
+    return ", ".join(found) or "-"
 
 
 def last_compaction(report: ContextReport | None, now: datetime) -> str:

@@ -5,6 +5,7 @@ Owns how the answers are printed. What can be undone is up to the participant.
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
@@ -21,7 +22,8 @@ from mew_protocol.payloads.compactions import (
     Undo,
     UndoDone,
 )
-from mew_protocol.payloads.participant import Status, refusal_in
+from mew_protocol.payloads.figures import ContextHistory, ParticipantFigures
+from mew_protocol.payloads.participant import Board, Status, refusal_in
 from pydantic import BaseModel
 
 from mew_agent.cli.app import terminal
@@ -35,9 +37,12 @@ from mew_agent.cli.app.options import (
     with_option_groups,
 )
 from mew_agent.cli.board import words
+from mew_agent.cli.board.figures import chart_svg, compaction_line, csv_lines
 from mew_agent.cli.remote.control import ANSWER_SECONDS, STATUS_SECONDS, ReasonOption, parse_answer
-from mew_agent.cli.remote.request import send_request
-from mew_agent.errors import ControlRefused
+from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS
+from mew_agent.cli.remote.request import ParticipantOffline, check_known, send_request
+from mew_agent.cli.remote.session import open_session
+from mew_agent.errors import ConfigError, ControlRefused
 
 A = TypeVar("A", bound=BaseModel)
 
@@ -49,15 +54,39 @@ def history(
     target: TargetArgument,
     timeout: TimeoutOption = STATUS_SECONDS,
     *,
+    as_csv: Annotated[bool, option("--csv", "Print the figures over time as CSV.")] = False,
+    plot: Annotated[Path | None, option("--plot FILE", "Draw the figures over time into an SVG file.")] = None,
+    minutes: Annotated[
+        int | None, option("--minutes N", "How far back figures go (default: an hour).", min=1, max=MAX_MINUTES)
+    ] = None,
     as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> int:
     """List a participant's compactions.
 
     Shows when and why each ran, the tokens before and after, who asked or approved, and what it cost, oldest first. A
-    `forget`, a `clear` and an undo are listed too.
+    `forget`, a `clear` and an undo are listed too. Of a participant that is away or keeps no list, and with `--csv` and
+    `--plot`, it shows what the gateway recorded.
     """
-    found = _ask(connection, target, RequestHistory(), kinds.PARTICIPANT_REQUEST_HISTORY, timeout, CompactionHistory)
+    if as_csv or plot is not None or minutes is not None:
+        recorded = _recorded(connection, target, minutes or 60)
+        if plot is not None:
+            _write_chart(plot, recorded)
+        elif as_csv:
+            terminal.print_lines(csv_lines([recorded]))
+        else:
+            _print_recorded(recorded, as_json=as_json)
+        return ExitCode.DONE
+    kind = kinds.PARTICIPANT_REQUEST_HISTORY
+    try:
+        found = _ask(connection, target, RequestHistory(), kind, timeout, CompactionHistory)
+    except (ParticipantOffline, ControlRefused) as problem:
+        recorded = _recorded(connection, target, MAX_MINUTES)
+        if not recorded.compactions:
+            raise
+        terminal.warn(f"{problem}; this is what the gateway recorded")
+        _print_recorded(recorded, as_json=as_json)
+        return ExitCode.DONE
     if as_json:
         terminal.print_json({"participant": target, **_json_of(found)})
         return ExitCode.DONE
@@ -160,6 +189,39 @@ def recall(
         for item in done.found:
             terminal.print_lines(_item_lines(item, now))
     return ExitCode.DONE if done.found else ExitCode.SKIPPED
+
+
+def _recorded(connection: ConnectionOptions, target: str, minutes: int) -> ParticipantFigures:
+    """What the gateway recorded of a participant. Raises `NoSuchParticipant`."""
+    session = open_session(connection)
+    check_known(session, Board.model_validate(session.api.board()), target)
+    found = ContextHistory.model_validate(session.api.context_history(minutes * 60, MAX_REPORTS, target))
+    if found.more:
+        terminal.warn(f"only the newest {MAX_REPORTS:,} are shown; choose fewer minutes")
+    return next(iter(found.participants), ParticipantFigures(id=target))
+
+
+def _print_recorded(recorded: ParticipantFigures, *, as_json: bool) -> None:
+    if as_json:
+        terminal.print_json({"participant": recorded.id, **_json_of(recorded)})
+        return
+    now = datetime.now(UTC).astimezone()
+    for done in recorded.compactions:
+        terminal.print_line(f"{_time(done.at, now)}  {compaction_line(done)}")
+        if done.summary is not None:
+            terminal.print_lines(_indented(done.summary))
+    if not recorded.compactions:
+        terminal.print_line(f"{recorded.id}: the gateway recorded no compaction in this time")
+
+
+def _write_chart(path: Path, recorded: ParticipantFigures) -> None:
+    if path.suffix.lower() != ".svg":
+        raise ConfigError("--plot", f"'{path}' is no SVG file", "a name that ends in .svg")
+    try:
+        path.write_text(chart_svg(recorded, datetime.now(UTC).astimezone().tzinfo), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError("--plot", f"{path} cannot be written: {error.strerror or error}") from None
+    terminal.print_line(f"{path}: {len(recorded.samples):,} reports, {len(recorded.compactions):,} compactions")
 
 
 def _page(connection: ConnectionOptions, target: str, request: RequestHistory, timeout: float) -> CompactionHistory:

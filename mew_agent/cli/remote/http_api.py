@@ -33,6 +33,11 @@ SILENCE_SECONDS: Final = 45.0
 PAGE_MESSAGES: Final = 1_000
 """How many messages to read at once: as many as the gateway allows."""
 
+MAX_MINUTES: Final = 90 * 24 * 60
+"""For how long a gateway keeps figures."""
+
+MAX_REPORTS: Final = 10_000
+
 RESTART_SECONDS: Final = 20.0
 """How long to wait for a gateway that is being restarted."""
 
@@ -176,10 +181,10 @@ class GatewayApi:
         """The board as JSON, in the shape of `mew_protocol.payloads.participant.Board`."""
         return self._object("GET", f"/spaces/{_quoted(self.space)}/context")
 
-    def context_history(self, seconds: int, limit: int) -> dict[str, Any]:
+    def context_history(self, seconds: int, limit: int, participant: str | None = None) -> dict[str, Any]:
         """What was reported in the last `seconds`, in the shape of `mew_protocol.payloads.figures.ContextHistory`."""
         path = f"/spaces/{_quoted(self.space)}/context/history?seconds={seconds}&limit={limit}"
-        return self._object("GET", path)
+        return self._object("GET", path if participant is None else f"{path}&participant={_quoted(participant)}")
 
     def attention(self) -> dict[str, Any]:
         """What needs a person, in the shape of `mew_protocol.attention.Attention`."""

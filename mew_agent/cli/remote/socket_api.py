@@ -155,7 +155,7 @@ class SocketApi:
         del since
         raise GatewayError(f"{self.gateway} keeps no messages: it is not a gateway of mew-agent")
 
-    def context_history(self, seconds: int, limit: int) -> NoReturn:
+    def context_history(self, seconds: int, limit: int, participant: str | None = None) -> NoReturn:
         """Raise `GatewayError`: the TypeScript gateway keeps no figures."""
         raise GatewayError(f"{self.gateway} keeps no figures over time: it is not a gateway of mew-agent")
 

@@ -3,8 +3,10 @@
 Owns how they are listed, printed and exported. What a session file holds is decided in `mew_agent.context`.
 """
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -14,11 +16,22 @@ from mew_spaces.gateway.auth import state_dir
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import relative_to, space_config_path, space_folder
 from mew_agent.cli.app.options import FolderOption, JsonOption, option, participant_argument
+from mew_agent.cli.board.words import clean
+from mew_agent.context.history import Item
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import StoreLimits
 from mew_agent.errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
+
+
+class ExportFormat(StrEnum):
+    """In which format a conversation is exported."""
+
+    JSONL = "jsonl"
+    JSON = "json"
+    MARKDOWN = "markdown"
+
 
 _COLUMNS = "{:<16}  {:>10}  {:>10}  {:>7}  {:>7}  {:>9}  {}"
 AgentArgument = Annotated[str, participant_argument("Id of the agent.", "AGENT")]
@@ -64,14 +77,22 @@ def export(
     agent: AgentArgument,
     *,
     output: Annotated[Path | None, option("--output, -o FILE", "File to write (default: standard output).")] = None,
+    form: Annotated[
+        ExportFormat, option("--format FORMAT", "Write jsonl, json or markdown (default: jsonl).")
+    ] = ExportFormat.JSONL,
     space_dir: FolderOption = None,
 ) -> None:
-    """Export a whole conversation as JSON Lines.
+    """Export a whole conversation as JSON Lines, JSON or Markdown.
 
-    Writes one item a line, oldest first, including what a compaction removed from the context.
+    Writes all items, oldest first, including what a compaction removed from the context.
     """
     items = _ask(_file(agent, space_dir), lambda store: store.items(None))
-    lines = [terminal.json_line(asdict(item)) for item in items]
+    if form is ExportFormat.MARKDOWN:
+        lines = list(_markdown(agent, items))
+    elif form is ExportFormat.JSON:
+        lines = [terminal.json_line({"agent": agent, "items": [asdict(item) for item in items]})]
+    else:
+        lines = [terminal.json_line(asdict(item)) for item in items]
     if output is None:
         terminal.print_lines(lines)
         return
@@ -79,6 +100,27 @@ def export(
         output.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     except OSError as error:
         raise ConfigError("--output", f"{output} cannot be written: {error.strerror or error}") from None
+
+
+def _markdown(agent: str, items: Sequence[Item]) -> Iterator[str]:
+    """A conversation as Markdown: a heading for each item, texts of people and models as they are, the rest as code."""
+    yield f"# {clean(agent)}"
+    for item in items:
+        yield ""
+        yield f"## {item.at} {clean(item.name or item.role)}"
+        yield ""
+        if item.role == "tool":
+            yield from _fenced(item.content)
+        elif item.content:
+            yield from (clean(line) for line in item.content.splitlines())
+        for call in item.tool_calls:
+            yield from ("", f"Calls `{clean(call.name)}`:", "", *_fenced(call.arguments, "json"))
+
+
+def _fenced(text: str, language: str = "") -> Iterator[str]:
+    """A text as a code block, whose fence is longer than any in the text."""
+    fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
+    yield from (f"{fence}{language}", *(clean(line) for line in text.splitlines()), fence)
 
 
 def prune(

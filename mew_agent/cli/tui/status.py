@@ -7,30 +7,26 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 from mew_protocol.attention import Attention, AttentionItem
-from mew_protocol.payloads.figures import ContextHistory, FigureSample, RecordedCompaction
+from mew_protocol.payloads.figures import ContextHistory
 from mew_protocol.payloads.participant import Board, BoardEntry
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
 from mew_agent.cli.board import words
+from mew_agent.cli.board.figures import compaction_line, sample_line
 from mew_agent.cli.board.live_board import apply_event
 from mew_agent.cli.board.needs import attention_line, attention_lines, severities, single_items, with_faults
 from mew_agent.cli.board.table import board_line, board_lines
-from mew_agent.cli.remote.http_api import SpaceEvents
+from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS, SpaceEvents
 from mew_agent.cli.remote.session import ApiSession, Identity, configuration_at, find_identity, open_session
 from mew_agent.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.text import Text
-
-MAX_MINUTES: Final = 90 * 24 * 60
-"""For how long a gateway keeps figures."""
-
-MAX_REPORTS: Final = 10_000
 
 
 @with_option_groups
@@ -98,30 +94,13 @@ def _print_history(session: ApiSession, minutes: int, *, as_json: bool) -> None:
             terminal.print_json(one.model_dump(mode="json", exclude_unset=True))
             continue
         terminal.print_line(one.id)
-        lines = [(sample.at, _sample_line(sample)) for sample in one.samples]
-        lines += [(compaction.at, _compaction_line(compaction)) for compaction in one.compactions]
+        lines = [(sample.at, sample_line(sample)) for sample in one.samples]
+        lines += [(compaction.at, compaction_line(compaction)) for compaction in one.compactions]
         for at, line in sorted(lines, key=lambda pair: pair[0]):
             moment = datetime.fromisoformat(at).astimezone()
             terminal.print_line(f"  {moment:%Y-%m-%d %H:%M:%S}  {line}")
     if found.more:
         terminal.warn(f"only the newest {MAX_REPORTS:,} are shown; choose fewer minutes")
-
-
-def _sample_line(sample: FigureSample) -> str:
-    window = f" of {sample.max_tokens:,}" if sample.max_tokens is not None else ""
-    tokens = "?" if sample.tokens is None else f"{sample.tokens:,}"
-    return f"{tokens}{window} tokens, {sample.basis}, level {sample.level or 'unknown'}"
-
-
-def _compaction_line(done: RecordedCompaction) -> str:
-    before, after, freed = (
-        "?" if one is None else f"{one:,}" for one in (done.tokens_before, done.tokens_after, done.freed_tokens)
-    )
-    asked = f" by {done.asked_by}" if done.asked_by else ""
-    spent = f", {done.spent_tokens:,} spent" if done.spent_tokens is not None else ""
-    price = f" ({done.amount:.4g} {done.currency or ''}".rstrip() + ")" if done.amount is not None else ""
-    known = f" ({done.basis})" if done.basis else ""
-    return f"compaction, {done.trigger}{asked}: {before} -> {after} tokens, {freed} freed{known}{spent}{price}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ class RecordedCompaction(Payload):
     """One compaction. Figures are those of `LastCompaction`; `spent_tokens` are the reported tokens of its calls.
 
     `asked_by` is the participant that requested it; absent if the agent compacted by itself, or if that is not known.
+    `summary` is its text, if the agent has shown it to a participant since.
     """
 
     at: str
@@ -33,6 +34,7 @@ class RecordedCompaction(Payload):
     amount: float | None = None
     currency: str | None = None
     asked_by: str | None = None
+    summary: str | None = None
 
 
 class ParticipantFigures(Payload):

@@ -101,7 +101,11 @@ def is_whole_status(status: Draft) -> bool:
 
 
 class BoardEntry(Payload):
-    """The last whole status of one participant, and its age."""
+    """The last whole status of one participant, and its age.
+
+    `seconds_to_compaction` is projected: how long until the context reaches where the agent compacts, or its window if
+    it never does, if it grows as it did within the last hour. Absent if it does not grow, or is not known.
+    """
 
     id: str
     connected: bool
@@ -109,6 +113,7 @@ class BoardEntry(Payload):
     status_id: str | None = None
     received_at: str | None = None
     age_seconds: float | None = None
+    seconds_to_compaction: int | None = None
 
 
 class Board(Payload):

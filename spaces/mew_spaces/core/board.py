@@ -3,10 +3,11 @@
 A status is kept exactly as its sender reported it; the board adds only its age. Does not know who may see it.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.payloads.base import read_payload
@@ -14,6 +15,40 @@ from mew_protocol.payloads.participant import Board, BoardEntry, Status, is_whol
 from mew_protocol.payloads.system import ActiveStream
 
 from mew_spaces.core.state import Change, ReportedStatus, SpaceState, StatusChange
+
+TREND_SECONDS: Final = 3_600.0
+"""How far back the growth of a context is looked at."""
+
+_TREND_SAMPLES: Final = 64
+_TREND_SPAN_SECONDS: Final = 5.0
+"""A shorter time says nothing about growth."""
+
+
+class FillTrend:
+    """The sizes of one context since it last shrank, to project when it is full. Times are in seconds."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int]] = deque(maxlen=_TREND_SAMPLES)
+
+    def add(self, at: float, tokens: int | None) -> None:
+        """Add a reported size; None, not known, begins again, as a smaller one does."""
+        samples = self._samples
+        if tokens is None or (samples and (tokens < samples[-1][1] or at < samples[-1][0])):
+            samples.clear()
+        if tokens is not None:
+            samples.append((at, tokens))
+        while samples and at - samples[0][0] > TREND_SECONDS:
+            samples.popleft()
+
+    def seconds_to(self, limit: int, now: float) -> int | None:
+        """Return how long it takes to reach `limit` tokens at this rate; None if it does not grow. Idle time counts."""
+        if len(self._samples) < 2:
+            return None
+        (began, first), (_, last) = self._samples[0], self._samples[-1]
+        span = now - began
+        if last <= first or not _TREND_SPAN_SECONDS <= span <= TREND_SECONDS:
+            return None
+        return max(0, round((limit - last) * span / (last - first)))
 
 
 class StatusBoard:
@@ -23,6 +58,7 @@ class StatusBoard:
         self._state = state
         self._parsed: dict[str, tuple[str, Status]] = {}
         self._written: dict[str, dict[str, Any]] = {}
+        self._trends: dict[str, FillTrend] = {}
 
     def post(self, envelope: Envelope, *, at: datetime) -> tuple[Change, ...]:
         """Keep a `participant/status` of its sender, and return the changes; none if the board stays as it is.
@@ -38,6 +74,7 @@ class StatusBoard:
         self._state.apply(change)
         self._parsed[envelope.sender] = (envelope.id, status)
         self._written.pop(envelope.sender, None)
+        self._trends.setdefault(envelope.sender, FillTrend()).add(at.timestamp(), status.tokens)
         return (change,)
 
     @property
@@ -50,7 +87,7 @@ class StatusBoard:
         received = self._state.statuses.get(participant)
         if received is None:
             return BoardEntry(id=participant, connected=connected)
-        return BoardEntry(
+        entry = BoardEntry(
             id=participant,
             connected=connected,
             status=self._status_of(participant, received),
@@ -58,6 +95,15 @@ class StatusBoard:
             received_at=wire_timestamp(received.received_at),
             age_seconds=round(max(0.0, (now - received.received_at).total_seconds()), 3),
         )
+        seconds = self._seconds_to_compaction(participant, entry.status, now) if connected else None
+        return entry if seconds is None else entry.model_copy(update={"seconds_to_compaction": seconds})
+
+    def _seconds_to_compaction(self, participant: str, status: Status | None, now: datetime) -> int | None:
+        trend, report = self._trends.get(participant), status.context if status is not None else None
+        if trend is None or status is None:
+            return None
+        limit = (report.compact_at_tokens if report is not None else None) or status.max_tokens
+        return None if limit is None else trend.seconds_to(limit, now.timestamp())
 
     def entry_json(self, participant: str, *, connected: bool, now: datetime) -> dict[str, Any] | None:
         """Return the line of a participant with a status as JSON, or None. Much cheaper than `entry`.
@@ -70,7 +116,10 @@ class StatusBoard:
         known = self._written.get(participant)
         if known is None or known["status_id"] != received.envelope_id:
             entry = self.entry(participant, connected=connected, now=now)
-            known = self._written[participant] = entry.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            written = entry.model_dump(
+                mode="json", by_alias=True, exclude_unset=True, exclude={"seconds_to_compaction"}
+            )
+            known = self._written[participant] = written
         age_seconds = round(max(0.0, (now - received.received_at).total_seconds()), 3)
         return {**known, "connected": connected, "age_seconds": age_seconds}
 

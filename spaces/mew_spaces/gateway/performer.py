@@ -106,7 +106,9 @@ class EffectPerformer:
             self.fanout.write_to_others(frame_json(data), numbered=counted, without=effect.without, others=presences)
         else:
             self.fanout.write_to_all(frame_json(data), numbered=counted, without=effect.without)
-        if effect.envelope.kind == kinds.PARTICIPANT_COMPACT_DONE and effect.envelope.to:
+        if effect.envelope.kind == kinds.PARTICIPANT_HISTORY:
+            self.figures.observe_summary(effect.envelope.sender, effect.envelope.body)
+        elif effect.envelope.kind == kinds.PARTICIPANT_COMPACT_DONE and effect.envelope.to:
             self.figures.observe_answer(effect.envelope.sender, effect.envelope.to[0], effect.envelope.body)
         if self.audit is not None and not is_logged:
             recipients = self.recipients(self.audit, effect)

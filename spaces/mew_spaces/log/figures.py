@@ -2,7 +2,8 @@
 
 Every kept row is a status that was sent, never an average. Statuses of the last hour are kept as they came, at most one
 a second for each participant. Of older ones, the last and the fullest of each minute stay, after a day those of each
-hour, for 90 days. `observe` and `observe_answer` only remember what `write` stores later, in a thread.
+hour, for 90 days. Summaries of compactions are kept if their agents show them to a participant. The methods that
+observe only remember what `write` stores later, in a thread.
 """
 
 import logging
@@ -31,6 +32,8 @@ MAX_SAMPLES: Final = 200_000
 MAX_COMPACTIONS: Final = 20_000
 """How many rows a space keeps in all; the oldest leave first."""
 
+MAX_SUMMARY_CHARS: Final = 8_000
+
 MAX_BATCH: Final = 2_000
 """How many participants one `write` stores; the others wait for the next."""
 
@@ -48,7 +51,7 @@ CREATE INDEX IF NOT EXISTS samples_by_participant ON samples (participant, at);
 CREATE TABLE IF NOT EXISTS compactions (
   participant TEXT NOT NULL, ended TEXT NOT NULL, at REAL NOT NULL, trigger TEXT NOT NULL, tokens_before INTEGER,
   tokens_after INTEGER, freed_tokens INTEGER, basis TEXT, spent_tokens INTEGER, amount REAL, currency TEXT,
-  asked_by TEXT, PRIMARY KEY (participant, ended)
+  asked_by TEXT, summary TEXT, PRIMARY KEY (participant, ended)
 );
 CREATE INDEX IF NOT EXISTS compactions_by_time ON compactions (at);
 """
@@ -63,7 +66,7 @@ DELETE FROM samples WHERE id IN (SELECT id FROM (
 
 _SAMPLE_COLUMNS = "at, tokens, max_tokens, basis, level, severity"
 _COMPACTION_COLUMNS = (
-    "at, trigger, tokens_before, tokens_after, freed_tokens, basis, spent_tokens, amount, currency, asked_by"
+    "at, trigger, tokens_before, tokens_after, freed_tokens, basis, spent_tokens, amount, currency, asked_by, summary"
 )
 
 
@@ -79,6 +82,7 @@ class FigureStore:
         self._lock = Lock()
         self._statuses: dict[str, tuple[float, Mapping[str, Any]]] = {}
         self._answers: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._summaries: dict[tuple[str, str], str] = {}
         self._last: dict[str, tuple[float, tuple[Any, ...]]] = {}
         self._seen: dict[str, str] = {}
         self._pruned_at = 0.0
@@ -100,7 +104,7 @@ class FigureStore:
     @property
     def has_news(self) -> bool:
         """Whether there is something to write."""
-        return bool(self._statuses)
+        return bool(self._statuses or self._summaries)
 
     def observe(self, participant: str, status: Mapping[str, Any], at: float) -> None:
         """Remember the newest status of a participant until the next `write`. `at` is in seconds since 1970."""
@@ -109,6 +113,14 @@ class FigureStore:
     def observe_answer(self, participant: str, asker: str, answer: Mapping[str, Any]) -> None:
         """Remember the answer to a `participant/compact`: it says who asked."""
         self._answers[participant] = (asker, answer)
+
+    def observe_summary(self, participant: str, shown: Mapping[str, Any]) -> None:
+        """Remember the summary in a `participant/history` that shows one compaction."""
+        entries, summary = shown.get("entries"), shown.get("summary")
+        one = entries[0] if isinstance(entries, list) and len(entries) == 1 else None
+        ended = one.get("at") if isinstance(one, Mapping) else None
+        if isinstance(ended, str) and isinstance(summary, str) and len(self._summaries) < MAX_BATCH:
+            self._summaries[participant, ended[:100]] = summary[:MAX_SUMMARY_CHARS]
 
     def write(self) -> None:
         """Store what was observed, and thin out old figures now and then. Blocks."""
@@ -129,6 +141,7 @@ class FigureStore:
                 compactions += self._compactions(participant, status, at)
             try:
                 self._store(rows, compactions)
+                self._store_summaries()
                 self._is_failing = False
             except (sqlite3.Error, OverflowError, UnicodeError) as error:
                 if not self._is_failing:
@@ -162,6 +175,7 @@ class FigureStore:
             cost.amount if cost is not None else None,
             (cost.currency or "")[:20] or None if cost is not None else None,
             asker if is_asked else None,
+            None,
         )
 
     def _store(self, rows: list[tuple[Any, ...]], compactions: list[tuple[Any, ...]]) -> None:
@@ -173,12 +187,20 @@ class FigureStore:
                 rows,
             )
             database.executemany(
-                f"INSERT OR IGNORE INTO compactions (participant, ended, {_COMPACTION_COLUMNS}) VALUES ({_marks(12)})",  # noqa: S608
+                f"INSERT OR IGNORE INTO compactions (participant, ended, {_COMPACTION_COLUMNS}) VALUES ({_marks(13)})",  # noqa: S608
                 compactions,
             )
             if now - self._pruned_at >= PRUNE_SECONDS or self._inserted >= MAX_SAMPLES // 4:
                 self._pruned_at, self._inserted = now, 0
                 self._prune(database, now)
+
+    def _store_summaries(self) -> None:
+        found = [self._summaries.popitem() for _ in range(len(self._summaries))]
+        with self._database as database:
+            database.executemany(
+                "UPDATE compactions SET summary = ? WHERE participant = ? AND ended = ?",
+                [(_storable(text), *key) for key, text in found],
+            )
 
     def _prune(self, database: sqlite3.Connection, now: float) -> None:
         # Forget participants that are silent: some never return.
@@ -246,6 +268,8 @@ def _open(path: Path | None) -> sqlite3.Connection:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
         database.executescript(_SCHEMA)
+        if not any(column[1] == "summary" for column in database.execute("PRAGMA table_info(compactions)")):
+            database.execute("ALTER TABLE compactions ADD COLUMN summary TEXT")  # a file of an earlier version
     except sqlite3.Error:
         database.close()
         raise
@@ -268,6 +292,11 @@ def _figures(status: Status) -> tuple[Any, ...]:
 def _plausible(value: int | None) -> int | None:
     """Return a figure, None if it does not fit into the database."""
     return value if value is not None and abs(value) < 2**63 else None
+
+
+def _storable(text: str) -> str:
+    """Return a text that has UTF-8: half a surrogate pair has none."""
+    return text.encode(errors="replace").decode()
 
 
 def _known(model: type[FigureSample] | type[RecordedCompaction], at: float, values: list[Any]) -> dict[str, Any]:

@@ -120,3 +120,25 @@ def test_a_board_has_an_entry_for_every_participant() -> None:
     board = SNAPSHOT.as_board()
     assert (board.space, board.name, board.at) == ("demo", "Demo", "2026-01-01T00:00:00.000Z")
     assert [entry.id for entry in board.participants] == ["ada", "coder"]
+
+
+def test_the_time_to_compaction_follows_the_growth_of_the_last_hour() -> None:
+    board = StatusBoard(SpaceState())
+
+    def left(seconds: float, tokens: int | None = None, *, connected: bool = True) -> int | None:
+        now = NOW + timedelta(seconds=seconds)
+        if tokens is not None:
+            report = {**WHOLE, "tokens": tokens, "max_tokens": 1_000, "context": {**REPORT, "compact_at_tokens": 900}}
+            board.post(status(report), at=now)
+        return board.entry("coder", connected=connected, now=now).seconds_to_compaction
+
+    assert left(0, 100) is None
+    assert left(1, 200) is None  # too short to be a rate
+    assert left(100, 300) == 300  # 600 tokens at 200 in 100 s
+    assert left(200) == 600  # idle since
+    assert left(200, connected=False) is None
+    assert left(300, 50) is None  # compacted
+    assert left(400, 50) is None  # does not grow
+    assert left(500, 850) == 12
+    assert left(600, 950) == 0
+    assert left(600 + 3_601) is None

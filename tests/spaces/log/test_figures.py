@@ -77,6 +77,9 @@ def test_a_restart_keeps_figures_and_repeats_no_compaction(tmp_path: Path) -> No
     assert os.name == "nt" or path.stat().st_mode & 0o077 == 0
     after = Clocked(path)
     after.report(START + 5, 200, last_compaction=done)
+    after.store.observe_summary("coder", {"entries": [{"at": done["at"]}], "summary": "We chose a lexer \ud83d"})
+    after.store.observe_summary("coder", {"entries": [], "summary": "of no compaction"})
+    after.store.write()
     kept = after.kept()
     after.store.close()
     assert [one.tokens for one in kept.samples] == [100, 200]
@@ -86,6 +89,7 @@ def test_a_restart_keeps_figures_and_repeats_no_compaction(tmp_path: Path) -> No
         "trigger": "requested",
         "tokens_before": 900,
         "basis": "projected",
+        "summary": "We chose a lexer ?",
     }
 
 

@@ -3,15 +3,20 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from xml.etree import ElementTree
 
+from mew_protocol.envelope import wire_timestamp
 from mew_protocol.payloads.participant import Compact, Forget
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.agent.agent import Agent
 from mew_agent.config.agent_config import AgentConfig
-from tests.support.cli import answering, mew, seat, status
-from tests.support.gateway_client import Client, Message
+from tests.support.cli import REPORT, answering, board_shows, mew, seat, status
+from tests.support.gateway_client import Client, Message, joined
+from tests.support.waiting import until
 
 SPACE = """
 space: {id: review}
@@ -91,3 +96,40 @@ async def test_an_agent_that_may_not_answer_is_reported(gateway: RunningGateway)
         outcome = await mew("context", "history", "coder", *seat(gateway))
     assert outcome.out == ""
     assert "'coder' lacks the capability participant/history" in outcome.err
+
+
+async def test_what_the_gateway_recorded_is_exported_also_without_the_agent(tmp_path: Path) -> None:
+    compaction: Message = {"at": wire_timestamp(datetime.now(UTC)), "trigger": "threshold", "basis": "projected"}
+    compaction |= {"tokens_before": 900, "tokens_after": 300, "freed_tokens": 600}
+    async with serve_gateway(parse_space(SPACE)) as gateway:
+        async with joined(gateway, "coder") as coder:
+            figures: Message = {
+                "tokens": 300,
+                "max_tokens": 1_000,
+                "context": {**REPORT, "last_compaction": compaction},
+            }
+            await status(coder, "compacted", **figures)
+            shown = {"entries": [{**compaction, "number": 1}], "summary": "We chose a lexer."}
+            await coder.send_envelope("participant/history", shown, to=["ada"])
+
+            async def recorded() -> bool:
+                found = (await gateway.service.figures_of(3_600, 100, "coder")).participants
+                return bool(found) and any(one.summary for one in found[0].compactions)
+
+            await until(recorded)
+        await board_shows(gateway, lambda board: not board["coder"].connected)
+        as_csv = await mew("context", "history", "coder", "--csv", *seat(gateway))
+        plot = await mew("context", "history", "coder", "--plot", str(tmp_path / "out.svg"), *seat(gateway))
+        refused = await mew("context", "history", "coder", "--plot", str(tmp_path / "out.png"), *seat(gateway))
+        unknown = await mew("context", "history", "ghost", "--csv", *seat(gateway))
+        away = await mew("context", "history", "coder", *seat(gateway))
+    header, *rows = as_csv.out.splitlines()
+    assert header.startswith("at,participant,event,tokens,")
+    assert sum(",report,300,1000,reported," in row for row in rows) == 1
+    assert sum(",compaction," in row and row.endswith("threshold,900,300,600,,,,") for row in rows) == 1
+    assert ElementTree.fromstring((tmp_path / "out.svg").read_text(encoding="utf-8")).tag.endswith("svg")
+    assert plot.out == f"{tmp_path / 'out.svg'}: 1 reports, 1 compactions\n"
+    assert (refused.code, unknown.code, away.code) == (2, 2, 0)
+    assert "not connected" in away.err
+    assert "compaction, threshold: 900 -> 300 tokens, 600 freed (projected)" in away.out
+    assert "We chose a lexer." in away.out

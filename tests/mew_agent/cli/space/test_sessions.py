@@ -1,6 +1,7 @@
 """`mew sessions`: what it lists, prints, exports and removes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from mew_agent.context.store import (
     Session,
     SessionChange,
 )
+from mew_agent.model.interface import ToolCall
 from tests.support.cli import mew
 
 
@@ -48,6 +50,23 @@ async def test_an_export_holds_every_item(tmp_path: Path) -> None:
     assert '"content":"One."' in shown.out
     assert (await mew("sessions", "export", "coder", "-o", str(file), "-d", str(tmp_path))).code == 0
     assert [json.loads(line)["content"] for line in file.read_text().splitlines()] == ["One.", "Two.", "Three."]
+
+
+async def test_an_export_as_markdown_or_json_holds_every_item(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / ".mew" / "sessions" / "coder.db")
+    history = History()
+    history.append("user", "Is ```` a fence?", id="a", at="12:00", name="ada")
+    history.append("assistant", "I look.", id="b", at="12:01", tool_calls=(ToolCall("1", "read", '{"a": "```"}'),))
+    history.append("tool", "````\nyes", id="c", at="12:02", tool_call_id="1")
+    items = [replace(item, seq=item.seq + 3) for item in history.items]
+    await store.keep(Session(next_seq=6), SessionChange(added=items))
+    await store.aclose()
+    shown = await mew("sessions", "export", "coder", "--format", "markdown", "-d", str(tmp_path))
+    assert shown.out.startswith("# coder\n\n## 2020-01-01T00:00:00Z ada\n\nOne.\n")
+    assert 'Calls `read`:\n\n````json\n{"a": "```"}\n````\n' in shown.out
+    assert shown.out.endswith("## 12:02 tool\n\n`````\n````\nyes\n`````\n")
+    whole = json.loads((await mew("sessions", "export", "coder", "--format", "json", "-d", str(tmp_path))).out)
+    assert (whole["agent"], len(whole["items"])) == ("coder", 6)
 
 
 async def test_pruning_removes_what_is_old_and_out_of_context(tmp_path: Path) -> None:

@@ -1,0 +1,78 @@
+"""Figures over time as CSV and as a chart: gaps stay gaps, and names from the wire do no harm."""
+
+import csv
+import io
+from datetime import UTC
+from typing import Any
+from xml.etree import ElementTree
+
+from mew_protocol.payloads.figures import ParticipantFigures
+
+from mew_agent.cli.board.figures import chart_svg, csv_lines
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def figures(name: str = "coder") -> ParticipantFigures:
+    def sample(minute: int, tokens: int | None, basis: str) -> dict[str, Any]:
+        return {"at": f"2026-01-01T12:0{minute}:00Z", "tokens": tokens, "max_tokens": 1_000, "basis": basis}
+
+    return ParticipantFigures.model_validate(
+        {
+            "id": name,
+            "samples": [
+                {**sample(0, 100, "reported"), "level": "=HYPERLINK(1)"},
+                sample(1, 900, "projected"),
+                sample(2, None, "unknown"),
+                sample(4, 300, "reported"),
+            ],
+            "compactions": [
+                {
+                    "at": "2026-01-01T12:03:00Z",
+                    "trigger": "thre,sh<old>",
+                    "freed_tokens": -5,
+                    "summary": "not in a cell",
+                }
+            ],
+        }
+    )
+
+
+def rows() -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO("\n".join(csv_lines([figures("@evil")])))))
+
+
+def test_csv_has_reports_and_compactions_in_the_order_of_time() -> None:
+    found = rows()
+    assert [(row["event"], row["tokens"], row["basis"]) for row in found] == [
+        ("report", "100", "reported"),
+        ("report", "900", "projected"),
+        ("report", "", "unknown"),
+        ("compaction", "", ""),
+        ("report", "300", "reported"),
+    ]
+    assert (found[3]["trigger"], found[3]["freed_tokens"]) == ("thre,sh<old>", "-5")
+
+
+def test_csv_has_no_formula() -> None:
+    assert (rows()[0]["level"], rows()[0]["participant"]) == ("'=HYPERLINK(1)", "'@evil")
+
+
+def test_a_chart_shows_each_known_figure_and_leaves_gaps() -> None:
+    root = ElementTree.fromstring(chart_svg(figures("<b>&"), UTC))
+    assert root.findtext(f"{SVG}title") == "<b>&: tokens in the context window"
+    paths = [(one.get("class"), one.get("d")) for one in root.iter(f"{SVG}path")]
+    assert [style for style, _ in paths] == ["sure", "unsure", "sure"]
+    first, second, _ = (shape or "" for _, shape in paths)
+    assert " V" in first  # it joins the next figure
+    assert " V" not in second  # the next is not known
+    (mark,) = (one for one in root.iter(f"{SVG}line") if one.get("class") == "compaction")
+    assert "thre,sh<old>" in (mark.findtext(f"{SVG}title") or "")
+    texts = [one.text for one in root.iter(f"{SVG}text")]
+    assert "1,000" in texts
+    assert "12:04:00" in texts
+
+
+def test_a_chart_without_figures_is_empty() -> None:
+    root = ElementTree.fromstring(chart_svg(ParticipantFigures(id="coder"), None))
+    assert not list(root.iter(f"{SVG}path"))
