@@ -130,7 +130,7 @@ async def test_a_day_in_the_browser(config: SpaceConfig, tab: Tab, tmp_path: Pat
                 widths = [
                     await page.locator("#detail .gauge-fill").evaluate("one => one.getBoundingClientRect().width")
                 ]
-                for number in range(4):
+                for number in range(3):
                     await say(page, f"Question {number}: {'what does the parser do with this line? ' * 20}")
                     await expect(turns(page)).to_have_count(number + 2)
                 await assert_one_truth(page, gateway, agent)
@@ -150,6 +150,10 @@ async def test_a_day_in_the_browser(config: SpaceConfig, tab: Tab, tmp_path: Pat
                 await page.get_by_role("button", name="Undo compaction 1 of coder").click()
                 await expect(page.locator("#detail > .answer")).to_have_text(re.compile("^Undone: restored"))
                 await assert_one_truth(page, gateway, agent)
+                await page.get_by_role("button", name="Pause: coder").click()
+                await page.get_by_role("button", name="Pause", exact=True).click()
+                await page.get_by_role("button", name="Resume: coder").click()
+                await expect(page.get_by_role("button", name="Pause: coder")).to_be_visible()
             tokens, port = gateway.tokens, gateway.port
         await expect(page.locator("#connection-text")).to_contain_text("connection lost")
         async with serve_gateway(config, state=tmp_path, port=port, tokens=tokens) as gateway:

@@ -6,8 +6,10 @@ from typing import Any, get_args
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from mew_protocol import kinds
+from mew_protocol.codec import read_draft
 from mew_protocol.context_report import Basis, LimitBasis, PartName, UnknownReason
-from mew_spaces.config.loading import SpaceConfig
+from mew_protocol.ids import ParticipantId
+from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from playwright.async_api import Locator, Page, Route, expect
 
@@ -351,6 +353,39 @@ async def test_proposals_are_approved_rejected_and_allowed_always(open_dashboard
         await expect(log(page)).to_contain_text("edited")
 
 
+async def test_many_proposals_are_one_item_and_notify_when_wanted(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    await page.evaluate(NOTIFICATIONS)
+    async with join("coder") as coder, join("writer") as files:
+        await page.get_by_role("button", name="Notify").click()
+        await expect(page.get_by_role("button", name="Notify")).to_have_attribute("aria-pressed", "true")
+        for number in range(5):
+            call = {"method": "tools/call", "params": {"name": f"edit-{number}"}}
+            await coder.send_envelope(kinds.MCP_PROPOSAL, call, to=["writer"])
+        items = page.locator("#queue .item")
+        await expect(items).to_have_count(1)
+        await expect(items).to_contain_text("5 proposals wait for approval: coder")
+        await items.get_by_role("button", name="Show all 5").click()
+        await expect(items).to_have_count(6)
+        await items.filter(has_text="edit-3").get_by_role("button", name="Approve").click()
+        assert (await files.received(kinds.MCP_REQUEST))["payload"]["params"]["name"] == "edit-3"
+        await expect(items.first).to_contain_text("4 proposals wait for approval")
+        notes = await page.evaluate("window.notes")
+        assert "waits for approval" in notes[0]["title"] + notes[0]["body"]
+
+
+NOTIFICATIONS = """() => {
+    window.notes = [];
+    window.Notification = class {
+        static permission = "granted";
+        static requestPermission = async () => "granted";
+        constructor(title, { body }) { window.notes.push({ title, body }); }
+    };
+    document.hasFocus = () => false;
+}"""
+"""Replaces the browser's notifications, which a headless one cannot show, by a list."""
+
+
 async def test_an_answer_streams_and_becomes_markdown(open_dashboard: OpenDashboard, join: Join) -> None:
     page = await open_dashboard()
     async with join("coder") as coder:
@@ -619,6 +654,11 @@ async def test_the_page_is_accessible_in_both_colour_schemes(
         assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == []
         assert await page.evaluate(CONTRAST) == []
         assert await page.evaluate(FILLS) == []
+        await page.get_by_role("button", name="Theme: auto").click()
+        await expect(page.locator("html")).to_have_attribute("data-theme", "light")
+        await page.reload()
+        await page.get_by_role("button", name="Theme: light").click()
+        await expect(page.locator("body")).to_have_css("background-color", "rgb(15, 20, 19)")
         await page.get_by_role("button", name="Keyboard help").click()
         await expect(page.get_by_role("dialog")).to_contain_text("search participants")
 
@@ -697,6 +737,40 @@ async def test_on_a_phone_one_pane_is_in_view_and_nothing_overflows(
         await page.get_by_role("navigation").get_by_role("button", name="Participants").click()
         await row(page, "coder").click()
         await expect(part(page, "amount")).to_have_text("98,412")
+
+
+CROWD = parse_space(
+    'space: {id: review}\nparticipants:\n  ada: {capabilities: [{kind: "**"}]}\n'
+    + "".join(f"  agent-{number:03}: {{capabilities: [{{kind: participant/status}}]}}\n" for number in range(300))
+)
+
+
+@pytest.mark.parametrize("config", [CROWD])
+async def test_of_many_participants_only_rows_in_view_exist(
+    gateway: RunningGateway, open_dashboard: OpenDashboard
+) -> None:
+    for number in range(300):
+        status = {"messages_in_context": 3, "tokens": 1_000 + 400 * number, **WINDOW, "context": REPORTED}
+        draft = read_draft({"kind": kinds.PARTICIPANT_STATUS, "payload": status})
+        assert gateway.service.inject(ParticipantId(f"agent-{number:03}"), draft).refused is None
+    page = await open_dashboard()
+    listbox = page.get_by_role("listbox", name="Participants")
+    rows = listbox.get_by_role("option")
+    first = listbox.locator("[aria-posinset='1'][aria-setsize='301']")
+    await expect(first).to_be_visible()
+    assert await rows.count() < 40
+    await listbox.focus()
+    await page.keyboard.press("End")
+    await expect(listbox.locator("[aria-selected=true]")).to_be_in_viewport()
+    await expect(listbox.locator("[aria-selected=true]")).to_have_attribute("aria-posinset", "301")
+    await expect(first).to_have_count(0)
+    await page.keyboard.press("Home")
+    await expect(first).to_be_in_viewport()
+    await expect(page.locator("#detail-title")).to_have_text(re.compile("^agent-2"))
+    assert await rows.count() < 40
+    stops = "[...document.querySelectorAll('main :is(button, input, select, textarea, summary, a, [tabindex=\"0\"])')]"
+    shown = f"{stops}.filter((one) => one.tabIndex >= 0 && one.checkVisibility()).length"
+    assert await page.evaluate(shown) < 30
 
 
 async def test_reduced_motion_stops_animations(open_dashboard: OpenDashboard, join: Join) -> None:

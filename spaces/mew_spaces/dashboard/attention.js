@@ -23,7 +23,7 @@ const WORDS = {
   about_to_compact: "compacts next",
 };
 
-const BLOCKING = /^(model_|context_overflow|compaction_stalled|failed|mcp_server_down|waiting_for_approval|refused)/;
+const BLOCKING = /^(model_|context_overflow|compaction_stalled|failed|mcp_server_down|waiting_for_approval)/;
 const WARNING = /^(compaction_failed|turn_stopped|policy_stopped|paused|near_limit)/;
 
 /** The tone of a board entry. `items` are what needs a person about it. */

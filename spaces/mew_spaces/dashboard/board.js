@@ -73,6 +73,7 @@ function readReport(context) {
 /** Whether a status is complete. One sent to a single participant may hold only the fields it requested. */
 function isWhole(payload) {
   const { context } = payload;
+  if (String(payload.status).startsWith("refused:")) return false; // about one request
   if (!isRecord(context)) return "tokens" in payload && "max_tokens" in payload;
   if (!("basis" in context && "level" in context && "revision" in context)) return false;
   const hasFigure = "tokens" in payload || context.basis === "unknown";

@@ -3,7 +3,7 @@
 import { parseTime } from "./board.js";
 import { changeLine, plain, span } from "./text.js";
 
-const MAX_SAMPLES = 4_000;
+const MAX_SAMPLES = 1_200; // of statuses that arrive; of the older half every other one is then dropped
 const MAX_READ = 10_000;
 const SO_FAR_SECONDS = 3_600; // at most this much is shown without a choice
 const MIN_SECONDS = 15;
@@ -35,9 +35,13 @@ export class FigureHistory {
     this._series.set(id, series);
     const last = series.samples.at(-1);
     const basis = status.context?.basis ?? "unlabelled";
-    if (!last || last.tokens !== status.tokens || last.basis !== basis || last.max_tokens !== status.max_tokens) {
-      series.samples.push({ ms: Math.max(ms, last?.ms ?? 0), tokens: status.tokens, max_tokens: status.max_tokens, basis });
-      if (series.samples.length > MAX_SAMPLES) series.samples.splice(0, MAX_SAMPLES / 4);
+    const sample = { ms: Math.max(ms, last?.ms ?? 0), tokens: status.tokens, max_tokens: status.max_tokens, basis };
+    if (!last || last.tokens !== sample.tokens || last.basis !== basis || last.max_tokens !== sample.max_tokens) {
+      const before = series.samples.at(-2);
+      // As in the gateway, of several within a second the last one stays; none is lost below a compaction.
+      if (before && sample.ms - before.ms < 1_000 && sample.tokens >= last.tokens) series.samples.pop();
+      series.samples.push(sample);
+      if (series.samples.length > MAX_SAMPLES) series.samples = series.samples.filter((_, index) => index % 2 || index > MAX_SAMPLES / 2);
     }
     const cut = status.context?.last_compaction;
     if (cut && !series.compactions.some((one) => one.at === cut.at)) series.compactions = merged(series.compactions, [compactionOf(cut)]);

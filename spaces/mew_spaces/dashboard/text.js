@@ -61,15 +61,6 @@ export const sentence = (text) => (/[.!?…]$/.test(text.trim()) ? text.trim() :
 /** The status without the detail after its colon. */
 export const statusWord = (status) => plain((status.status ?? "").split(":")[0]);
 
-/** Statuses that need no attention. */
-const QUIET = new Set(["", "active", "idle", "ready", "joined", "compacted", "pinned", "already_pinned", "unpinned"]);
-
-/** The problem that a participant without a context reports, in brackets; empty without one. */
-export const problemOf = ({ status, connected }) =>
-  connected && status && !QUIET.has(status.status ?? "")
-    ? ` (${[statusWord(status), statusDetail(status)].filter(Boolean).join(": ")})`
-    : "";
-
 /** The detail of a status, as in "compaction_failed:the model is unreachable". */
 export const statusDetail = (status) => {
   const detail = (status.status ?? "").split(":").slice(1).join(":").trim();
