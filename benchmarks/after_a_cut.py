@@ -22,13 +22,14 @@ from typing import Literal
 from benchmarks.corpus import Writer
 from benchmarks.projection import FAMILIES, SCENARIOS, SYSTEM, WINDOW_TOKENS, converse, load_counter, record_call
 from mew_agent.compaction.compactor import apply_plan, history_after
-from mew_agent.compaction.planner import CompactionPlan, MostTokens, plan_compaction
+from mew_agent.compaction.planner import CompactionPlan, MostTokens
 from mew_agent.context.history import History, Item, Summary, summary_text
 from mew_agent.context.policy import PRESETS
 from mew_agent.context.tracker import CountedCut, Tracker
 from mew_agent.errors import ConfigError
 from mew_agent.model.interface import Window
 from mew_agent.tokens.tokenizers import TextCounter
+from tests.support.trackers import planned
 
 Template = Literal["additive", "verbose", "rewriting"]
 TEMPLATES: tuple[Template, ...] = ("additive", "verbose", "rewriting")
@@ -100,24 +101,15 @@ def compact(tracker: Tracker, server: Server, writer: Writer, *, is_counted: boo
     """Compact to half of the present size, as an agent does; None if nothing may leave."""
     history, ledger = tracker.history, tracker.ledger
     present = ledger.next_prompt_tokens
-    plan = plan_compaction(
-        history,
-        ledger.item_prices(),
-        present_tokens=present,
-        window_tokens=WINDOW_TOKENS,
-        target_tokens=present // 2,
-        summary_tokens=ledger.summary_tokens,
-        answering_turn=history.turn,
-        method="summarise",
-        most=MostTokens(*ledger.most_tokens()),
-    )
+    most = MostTokens(*ledger.most_tokens())
+    plan = planned(tracker, WINDOW_TOKENS, present // 2, answering_turn=history.turn, method="summarise", most=most)
     if not isinstance(plan, CompactionPlan) or plan.evict is None:
         return None
     before = server.prompt(history)
     text = writer.write("prose", plan.summary_budget_tokens * 3)
     summary = Summary(text, known_tokens=server.counter.count(text))
-    planned = history_after(plan, summary, history)
-    after, bare = server.prompt(planned), server.prompt(replace(planned, summary=None))
+    left = history_after(plan, summary, history)
+    after, bare = server.prompt(left), server.prompt(replace(left, summary=None))
     count = server.counter.count if is_tokenized else lambda _text: None
     counted = CountedCut(before, after, bare) if is_counted else None
     outcome = apply_plan(plan, summary, tracker, trigger="threshold", count=count, counted=counted).outcome

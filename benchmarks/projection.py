@@ -39,6 +39,7 @@ from mew_agent.model.interface import ToolCall, Window
 from mew_agent.model.usage import Usage
 from mew_agent.rehearsal.tokenizer import count as count_rehearsal
 from mew_agent.tokens.tokenizers import Family, TextCounter, TokenizerSettings, counter_for
+from tests.support.trackers import keep_call
 
 WINDOW_TOKENS = 128_000
 TRIGGER_TOKENS = WINDOW_TOKENS * 9 // 10
@@ -178,15 +179,7 @@ def record_call(
     history = tracker.history
     completion = counter.count(call.written)
     usage = Usage(prompt_tokens, completion, prompt_tokens + completion)
-    tracker.call_kept(
-        usage,
-        call_id=f"{number}",
-        at="",
-        last_seq=history.last_seq,
-        revision=history.revision,
-        served_model="model",
-        fingerprint="same",
-    )
+    keep_call(tracker, usage, call_id=f"{number}")
     known = kept_reply_tokens(usage, thinking_seen=False)
     calls = (call.tool_call,) if call.tool_call else ()
     reply = history.append("assistant", call.reply, id=f"r{number}", at="", tool_calls=calls, known_tokens=known)

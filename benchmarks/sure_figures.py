@@ -20,13 +20,14 @@ from random import Random
 from typing import Literal, get_args
 
 from mew_agent.compaction.compactor import apply_plan, history_after
-from mew_agent.compaction.planner import CompactionPlan, plan_compaction
+from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.context.history import History, Item, Summary, summary_text
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.policy import PRESETS, CompactionMethod
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import ToolCall, Window
 from mew_agent.model.usage import Usage
+from tests.support.trackers import keep_call, planned
 
 Template = Literal["additive", "rewriting", "stripping", "retokenizing"]
 SYSTEM = "You keep records. " * 9
@@ -125,15 +126,7 @@ def call(
     completion = written + (THINKING_TOKENS if thinks else 0)
     usage = Usage(prompt, completion, prompt + completion)
     bounds.append(history.last_seq)
-    tracker.call_kept(
-        usage,
-        call_id=f"{history.next_seq}",
-        at="",
-        last_seq=history.last_seq,
-        revision=history.revision,
-        served_model="model",
-        fingerprint="same",
-    )
+    keep_call(tracker, usage, call_id=f"{history.next_seq}")
     known = kept_reply_tokens(usage, thinking_seen=thinks)
     reply = history.append(
         "assistant", text, id=f"r{history.next_seq}", at="", tool_calls=asked, known_tokens=known, thinking=thinks
@@ -148,18 +141,10 @@ def compact(
     tracker: Tracker, server: Server, random: Random, size: Callable[[str], int | None], found: Counter[str]
 ) -> None:
     """Compact to half of the present size, with a summary or without."""
-    history, ledger = tracker.history, tracker.ledger
+    history = tracker.history
     method: CompactionMethod = random.choice(("staged", "summarise", "drop_oldest"))
-    plan = plan_compaction(
-        history,
-        ledger.item_prices(),
-        present_tokens=ledger.next_prompt_tokens,
-        window_tokens=100_000,
-        target_tokens=ledger.next_prompt_tokens // 2,
-        summary_tokens=ledger.summary_tokens,
-        answering_turn=history.turn,
-        method=method,
-    )
+    target = tracker.ledger.next_prompt_tokens // 2
+    plan = planned(tracker, 100_000, target, answering_turn=history.turn, method=method)
     if not isinstance(plan, CompactionPlan):
         return
     summary = Summary(words(random, 50)) if plan.evict is not None and plan.summary_budget_tokens else None

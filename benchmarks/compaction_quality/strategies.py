@@ -8,7 +8,7 @@ from typing import Protocol
 
 from benchmarks.compaction_quality.session import Entry
 from mew_agent.compaction.compactor import apply_plan, write_summary
-from mew_agent.compaction.planner import CompactionPlan, plan_compaction
+from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.context.history import History, Pin, summary_text
 from mew_agent.context.policy import PRESETS
 from mew_agent.context.tracker import Tracker
@@ -17,6 +17,7 @@ from mew_agent.model.interface import Message, Model, ModelReply, ModelRequest, 
 from mew_agent.model.usage import Usage
 from mew_agent.rehearsal.summaries import quarter_of
 from mew_agent.rehearsal.tokenizer import count, encode
+from tests.support.trackers import keep_call, planned
 
 SYSTEM = "You are an agent in a shared space. Answer briefly and truthfully."
 WINDOW_TOKENS = 128_000
@@ -198,26 +199,10 @@ class Ours:
         """A call of the model whose usage is reported."""
         self.tracker.next_prompt.describe_prefix(SYSTEM, "")
         prompt = count(self.context())
-        self.tracker.call_kept(
-            Usage(prompt, 20, prompt + 20),
-            call_id="c",
-            at="",
-            last_seq=self.history.last_seq,
-            revision=self.history.revision,
-            served_model="model",
-            fingerprint="f",
-        )
+        keep_call(self.tracker, Usage(prompt, 20, prompt + 20))
 
     async def compact(self) -> None:
-        ledger = self.tracker.ledger
-        plan = plan_compaction(
-            self.history,
-            ledger.item_prices(),
-            present_tokens=ledger.next_prompt_tokens,
-            window_tokens=self.window_tokens,
-            target_tokens=None,
-            summary_tokens=ledger.summary_tokens,
-        )
+        plan = planned(self.tracker, self.window_tokens)
         if not isinstance(plan, CompactionPlan):
             return
         summary = await write_summary(plan, self.tracker, self.spending.metered(self.call))

@@ -25,8 +25,8 @@ class SummarySpending:
     _usages: list[Usage] = field(default_factory=list)
 
     def record(self, usage: Usage | None) -> None:
-        """Record what a complete call reported. Calls without a report make the sums unknown."""
-        if usage is not None:
+        """Record what a complete call reported. Calls without a report that can be true make the sums unknown."""
+        if usage is not None and not usage.contradicts_itself:
             self._usages.append(usage)
 
     def cost(self, freed_tokens: int, cache_lost_tokens: int | None) -> CompactionCost:

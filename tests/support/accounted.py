@@ -12,6 +12,7 @@ from mew_agent.context.policy import MEW, PolicyState
 from mew_agent.context.tracker import CutOutcome, Tracker
 from mew_agent.model.interface import ToolCall, Window
 from mew_agent.model.usage import Usage
+from tests.support.trackers import keep_call
 
 SYSTEM = "You are an agent in a space. " * 20
 QUESTION = "What does the gateway do with a frame that is larger than it accepts? "
@@ -53,13 +54,13 @@ class Agent:
     ) -> Item:
         self.calls += 1
         self.tracker.next_prompt.describe_prefix(SYSTEM, "")
-        self.tracker.call_kept(
+        keep_call(
+            self.tracker,
             usage,
             call_id=f"call-{self.calls}",
             at=f"2026-01-01T00:00:{self.calls:02}Z",
-            last_seq=self.history.last_seq,
-            revision=self.history.revision if revision is None else revision,
-            served_model=served,
+            revision=revision,
+            served=served,
             fingerprint=fingerprint,
         )
         item = self.history.append(

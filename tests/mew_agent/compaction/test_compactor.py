@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from mew_agent.compaction.compactor import MAX_HALVINGS, CompactionResult, SummaryCall, apply_plan, write_summary
-from mew_agent.compaction.planner import CompactionPlan, NothingToDo, plan_compaction
+from mew_agent.compaction.planner import CompactionPlan, NothingToDo
 from mew_agent.compaction.summary import RejectedSummary
 from mew_agent.context.history import History
 from mew_agent.context.measures import kept_reply_tokens
@@ -18,6 +18,7 @@ from mew_agent.model.interface import Message, ModelReply, ModelRequest, ToolCal
 from mew_agent.model.usage import Usage
 from mew_agent.rehearsal.tokenizer import count
 from tests.support.texts import paragraphs
+from tests.support.trackers import keep_call, planned
 
 SYSTEM = "You are an agent in a shared space. Answer briefly and truthfully. " * 6
 PARAGRAPHS = paragraphs()
@@ -86,15 +87,7 @@ class CompactorDriver:
         prompt = self.server.prompt(self.history.request_messages(SYSTEM))
         size = count(reply + "".join(f"{c.name}{c.arguments}" for c in calls))
         usage = Usage(prompt, size, prompt + size)
-        self.tracker.call_kept(
-            usage,
-            call_id="c",
-            at="t",
-            last_seq=self.history.last_seq,
-            revision=self.history.revision,
-            served_model="m",
-            fingerprint="f",
-        )
+        keep_call(self.tracker, usage)
         item = self.history.append(
             "assistant",
             reply,
@@ -107,15 +100,7 @@ class CompactorDriver:
         return prompt
 
     def planned(self, target: int | None = None) -> CompactionPlan:
-        ledger = self.tracker.ledger
-        found = plan_compaction(
-            self.history,
-            ledger.item_prices(),
-            present_tokens=ledger.next_prompt_tokens,
-            window_tokens=self.window,
-            target_tokens=target,
-            summary_tokens=ledger.summary_tokens,
-        )
+        found = planned(self.tracker, self.window, target)
         assert not isinstance(found, NothingToDo)
         return found
 

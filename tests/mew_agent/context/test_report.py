@@ -12,6 +12,7 @@ from mew_agent.context.report import report_of
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import Window
 from mew_agent.model.usage import Usage
+from tests.support.trackers import keep_call
 
 WINDOW = Window(200_000, "configured")
 
@@ -32,15 +33,7 @@ SPEND = Policy(
 
 def called(tracker: Tracker, *usages: tuple[int, int] | None) -> Tracker:
     for number, usage in enumerate(usages):
-        tracker.call_kept(
-            None if usage is None else Usage(usage[0], usage[1], sum(usage)),
-            call_id=f"c{number}",
-            at="t",
-            last_seq=-1,
-            revision=tracker.history.revision,
-            served_model="m",
-            fingerprint="f",
-        )
+        keep_call(tracker, None if usage is None else Usage(usage[0], usage[1], sum(usage)), call_id=f"c{number}")
     return tracker
 
 

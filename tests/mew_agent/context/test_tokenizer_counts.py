@@ -14,6 +14,7 @@ from mew_agent.model.interface import Window
 from mew_agent.model.usage import Usage
 from mew_agent.rehearsal.tokenizer import count
 from mew_agent.tokens.projection import Calibration
+from tests.support.trackers import keep_call
 
 SYSTEM = "You are an agent in a space. " * 20
 TEXTS = (
@@ -47,15 +48,7 @@ class CountedConversation:
         self.tracker.next_prompt.describe_prefix(SYSTEM, "")
         completion = count(reply)
         usage = Usage(self.prompt, completion, self.prompt + completion)
-        self.tracker.call_kept(
-            usage,
-            call_id=f"c{len(self.history)}",
-            at="t",
-            last_seq=self.history.last_seq,
-            revision=self.history.revision,
-            served_model="m",
-            fingerprint="f",
-        )
+        keep_call(self.tracker, usage)
         item = self.history.append(
             "assistant",
             reply,

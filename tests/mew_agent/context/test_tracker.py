@@ -1,7 +1,6 @@
 """The report after each kind of event: calls, cuts, restarts and changes of model."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +14,7 @@ from mew_agent.context.window import resolve_window
 from mew_agent.model.interface import ToolCall, Window
 from mew_agent.model.usage import Usage
 from tests.support.accounted import QUESTION, SYSTEM, Agent, breakdown_sum, used
+from tests.support.trackers import keep_call
 
 # -- the table, row by row ------------------------------------------------------------------------------------
 
@@ -69,15 +69,7 @@ def test_an_item_added_during_the_call_is_stale_but_the_reply_is_not() -> None:
     agent.ask()
     sent = agent.history.last_seq
     agent.receive()
-    agent.tracker.call_kept(
-        used(1_000),
-        call_id="c",
-        at="t",
-        last_seq=sent,
-        revision=0,
-        served_model="gpt",
-        fingerprint="f",
-    )
+    keep_call(agent.tracker, used(1_000), last_seq=sent, served="gpt")
     agent.tracker.reply_added(agent.history.append("assistant", "yes", id="a", at="t", known_tokens=10))
     assert agent.report().stale_messages == 1
 
@@ -598,9 +590,7 @@ def test_the_report_has_the_revision_that_was_measured() -> None:
 
 def test_a_policy_that_assumes_no_window_knows_nothing_without_one() -> None:
     tracker = Tracker(History(), DOMINDS_V1, resolve_window(), "model")
-    tracker.call_kept(
-        Usage(190_000, 10, 190_010), call_id="c", at="t", last_seq=-1, revision=0, served_model="m", fingerprint="f"
-    )
+    keep_call(tracker, Usage(190_000, 10, 190_010))
     status = tracker.status("active")
     assert (status.tokens, status.max_tokens) == (None, None)
     assert status.context is not None
@@ -613,19 +603,16 @@ def test_a_policy_that_assumes_no_window_knows_nothing_without_one() -> None:
 
 def test_a_kept_last_figure_is_labelled_projected() -> None:
     tracker = Tracker(History(), LMSTUDIO, resolve_window(8192), "model")
-    about: dict[str, Any] = {"at": "t", "last_seq": -1, "revision": 0, "served_model": "m", "fingerprint": "f"}
-    tracker.call_kept(None, call_id="a", **about)
+    keep_call(tracker, None)
     assert tracker.report().reason == "usage_unavailable"
-    tracker.call_kept(Usage(100, 20, 120), call_id="b", **about)
-    tracker.call_kept(None, call_id="c", **about)
+    keep_call(tracker, Usage(100, 20, 120))
+    keep_call(tracker, None)
     assert (tracker.tokens, tracker.report().basis) == (120, "projected")
 
 
 def test_messages_that_entered_since_count_for_a_policy_that_adds_them() -> None:
     tracker = Tracker(History(), TACHIKOMA, resolve_window(1000), "model")
-    tracker.call_kept(
-        Usage(480, 10, 490), call_id="a", at="t", last_seq=-1, revision=0, served_model="m", fingerprint="f"
-    )
+    keep_call(tracker, Usage(480, 10, 490))
     assert tracker.report().level == "nominal"
     tracker.history.begin_turn()
     tracker.item_added(tracker.history.append("user", "word " * 40, id="u", at="t"))

@@ -12,6 +12,7 @@ from mew_agent.context.policy import MEW, MEW_REFERENCE, CompactAction, NearLimi
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import ToolCall, Window
 from mew_agent.model.usage import Usage, newest_usage
+from tests.support.trackers import keep_call
 
 ALWAYS = {
     "basis",
@@ -49,14 +50,8 @@ class Moment:
     def call(self, total: int | None, revision: int | None = None, served: str = "gpt") -> None:
         self.calls += 1
         usage = None if total is None else Usage(total - 60, 60, total, reasoning_tokens=20, cached_tokens=5)
-        self.tracker.call_kept(
-            usage,
-            call_id=f"call-{self.calls}",
-            at=f"t{self.calls}",
-            last_seq=self.history.last_seq,
-            revision=self.history.revision if revision is None else revision,
-            served_model=served,
-            fingerprint="f",
+        keep_call(
+            self.tracker, usage, call_id=f"call-{self.calls}", at=f"t{self.calls}", revision=revision, served=served
         )
         known = kept_reply_tokens(usage, thinking_seen=False)
         name = f"a{self.history.next_seq}"
@@ -275,26 +270,22 @@ def used(prompt: int, completion: int, total: int) -> Usage:
     return Usage(prompt, completion, total)
 
 
-def reported(tracker: Tracker, usage: Usage | None) -> None:
-    tracker.call_kept(usage, call_id="c", at="t", last_seq=-1, revision=0, served_model="m", fingerprint="f")
-
-
 def reference(window: int = 128_000) -> Tracker:
     return Tracker(History(), MEW_REFERENCE, Window(window, "configured"), "m")
 
 
 def test_m1_a_report_replaces_the_one_before_it() -> None:
     tracker = reference()
-    reported(tracker, used(50, 10, 60))
+    keep_call(tracker, used(50, 10, 60))
     assert tracker.tokens == 60
-    reported(tracker, used(70, 12, 82))
+    keep_call(tracker, used(70, 12, 82))
     assert tracker.tokens == 82
 
 
 def test_m2_m3_a_call_without_usage_keeps_last_reported_only() -> None:
     tracker = reference()
-    reported(tracker, used(70, 12, 82))
-    reported(tracker, None)
+    keep_call(tracker, used(70, 12, 82))
+    keep_call(tracker, None)
     assert tracker.tokens is None
     assert tracker.measurement.last_reported is not None
     assert tracker.measurement.last_reported.tokens == 82
@@ -303,14 +294,14 @@ def test_m2_m3_a_call_without_usage_keeps_last_reported_only() -> None:
 @pytest.mark.parametrize(("total", "announced"), [(115_199, False), (115_200, True)], ids=["M4 below", "M4"])
 def test_near_limit_is_announced_at_nine_tenths(total: int, announced: bool) -> None:
     tracker = reference()
-    reported(tracker, used(total - 100, 100, total))
+    keep_call(tracker, used(total - 100, 100, total))
     assert (NearLimitAction() in tracker.decide("after_call", 0.0).actions) is announced
     assert tracker.status("near_limit").tokens == total
 
 
 def test_m7_a_smaller_window_announces_at_once() -> None:
     tracker = reference()
-    reported(tracker, used(18_400, 100, 18_500))
+    keep_call(tracker, used(18_400, 100, 18_500))
     assert tracker.decide("after_call", 0.0).actions == ()
     tracker.window_changed(Window(20_000, "loaded"))
     assert tracker.decide("after_call", 1.0).actions == (NearLimitAction(),)
@@ -320,7 +311,7 @@ def test_m8_a_compaction_that_frees_nothing_is_tried_once() -> None:
     tracker = reference()
     tried = []
     for seconds in (0.0, 1.0, 2.0):
-        reported(tracker, used(124_900, 100, 125_000))
+        keep_call(tracker, used(124_900, 100, 125_000))
         wanted = any(isinstance(action, CompactAction) for action in tracker.decide("after_call", seconds).actions)
         tried.append(wanted)
         if wanted:
@@ -346,7 +337,7 @@ def test_usage_is_taken_wherever_it_comes(chunks: list[dict[str, int] | None], t
 
 def test_m15_a_clear_leaves_no_figure_and_no_messages() -> None:
     tracker = reference()
-    reported(tracker, used(99_000, 1_000, 100_000))
+    keep_call(tracker, used(99_000, 1_000, 100_000))
     tracker.history.clear()
     tracker.cleared()
     status = tracker.status("cleared:x")
@@ -357,7 +348,7 @@ def test_tool_calls_of_a_reply_do_not_change_its_figure() -> None:
     tracker = reference()
     tracker.history.begin_turn()
     tracker.item_added(tracker.history.append("user", "Look.", id="u", at="t"))
-    reported(tracker, used(500, 40, 540))
+    keep_call(tracker, used(500, 40, 540))
     calls = (ToolCall("c", "read", '{"path": "a"}'),)
     tracker.reply_added(tracker.history.append("assistant", "", id="a", at="t", tool_calls=calls, known_tokens=40))
     assert tracker.tokens == 540

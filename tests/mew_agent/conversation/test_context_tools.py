@@ -17,6 +17,7 @@ from mew_agent.model.interface import ToolCall
 from mew_agent.model.usage import Usage
 from mew_agent.tools.results import ToolResult
 from mew_agent.tools.sources import CallContext
+from tests.support.trackers import keep_call
 
 
 class Scene:
@@ -31,7 +32,7 @@ class Scene:
     def report(self, prompt_tokens: int | None) -> None:
         """Report a prompt of this size, or no usage."""
         usage = None if prompt_tokens is None else Usage(prompt_tokens, 10, prompt_tokens + 10)
-        self.tracker.call_kept(usage, call_id="c", at="t", last_seq=-1, revision=0, served_model="m", fingerprint="f")
+        keep_call(self.tracker, usage)
 
     async def use(self, name: str, **arguments: Any) -> str:
         return (await self.tools.run(self.call(name, **arguments), CallContext("chat"))).prompt_text

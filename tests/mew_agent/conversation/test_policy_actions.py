@@ -45,6 +45,7 @@ from mew_agent.conversation.model_calls import ConversationOptions
 from mew_agent.conversation.policy_actions import PendingActions, carry_out
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.model.usage import Usage
+from tests.support.trackers import keep_call
 
 SUGGESTION = Suggestion("key", "remove something", 7, "low")
 
@@ -55,7 +56,7 @@ def tracker_for(policy: Policy) -> Tracker:
 
 def report(tracker: Tracker, prompt_tokens: int | None) -> None:
     usage = None if prompt_tokens is None else Usage(prompt_tokens, 10, prompt_tokens + 10)
-    tracker.call_kept(usage, call_id="c", at="t", last_seq=-1, revision=0, served_model="m", fingerprint="f")
+    keep_call(tracker, usage)
 
 
 class Scene:
