@@ -136,9 +136,10 @@ def board_line(entry: BoardEntry, *, now: datetime, fault: str | None = None) ->
 def _heading(board: Board, now: datetime, style: TerminalStyle) -> str:
     connected = sum(entry.connected for entry in board.participants)
     total = len(board.participants)
-    count = f"{total}" if connected == total else f"{connected} of {total}"
+    members = words.count_of(total, "member")
+    count = members if connected == total else f"{connected} of {members}"
     dot = " · " if style.unicode else " - "
-    return dot.join((words.clean(board.space), f"{count} member{'' if total == 1 else 's'}", f"{now:%H:%M:%S}"))
+    return dot.join((words.clean(board.space), count, f"{now:%H:%M:%S}"))
 
 
 def _table(rows: list[_Row], style: TerminalStyle, *, detail: bool) -> list[str]:

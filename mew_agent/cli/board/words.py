@@ -188,13 +188,18 @@ def next_call(report: ContextReport | None) -> str:
     return f"{'' if report.next_prompt_basis in COUNTED else '~'}{report.next_prompt_tokens:,}"
 
 
+def count_of(number: int, noun: str, plural: str | None = None) -> str:
+    """A number of things: `1 message`, `1,234 messages`. `plural` is for nouns that take more than an s."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 def compacts_in(entry: BoardEntry) -> str:
     """Turns and time until the next compaction, by the trend of recent turns and of the last hour."""
     status = entry.status
     if status is not None and status.status == "compacting":
         return "now"
     turns = status.context.turns_to_compaction if status and status.context else None
-    found = [] if turns is None else [f"~{turns} turn{'' if turns == 1 else 's'}"]
+    found = [] if turns is None else [f"~{count_of(turns, 'turn')}"]
     found += [] if entry.seconds_to_compaction is None else [f"~{span(entry.seconds_to_compaction)}"]
     return ", ".join(found) or "-"
 
@@ -262,11 +267,11 @@ def _report_remarks(entry: BoardEntry, report: ContextReport, now: datetime) -> 
             age = ago(wait.since, now)
             yield f"{approval(wait)}, asked {age}" if age else approval(wait)
     if held := sum(wait.kind == "room" for wait in report.waiting or ()):
-        yield f"{held} message{'' if held == 1 else 's'} held without room"
+        yield f"{count_of(held, 'message')} held without room"
     if isinstance(report.severity, int) and report.severity > 0:
         yield words(report.level)
     if report.stale_messages:
-        yield f"+{report.stale_messages} item{'' if report.stale_messages == 1 else 's'} since"
+        yield f"+{count_of(report.stale_messages, 'item')} since"
     if report.spent_tokens is not None:
         budget = "" if report.budget_tokens is None else f" of {report.budget_tokens:,}"
         yield f"spent {report.spent_tokens:,}{budget}"
@@ -285,12 +290,12 @@ def pins(pinned: Sequence[PinReport]) -> str:
     """The number of pins and the beginning of each hash: `2 pins 3f2a19c1 99b0ab12`."""
     hashes = " ".join(clean(one.hash[:8]) for one in pinned[:_PIN_HASHES])
     more = "" if len(pinned) <= _PIN_HASHES else " ..."
-    return f"{len(pinned)} pin{'' if len(pinned) == 1 else 's'} {hashes}{more}"
+    return f"{count_of(len(pinned), 'pin')} {hashes}{more}"
 
 
 def sessions(contexts: Sequence[SessionContext]) -> str:
     """The sessions of an agent, whose figures are not part of its own: `3 sessions, fullest 4,120 of 8,192`."""
-    count = f"{len(contexts)} session{'' if len(contexts) == 1 else 's'}"
+    count = count_of(len(contexts), "session")
     known = [(one.tokens / one.max_tokens, one) for one in contexts if one.tokens is not None and one.max_tokens]
     if not known:
         return count

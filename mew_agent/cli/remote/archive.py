@@ -96,7 +96,7 @@ def history(
     if not found.entries:
         terminal.print_line(f"{target}: nothing has left the context yet")
     if found.dropped:
-        terminal.warn(f"{found.dropped:,} older {_plural(found.dropped, 'entry', 'entries')} no longer kept")
+        terminal.warn(f"{words.count_of(found.dropped, 'older entry', 'older entries')} no longer kept")
     return ExitCode.DONE
 
 
@@ -150,11 +150,10 @@ def undo(
     if done.status != "undone":
         terminal.print_outcome(f"{target}: not undone, {words.clean(done.reason or '')}", outcome, as_json=as_json)
         return ExitCode.SKIPPED
-    messages = done.restored_messages or 0
+    messages = words.count_of(done.restored_messages or 0, "message")
     size = "" if done.tokens_after is None else f"; now {done.tokens_after:,} of {done.max_tokens or 0:,} (projected)"
     terminal.print_outcome(
-        f"{target}: undid {done.number}; {messages:,} {_plural(messages, 'message')} and {done.restored_tokens or 0:,}"
-        f" tokens are back{size}",
+        f"{target}: undid {done.number}; {messages} and {done.restored_tokens or 0:,} tokens are back{size}",
         outcome,
         as_json=as_json,
     )
@@ -275,7 +274,7 @@ def _texts(shown: CompactionHistory, items: list[ArchivedItem], now: datetime) -
     if shown.previous_summary is not None:
         yield from ("", "Earlier summary", *_indented(shown.previous_summary))
     if items:
-        yield from ("", f"Replaced, {len(items):,} {_plural(len(items), 'item')}")
+        yield from ("", f"Replaced, {words.count_of(len(items), 'item')}")
     for item in items:
         yield from _item_lines(item, now)
 
@@ -301,10 +300,6 @@ def _time(at: str, now: datetime) -> str:
 
 def _figure(tokens: int | None) -> str:
     return "?" if tokens is None else f"{tokens:,}"
-
-
-def _plural(count: int, one: str, many: str | None = None) -> str:
-    return one if count == 1 else many or f"{one}s"
 
 
 def _json_of(answer: BaseModel) -> dict[str, object]:

@@ -173,7 +173,7 @@ def forget(
         if word == "compacted" and before is not None:
             # Agents report `compacted` for any history that got smaller; the number of messages says more here.
             dropped = max(0, before - status.messages_in_context)
-            word = f"forgot {dropped:,} message{_s(dropped)}" if dropped else "had nothing to forget"
+            word = f"forgot {words.count_of(dropped, 'message')}" if dropped else "had nothing to forget"
         return _print_status(target, word, status, as_json=as_json)
 
 
@@ -251,7 +251,7 @@ def _print_compaction(request: SentRequest, done: CompactDone, target_tokens: in
         terminal.print_outcome(text, outcome, as_json=as_json)
         return ExitCode.SKIPPED
     freed = "an unknown number of" if done.freed_tokens is None else f"{done.freed_tokens:,}"
-    messages = "" if done.freed_messages is None else f", {done.freed_messages} message{_s(done.freed_messages)}"
+    messages = "" if done.freed_messages is None else f", {words.count_of(done.freed_messages, 'message')}"
     cost = f"; summary cost {done.cost}" if done.cost is not None and str(done.cost) else ""
     status = _following_status(request)
     now = f"; now {_figures(status)}" if status is not None else ""
@@ -296,7 +296,3 @@ def parse_answer(model: type[P], body: Mapping[str, Any]) -> P:
         return model.model_validate(body)
     except ValidationError as error:
         raise PeerError(f"received an invalid answer: {error.errors(include_url=False)[0]['msg']}") from None
-
-
-def _s(count: int) -> str:
-    return "" if count == 1 else "s"

@@ -19,6 +19,7 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import find_run, relative_to, space_config_path, space_folder
 from mew_agent.cli.app.options import FolderOption, JsonOption, option, with_option_groups
+from mew_agent.cli.board import words
 from mew_agent.errors import ConfigError
 
 _KEPT = ".gitignore"
@@ -115,4 +116,4 @@ def _is_confirmed(files: list[Path]) -> bool:
 
 
 def _count(paths: list[Path], what: str) -> str:
-    return f"{len(paths)} file{'' if len(paths) == 1 else 's'} {what}" if paths else "nothing to clean"
+    return f"{words.count_of(len(paths), 'file')} {what}" if paths else "nothing to clean"

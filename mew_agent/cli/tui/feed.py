@@ -36,7 +36,7 @@ class FeedEntry:
     def summary(self) -> str:
         """Work in one line: `coder is working, 2 calls`."""
         doing = "is working" if self.is_running else "worked on it"
-        count = f", {len(self.calls)} call{'' if len(self.calls) == 1 else 's'}" if self.calls else ""
+        count = f", {words.count_of(len(self.calls), 'call')}" if self.calls else ""
         last = f": {self.calls[-1]}" if self.calls and self.is_running else ""
         return f"{words.clean(self.sender)} {doing}{count}{last}"
 
