@@ -14,6 +14,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from playwright.async_api import Locator, Page, Route, expect
 
 from tests.browser.conftest import HOSTILE, Join, OpenDashboard, Tab
+from tests.browser.scripts import CONTRAST, FILLS, NOTIFICATIONS
 
 WINDOW: dict[str, Any] = {"max_tokens": 128_000}
 
@@ -374,16 +375,23 @@ async def test_many_proposals_are_one_item_and_notify_when_wanted(open_dashboard
         assert "waits for approval" in notes[0]["title"] + notes[0]["body"]
 
 
-NOTIFICATIONS = """() => {
-    window.notes = [];
-    window.Notification = class {
-        static permission = "granted";
-        static requestPermission = async () => "granted";
-        constructor(title, { body }) { window.notes.push({ title, body }); }
-    };
-    document.hasFocus = () => false;
-}"""
-"""Replaces the browser's notifications, which a headless one cannot show, by a list."""
+async def test_participants_are_added_and_removed(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    async with join("coder"):
+        await page.get_by_text("Add a participant").click()
+        await page.get_by_label("Name").fill("grace")
+        await page.get_by_label("Role").select_option("agent")
+        await page.get_by_role("button", name="Add", exact=True).click()
+        await expect(page.locator("#detail .answer")).to_contain_text("grace was added. Its token, shown only once: ")
+        await expect(row(page, "grace")).to_contain_text("disconnected")
+        await expect(row(page, "ada")).to_contain_text("on this page")
+        await row(page, "coder").click()
+        await page.get_by_text("More", exact=True).click()
+        await page.get_by_role("button", name="Remove: coder").click()
+        await page.get_by_role("button", name="Remove", exact=True).click()
+        await expect(row(page, "coder")).to_have_count(0)
+        await expect(log(page)).to_contain_text("ada removed coder")
+        await expect(page.locator("#detail-title")).to_have_text("The whole space")
 
 
 async def test_an_answer_streams_and_becomes_markdown(open_dashboard: OpenDashboard, join: Join) -> None:
@@ -517,7 +525,7 @@ async def test_markdown_is_read_in_linear_time_and_links_are_safe(open_dashboard
                     .map((span) => span.type ?? span),
                 open: parse("```py\\nnot closed").at(-1).text,
             };
-        }""".replace("\\\\", "\\")
+        }"""
     )
     assert found["slowest"] < 5_000  # quadratic time would take minutes
     assert found["safe"] == [None] * 9
@@ -661,55 +669,6 @@ async def test_the_page_is_accessible_in_both_colour_schemes(
         await expect(page.locator("body")).to_have_css("background-color", "rgb(15, 20, 19)")
         await page.get_by_role("button", name="Keyboard help").click()
         await expect(page.get_by_role("dialog")).to_contain_text("search participants")
-
-
-FILLS = """() => {
-    const channel = (v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4);
-    const probe = document.body.appendChild(document.createElement("i"));
-    const luminance = (name) => {
-        probe.style.color = `var(--${name})`;
-        const [r, g, b] = getComputedStyle(probe).color.match(/[\\d.]+/g).map(Number).map(channel);
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-    };
-    const ratio = (one, other) => {
-        const [high, low] = [luminance(one), luminance(other)].sort((a, b) => b - a);
-        return (high + 0.05) / (low + 0.05);
-    };
-    const fills = ["fine", "notice", "warning", "blocking", "unknown"].map((name) => [name, "sunken"]);
-    const parts = ["prefix", "summary", "pins", "messages", "tool_results", "reply", "unsent", "used", "other"];
-    const onSurface = [...parts.map((name) => `part-${name}`), "edge", "ink"].map((name) => [name, "surface"]);
-    const pairs = [...fills, ...onSurface];
-    for (let index = 0; index < 6; index += 1) pairs.push([`series-${index}`, "surface"]);
-    const weak = pairs.filter((pair) => ratio(...pair) < 3).map((pair) => `${pair} ${ratio(...pair)}`);
-    probe.remove();
-    return weak;
-}""".replace("\\\\", "\\")
-
-
-CONTRAST = """() => {
-    const luminance = (rgb) => {
-        const [r, g, b] = rgb.map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-    };
-    const parse = (colour) => colour.match(/[\\d.]+/g).map(Number);
-    const ground = (node) => {
-        for (let at = node; at; at = at.parentElement) {
-            const colour = parse(getComputedStyle(at).backgroundColor);
-            if (colour.length === 3 || colour[3] === 1) return colour.slice(0, 3);
-        }
-        return [255, 255, 255];
-    };
-    const faint = [];
-    for (const node of document.querySelectorAll("body *")) {
-        const hasText = [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
-        if (!hasText || !node.checkVisibility()) continue;
-        const colour = parse(getComputedStyle(node).color).slice(0, 3);
-        const [high, low] = [colour, ground(node)].map(luminance).sort((a, b) => b - a);
-        const ratio = (high + 0.05) / (low + 0.05);
-        if (ratio < 4.5) faint.push(`${node.textContent.trim()}: ${ratio.toFixed(2)}`);
-    }
-    return faint;
-}"""
 
 
 async def test_on_a_phone_one_pane_is_in_view_and_nothing_overflows(

@@ -154,6 +154,7 @@ class SpaceView {
     const word = before?.status?.status;
     const change = this._board.receive(envelope, nowMs);
     if (change) this._changed(envelope, change, word);
+    if (envelope.kind === "space/kick") this._hasNewOrder = true;
     if (CHANGES_PERMISSIONS.test(envelope.kind)) this._readPermissionsSoon();
   }
 
@@ -163,7 +164,8 @@ class SpaceView {
     if (envelope.kind !== "participant/status") return;
     this._figures.add(entry.id, status, this._board.nowMs(entry.receivedMs));
     if (status.status !== word) this._addLog(entry.id, this._board.nowMs(entry.receivedMs), text.plain(status.status ?? ""));
-    if (compacted) {
+    const isAnswered = compacted && status.context.last_compaction.trigger === "requested" && this._conversation.hasRequest(entry.id, "compact");
+    if (compacted && !isAnswered) {
       const what = text.lastCompaction(status.context, () => undefined).replace(/^Last compaction /, "");
       const replaced = text.replaced(status.context);
       this._conversation.note(envelope.ts, `${entry.id} compacted: ${what}${replaced && `; ${replaced}`}`, [entry.id]);
@@ -371,6 +373,7 @@ class SpaceView {
   _order() {
     this._hasNewOrder = false;
     for (const id of this._lines.keys()) if (!this._board.entries.has(id)) this._lines.delete(id);
+    if (this._selected !== undefined && !this._lines.has(this._selected)) return this._select(undefined);
     const all = [...this._lines.values()];
     const lines = selectLines(all, byId("filter").value, byId("search").value);
     this._list.show(lines, this._selected, this._session.participant);

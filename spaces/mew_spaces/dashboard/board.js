@@ -123,6 +123,9 @@ export class Board {
         return this._status(envelope, payload, nowMs);
       case "system/presence":
         return this._presence(payload);
+      case "space/kick":
+        this.entries.delete(payload.participant_id);
+        return undefined;
       default:
         return undefined;
     }
@@ -151,7 +154,8 @@ export class Board {
 
   _presence(payload) {
     const id = payload.participant?.id;
-    if (typeof id !== "string" || !["join", "leave"].includes(payload.event)) return undefined;
+    if (typeof id !== "string" || !["join", "leave", "invited"].includes(payload.event)) return undefined;
+    if (payload.event === "leave" && !this.entries.has(id)) return undefined; // it was removed
     const entry = this._entry(id);
     entry.connected = payload.event === "join";
     return { entry, compacted: false };

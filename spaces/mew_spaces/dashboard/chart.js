@@ -2,7 +2,7 @@
 // reading under the pointer. Lines: a figure holds until the next one; an unknown figure leaves a gap.
 
 import { make, makeSvg, setText } from "./dom.js";
-import { counted, grouped, plain } from "./text.js";
+import { counted, grouped, isCounted, marked, plain } from "./text.js";
 
 const HEIGHT = 180;
 const MARGIN = { left: 52, right: 10, top: 14, bottom: 22 };
@@ -175,7 +175,7 @@ export class Chart {
     const pieces = series.flatMap((one) => {
       const sample = sampleAt(one.samples, at);
       if (!sample) return [];
-      const amount = sample.tokens === undefined ? "unknown" : `${sample.basis === "reported" ? "" : "~"}${grouped(sample.tokens)}${sample.max_tokens ? ` of ${grouped(sample.max_tokens)}` : ""} (${plain(sample.basis)})`;
+      const amount = sample.tokens === undefined ? "unknown" : `${marked(sample.tokens, isCounted(sample.basis))}${sample.max_tokens ? ` of ${grouped(sample.max_tokens)}` : ""} (${plain(sample.basis)})`;
       return [series.length > 1 ? `${one.id}: ${sample.tokens === undefined ? "unknown" : `${percent(sample)}%`}` : amount];
     });
     setText(this._reading, pieces.length ? `${SECONDS.format(at)}  ${pieces.join(" · ")}` : "No figure at this time.");

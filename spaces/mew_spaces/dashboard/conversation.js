@@ -31,6 +31,11 @@ export class Conversation {
     return [...this.entries.values()].reverse().find((one) => one.type === "turn" && one.from === participant && one.state === "running");
   }
 
+  /** Whether somebody's request for this change of a participant is among the entries. */
+  hasRequest(participant, action) {
+    return [...this.entries.values()].some((one) => one.type === "control" && one.action === action && one.to.includes(participant));
+  }
+
   /** Apply one envelope. An envelope that was applied before changes nothing. */
   receive(envelope) {
     if (envelope.kind === "participant/status" && !envelope.correlation_id?.length) return;

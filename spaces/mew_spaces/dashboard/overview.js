@@ -117,7 +117,7 @@ export class Overview {
 function legend() {
   const rows = LEGEND.map(([{ basis, tone }, words]) => {
     const fill = make("div", "gauge-fill");
-    fill.style.transform = "scaleX(0.6)";
+    fill.style.transform = basis === "unknown" ? "scaleX(0)" : "scaleX(0.6)";
     const gauge = make("div", "gauge", make("div", "gauge-track", fill));
     Object.assign(gauge.dataset, { basis, tone });
     return make("li", "", gauge, make("span", "", words));

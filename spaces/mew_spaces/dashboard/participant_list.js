@@ -132,7 +132,7 @@ export class ParticipantList {
     set(row, "id", line.id, (value) => (node.dataset.id = value));
     set(row, "tone", line.tone, (value) => (node.dataset.tone = value));
     setText(name, line.id === this._me ? `${line.id} (you)` : line.id);
-    setText(word, line.word);
+    setText(word, line.id === this._me && !line.entry.connected ? "on this page" : line.word);
     set(row, "reporting", line.isReporting, (value) => node.classList.toggle("plain", !value));
     if (!line.isReporting) {
       set(row, "label", `${line.id}, ${line.word}`, (value) => node.setAttribute("aria-label", value));

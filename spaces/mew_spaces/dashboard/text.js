@@ -50,7 +50,7 @@ const UNITS = [["d", 86_400], ["h", 3_600], ["min", 60]];
 export const grouped = (value) => GROUPED.format(value);
 
 /** Format a number; "~" marks an estimate. */
-const marked = (value, isExact) => `${isExact ? "" : "~"}${grouped(value)}`;
+export const marked = (value, isExact) => `${isExact ? "" : "~"}${grouped(value)}`;
 
 /** Format a name of the protocol for people: near_limit as "near limit". */
 export const plain = (name) => String(name).replace(/[_\s]+/g, " ").trim();
@@ -78,7 +78,7 @@ export function span(ms) {
 export const counted = (count, word) => `${grouped(count)} ${word}${count === 1 ? "" : "s"}`;
 
 /** Whether a figure with this basis is shown without "~". */
-const isCounted = (basis) => basis === "exact" || basis === "reported" || basis === "server_counted";
+export const isCounted = (basis) => basis === "exact" || basis === "reported" || basis === "server_counted";
 
 /** How the figure is known: its basis, or unlabelled without a context report. */
 export function basisOf(status) {

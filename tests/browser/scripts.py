@@ -1,0 +1,61 @@
+"""Scripts that tests run in the page."""
+
+NOTIFICATIONS = """() => {
+    window.notes = [];
+    window.Notification = class {
+        static permission = "granted";
+        static requestPermission = async () => "granted";
+        constructor(title, { body }) { window.notes.push({ title, body }); }
+    };
+    document.hasFocus = () => false;
+}"""
+"""Replaces the browser's notifications, which a headless one cannot show, by a list."""
+
+FILLS = """() => {
+    const channel = (v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4);
+    const probe = document.body.appendChild(document.createElement("i"));
+    const luminance = (name) => {
+        probe.style.color = `var(--${name})`;
+        const [r, g, b] = getComputedStyle(probe).color.match(/[\\d.]+/g).map(Number).map(channel);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const ratio = (one, other) => {
+        const [high, low] = [luminance(one), luminance(other)].sort((a, b) => b - a);
+        return (high + 0.05) / (low + 0.05);
+    };
+    const fills = ["fine", "notice", "warning", "blocking", "unknown"].map((name) => [name, "sunken"]);
+    const parts = ["prefix", "summary", "pins", "messages", "tool_results", "reply", "unsent", "used", "other"];
+    const onSurface = [...parts.map((name) => `part-${name}`), "edge", "ink"].map((name) => [name, "surface"]);
+    const pairs = [...fills, ...onSurface];
+    for (let index = 0; index < 6; index += 1) pairs.push([`series-${index}`, "surface"]);
+    const weak = pairs.filter((pair) => ratio(...pair) < 3).map((pair) => `${pair} ${ratio(...pair)}`);
+    probe.remove();
+    return weak;
+}"""
+"""Finds fills with a meaning whose contrast to what they touch is below 3:1."""
+
+CONTRAST = """() => {
+    const luminance = (rgb) => {
+        const [r, g, b] = rgb.map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const parse = (colour) => colour.match(/[\\d.]+/g).map(Number);
+    const ground = (node) => {
+        for (let at = node; at; at = at.parentElement) {
+            const colour = parse(getComputedStyle(at).backgroundColor);
+            if (colour.length === 3 || colour[3] === 1) return colour.slice(0, 3);
+        }
+        return [255, 255, 255];
+    };
+    const faint = [];
+    for (const node of document.querySelectorAll("body *")) {
+        const hasText = [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
+        if (!hasText || !node.checkVisibility()) continue;
+        const colour = parse(getComputedStyle(node).color).slice(0, 3);
+        const [high, low] = [colour, ground(node)].map(luminance).sort((a, b) => b - a);
+        const ratio = (high + 0.05) / (low + 0.05);
+        if (ratio < 4.5) faint.push(`${node.textContent.trim()}: ${ratio.toFixed(2)}`);
+    }
+    return faint;
+}"""
+"""Finds text whose contrast is below 4.5:1."""
