@@ -199,6 +199,7 @@ class AgentSessions:
             windows=config.windows,
             shared_pins=None if key == MAIN else self.main.conversation.pins,
             prices=config.prices,
+            measure_compactions=config.measure_compactions,
         )
         return AgentSession(key, Conversation(parts.model, tracker, store, options), tools)
 

@@ -1,4 +1,4 @@
-"""[pure] What a compaction cost: the tokens of its summary calls, the cache it invalidated, and money by known prices.
+"""[pure] What a compaction cost: the tokens of its model calls, the cache it invalidated, and money by known prices.
 
 Every figure is what a provider reported, or absent. Does not know how a summary is made.
 """
@@ -18,7 +18,7 @@ _PER_PRICE = 1_000_000
 
 @dataclass
 class SummarySpending:
-    """Collects the usage of the summary calls of one compaction. `price` is that of the model that writes them."""
+    """Collects the usage of the model calls of one compaction. `price` is that of the model that they ask."""
 
     price: ModelPrice | None = None
     calls: int = 0

@@ -6,6 +6,7 @@ clock, the transport or the model.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Literal
 
 from mew_protocol.context_report import (
     Basis,
@@ -64,14 +65,18 @@ class CutOutcome:
         return LastCompaction(at=at, **asdict(self))
 
 
+CountBasis = Literal["server_counted", "exact"]
+
+
 @dataclass(frozen=True, slots=True)
 class CountedCut:
-    """The next request before and after a cut, in tokens, as the server counts it."""
+    """The next request before and after a cut, in tokens, as the server counts it or (`exact`) has reported it."""
 
     before: int
     after: int
     without_summary: int | None = None  # after the cut, without the new summary; None if there is no new one
     is_next_prompt: bool = True  # whether what was counted is the next request, not one that is only like it
+    basis: CountBasis = "server_counted"
 
 
 @dataclass
@@ -265,8 +270,8 @@ class Tracker:
             freed_tokens=freed,
             freed_gross_tokens=freed + (summary_tokens or 0),
             summary_tokens=summary_tokens or 0,
-            basis="server_counted",
-            freed_gross_basis="server_counted",
+            basis=counted.basis,
+            freed_gross_basis=counted.basis,
         )
 
     def compacted(self, outcome: CutOutcome, *, at: str, at_seconds: float, progressed: bool) -> None:

@@ -75,7 +75,7 @@ async def _run_compaction(
         timeout_seconds=calls.summary_timeout_seconds,
         may_extract=may_extract,
     )
-    counted = await calls.count_cut(plan, summary)
+    counted = await calls.count_cut(plan, summary, spending)
     if counted is not None and counted.after >= counted.before:
         raise RejectedSummary(f"the server counts {counted.after:,} tokens after it, and {counted.before:,} before it")
     result = await state.apply_compaction(plan, summary, trigger, spending, origin, counted)

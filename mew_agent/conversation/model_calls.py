@@ -6,9 +6,11 @@ Does not know when to call, nor what a reply means.
 
 import hashlib
 import json
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, assert_never
 from uuid import uuid4
 
@@ -17,6 +19,7 @@ from mew_protocol.agent_settings import ModelPrice
 
 from mew_agent import tracing
 from mew_agent.compaction.compactor import SUMMARY_TIMEOUT_SECONDS, history_after
+from mew_agent.compaction.cost import SummarySpending
 from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.compaction.summary import RejectedSummary
 from mew_agent.context.history import History, Pin, Summary
@@ -25,7 +28,7 @@ from mew_agent.context.store import (
     CallRole,
     SessionChange,
 )
-from mew_agent.context.tracker import CountedCut
+from mew_agent.context.tracker import CountBasis, CountedCut
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.pins import ContextPins
 from mew_agent.errors import MewAgentError, ModelError, ModelStreamCut
@@ -48,6 +51,8 @@ from mew_agent.tokens.tokenizers import TextCounter
 from mew_agent.tools.bounds import ResultBound
 from mew_agent.tools.results import well_formed
 
+logger = logging.getLogger("mew_agent.conversation.model_calls")
+
 ReplyListener = Callable[[ModelEvent], Awaitable[None]]  # receives every event of a running reply
 
 
@@ -68,6 +73,7 @@ class ConversationOptions:
     call_bound_seconds: float = CALL_BOUND_SECONDS
     summariser: Model | None = None  # writes the summaries; None: the model itself
     count_seconds: float = COUNT_SECONDS
+    measure_compactions: bool = False  # with calls of one token, where the server cannot count
     summary_timeout_seconds: float = SUMMARY_TIMEOUT_SECONDS  # for one summary, before the addition for its size
     result_bound: ResultBound = field(default_factory=ResultBound)
     load_counter: Callable[[], TextCounter | None] = no_counter  # loads the model's tokenizer, if any, in a thread
@@ -280,25 +286,59 @@ class ModelCalls:
         shown = replace(history, items=[item for item in history.items if item.seq <= last_seq])
         return ModelRequest(shown.request_messages(self._options.system_prompt), self._prefix()[0])
 
-    async def count_cut(self, plan: CompactionPlan, summary: Summary | None) -> CountedCut | None:
-        """Let the server count the next request before and after a plan; None if it cannot, or not in time."""
+    async def count_cut(
+        self, plan: CompactionPlan, summary: Summary | None, spending: SummarySpending | None = None
+    ) -> CountedCut | None:
+        """Let the server count the next request before and after a plan; None if it cannot, or not in time.
+
+        Where the server cannot count and the options say so, calls of one token measure it; `spending` gets their cost.
+        """
         history = self._state.history
         key = history.revision, history.last_seq
         if history.open_calls():
             return None  # templates refuse a call without its result
         after = history_after(plan, summary, history)
-        bare = [] if summary is None else [replace(after, summary=None)]
+        # What comes next is counted last, so that a provider that caches prompts has read it already.
+        versions = [replace(history, items=list(history.items)), after]
+        versions[1:1] = [] if summary is None else [replace(after, summary=None)]
+        basis: CountBasis = "server_counted"
+        counts = await self._counts(versions, self._model.count_prompt, self._options.count_seconds)
+        if counts is None and self._options.measure_compactions:
+            basis = "exact"
+            measure = partial(self._measured, spending=spending)
+            counts = await self._counts(versions, measure, self._options.summary_timeout_seconds)
+        if counts is None or (history.revision, history.last_seq) != key:
+            return None
+        before, *without_summary, left = counts
+        is_next_prompt = not _ends_in_reply(history)
+        return CountedCut(before, left, next(iter(without_summary), None), is_next_prompt, basis)
+
+    async def _counts(
+        self, versions: Sequence[History], count: Callable[[ModelRequest], Awaitable[int | None]], seconds: float
+    ) -> list[int] | None:
+        """The sizes of the next request with each of these histories; None if they cannot all be counted in time."""
         counts: list[int] = []
-        with anyio.move_on_after(self._options.count_seconds):
-            for version in (replace(history, items=list(history.items)), after, *bare):
-                tokens = await self._model.count_prompt(self._as_if_asked(version))
+        with anyio.move_on_after(seconds):
+            for version in versions:
+                tokens = await count(self._as_if_asked(version))
                 if tokens is None or not (counts or self._state.tracker.ledger.agrees_with_count(tokens)):
                     return None
                 counts.append(tokens)
-        if (history.revision, history.last_seq) != key or len(counts) < 2 + len(bare):
+        return counts if len(counts) == len(versions) else None
+
+    async def _measured(self, request: ModelRequest, *, spending: SummarySpending | None) -> int | None:
+        """The prompt tokens that the provider reports for a call of one token; None if it fails."""
+        try:
+            reply = await self._recorded(self._model, replace(request, max_output_tokens=1), "utility")
+        except (ModelError, CallInterrupted) as error:
+            logger.info("not measured: %s", error)
             return None
-        without_summary = counts[2] if bare else None
-        return CountedCut(counts[0], counts[1], without_summary, is_next_prompt=not _ends_in_reply(history))
+        if spending is not None:
+            spending.calls += 1
+            spending.record(reply.usage)
+            spending.price = spending.price if self._options.summariser is None else None  # two models, two prices
+        is_same = reply.served_model == self._state.tracker.measurement.served_model
+        return reply.usage.prompt_tokens if reply.usage is not None and is_same else None
 
     async def count_text(self, text: str) -> int | None:
         """Let the server count the tokens that a text takes in a prompt; None if it cannot, or not in time."""

@@ -56,6 +56,7 @@ class RehearsalOptions(_Options):
     """Maximum length of a summary. A summary is also limited to a sixth of its source, or 64 tokens if that is more."""
 
     tokens_per_chunk: PositiveInt = 6
+    counts_prompts: bool = True  # whether it has a route that counts the tokens of a request
     chunk_delay_seconds: float = Field(default=0.0, ge=0.0)  # delay before every chunk after the first
     served_model: str | None = None  # the model name in replies (default: `model`)
     api_key: str | None = None  # required API key; requests without it get HTTP 401 (default: no key required)

@@ -210,6 +210,8 @@ class RehearsalServer:
     async def _input_tokens(self, api: "_Api", request: Request) -> Response:
         try:
             self._check_key(request)
+            if not self._options.counts_prompts:
+                raise _ApiError(404, "invalid_request_error", "not_found", "This model does not count prompts.")
             body = api.as_chat(await _json_object(request))
             return JSONResponse({"input_tokens": count_request(*_messages_and_tools(body))})
         except _ApiError as error:

@@ -196,6 +196,11 @@ class AgentSettings(_Settings):
         default=True,
         description="Compact at the end of a task if the next one of the usual size would not fit (policy `mew`).",
     )
+    measure_compactions: bool = Field(
+        default=False,
+        description="Measure what a compaction frees with two or three model calls of one token if the server cannot"
+        " count prompts.",
+    )
     max_compacting: Positive | None = Field(
         default=None,
         description="Number of agents of the space that may compact at the same time; further ones wait while they have"

@@ -76,7 +76,7 @@ SummaryWriter = Literal["model", "extract"]
 
 
 class CompactionCost(_Part):
-    """What a compaction cost. Tokens are those that the provider reported for its summary calls.
+    """What a compaction cost. Tokens are those that the provider reported for the calls that summarise and measure.
 
     They are absent without a call, and if a call reported none. `freed_per_token` is the net freed tokens for each
     token of these calls. `cache_lost_tokens` of the last call were read from the provider's cache and cannot be any

@@ -149,6 +149,46 @@ async def test_a_compaction_stays_below_seven_tenths_and_announces_the_real_drop
         assert abs(s.statuses[-1]["context"]["drift_tokens"]) <= 16
 
 
+async def test_measured_compactions_are_exact_and_cost_what_they_say(
+    start_agent: StartAgent, text: Callable[[int], str]
+) -> None:
+    async with start_agent(agent={"measure_compactions": True}, counts_prompts=False) as s:
+        for _ in range(5):
+            await s.ask(text(150))
+        before = s.main_requests[-1]
+        done = await s.ada.ask("participant/compact", {}, to="coder", answer="participant/compact-done")
+        assert done.body["basis"] == "exact"
+        assert done.body["cost"]["calls"] == 4, "one for the summary, three of one token"
+        measuring = s.main_requests[-3:]
+        assert [request.completion_tokens for request in measuring] == [1, 1, 1]
+        assert measuring[0].prompt_tokens > before.prompt_tokens
+        last = (await s.status())["context"]["last_compaction"]
+        assert (last["basis"], last["freed_gross_basis"]) == ("exact", "exact")
+        assert last["freed_tokens"] == measuring[0].prompt_tokens - measuring[2].prompt_tokens
+        assert last["freed_gross_tokens"] == measuring[0].prompt_tokens - measuring[1].prompt_tokens
+        question = "What now?"
+        await s.ask(question)
+        asked = count_message({"role": "user", "content": question, "name": "ada"})
+        asked -= count_message({"role": "user", "content": "?"})  # what was measured ends in this
+        recall = tools_tokens(s.main_requests[-1]) - tools_tokens(measuring[2])
+        assert s.main_requests[-1].prompt_tokens == measuring[2].prompt_tokens + asked + recall
+
+
+async def test_a_forget_of_whole_call_intervals_is_exact(start_agent: StartAgent, text: Callable[[int], str]) -> None:
+    """Where the server cannot count: the first one takes the first question, whose price no report tells."""
+    async with start_agent(counts_prompts=False) as s:
+        for _ in range(5):
+            await s.ask(text(60))
+        prompts = [request.prompt_tokens for request in s.main_requests]
+        for entries in (3, 4):
+            payload = {"direction": "oldest", "entries": entries}
+            await s.ada.ask("participant/forget", payload, to="coder", answer="participant/status")
+        first, second = (await s.ada.compaction_history("coder")).entries
+        assert (first.basis, first.freed_gross_basis) == ("projected", "projected")
+        assert (second.basis, second.freed_gross_basis) == ("exact", "exact")
+        assert second.freed_tokens == second.freed_gross_tokens == prompts[3] - prompts[1]
+
+
 async def test_the_server_reports_the_window(start_agent: StartAgent) -> None:
     async with start_agent(window_tokens=4321, agent={"context_token_limit": None}) as s:
         await s.ask("One.")

@@ -46,6 +46,7 @@ EVERY_SETTING = """
   policy_settings: {context_token_limit: 8000}
   compact_at: 90%
   compact_early: false
+  measure_compactions: true
   max_compacting: 2
   compaction: {approve: ada, wait_seconds: 30}
   pins: [Never push to main.]
