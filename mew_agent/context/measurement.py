@@ -28,7 +28,9 @@ _SEQ: Callable[[Item], int] = attrgetter("seq")
 class Trend:
     """Growth of the reported total over the recent turns; calls of one turn count together."""
 
-    _growth: deque[int] = field(default_factory=lambda: deque(maxlen=TASKS))
+    growth: deque[int] = field(default_factory=lambda: deque(maxlen=TASKS))
+    """Tokens that each of the recent turns added; those of an earlier process too."""
+
     _turn: int | None = None
     _last_tokens: int | None = None
 
@@ -36,10 +38,10 @@ class Trend:
         """Add the reported total of a call in this turn."""
         if self._last_tokens is not None:
             grown = total_tokens - self._last_tokens
-            if self._turn == turn and self._growth:
-                self._growth[-1] += grown
+            if self._turn == turn and self.growth:
+                self.growth[-1] += grown
             else:
-                self._growth.append(grown)
+                self.growth.append(grown)
             self._turn = turn
         self._last_tokens = total_tokens
 
@@ -49,22 +51,22 @@ class Trend:
 
     def reset(self) -> None:
         """Forget all turns."""
-        self._growth.clear()
+        self.growth.clear()
         self._turn = self._last_tokens = None
 
     @property
     def tokens_per_turn(self) -> float | None:
-        """Mean growth of the recent turns; None until two calls can be compared."""
-        recent = list(self._growth)[-TREND_TURNS:]
+        """Mean growth of the recent turns; None until this process has compared two calls."""
+        recent = [] if self._turn is None else list(self.growth)[-TREND_TURNS:]
         return sum(recent) / len(recent) if recent else None
 
     @property
     def usual_task_tokens(self) -> int | None:
         """What a task of the usual size adds, which most recent turns did not exceed; None until some have ended."""
-        if len(self._growth) < FEWEST_TASKS:
+        if len(self.growth) < FEWEST_TASKS:
             return None
         numerator, denominator = USUAL_SHARE
-        return max(0, sorted(self._growth)[len(self._growth) * numerator // denominator])
+        return max(0, sorted(self.growth)[len(self.growth) * numerator // denominator])
 
 
 @dataclass
@@ -167,6 +169,7 @@ class Measurement:
         self.revision, self.last_seq = saved.measured_revision, saved.measured_seq
         self.reply_seq = saved.measured_reply_seq
         self.served_model, self.spent_tokens = saved.served_model, saved.spent_tokens
+        self.trend.growth.extend(saved.growth)
 
     @property
     def last_reported(self) -> LastReported | None:

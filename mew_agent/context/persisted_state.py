@@ -35,6 +35,7 @@ class SavedContext(BaseModel):
     served_model: str | None = None
     calibrations: dict[str, tuple[float, ...]] = {}
     spent_tokens: int = 0
+    growth: tuple[int, ...] = ()  # of the recent turns
     anchor: PromptAnchor | None = None
 
 

@@ -329,6 +329,7 @@ class Tracker:
             served_model=measurement.served_model,
             calibrations={name: c.saved() for name, c in self.ledger.learnt.items()},
             spent_tokens=measurement.spent_tokens,
+            growth=tuple(measurement.trend.growth),
             anchor=self.ledger.anchor(self.model),
         )
 

@@ -1,6 +1,7 @@
 """The trend of the measured size."""
 
-from mew_agent.context.measurement import FEWEST_TASKS, TASKS, TREND_TURNS, Trend
+from mew_agent.context.measurement import FEWEST_TASKS, TASKS, TREND_TURNS, Measurement, Trend
+from mew_agent.context.persisted_state import SavedContext
 
 
 def test_the_trend_is_none_until_two_calls_are_known() -> None:
@@ -62,3 +63,9 @@ def test_a_usual_task_is_as_large_as_most_recent_ones() -> None:
     trend.add(total + 80, turn=100)
     trend.add(total + 120, turn=101)
     assert trend.usual_task_tokens == 40, "one of 20 is not usual"
+
+
+def test_the_size_of_a_usual_task_survives_a_restart() -> None:
+    measurement = Measurement()
+    measurement.restore(SavedContext(growth=(10, 30, 20, 20, 20)))
+    assert (measurement.trend.usual_task_tokens, measurement.trend.tokens_per_turn) == (30, None)
