@@ -171,7 +171,8 @@ def write_space(folder: Path, environ: Mapping[str, str], *, local: bool = False
         name = environ.get("OPENAI_MODEL") or DEFAULT_REAL_MODEL
         agent = {"model": name, "context_token_limit": WINDOW_TOKENS}
         words = f"{name} (window limited to {WINDOW_TOKENS:,} tokens)"
-    section = {"agent": agent, "auto_start": True}
+    # A figure is checked with a short question after a compaction at the threshold, so none may come before it.
+    section = {"agent": {**agent, "compact_early": False}, "auto_start": True}
     space = {
         "space": {"id": "demo", "name": "mew demo", "default_participant": YOU},
         "participants": {YOU: {"capabilities": [{"kind": "*"}]}, BY_ITSELF: section, ON_REQUEST: section},

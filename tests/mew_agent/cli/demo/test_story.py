@@ -48,8 +48,9 @@ async def demo_story(options: RehearsalOptions) -> AsyncIterator[tuple[DemoStory
     ):
         model = rehearsal_model(server.base_url)
         stack.push_async_callback(model.aclose)
+        seat = {"gateway": gateway.ws_url, "space": "demo", "compact_early": False}
         agents = [
-            Agent(AgentConfig(gateway=gateway.ws_url, space="demo", id=name, token=gateway.token_of(name)), model)
+            Agent(AgentConfig.model_validate({**seat, "id": name, "token": gateway.token_of(name)}), model)
             for name in ("reader", "editor")
         ]
         async with (
