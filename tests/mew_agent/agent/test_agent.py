@@ -156,7 +156,8 @@ async def test_measured_compactions_are_exact_and_cost_what_they_say(
         for _ in range(5):
             await s.ask(text(150))
         before = s.main_requests[-1]
-        done = await s.ada.ask("participant/compact", {}, to="coder", answer="participant/compact-done")
+        asked = await s.control("compact")
+        done = await s.recorder.first("coder", "participant/compact-done", about=asked)
         assert done.body["basis"] == "exact"
         assert done.body["cost"]["calls"] == 4, "one for the summary, three of one token"
         measuring = s.main_requests[-3:]
@@ -168,10 +169,10 @@ async def test_measured_compactions_are_exact_and_cost_what_they_say(
         assert last["freed_gross_tokens"] == measuring[0].prompt_tokens - measuring[1].prompt_tokens
         question = "What now?"
         await s.ask(question)
-        asked = count_message({"role": "user", "content": question, "name": "ada"})
-        asked -= count_message({"role": "user", "content": "?"})  # what was measured ends in this
-        recall = tools_tokens(s.main_requests[-1]) - tools_tokens(measuring[2])
-        assert s.main_requests[-1].prompt_tokens == measuring[2].prompt_tokens + asked + recall
+        more = count_message({"role": "user", "content": question, "name": "ada"})
+        more -= count_message({"role": "user", "content": "?"})  # what was measured ends in this
+        more += tools_tokens(s.main_requests[-1]) - tools_tokens(measuring[2])  # recall is offered from now on
+        assert s.main_requests[-1].prompt_tokens == measuring[2].prompt_tokens + more
 
 
 async def test_a_forget_of_whole_call_intervals_is_exact(start_agent: StartAgent, text: Callable[[int], str]) -> None:
@@ -181,8 +182,8 @@ async def test_a_forget_of_whole_call_intervals_is_exact(start_agent: StartAgent
             await s.ask(text(60))
         prompts = [request.prompt_tokens for request in s.main_requests]
         for entries in (3, 4):
-            payload = {"direction": "oldest", "entries": entries}
-            await s.ada.ask("participant/forget", payload, to="coder", answer="participant/status")
+            asked = await s.control("forget", {"direction": "oldest", "entries": entries})
+            await s.recorder.first("coder", "participant/status", about=asked, status="compacted")
         first, second = (await s.ada.compaction_history("coder")).entries
         assert (first.basis, first.freed_gross_basis) == ("projected", "projected")
         assert (second.basis, second.freed_gross_basis) == ("exact", "exact")
