@@ -6,7 +6,6 @@ Owns each process and its files. Does not know what is sent.
 import mmap
 import os
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -16,6 +15,8 @@ from pathlib import Path
 
 import anyio
 import psutil
+
+from tests.support.ports import unused_ports
 
 START_SECONDS = 60.0
 UNLIMITED = -1
@@ -122,7 +123,7 @@ class GatewayProcess(ProgramProcess):
     """`mew gateway start` on a fixed port of the loopback interface, with a wall clock that `set_clock` moves."""
 
     def __init__(self, folder: Path, space_yaml: str, *, port: int | None = None) -> None:
-        self.port = port or free_port()
+        self.port = port or unused_ports()[0]
         config, offset = folder / "space.yaml", folder / "clock"
         config.write_text(space_yaml)
         offset.write_bytes(struct.pack("d", 0.0))
@@ -173,10 +174,3 @@ class GatewayProcess(ProgramProcess):
             return False
         await stream.aclose()
         return True
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

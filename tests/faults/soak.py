@@ -13,7 +13,8 @@ from pathlib import Path
 import anyio
 
 from mew_agent.participant.participant import Participant
-from tests.faults.processes import PROGRAMS, GatewayProcess, ProgramProcess, free_port
+from tests.faults.processes import PROGRAMS, GatewayProcess, ProgramProcess
+from tests.support.ports import unused_ports
 
 WARM_UP = 0.4
 """The part of the run after which memory is compared: by then caches and the history have their size."""
@@ -59,7 +60,7 @@ class SoakReport:
 
 async def run_soak(folder: Path, *, seconds: float, pause_seconds: float = 0.3) -> SoakReport:
     """Ask an agent again and again while others chat. Raises `AssertionError` if a process keeps growing."""
-    report, model_port = SoakReport(seconds), free_port()
+    report, model_port = SoakReport(seconds), unused_ports()[0]
     gateway = GatewayProcess(folder, json.dumps(_SPACE))
     command = [sys.executable, "-m", "mew_agent", "model", "serve", "--port", str(model_port)]
     model = ProgramProcess("model", folder, command, {})

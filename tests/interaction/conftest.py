@@ -1,10 +1,11 @@
 """What tests of whole processes share."""
 
 import signal
-import socket
 from collections.abc import Iterator
 
 import pytest
+
+from tests.support.ports import unused_ports
 
 
 @pytest.fixture
@@ -18,6 +19,4 @@ def hangups_are_heard() -> Iterator[None]:
 @pytest.fixture
 def unused_port() -> int:
     """A port that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return unused_ports()[0]

@@ -66,7 +66,7 @@ async def space(path: Path) -> AsyncIterator[tuple[Participant, EnvelopeRecorder
             await until(lambda: {"clock", "pages", "keeper", "caller", "asker"} <= set(ada.peers))
             yield ada, EnvelopeRecorder(ada), repository
     finally:
-        await folder.mew("down")
+        await folder.stop()
 
 
 def write_history(repository: Path) -> None:

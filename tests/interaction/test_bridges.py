@@ -83,7 +83,7 @@ async def test_a_server_that_was_killed_comes_back(folder: Folder) -> None:
         assert "was terminated by signal 9; restart in 1 s (1 of 3)" in log.read_text()
         assert await ask_the_time(folder) == "UTC"
     finally:
-        await folder.mew("down")
+        await folder.stop()
 
 
 def parent_of(pid: int) -> int:
@@ -120,7 +120,7 @@ async def test_a_bridge_in_the_foreground_takes_its_server_with_it(folder: Folde
         if process is not None and process.returncode is None:
             process.kill()
             await process.aclose()
-        await folder.mew("down")
+        await folder.stop()
 
 
 async def test_a_server_that_dies_at_its_start_is_said_by_up(folder: Folder) -> None:
@@ -138,7 +138,7 @@ participants:
         shown = await folder.mew("up", "--detach", "--port", "0", code=1)
         assert "exited with code 1 before it was ready; stderr: no licence here" in shown
     finally:
-        await folder.mew("down")
+        await folder.stop()
 
 
 async def test_a_server_that_cannot_be_started_is_one_line(folder: Folder) -> None:

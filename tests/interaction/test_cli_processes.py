@@ -18,6 +18,7 @@ import pytest
 from anyio.abc import Process
 from mew_spaces.launch.processes import left_behind
 from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
+from mew_spaces.launch.supervisor import stop_space
 
 from tests.support.certificates import certified
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -66,6 +67,11 @@ class Folder:
         assert "Traceback" not in shown
         return shown
 
+    async def stop(self) -> None:
+        """Stop the space if it runs, as `mew down` does, without another process."""
+        if (run := read_run_file(self.run_path)) is not None:
+            await anyio.to_thread.run_sync(stop_space, self.run_path, run)
+
     @asynccontextmanager
     async def running(self, *arguments: str) -> AsyncIterator[tuple[Process, Callable[[], str]]]:
         """A command that goes on, with what it has printed so far."""
@@ -100,7 +106,16 @@ def nothing_left(run: RunFile) -> bool:
 async def folder(tmp_path: Path) -> AsyncIterator[Folder]:
     place = Folder(tmp_path / "room")
     yield place
-    await place.mew("down")
+    await place.stop()
+
+
+@pytest.fixture(scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Folder]:
+    """A running space for tests that leave its programs running. Some add to it."""
+    place = Folder(tmp_path_factory.mktemp("shared") / "room")
+    await place.mew("up", "--detach", "--port", "0")
+    yield place
+    await place.stop()
 
 
 async def test_space_with_tls_is_used_without_naming_its_certificate(folder: Folder, tmp_path: Path) -> None:
@@ -180,13 +195,12 @@ async def test_restart_replaces_a_program_or_the_whole_space(folder: Folder) -> 
     assert "no space is running here" in await folder.mew("restart", code=2)
 
 
-async def test_tokens_and_run_file_are_private(folder: Folder) -> None:
-    await folder.mew("up", "--detach", "--port", "0")
-    state = folder.path / ".mew"
-    private = [folder.run_path, state / "tokens" / "ada.token", state / "tokens" / "coder.token"]
+async def test_tokens_and_run_file_are_private(shared: Folder) -> None:
+    state = shared.path / ".mew"
+    private = [shared.run_path, state / "tokens" / "ada.token", state / "tokens" / "coder.token"]
     assert [path.stat().st_mode & 0o077 for path in private] == [0, 0, 0]
-    reported = folder.run_path.read_text() + "".join(
-        path.read_text() for path in (folder.path / ".mew" / "logs").glob("*.log")
+    reported = shared.run_path.read_text() + "".join(
+        path.read_text() for path in (shared.path / ".mew" / "logs").glob("*.log")
     )
     for name in ("ada", "coder"):
         assert (state / "tokens" / f"{name}.token").read_text().strip() not in reported
@@ -242,31 +256,15 @@ async def test_interrupted_foreground_start_leaves_nothing(folder: Folder) -> No
     assert not folder.run_path.exists()
 
 
-async def test_leftover_programs_do_not_count_as_a_running_space(folder: Folder) -> None:
+async def test_killed_programs_are_reported_and_the_rest_is_stopped(folder: Folder) -> None:
     await folder.mew("up", "--detach", "--port", "0")
     run = folder.run
-    for pid in (run.pids.supervisor, run.pids.gateway):
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-    await until(lambda: not run.is_running(run.pids.supervisor) and not run.is_running(run.pids.gateway))
-    assert "some of its programs still run; `mew down` stops them" in await folder.mew("up", "--port", "0", code=2)
-    assert await folder.mew("down") == "review: stopped\n"
-    assert nothing_left(run)
-
-
-async def test_crashed_program_is_shown_on_the_board(folder: Folder) -> None:
-    await folder.mew("up", "--detach", "--port", "0")
-    os.kill(folder.run.pids.participants["coder"], signal.SIGKILL)
+    os.kill(run.pids.participants["coder"], signal.SIGKILL)
     await until(lambda: "coder" in folder.run.exits)
     shown = await folder.mew("status")
     assert "was ended by signal 9" in shown
     assert "not connected" in shown
     assert "is not connected" in await folder.mew("compact", "coder", code=4)
-
-
-async def test_down_stops_what_a_killed_supervisor_left(folder: Folder) -> None:
-    await folder.mew("up", "--detach", "--port", "0")
-    run = folder.run
     assert run.pids.supervisor is not None
     os.kill(run.pids.supervisor, signal.SIGKILL)
     await until(lambda: not run.is_running(run.pids.supervisor))
@@ -274,21 +272,20 @@ async def test_down_stops_what_a_killed_supervisor_left(folder: Folder) -> None:
     shown = await folder.mew("status")
     assert "mew: `mew up` of this space was killed" in shown
     assert "coder" in shown
+    assert run.pids.gateway is not None
+    os.kill(run.pids.gateway, signal.SIGKILL)
+    await until(lambda: not run.is_running(run.pids.gateway))
+    assert "some of its programs still run; `mew down` stops them" in await folder.mew("up", "--port", "0", code=2)
     assert await folder.mew("down") == "review: stopped\n"
     assert nothing_left(run)
 
 
-async def test_stopping_one_space_leaves_another_running(folder: Folder, tmp_path: Path) -> None:
-    other = Folder(tmp_path / "other")
+async def test_stopping_one_space_leaves_another_running(shared: Folder, folder: Folder) -> None:
     await folder.mew("up", "--detach", "--port", "0")
-    await other.mew("up", "--detach", "--port", "0")
-    run = folder.run
-    try:
-        assert await other.mew("down") == "review: stopped\n"
-        assert run.is_running(run.pids.gateway)
-        assert "coder" in await folder.mew("status")
-    finally:
-        await other.mew("down")
+    run = shared.run
+    assert await folder.mew("down") == "review: stopped\n"
+    assert run.is_running(run.pids.gateway)
+    assert "coder" in await shared.mew("status")
 
 
 async def test_failed_participant_is_named_at_once(folder: Folder) -> None:
@@ -300,30 +297,24 @@ async def test_failed_participant_is_named_at_once(folder: Folder) -> None:
     assert "see .mew/logs/broken.log" in shown
 
 
-async def test_program_that_fails_at_once_is_not_added_and_its_name_stays_free(folder: Folder) -> None:
-    await folder.mew("up", "--detach", "--port", "0")
-    try:
-        shown = await folder.mew("agent", "add", "sums", "--command", "false", code=1)
-        assert shown == "sums: not added: exited with code 1 (see .mew/logs/sums.log)\n"
-        assert (folder.path / "space.yaml").read_text() == SPACE
-        assert '"sums"' not in await folder.mew("status", "--json")
-        assert await folder.mew("agent", "add", "sums", "--command", "mew agent start --type calculator") == (
-            "sums: added and joined\n"
-        )
-    finally:
-        await folder.mew("down")
+async def test_program_that_fails_at_once_is_not_added_and_its_name_stays_free(shared: Folder) -> None:
+    shown = await shared.mew("agent", "add", "sums", "--command", "false", code=1)
+    assert shown == "sums: not added: exited with code 1 (see .mew/logs/sums.log)\n"
+    assert (shared.path / "space.yaml").read_text() == SPACE
+    assert '"sums"' not in await shared.mew("status", "--json")
+    assert await shared.mew("agent", "add", "sums", "--command", "mew agent start --type calculator") == (
+        "sums: added and joined\n"
+    )
 
 
-async def test_agent_with_a_wrong_token_fails_in_one_line(folder: Folder) -> None:
-    await folder.mew("up", "--detach", "--port", "0")
+async def test_agent_with_a_wrong_token_fails_in_one_line(shared: Folder) -> None:
     flags = ("--id", "coder", "--token", "wrong", "--base-url", "http://127.0.0.1:1/v1", "--log-level", "error")
-    shown = await folder.mew("agent", "run", *flags, code=2)
+    shown = await shared.mew("agent", "run", *flags, code=2)
     assert shown.splitlines()[-1].startswith("mew: the gateway refused this token for 'coder' (unauthorized)")
 
 
-async def test_interrupted_watch_ends_quietly(folder: Folder) -> None:
-    await folder.mew("up", "--detach", "--port", "0")
-    async with folder.running("status", "--watch") as (process, printed):
+async def test_interrupted_watch_ends_quietly(shared: Folder) -> None:
+    async with shared.running("status", "--watch") as (process, printed):
         await until(lambda: "coder" in printed())
         process.send_signal(signal.SIGINT)
         assert await ended(process) == 130
@@ -331,15 +322,14 @@ async def test_interrupted_watch_ends_quietly(folder: Folder) -> None:
         assert "mew:" not in printed()
 
 
-async def test_watch_redraws_in_place_and_restores_the_cursor(folder: Folder) -> None:
-    await folder.mew("up", "--detach", "--port", "0")
+async def test_watch_redraws_in_place_and_restores_the_cursor(shared: Folder) -> None:
     screen, terminal = pty.openpty()
     process = await anyio.open_process(
         (*MEW, "status", "--watch", "--plain"),
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,
-        cwd=folder.path,
+        cwd=shared.path,
         env={**environment(), "TERM": "xterm", "COLUMNS": "90", "PYTHONIOENCODING": "utf-8"},
     )
     os.close(terminal)
@@ -353,7 +343,7 @@ async def test_watch_redraws_in_place_and_restores_the_cursor(folder: Folder) ->
 
     try:
         await read_until(b"no call yet")
-        await folder.mew("pause", "coder")
+        await shared.mew("pause", "coder")
         await read_until(b"paused")
         process.send_signal(signal.SIGINT)
         assert await ended(process) == 130
@@ -367,13 +357,12 @@ async def test_watch_redraws_in_place_and_restores_the_cursor(folder: Folder) ->
     assert b"Traceback" not in shown
 
 
-async def test_mew_alone_opens_the_space_at_a_terminal(folder: Folder) -> None:
-    await folder.mew("up", "--detach", "--port", "0")
+async def test_mew_alone_opens_the_space_at_a_terminal(shared: Folder) -> None:
     screen, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (24, 80))
     variables = {**environment(), "TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8"}
     process = await anyio.open_process(
-        MEW, stdin=terminal, stdout=terminal, stderr=terminal, cwd=folder.path, env=variables, start_new_session=True
+        MEW, stdin=terminal, stdout=terminal, stderr=terminal, cwd=shared.path, env=variables, start_new_session=True
     )
     os.close(terminal)
     shown = bytearray()

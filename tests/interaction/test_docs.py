@@ -13,7 +13,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,6 +37,7 @@ from mew_spaces.gateway.openapi import Operation
 from mew_agent.config.agent_config import build_agent_config, file_source, load_policy
 from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy
 from tests.interaction.test_failures import TABLE
+from tests.support.ports import unused_ports
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
 
@@ -309,12 +309,7 @@ class Reader:
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Reader]:
-    with ExitStack() as sockets:
-        probes = [sockets.enter_context(socket.socket()) for _ in PORTS]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        ports = {named: int(probe.getsockname()[1]) for named, probe in zip(PORTS, probes, strict=True)}
-    one = Reader(tmp_path, ports)
+    one = Reader(tmp_path, dict(zip(PORTS, unused_ports(len(PORTS)), strict=True)))
     try:
         yield one
     finally:

@@ -58,7 +58,7 @@ async def space(tmp_path: Path) -> AsyncIterator[RunningSpace]:
     running = RunningSpace(tmp_path, SPACE)
     await running.mew("up", "--detach", "--port", "0")
     yield running
-    await running.mew("down")
+    await running.stop()
 
 
 async def test_rolling_restart_under_load_loses_nothing(space: RunningSpace) -> None:

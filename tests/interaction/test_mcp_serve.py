@@ -87,7 +87,7 @@ async def test_client_chats_reads_the_board_and_compacts_an_agent(tmp_path: Path
             read = await client.call_tool("files__read_file", {"path": "space.yaml"})
             assert "default_participant: ada" in str(read.content)
         finally:
-            await folder.mew("down")
+            await folder.stop()
         after = await client.call_tool("list_participants", {})
         assert after.is_error
 
@@ -108,7 +108,7 @@ async def test_client_of_the_older_protocol_is_notified(tmp_path: Path) -> None:
             expected = {"notifications/resources/updated", "notifications/tools/list_changed"}
             await until(lambda: expected <= set(methods))
         finally:
-            await folder.mew("down")
+            await folder.stop()
 
 
 async def test_http_requires_the_persons_token(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ async def test_http_requires_the_persons_token(tmp_path: Path) -> None:
                 await process.wait()
             assert "Traceback" not in shown()
     finally:
-        await folder.mew("down")
+        await folder.stop()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -177,7 +177,7 @@ async def folder(tmp_path: Path) -> AsyncIterator[Folder]:
     (made.path / "space.yaml").unlink()
     (made.path / ".mew" / "agents").mkdir(parents=True)
     yield made
-    await made.mew("down")
+    await made.stop()
 
 
 def write(folder: Folder, *parts: str) -> None:

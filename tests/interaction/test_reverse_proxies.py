@@ -22,6 +22,7 @@ from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.participant.participant import Participant
 from tests.interaction.test_docs import DOCS, blocks_of
 from tests.support.certificates import Certified, certified
+from tests.support.ports import unused_ports
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 PAGE = {block.title: block.code for block in blocks_of(DOCS / "how-to" / "internet.md") if block.title}
@@ -87,9 +88,7 @@ def page_space() -> SpaceConfig:
 @asynccontextmanager
 async def served(proxy: Proxy, folder: Path) -> AsyncIterator[tuple[RunningGateway, Place]]:
     """The page's space behind a proxy."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    (port,) = unused_ports()
     async with serve_gateway(page_space()) as gateway:
         place = Place(folder, port, gateway.port, certified(folder, "localhost"))
         with (folder / "proxy.log").open("wb") as log:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -19,6 +18,7 @@ from mew_spaces.launch.program_logs import log_path
 from mew_spaces.launch.run_file import Pids, RunFile, read_run_file, write_run_file
 from mew_spaces.launch.supervisor import ProgramFailed, Supervisor, stop_space
 
+from tests.support.ports import unused_ports
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups are a POSIX matter")
@@ -33,20 +33,13 @@ time.sleep(60)
 SLEEP = "import time; print('here I am', flush=True); time.sleep(60)"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def program(name: str, text: str, *arguments: str, folder: Path, **more: Any) -> Program:
     command = (sys.executable, "-c", text, *arguments)
     return Program(name, command, folder, {**os.environ, RUN_VARIABLE: RUN_ID}, **more)
 
 
 def gateway(folder: Path) -> Program:
-    port = free_port()
+    port = unused_ports()[0]
     return program("gateway", LISTEN, str(port), folder=folder, role="gateway", opens=ListenAddress("127.0.0.1", port))
 
 
@@ -192,7 +185,7 @@ async def test_a_killed_gateway_restarts_and_participants_stay(tmp_path: Path) -
 
 async def test_a_gateway_that_fails_to_restart_is_started_again(tmp_path: Path) -> None:
     house = House(tmp_path)
-    port = free_port()
+    port = unused_ports()[0]
     text = (  # the second of three runs fails
         "import pathlib, sys; mark = pathlib.Path('runs'); runs = len(mark.read_text()) if mark.exists() else 0\n"
         "mark.write_text('.' * (runs + 1))\n"
@@ -214,7 +207,7 @@ async def test_a_gateway_that_ends_early_is_named_with_its_last_line(tmp_path: P
         "import sys; print('mew: port 1 is taken'); sys.exit(2)",
         folder=tmp_path,
         role="gateway",
-        opens=ListenAddress("127.0.0.1", free_port()),
+        opens=ListenAddress("127.0.0.1", unused_ports()[0]),
     )
     with pytest.raises(ProgramFailed, match="the gateway exited with code 2: mew: port 1 is taken"):
         await house.supervisor.serve([dying], [program("coder", SLEEP, folder=tmp_path)])
@@ -222,7 +215,7 @@ async def test_a_gateway_that_ends_early_is_named_with_its_last_line(tmp_path: P
 
 
 async def test_a_gateway_that_cannot_start_or_is_too_slow_is_named(tmp_path: Path) -> None:
-    address = ListenAddress("127.0.0.1", free_port())
+    address = ListenAddress("127.0.0.1", unused_ports()[0])
     missing = Program("gateway", ("/no/such/program",), tmp_path, dict(os.environ), "gateway", opens=address)
     with pytest.raises(ProgramFailed, match=r"^the gateway could not be started: no such file or directory: /no/such"):
         await House(tmp_path).supervisor.serve([missing], [])
