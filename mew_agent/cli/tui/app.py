@@ -144,7 +144,7 @@ class SpaceApp(App[None]):
                 yield Composer(lambda: self.view.names)
             with VerticalScroll(id="details-pane"):
                 yield Static(id="details")
-        yield Footer(compact=True)
+        yield Footer()
 
     def on_mount(self) -> None:
         """Join, and draw what changes."""
