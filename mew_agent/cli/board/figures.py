@@ -24,7 +24,7 @@ _WIDTH: Final = 960
 _HEIGHT: Final = 320
 _LEFT: Final = 80
 _TOP: Final = 40
-_RIGHT: Final = 20
+_RIGHT: Final = 40
 _BOTTOM: Final = 40
 _STYLE: Final = """
 svg { font: 12px system-ui, sans-serif; color-scheme: light dark; background: #fff; }
