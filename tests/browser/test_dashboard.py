@@ -495,7 +495,7 @@ async def test_text_from_participants_is_never_parsed_as_html(
         await villain.send_envelope(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[requested["id"]])
         await expect(answer(page)).to_have_text(f"Skipped: {HOSTILE}.")
         await expect(page.locator("main :is(img, script, iframe, object)")).to_have_count(0)
-        assert await page.title() == "Review room · mew"
+        assert await page.title() == "(1) Review room · mew"
     assert [address for address in tab.addresses if "example.org" in address] == []
     assert tab.complaints == []
 

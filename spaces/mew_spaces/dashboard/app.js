@@ -135,7 +135,7 @@ class SpaceView {
     this._board.replace(value, nowMs);
     const title = this._board.name ?? this._board.space;
     setText(byId("space-name"), title);
-    document.title = `${title} · mew`;
+    this._showTitle();
     this._lines.clear();
     for (const { id, status, receivedMs } of this._board.entries.values()) {
       this._dirty.add(id);
@@ -224,7 +224,14 @@ class SpaceView {
     for (const id of this._itemsById.keys()) this._dirty.add(id);
     settings.notify(items.filter((item) => item.level !== "notice" && !before.has(item.id)));
     this._queue.show(items);
+    this._showTitle();
     this._hasNewOrder = true;
+  }
+
+  /** The tab's title counts what needs the user. */
+  _showTitle() {
+    const urgent = this._items.filter((item) => item.level !== "notice").length;
+    document.title = `${urgent ? `(${urgent}) ` : ""}${this._board.name ?? this._board.space} · mew`;
   }
 
   // What the user does
