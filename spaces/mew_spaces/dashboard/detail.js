@@ -12,6 +12,7 @@ import * as text from "./text.js";
 
 export const RANGES = [["so far", 0], ["15 min", 900], ["1 h", 3_600], ["24 h", 86_400], ["7 d", 7 * 86_400], ["90 d", 90 * 86_400]];
 const MAX_LOG = 60;
+const SETTLED_MS = 150; // no history is read for rows that arrow keys only pass
 const MAX_COMPACTIONS = 50;
 const MAX_SUGGESTIONS = 3;
 const EXACT = new Set(["exact", "reported", "server_counted", "tokenizer"]);
@@ -31,11 +32,12 @@ export class Detail {
     this._isOpen = false; // a request waits for its answer
     this._build(root);
     this.show(line);
-    void this._load();
+    this._loading = setTimeout(() => void this._load(), SETTLED_MS);
   }
 
   close() {
     this._isClosed = true;
+    clearTimeout(this._loading);
     this._chart?.close();
   }
 

@@ -25,7 +25,7 @@ export function stored() {
 export function store(session) {
   try {
     if (session) sessionStorage.setItem(KEY, JSON.stringify(session));
-    else sessionStorage.removeItem(KEY);
+    else sessionStorage.clear(); // with what was typed
   } catch {
     // Storage may be disabled; the page then works until it is reloaded.
   }
