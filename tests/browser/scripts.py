@@ -59,3 +59,50 @@ CONTRAST = """() => {
     return faint;
 }"""
 """Finds text whose contrast is below 4.5:1."""
+
+ODD_ENVELOPES = """async () => {
+    const { Conversation } = await import("/dashboard/conversation.js");
+    const { ConversationView } = await import("/dashboard/conversation_view.js");
+    const { Board } = await import("/dashboard/board.js");
+    const { lineOf } = await import("/dashboard/attention.js");
+    const conversation = new Conversation();
+    const [list, empty, newest] = ["div", "p", "button"].map((tag) => document.createElement(tag));
+    const view = new ConversationView({ list, empty, newest }, conversation, { me: "ada", mayDecide: () => true });
+    const board = new Board();
+    const kinds = ["chat", "chat/acknowledge", "chat/cancel", "reasoning/start", "reasoning/thought",
+        "reasoning/conclusion", "reasoning/cancel", "mcp/request", "mcp/response", "mcp/proposal", "mcp/reject",
+        "mcp/withdraw", "system/presence", "capability/grant", "capability/revoke", "space/kick", "participant/compact",
+        "participant/compact-done",
+        "participant/undo", "participant/undo-done", "participant/pin", "participant/forget", "participant/pause",
+        "participant/status", "unknown/kind"];
+    const odd = [null, undefined, 5, "text", [], [null], {}, true];
+    const keys = ["text", "message", "reasoning", "action", "actionInput", "method", "params", "result", "error",
+        "status", "reason", "participant", "event", "recipient", "target_tokens", "entries", "context", "tokens",
+        "messages_in_context"];
+    const good = { text: "x", message: "x", action: "tool", actionInput: { tool: "t", arguments: {} },
+        method: "tools/call", params: { name: "n", arguments: { old: "a", new: "b" } }, messages_in_context: 1,
+        event: "join", participant: { id: "p" } };
+    const payloads = [...odd, good, ...keys.flatMap((key) => odd.map((value) => ({ ...good, [key]: value })))];
+    let count = 0;
+    for (const kind of kinds) {
+        const known = ["chat", "reasoning/start", "mcp/proposal", "mcp/request", "participant/compact"];
+        for (const one of known) {
+            conversation.receive({ id: `${one} ${kind}`, ts: "", from: "p", kind: one, payload: good, to: ["p"] });
+        }
+        for (const payload of payloads) {
+            for (const about of [undefined, 5, `e${count - 1}`, ...known.map((one) => [`${one} ${kind}`])]) {
+                const [ts, to] = [count % 3 ? "2026-01-01T10:00:00Z" : null, count % 2 ? ["q"] : null];
+                const headers = { correlation_id: about, to, context: `reasoning/start ${kind}` };
+                const envelope = { id: `e${count}`, ts, from: "p", kind, payload, ...headers };
+                conversation.receive(envelope);
+                board.receive(envelope, 0);
+                count += 1;
+            }
+        }
+        view.draw(performance.now());
+        for (const entry of board.entries.values()) lineOf(entry, []);
+    }
+    if (list.textContent.includes("cannot be shown")) throw new Error("an entry cannot be shown");
+    return count;
+}"""
+"""Applies envelopes with odd payloads to the conversation and the board, draws them, and counts them."""

@@ -14,7 +14,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from playwright.async_api import Locator, Page, Route, expect
 
 from tests.browser.conftest import HOSTILE, Join, OpenDashboard, Tab
-from tests.browser.scripts import CONTRAST, FILLS, NOTIFICATIONS
+from tests.browser.scripts import CONTRAST, FILLS, NOTIFICATIONS, ODD_ENVELOPES
 
 WINDOW: dict[str, Any] = {"max_tokens": 128_000}
 
@@ -534,6 +534,24 @@ async def test_markdown_is_read_in_linear_time_and_links_are_safe(open_dashboard
     assert found["open"] == "not closed"
     kinds_found = [span for span in found["spans"] if " " not in span]
     assert kinds_found == ["strong", "emphasis", "code", "strike", "link", "link"]
+
+
+async def test_no_envelope_breaks_the_page(open_dashboard: OpenDashboard, join: Join, tab: Tab) -> None:
+    """Members may send any payload for most kinds: each is applied and drawn without an error."""
+    page = await open_dashboard()
+    assert await page.evaluate(ODD_ENVELOPES) > 10_000
+    async with join("coder") as coder:
+        for odd in ({"params": 5, "method": {}}, {"method": "tools/call", "params": {"name": 3, "arguments": [1]}}):
+            for kind in (
+                kinds.REASONING_START,
+                kinds.REASONING_THOUGHT,
+                kinds.CAPABILITY_GRANT_ACK,
+                kinds.CHAT_ACKNOWLEDGE,
+            ):
+                await coder.send_envelope(kind, odd, about=["x"])
+        await coder.send_envelope(kinds.CHAT, {"text": "still here"})
+        await log(page).get_by_text("still here").wait_for()
+    assert tab.complaints == []
 
 
 async def test_the_token_leaves_the_url_and_survives_a_reload(

@@ -102,7 +102,13 @@ export class ConversationView {
     const isLong = entry.state === "running" && (entry.text?.length ?? 0) + (entry.thinking?.length ?? 0) > SLOW_CHARS;
     if (isLong && nowMs - (this._drawnMs.get(id) ?? 0) < SLOW_MS) return void this._late.add(id);
     this._drawnMs.set(id, nowMs);
-    const node = this._render(entry);
+    let node;
+    try {
+      node = this._render(entry);
+    } catch (error) {
+      console.warn("entry not shown:", error);
+      node = make("article", "entry note", "This message cannot be shown.");
+    }
     node.dataset.entry = id;
     node.hidden = this._isHidden(entry);
     this._nodes.set(id, node);

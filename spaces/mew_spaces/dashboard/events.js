@@ -115,10 +115,19 @@ export class EventFeed {
       watch.restart();
       this._waitMs = MIN_RETRY_MS;
       for (const event of parser.feed(value)) {
-        this._onEvent(event.name, JSON.parse(event.data));
+        this._handle(event);
         // What precedes the first board is the past; without the board, a reconnect has to begin again.
         if (event.id && (this._lastId || event.name === "board")) this._lastId = event.id;
       }
+    }
+  }
+
+  /** Pass an event on. One that cannot be handled must not end the feed, which would read it again and again. */
+  _handle({ name, data }) {
+    try {
+      this._onEvent(name, JSON.parse(data));
+    } catch (error) {
+      console.warn("event ignored:", error);
     }
   }
 
