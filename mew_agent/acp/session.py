@@ -17,6 +17,7 @@ from acp.connection import Connection
 from acp.exceptions import RequestError
 
 from mew_agent._version import __version__
+from mew_agent.acp.files import ProjectFiles
 from mew_agent.acp.settings import AcpSettings
 from mew_agent.child_program import ChildFailed, ChildProgram, running_program
 
@@ -26,11 +27,7 @@ PROTOCOL_VERSION: Final = 1
 AUTH_REQUIRED: Final = -32000
 """The error code of an agent that needs a sign-in."""
 
-_CAPABILITIES: Final = {
-    "fs": {"readTextFile": False, "writeTextFile": False},
-    "terminal": False,
-    "session": {"compaction": {}},
-}
+INVALID_PARAMS: Final = -32602
 
 OnUpdate = Callable[[Mapping[str, Any]], Awaitable[None]]
 OnResponse = Callable[[], Awaitable[None]]
@@ -219,12 +216,19 @@ async def open_session(
 ) -> AsyncIterator[AcpSession]:
     """Start the agent and open a session, the one with `session_id` if the agent can load it. Raises `AcpFailed`."""
 
+    files = ProjectFiles(settings.cwd, settings.files)
+
     async def handle(method: str, params: Any, is_notification: bool) -> Any:
         values = params if isinstance(params, Mapping) else {}
         if method == "session/request_permission":
             chosen = await on_permission(values)
             outcome = {"outcome": "cancelled"} if chosen is None else {"outcome": "selected", "optionId": chosen}
             return {"outcome": outcome}
+        if files.allows(method):
+            try:
+                return await files.request(method, values)
+            except (ValueError, OSError) as error:
+                raise RequestError(INVALID_PARAMS, str(error)) from None
         if not is_notification:
             raise RequestError.method_not_found(method)
         logger.debug("ignored %s", method)
@@ -239,7 +243,7 @@ async def open_session(
         connection = Connection(handle, lines)
         tasks.start_soon(updates.run)
         try:
-            session = await _handshake(settings, program, lines, connection, updates, session_id, mcp_servers)
+            session = await _handshake(settings, files, program, lines, connection, updates, session_id, mcp_servers)
             yield session
         finally:
             with anyio.CancelScope(shield=True):
@@ -249,6 +253,7 @@ async def open_session(
 
 async def _handshake(
     settings: AcpSettings,
+    files: ProjectFiles,
     program: ChildProgram,
     lines: LineTransport,
     connection: Connection,
@@ -263,7 +268,7 @@ async def _handshake(
             {
                 "protocolVersion": PROTOCOL_VERSION,
                 "clientInfo": {"name": "mew-agent", "version": __version__},
-                "clientCapabilities": _CAPABILITIES,
+                "clientCapabilities": {"fs": files.capabilities, "terminal": False, "session": {"compaction": {}}},
             },
         )
         info = about.get("agentInfo")

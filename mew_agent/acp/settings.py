@@ -8,6 +8,7 @@ from typing import Final
 from mew_protocol.environment import inherited
 from pydantic import BaseModel, ConfigDict, Field
 
+from mew_agent.acp.files import FileAccess
 from mew_agent.acp.profiles import PROFILES
 from mew_agent.errors import MissingExtra
 
@@ -32,6 +33,8 @@ class AcpSettings(BaseModel):
     turn_timeout_seconds: float = Field(default=3600.0, gt=0)
     compact_timeout_seconds: float = Field(default=300.0, gt=0)
     permission_timeout_seconds: float = Field(default=600.0, gt=0)
+    files: FileAccess = "none"
+    """What the agent may do with the files of `cwd` through us, besides what its own tools do."""
     answer_broadcasts: bool = False
     store: str | None = None
     compact_at_percent: int | None = Field(default=None, ge=1, le=99)

@@ -228,6 +228,7 @@ class Launch:
             "command": [substitute(one, known) for one in program],
             "env": named | {key: substitute(one, known) for key, one in {**participant.env, **acp.env}.items()},
             "cwd": str(self.folder / (participant.cwd or "")),
+            "files": acp.files,
             "answer_broadcasts": acp.answer_broadcasts,
             "permission_timeout_seconds": acp.permission_seconds,
             "turn_timeout_seconds": acp.turn_seconds,

@@ -14,6 +14,7 @@ STYLE = os.environ.get("AGENT_STYLE", "plain")
 SESSION = "s-1"
 write_lock = threading.Lock()
 answers: dict[int, dict[str, dict[str, str]]] = {}
+declared: dict[str, object] = {}
 answered = threading.Condition()
 cancelled = threading.Event()
 opened = "no"
@@ -61,6 +62,14 @@ def ask_permission(number: int) -> str:
     return outcome.get("optionId") or outcome["outcome"]
 
 
+def request(number: int, method: str, params: dict[str, object]) -> str:
+    """Make a request of the client's and return its result or error as JSON."""
+    write({"id": number, "method": method, "params": {"sessionId": SESSION, **params}})
+    with answered:
+        answered.wait_for(lambda: number in answers)
+    return json.dumps(answers[number])
+
+
 def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each word
     global next_compaction, used
     reason = "end_turn"
@@ -95,6 +104,11 @@ def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each wo
             sys.stderr.write("x" * 200_000 + "\n")
         if "permission" in text:
             say(f"You said {ask_permission(1000 + number)}.")
+        elif "fs/" in text or "terminal/" in text:
+            _, method, path = text.split()
+            say(request(2000 + number, method, {"path": path, "content": "new", "command": "ls"}))
+        elif "declared" in text:
+            say(json.dumps(declared))
         elif "crash" in text:
             sys.stderr.write("out of ideas\n")
             sys.stderr.flush()
@@ -141,9 +155,10 @@ def main() -> None:
         method, number, params = message.get("method"), message.get("id"), message.get("params") or {}
         if method is None:
             with answered:
-                answers[number] = message["result"]
+                answers[number] = message.get("result", message.get("error"))
                 answered.notify_all()
         elif method == "initialize":
+            declared.update(params["clientCapabilities"])
             if STYLE == "silent":
                 continue
             info = {"name": {"late": "kimi"}.get(STYLE, STYLE), "version": "1"}

@@ -1,5 +1,6 @@
 """An ACP agent in a space: a real program behind a real gateway."""
 
+import json
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -269,6 +270,21 @@ async def test_an_agent_is_compacted_at_its_share_of_the_window_with_a_cooldown(
         last = status["context"]["last_compaction"]
         assert (last["trigger"], last["tokens_before"], status["context"]["compactions"]) == ("compact_at", 2000, 1)
         assert s.recorder.words("codex").count("compacting") == 1
+
+
+async def test_file_requests_are_declared_and_answered_if_the_settings_say_so(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    async with start(files="write") as s:
+        declared = json.loads(await s.ask("declared"))
+        assert declared["fs"] == {"readTextFile": True, "writeTextFile": True}
+        assert declared["terminal"] is False
+        assert await s.ask("fs/read_text_file a.txt") == '{"content": "text"}'
+        assert '"code": -32602' in await s.ask("fs/read_text_file ../b.txt")
+        assert '"code": -32601' in await s.ask("terminal/create a.txt")
+        s.agent.settings = s.agent.settings.model_copy(update={"files": "none"})
+        await s.ask("crash now")
+        assert json.loads(await s.ask("declared"))["fs"] == {"readTextFile": False, "writeTextFile": False}
+        assert '"code": -32601' in await s.ask("fs/read_text_file a.txt")
 
 
 async def test_of_three_full_agents_one_compacts_at_a_time(start: Start, tmp_path: Path) -> None:
