@@ -38,7 +38,7 @@ MODULES = CACHE / "node_modules"
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "acp-agents.md"
 WINDOW = 200_000
 SECONDS = 90.0
-FIGURE_SECONDS = 5.0
+FIGURE_SECONDS = 15.0
 """How long after its answer an agent may tell its figure."""
 
 SPACE = """

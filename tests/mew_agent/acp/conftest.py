@@ -96,7 +96,7 @@ def start(tmp_path: Path) -> Start:
         style: str = "codex", *, gateway: RunningGateway | None = None, space: str = SPACE, **settings: Any
     ) -> AsyncIterator[Stage]:
         chosen = {
-            "agent": style if style in ("codex", "opencode", "kimi") else None,
+            "agent": style if style in ("codex", "opencode", "kimi", "qwen") else None,
             "command": (sys.executable, str(PROGRAM)),
             "env": {"AGENT_STYLE": {"kimi": "late"}.get(style, style)},
             "cwd": str(tmp_path),

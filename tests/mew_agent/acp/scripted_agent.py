@@ -21,6 +21,7 @@ opened = "no"
 servers: list[str] = []
 next_compaction = ""
 used = 1000
+size = 20_000
 
 
 def write(message: dict[str, object]) -> None:
@@ -38,7 +39,16 @@ def say(text: str) -> None:
 
 
 def usage(tokens: int) -> None:
-    update("usage_update", used=tokens, size=19000 if STYLE == "codex" else 20000)
+    if STYLE == "qwen":  # no update for it, but an empty piece of text with the usage of the call
+        counts = {"inputTokens": tokens, "outputTokens": 5, "totalTokens": tokens + 5}
+        update("agent_message_chunk", content={"type": "text", "text": ""}, _meta={"usage": counts})
+    else:
+        update("usage_update", used=tokens, size=size * 95 // 100 if STYLE == "codex" else size)
+
+
+def list_commands() -> None:
+    name = "compress" if STYLE == "qwen" else "compact"
+    update("available_commands_update", availableCommands=[{"name": name, "description": "Compact"}])
 
 
 def ask_permission(number: int) -> str:
@@ -71,7 +81,7 @@ def request(number: int, method: str, params: dict[str, object]) -> str:
 
 
 def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each word
-    global next_compaction, used
+    global next_compaction, size, used
     reason = "end_turn"
     if text.startswith("/") and (STYLE == "deaf" or next_compaction == "hangs"):
         threading.Event().wait()
@@ -102,6 +112,8 @@ def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each wo
                 sys.stdout.write("this is no JSON\n[1, 2]\n\n")
             update("something_new", value=1)
             sys.stderr.write("x" * 200_000 + "\n")
+        if "larger model" in text:
+            size = 40_000
         if "permission" in text:
             say(f"You said {ask_permission(1000 + number)}.")
         elif "fs/" in text or "terminal/" in text:
@@ -141,12 +153,14 @@ def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each wo
             usage(123 if "tool" in text else used)  # a subagent's figure comes first
             usage(used)
     write({"id": number, "result": {"stopReason": reason}})
+    if "afterwards" in text:
+        usage(777)
     if STYLE == "late" and not text.startswith("/"):  # as Kimi: no update after a compaction
         time.sleep(0.05)
         usage(used)
 
 
-def main() -> None:
+def main() -> None:  # noqa: C901 - one branch for each method
     global opened, used
     if STYLE == "broken":
         sys.exit("cannot start: no key")
@@ -180,12 +194,16 @@ def main() -> None:
                 write({"id": number, "error": {"code": -32000, "message": "Authentication required"}})
                 continue
             used, opened = 1000, "new"
-            write({"id": number, "result": {"sessionId": SESSION}})
-            update("available_commands_update", availableCommands=[{"name": "compact", "description": "Compact"}])
+            model = {"modelId": "m", "_meta": {"contextLimit": size}}
+            models = {"models": {"currentModelId": "m", "availableModels": [model]}} if STYLE == "qwen" else {}
+            write({"id": number, "result": {"sessionId": SESSION, **models}})
+            if STYLE != "late":
+                usage(0)  # before any call
+            list_commands()
         elif method == "session/load":
             opened = "loaded"
             say("an old answer")
-            update("available_commands_update", availableCommands=[{"name": "compact", "description": "Compact"}])
+            list_commands()
             write({"id": number, "result": {}})
         elif method == "session/prompt":
             cancelled.clear()

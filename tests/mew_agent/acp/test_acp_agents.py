@@ -38,7 +38,7 @@ async def test_an_agent_without_a_profile_shows_a_figure_that_nothing_acts_on(st
         assert (status["context"]["level"], status["context"]["severity"]) == ("unknown", "unknown")
 
 
-@pytest.mark.parametrize("style", ["codex", "opencode", "kimi"])
+@pytest.mark.parametrize("style", ["codex", "opencode", "kimi", "qwen"])
 async def test_after_a_compaction_the_size_is_unknown_until_the_next_turn_tells(start: Start, style: str) -> None:
     async with start(style) as s:
         await s.ask("hello")
@@ -152,6 +152,16 @@ async def test_a_crashed_agent_says_so_and_continues_its_session(start: Start) -
         words = [word.partition(":")[0] for word in s.recorder.words("codex")]
         assert "restarting" in words
         assert words.count("ready") == 2
+
+
+async def test_figures_out_of_place_are_not_shown_and_another_window_is(start: Start) -> None:
+    async with start() as s:
+        await s.ask("afterwards say more")
+        await s.ask("get a larger model")
+        status = await s.until_status(lambda body: body.get("tokens") == 2000)
+        assert status["max_tokens"] == 40_000
+        figures = {e.body.get("tokens") for e in s.recorder.sent_by("codex", "participant/status")}
+        assert figures <= {None, 1500, 2000}  # no 0 from before the first call, no 777 from after a turn's end
 
 
 async def test_noise_and_unknown_updates_change_nothing(start: Start) -> None:
