@@ -318,7 +318,10 @@ class Joined:
         """Ask the agent to call a tool of the MCP server. Some agents connect to it while they answer first chats."""
         for number in range(5):
             names = {name for one in self.run.model.requests for name in tool_names(one)}
-            text = next((f"call {name} with {json.dumps(arguments)}" for name in names if name.endswith(tool)), None)
+            found = (
+                name for name in names if name.replace("__", "_").endswith(tool.replace("__", "_"))
+            )  # as Kimi does
+            text = next((f"call {name} with {json.dumps(arguments)}" for name in found), None)
             if text is None and "tool_call" in names:  # how an agent calls a tool that its list leaves out
                 indirect = {"name": f"mcp__mew__{tool}", "arguments": arguments}
                 text = f"call tool_call with {json.dumps(indirect)}"
