@@ -88,8 +88,9 @@ function readList(lines, at, depth) {
       inner = { width: item[1].length + item[2].length + 1, lines: [item[3] ?? ""] };
       items.push(inner);
     } else if (margin < 0) {
-      const next = lines.slice(at + 1).find((one) => one.trim());
-      if (next === undefined || next.search(/\S/) <= indent && !ITEM.test(next)) break;
+      while (at + 1 < lines.length && !lines[at + 1].trim()) at += 1;
+      const next = lines[at + 1];
+      if (next === undefined || (next.search(/\S/) <= indent && !ITEM.test(next))) break;
       inner.lines.push("");
     } else if (margin > indent) {
       inner.lines.push(line.slice(Math.min(margin, inner.width)));
@@ -160,7 +161,7 @@ export function parseInline(text, depth = 0) {
         plain += char;
         at += 1;
       }
-    } else if ((char === "h" || char === "m" || char === "<") && !/\w/.test(plain.at(-1) ?? "")) {
+    } else if (beginsAddress(text, at) && !/\w/.test(text[at - 1] ?? "")) {
       const skipped = char === "<" ? 1 : 0;
       const found = ADDRESS.exec(text.slice(at + skipped, at + 2_000))?.[0].replace(/[.,;:!?)\]*_]+$/, "");
       if (found) {
@@ -178,6 +179,11 @@ export function parseInline(text, depth = 0) {
   }
   if (plain) spans.push(plain);
   return spans;
+}
+
+function beginsAddress(text, at) {
+  const begin = text[at] === "<" ? at + 1 : at;
+  return ["https://", "http://", "mailto:"].some((scheme) => text.startsWith(scheme, begin));
 }
 
 function emphasis(text, at, until, depth) {
