@@ -130,13 +130,13 @@ class AcpAgent(Participant):
         self.start_soon(self._answer_chats)
         return self
 
-    async def load(self) -> None:
+    async def before_join(self) -> None:
         """Load the inbox and the session."""
         await self._store.load()  # sets a damaged file aside
         await self._reception.load()
         self._load_session()
 
-    async def close_stores(self) -> None:
+    async def after_leave(self) -> None:
         """Close the store of the inbox."""
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
             await self._store.aclose()

@@ -176,7 +176,7 @@ class Agent(Participant):
         self.start_soon(self._work)
         return self
 
-    async def load(self) -> None:
+    async def before_join(self) -> None:
         """Load the conversations and the inbox. Raises `ConfigError` if the policy is for another provider."""
         await check_provider(self.config, self._model)
         if self._resources is not None:
@@ -185,7 +185,7 @@ class Agent(Participant):
         await self._reception.load()
         self.conversation.state.set_surroundings(waiting=self._reception.loops.waits)
 
-    async def close_stores(self) -> None:
+    async def after_leave(self) -> None:
         """Close the stores, and the model unless the program brought its own."""
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
             await self._sessions.aclose()

@@ -114,10 +114,10 @@ class Participant(PeerControls, PeerArchive, Subscriptions):
 
     async def __aenter__(self) -> Self:
         try:
-            await self.load()
+            await self.before_join()
             await self.session.open(self.dispatcher.dispatch)
         except BaseException:
-            await self.close_stores()
+            await self.after_leave()
             raise
         return self
 
@@ -127,7 +127,7 @@ class Participant(PeerControls, PeerArchive, Subscriptions):
         try:
             return await self.session.close(kind, error, trace)
         finally:
-            await self.close_stores()
+            await self.after_leave()
 
     async def take_part(self) -> None:
         """Join, stay until the connection ends for good, and leave. `run(me.take_part)` is a whole program.
@@ -385,10 +385,10 @@ class Participant(PeerControls, PeerArchive, Subscriptions):
 
     # -- hooks for subclasses ----------------------------------------------------------------------------
 
-    async def load(self) -> None:
+    async def before_join(self) -> None:
         """Hook: load what was stored, before joining."""
 
-    async def close_stores(self) -> None:
+    async def after_leave(self) -> None:
         """Hook: close what the subclass keeps open, after leaving or when joining failed."""
 
     async def receive(self, envelope: Envelope) -> None:
