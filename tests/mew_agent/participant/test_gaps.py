@@ -16,7 +16,7 @@ from mew_agent.participant.gaps import MAX_COUNTED_STREAMS, FrameCounts, History
 from mew_agent.participant.listeners import EVENT_BUFFER, Listeners
 from mew_agent.participant.participant import Participant
 from tests.support.faulty_link import faulty_link
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 SPACE = """
 space: {id: demo}
@@ -60,7 +60,7 @@ async def test_every_frame_arrives_or_is_counted_as_missed(durability: str, tmp_
     ):
         ada = Client(Credentials(link.url, "demo", "ada", "a"))
         tasks.start_soon(ada.run, reader.receive)
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await ada.until_caught_up()
             for _ in range(6):
                 opening = await bob.ask("stream/request", {"direction": "up"}, to="gateway", answer="stream/open")
@@ -76,9 +76,12 @@ async def test_every_frame_arrives_or_is_counted_as_missed(durability: str, tmp_
                         await anyio.sleep(random.uniform(0, 0.05))
                 if random.random() < 0.5:
                     await bob.send("stream/close", {"stream_id": stream})
-            while reader.expected != sent:
-                await link.cut("close")  # frames that are missing at the end are noticed with the next welcome
-                await anyio.sleep(0.3)
+            while reader.expected != sent:  # frames that are missing at the end are noticed with the next welcome
+                joins = ada.joins
+                await link.cut("close")
+                await until(lambda before=joins: ada.joins > before)  # type: ignore[misc]
+                with anyio.move_on_after(0.3):
+                    await until(lambda: reader.expected == sent)
         await ada.aclose()
     assert reader.missed > 0
 

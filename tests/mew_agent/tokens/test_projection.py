@@ -211,10 +211,10 @@ def test_no_sequence_of_reports_makes_weights_impossible(
     reports: list[tuple[int, str, int]],
 ) -> None:
     calibration = Calibration()
-    for tokens, text, times in reports:
-        calibration = calibration.observe(tokens, features(text * times))
-        for _, seen, often in reports:
-            units = features(seen * often)
+    measured = [features(text * times) for _, text, times in reports]
+    for (tokens, _, _), observed in zip(reports, measured, strict=True):
+        calibration = calibration.observe(tokens, observed)
+        for units in measured:
             assert 0.33 * units - 1e-6 <= calibration.tokens(units) <= 3.0 * units + 1e-6
 
 
