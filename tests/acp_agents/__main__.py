@@ -326,7 +326,9 @@ class Joined:
                 indirect = {"name": f"mcp__mew__{tool}", "arguments": arguments}
                 text = f"call tool_call with {json.dumps(indirect)}"
             if text is not None:
-                return await self.ask(text)
+                answer = await self.ask(text)
+                if "tool_call" not in text or "not found" not in answer:
+                    return answer
             await self.ask(f"Give me example number {number} of {tool}.")
         raise LookupError(f"{tool} is not among its tools")
 
@@ -451,6 +453,7 @@ def install() -> None:
 
 
 def write_page(runs: list[Run]) -> None:
+    """Write the table. Agents that did not run now keep their rows."""
     lines = [
         "# ACP agents",
         "",
@@ -471,10 +474,12 @@ def write_page(runs: list[Run]) -> None:
         f"| Agent | Version | {' | '.join(CHECKS)} |",
         f"|---|---|{'---|' * len(CHECKS)}",
     ]
+    before = PAGE.read_text().splitlines() if PAGE.exists() else []
+    rows = {name: line for name in AGENTS for line in before if line.startswith(f"| {name} |")}
     for run in runs:
         cells = (run.results.get(check, "not reached").replace("|", "/") for check in CHECKS)
-        lines.append(f"| {run.name} | {run.version or '?'} | {' | '.join(cells)} |")
-    PAGE.write_text("\n".join(lines) + "\n")
+        rows[run.name] = f"| {run.name} | {run.version or '?'} | {' | '.join(cells)} |"
+    PAGE.write_text("\n".join([*lines, *(rows[name] for name in AGENTS if name in rows)]) + "\n")
 
 
 async def main(names: list[str]) -> bool:
@@ -482,8 +487,7 @@ async def main(names: list[str]) -> bool:
     for name in names:
         print(name, flush=True)
         runs.append(await run_agent(name))
-    if names == list(AGENTS):
-        write_page(runs)
+    write_page(runs)
     return not any(run.has_failed for run in runs)
 
 
