@@ -19,7 +19,8 @@ participants:
   ada: {capabilities: [{kind: "*"}]}
   bob: {capabilities: [{kind: chat}]}
   coder: {command: mew, capabilities: [{kind: chat}, {kind: "stream/*"}]}
-limits: {message_bytes: 65536, write_buffer_bytes: BUFFER, join_timeout_seconds: 1.0}
+limits: {message_bytes: 65536, write_buffer_bytes: BUFFER, join_timeout_seconds: 1.0,
+  ping_interval_seconds: 0}
 """
 
 
