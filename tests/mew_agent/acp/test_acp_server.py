@@ -52,7 +52,12 @@ async def edited(stage: AgentDriver) -> AsyncIterator[tuple[Any, Editor, str]]:
         "MEW_TOKEN": stage.gateway.token_of("bob"),
     }
     command = (sys.executable, "-P", "-m", "mew_agent", "acp", "serve", "coder")
-    async with acp.spawn_agent_process(lambda _: editor, *command, env={**os.environ, **identity}) as (link, _):  # type: ignore[arg-type,return-value]
+    async with acp.spawn_agent_process(
+        lambda _: editor,  # type: ignore[arg-type,return-value]
+        *command,
+        env={**os.environ, **identity},
+        transport_kwargs={"shutdown_timeout": PATIENCE_SECONDS},  # 2 s by default, which a busy machine exceeds
+    ) as (link, _):
         with anyio.fail_after(PATIENCE_SECONDS):
             about = await link.initialize(protocol_version=1)
             assert about.agent_info is not None
