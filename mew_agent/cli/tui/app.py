@@ -1,6 +1,6 @@
 """The terminal application of a space: `mew`, `mew space connect` and `mew status --watch` at a terminal.
 
-Owns the layout, the keys and when what is drawn again. What happens in the space is `space_view`.
+Owns the layout, the keys and when what is drawn again. What happens in the space is `joined_space`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,6 +24,7 @@ from mew_agent.cli.board.table import TerminalStyle
 from mew_agent.cli.chat.slash import HELP
 from mew_agent.cli.remote.session import Identity
 from mew_agent.cli.tui.feed import FeedEntry
+from mew_agent.cli.tui.joined_space import JoinedSpace
 from mew_agent.cli.tui.panels import (
     COMPACT_ABOVE,
     ParticipantDetails,
@@ -32,7 +33,6 @@ from mew_agent.cli.tui.panels import (
     row,
     sorted_entries,
 )
-from mew_agent.cli.tui.space_view import SpaceView
 from mew_agent.cli.tui.widgets import AttentionList, BoardList, Composer, FeedView, content_of
 
 FRAME_SECONDS: Final = 0.05
@@ -117,7 +117,7 @@ class SpaceApp(App[None]):
         now: Callable[[], datetime] = lambda: datetime.now(UTC).astimezone(),
     ) -> None:
         super().__init__()
-        self.view = SpaceView(who, targets, self._changed)
+        self.view = JoinedSpace(who, targets, self._changed)
         self.failure: Exception | None = None
         """What ended the connection."""
         self._start_on, self._bell, self._now = start_on, bell, now
@@ -154,7 +154,7 @@ class SpaceApp(App[None]):
         self.set_interval(FRAME_SECONDS, self._draw_changes)
         self.set_interval(AGE_SECONDS, self._mark_stale)
         self.set_interval(FIGURES_SECONDS, self.view.load_figures)
-        self._is_stale = True
+        self._mark_stale()
 
     async def _take_part(self) -> None:
         try:
@@ -170,6 +170,7 @@ class SpaceApp(App[None]):
         self._pending.update({one.key: one for one in entries})
 
     def _mark_stale(self) -> None:
+        self.view.read_run_file()
         self._is_stale = True
 
     def _draw_changes(self) -> None:
@@ -235,7 +236,7 @@ class SpaceApp(App[None]):
             entry,
             self.view.figures.get(entry.id),
             tools=tuple(one.name for one in peer.tools or ()) if peer is not None else (),
-            fault=self.view.faults().get(entry.id),
+            fault=self.view.faults.get(entry.id),
         )
         width = max(20, pane.size.width - 3)
         lines = details(about, now=self._now(), width=width, style=self._style)

@@ -39,7 +39,7 @@ MAX_SAMPLES: Final = 10_000
 class _Watcher(Participant):
     """The person as a participant; passes on what arrives, frames of streams included."""
 
-    def __init__(self, who: Identity, view: "SpaceView") -> None:
+    def __init__(self, who: Identity, view: "JoinedSpace") -> None:
         super().__init__(who.ws_url, space=who.space, id=who.participant, token=who.token)
         self._view = view
         self.on()(view.receive)
@@ -55,7 +55,7 @@ class _Watcher(Participant):
         self._view.on_change(())
 
 
-class SpaceView:
+class JoinedSpace:
     """A space that a person looks at. `run` joins it and returns when the connection has ended for good."""
 
     def __init__(
@@ -68,6 +68,9 @@ class SpaceView:
         self.feed = ConversationFeed()
         self.board: Board | None = None
         self.figures: Mapping[str, ParticipantFigures] = {}
+        self.faults: Mapping[str, str] = {}
+        """What is wrong with programs of a space that runs on this machine."""
+        self._expected: tuple[str, ...] = ()
         self.is_connected = False
         self._api: GatewayApi | None = None
         self._early: list[Envelope] | None = []
@@ -155,26 +158,19 @@ class SpaceView:
         """The participant on the board."""
         return None if name is None or self.board is None else entry_of(self.board, name)
 
-    def faults(self) -> Mapping[str, str]:
-        """What is wrong with the programs of a space that runs on this machine."""
+    def read_run_file(self) -> None:
+        """Read again which programs should run here, and what is wrong with them; none if it runs elsewhere."""
         run = read_run_file(self.who.run_path) if self.who.run_path is not None else None
-        return run.faults() if run is not None else {}
+        self.faults = run.faults() if run is not None else {}
+        self._expected = tuple(run.pids.participants) if run is not None else ()
 
     def attention(self, now: datetime) -> tuple[AttentionItem, ...]:
         """What needs a person, by what has arrived here."""
         if self.board is None:
             return ()
-        run = read_run_file(self.who.run_path) if self.who.run_path is not None else None
         waiting = [UndecidedProposal.model_validate(one.as_dict()) for one in self.chat.proposals.values()]
-        return aggregate(
-            attention(
-                self.board.participants,
-                waiting,
-                now=now,
-                expected=tuple(run.pids.participants) if run is not None else (),
-                faults=run.faults() if run is not None else {},
-            )
-        )
+        entries = self.board.participants
+        return aggregate(attention(entries, waiting, now=now, expected=self._expected, faults=self.faults))
 
     # -- what the person does ----------------------------------------------------------------------------
 
@@ -218,7 +214,7 @@ class SpaceView:
 class _LinkLog(logging.Handler):
     """Notices that the connection was lost: the client logs each attempt to reconnect."""
 
-    def __init__(self, view: SpaceView) -> None:
+    def __init__(self, view: JoinedSpace) -> None:
         super().__init__(logging.INFO)
         self._view = view
 
