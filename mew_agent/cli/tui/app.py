@@ -389,6 +389,16 @@ class SpaceApp(App[None]):
         else:
             self.run_worker(self.view.act(action))
 
+    def action_allow_always(self) -> None:
+        """Approve the selected proposal, and grant the capability for the calls that follow."""
+        item = self._item()
+
+        async def allow() -> None:
+            if item is None or not await self.view.allow_always(item):
+                self.notify("This item is no tool call.", timeout=2)
+
+        self.run_worker(allow())
+
     def action_reject(self) -> None:
         """Begin to reject the selected proposal, so that a reason can be given."""
         item = self._item()

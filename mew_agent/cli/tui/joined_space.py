@@ -14,7 +14,7 @@ from mew_protocol.attention import AttentionAction, AttentionItem, aggregate, at
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.figures import ContextHistory, ParticipantFigures
-from mew_protocol.payloads.mcp import UndecidedProposal
+from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, UndecidedProposal
 from mew_protocol.payloads.participant import Board, BoardEntry
 from mew_spaces.launch.run_file import read_run_file
 from pydantic import ValidationError
@@ -204,6 +204,24 @@ class JoinedSpace:
             )
         except MewAgentError as error:
             self.note(str(error))
+
+    async def allow_always(self, item: AttentionItem) -> bool:
+        """Approve a proposed tool call, and let the proposer make such calls itself. False if it is no tool call."""
+        number = self.number_of(item)
+        proposal = self.chat.proposals.get(number) if number is not None else None
+        subject = CallSubject.read(proposal.body) if proposal is not None else None
+        if proposal is None or subject is None or subject.tool in (None, COMPACT_CONTEXT):
+            return False
+        call = {"method": "tools/call", "params": {"name": subject.tool}}
+        pattern = {"kind": kinds.MCP_REQUEST, "payload": call, "to": list(proposal.addressees)}
+        grant = {"recipient": proposal.sender, "capabilities": [pattern], "reason": f"{subject.tool} is always allowed"}
+        try:
+            await self.me.send(kinds.CAPABILITY_GRANT, grant, to=proposal.sender)
+        except MewAgentError as error:
+            self.note(str(error))
+            return True
+        await self.enter(f"/approve {number}")
+        return True
 
     def number_of(self, item: AttentionItem) -> int | None:
         """The number of the proposal that an item is about, for `/reject`."""

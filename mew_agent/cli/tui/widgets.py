@@ -255,6 +255,6 @@ class AttentionList(KeyedList):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "app.act('Approve')", "Approve"),
         Binding("r", "app.reject", "Reject"),
-        Binding("w", "app.act('Allow')", "Allow always"),
+        Binding("w", "app.allow_always", "Allow always"),
         Binding("c", "app.act('Compact')", "Compact", show=False),
     ]

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from mew_protocol.envelope import Envelope
 from mew_spaces.config.loading import load_space
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
@@ -128,6 +129,8 @@ async def test_a_proposal_is_on_top_until_it_is_decided(gateway: RunningGateway)
         return f"wrote {path}"
 
     outcomes: list[object] = []
+    grants: list[Envelope] = []
+    bob.on("capability/grant")(grants.append)
     async with bob, console(gateway) as screen, anyio.create_task_group() as tasks:
 
         async def propose(path: str) -> None:
@@ -151,6 +154,13 @@ async def test_a_proposal_is_on_top_until_it_is_decided(gateway: RunningGateway)
         await until(lambda: len(outcomes) == 2)
         assert "no" in str(outcomes[1])
         await until(lambda: not screen.app.query_one(AttentionList).display)
+        tasks.start_soon(propose, "c.txt")
+        await screen.shows("c.txt", "1 needs you")
+        await screen.pilot.press("f3", "w")
+        await until(lambda: len(outcomes) == 3)
+        assert outcomes[2] == {"content": [{"type": "text", "text": "wrote c.txt"}]}
+        (granted,) = grants
+        assert granted.body["capabilities"][0]["payload"]["params"] == {"name": "write_file"}
 
 
 async def test_sixty_agents_are_sorted_and_filtered_on_a_small_terminal(gateway: RunningGateway) -> None:
