@@ -76,12 +76,12 @@ class Board:
         self._headers = {"Authorization": f"Bearer {gateway.token_of('ada')}"}
 
     def until_shown(self, participant: str, after: float) -> tuple[float, float]:
-        """When the status of a participant first showed a time later than `after`, and that time."""
+        """When the status of a participant first showed a time not before `after`, and that time."""
         while True:
             self._connection.request("GET", "/spaces/blocked/context", headers=self._headers)
             board = json.loads(self._connection.getresponse().read())
             status = next(one["status"] for one in board["participants"] if one["id"] == participant)
-            if status is not None and (asked_at := time_in(status)) is not None and asked_at > after:
+            if status is not None and (asked_at := time_in(status)) is not None and asked_at >= after:
                 return time.time(), asked_at
             time.sleep(POLL_SECONDS)
 
@@ -127,7 +127,9 @@ async def measure(rounds: int) -> dict[str, list[float]]:
 
                 async def until_seen(names: tuple[str, str], participant: str, since: float) -> None:
                     with anyio.fail_after(ROUND_SECONDS):
-                        shown, at = await anyio.to_thread.run_sync(board.until_shown, participant, since)
+                        shown, at = await anyio.to_thread.run_sync(
+                            board.until_shown, participant, since, abandon_on_cancel=True
+                        )
                         while at not in seen:
                             await changed.wait()
                     for name, when in zip(names, (seen[at], shown), strict=True):
@@ -137,8 +139,11 @@ async def measure(rounds: int) -> dict[str, list[float]]:
                     since = time.time()
                     await ada.chat("look", to="helper")
                     await until_seen(("member", "HTTP board"), "helper", since)
-                    await proposals[-1].reject("measured")
                     with anyio.fail_after(ROUND_SECONDS):
+                        # The status may arrive before the proposal.
+                        while len(proposals) < number:
+                            await anyio.sleep(0.005)
+                        await proposals[-1].reject("measured")
                         while sum(one.sender == "helper" for one in answers) < number:
                             await anyio.sleep(0.005)
                     since = time.time()
