@@ -3,7 +3,8 @@
     SpacesError
     ├── SpaceConfigError   space.yaml is invalid: where, what, and what was expected
     ├── TokenError         a token is empty, shared, unreadable or cannot be stored
-    └── PortInUse          another program listens on the port
+    ├── PortInUse          another program listens on the port
+    └── BackplaneError     what gateways of one space share failed; see `backplane.interface`
 
 Errors in what a peer sent are in `mew_protocol.errors`.
 """

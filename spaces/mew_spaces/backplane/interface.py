@@ -1,0 +1,130 @@
+"""The contract between a gateway and what it shares with the other gateways of its space.
+
+Owns the promises and the errors. Each `Backplane` object belongs to one gateway and one space. All gateways of a space
+see the same batches in the same order, the same state and the same leases.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from mew_spaces.errors import SpacesError
+
+LEASE_SECONDS: Final = 6.0
+"""How long a lease is in force after it was renewed. Holders renew it every second or two."""
+
+DEDUPLICATION_SECONDS: Final = 120.0
+"""How long the id of a stored batch is recognised."""
+
+
+class BackplaneError(SpacesError):
+    """Base of what a backplane raises."""
+
+
+class BackplaneUnavailable(BackplaneError):
+    """There is no connection, or no answer came in time. Whether the call had an effect is unknown; retry it."""
+
+
+class BackplaneRefused(BackplaneError):
+    """The backplane does not do this: no permission, no storage, a wrong setting. The text says what to change."""
+
+
+class HistoryLost(BackplaneError):
+    """Batches are missing: they are too old and no longer kept, or the storage was replaced. Start from a snapshot."""
+
+
+class Conflict(BackplaneError):
+    """The stored revision is not the expected one: another gateway saved first."""
+
+
+class StoredBatch(NamedTuple):
+    """One appended batch. Sequences start at 1 and have no gaps."""
+
+    sequence: int
+    data: bytes
+
+
+class SavedValue(NamedTuple):
+    """One value of the small state. Revisions are greater than 0 and grow with each `save` of the key."""
+
+    value: bytes
+    revision: int
+
+
+class Backplane(Protocol):
+    """The shared part of one space, as one gateway sees it.
+
+    Every call answers within a few seconds or raises `BackplaneUnavailable`; the generators wait and reconnect by
+    themselves. All may be used by several tasks at once. Keys and names of leases consist of letters, digits, `_`,
+    `-` and `.`, and neither begin nor end with a dot. Close each generator with `contextlib.aclosing`.
+    """
+
+    @property
+    def max_bytes(self) -> int:
+        """The largest `data` that `append` and `publish` accept; values of `save` may be larger."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection now. A call may still fail, or wait for an answer that does not come."""
+
+    async def append(self, data: bytes, batch_id: str) -> int:
+        """Store a batch after all others and return its sequence, once it is stored for good.
+
+        With the id of a batch that was stored in the last `DEDUPLICATION_SECONDS`, nothing is stored and the sequence
+        of that batch is returned. So after `BackplaneUnavailable` a caller appends again with the same id. A caller
+        that has tried for longer first follows up to the last of `bounds`, to see whether its batch is there.
+
+        Batches of one gateway that are in flight at once may be stored in any order. Raises `BackplaneUnavailable`,
+        and `BackplaneRefused` if `data` is larger than `max_bytes` or the storage is full.
+        """
+
+    def follow(self, after: int) -> AsyncGenerator[StoredBatch, None]:
+        """Yield every batch after a sequence, in order and once, and wait for further ones.
+
+        Goes on by itself after lost connections and restarts of servers. Raises `HistoryLost` if the next batch is no
+        longer kept, and `BackplaneRefused` if reading is forbidden.
+        """
+
+    async def bounds(self) -> tuple[int, int]:
+        """Return the first and the last sequence that is kept; (n + 1, n) if none is. Raises `BackplaneUnavailable`."""
+
+    async def load(self, key: str) -> SavedValue | None:
+        """Return the newest value of a key; None if it has none. Raises `BackplaneUnavailable`."""
+
+    async def save(self, key: str, value: bytes, *, expected: int) -> int:
+        """Replace the value with the revision `expected` (0: the key has no value), and return the new revision.
+
+        Raises `Conflict` if the revision is another one. After `BackplaneUnavailable` the value may have been saved:
+        load it to find out.
+        """
+
+    async def delete(self, key: str) -> None:
+        """Remove the value of a key, if it has one. Raises `BackplaneUnavailable`."""
+
+    async def renew(self, lease: str, value: bytes) -> None:
+        """Put a lease in force for `LEASE_SECONDS` from now, whoever held it. Raises `BackplaneUnavailable`."""
+
+    async def claim(self, lease: str, value: bytes) -> bool:
+        """Renew a lease if it is free or held with this same value. Returns whether it is held with it now.
+
+        Of several gateways that claim a free lease at once, one gets it. Raises `BackplaneUnavailable`.
+        """
+
+    async def release(self, lease: str) -> None:
+        """End a lease at once, whoever holds it. Raises `BackplaneUnavailable`."""
+
+    def leases(self) -> AsyncGenerator[Mapping[str, bytes], None]:
+        """Yield all leases in force with their values: at once, and after each change, expiry included.
+
+        The backplane, not this process, decides that a lease has expired, so that a gateway which was paused does not
+        take the others for gone. Changes may be merged. While the backplane is away nothing is yielded.
+        """
+
+    async def publish(self, data: bytes) -> None:
+        """Send a frame to all gateways of the space that are connected now, this one included. At most once: frames
+        may be lost, never repeated or reordered. Raises `BackplaneUnavailable` without a connection."""
+
+    def frames(self) -> AsyncGenerator[bytes, None]:
+        """Yield the frames published from now on, own ones included."""
+
+    async def close(self) -> None:
+        """Disconnect. Leases stay in force until they expire; generators end."""

@@ -1,0 +1,168 @@
+"""The contract of a backplane, held by the double and by JetStream on a real server."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+
+import anyio
+import pytest
+from mew_spaces.backplane.interface import Backplane, BackplaneRefused, Conflict, HistoryLost, StoredBatch
+from mew_spaces.backplane.memory import MemoryHub
+
+from tests.support.waiting import PATIENCE_SECONDS
+
+Connect = Callable[[], Awaitable[Backplane]]
+"""Connects one more gateway to the space of the test."""
+
+KEPT_BATCHES = 5
+LEASE_SECONDS = 1.0
+
+
+@pytest.fixture
+def connect() -> Connect:
+    hub = MemoryHub(kept_batches=KEPT_BATCHES, lease_seconds=LEASE_SECONDS)
+
+    async def connect_to_hub() -> Backplane:
+        return hub.connect()
+
+    return connect_to_hub
+
+
+async def read(backplane: Backplane, count: int, *, after: int = 0) -> list[StoredBatch]:
+    found: list[StoredBatch] = []
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with aclosing(backplane.follow(after)) as batches:
+            async for batch in batches:
+                found.append(batch)
+                if len(found) == count:
+                    break
+    return found
+
+
+async def test_batches_have_one_order_for_all_gateways(connect: Connect) -> None:
+    one, other = await connect(), await connect()
+    assert await one.bounds() == (1, 0)
+    assert [await one.append(b"a", "1-1"), await other.append(b"b", "2-1"), await one.append(b"c", "1-2")] == [1, 2, 3]
+    assert await other.bounds() == (1, 3)
+    assert await read(one, 3) == await read(other, 3) == [(1, b"a"), (2, b"b"), (3, b"c")]
+    assert await read(one, 1, after=2) == [(3, b"c")]
+
+
+async def test_a_batch_id_is_stored_once(connect: Connect) -> None:
+    one, other = await connect(), await connect()
+    assert await one.append(b"a", "1-1") == await one.append(b"a", "1-1") == await other.append(b"a", "1-1") == 1
+    assert await one.append(b"b", "1-2") == 2
+
+
+async def test_a_follower_gets_what_is_appended_later(connect: Connect) -> None:
+    one, other = await connect(), await connect()
+    found: list[list[StoredBatch]] = []
+
+    async def collect() -> None:
+        found.append(await read(other, 3))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(collect)
+        for number in range(3):
+            await one.append(b"x", f"1-{number}")
+    assert [[batch.sequence for batch in batches] for batches in found] == [[1, 2, 3]]
+
+
+async def test_a_follower_of_lost_batches_fails(connect: Connect) -> None:
+    one = await connect()
+    for number in range(KEPT_BATCHES + 2):
+        await one.append(b"x", f"1-{number}")
+    assert await one.bounds() == (3, 7)
+    assert len(await read(one, 5, after=2)) == 5
+    with pytest.raises(HistoryLost):
+        await read(one, 1, after=1)
+    with pytest.raises(HistoryLost):
+        await read(one, 1, after=8)
+
+
+async def test_too_large_a_batch_is_refused(connect: Connect) -> None:
+    one = await connect()
+    with pytest.raises(BackplaneRefused):
+        await one.append(bytes(one.max_bytes + 1), "1-1")
+    assert await one.append(bytes(one.max_bytes), "1-2") == 1
+
+
+async def test_of_two_gateways_that_save_one_conflicts(connect: Connect) -> None:
+    one, other = await connect(), await connect()
+    assert await one.load("board") is None
+    first = await one.save("board", b"1", expected=0)
+    with pytest.raises(Conflict):
+        await other.save("board", b"2", expected=0)
+    assert await other.load("board") == (b"1", first)
+    second = await other.save("board", b"2", expected=first)
+    assert second > first
+    with pytest.raises(Conflict):
+        await one.save("board", b"3", expected=first)
+    await one.delete("board")
+    await one.delete("board")
+    assert await other.load("board") is None
+    with pytest.raises(Conflict):
+        await one.save("board", b"4", expected=second)
+    assert await one.save("board", b"4", expected=0) > second
+
+
+async def test_values_may_be_larger_than_a_batch(connect: Connect) -> None:
+    one, other = await connect(), await connect()
+    large = bytes(range(256)) * (one.max_bytes // 200)
+    revision = await one.save("snapshot", large, expected=0)
+    assert await other.load("snapshot") == (large, revision)
+    await other.save("snapshot", b"", expected=revision)
+    found = await one.load("snapshot")
+    assert found is not None
+    assert found.value == b""
+
+
+async def test_one_gateway_gets_a_free_lease(connect: Connect) -> None:
+    one, other = await connect(), await connect()
+    assert await one.claim("ticker", b"1")
+    assert await one.claim("ticker", b"1")
+    assert not await other.claim("ticker", b"2")
+    await one.release("ticker")
+    assert await other.claim("ticker", b"2")
+    await one.renew("ticker", b"1")
+    assert not await other.claim("ticker", b"2")
+
+
+async def test_leases_are_told_until_they_expire(connect: Connect) -> None:
+    one, other = await connect(), await connect()
+    await one.renew("gateway.1", b"a")
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with aclosing(other.leases()) as changes:
+            assert await anext(changes) == {"gateway.1": b"a"}
+            await one.renew("gateway.2", b"b")
+            assert "gateway.2" in await anext(changes)
+            await one.renew("gateway.1", b"c")
+            found = await anext(changes)
+            while found:
+                found = await anext(changes)
+    assert await other.claim("gateway.1", b"d")
+
+
+async def test_frames_reach_the_gateways_that_listen(connect: Connect) -> None:
+    one, other = await connect(), await connect()
+    found: dict[str, list[bytes]] = {"one": [], "other": []}
+
+    async def listen(name: str, backplane: Backplane) -> None:
+        async with aclosing(backplane.frames()) as frames:
+            async for data in frames:
+                if data != b"probe":
+                    found[name].append(data)
+                heard.add(name)
+                if data == b"b":
+                    break
+
+    heard: set[str] = set()
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listen, "one", one)
+            tasks.start_soon(listen, "other", other)
+            while len(heard) < 2:
+                await one.publish(b"probe")
+                await anyio.sleep(0.01)
+            await one.publish(b"a")
+            await one.publish(b"b")
+    assert found == {"one": [b"a", b"b"], "other": [b"a", b"b"]}
