@@ -1,4 +1,6 @@
-"""The URL of a gateway in either scheme, and whether its certificate is trusted.
+"""The URLs of gateways in either scheme, and whether their certificates are trusted.
+
+A space may have several gateways: where a gateway is expected, a list of URLs separated by commas is one, too.
 
 Owns how a URL is read, which certificates count, and what a rejected certificate means in plain words. Opens no
 connection.
@@ -27,9 +29,23 @@ _OTHER_HOST: Final = (62, 64)
 _NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE")
 
 
-def http_url(gateway: str, where: str = "--gateway") -> str:
-    """Return the http:// or https:// URL of a gateway; both schemes use one port. Raises `ConfigError`."""
-    scheme, mark, rest = gateway.strip().partition("://")
+def http_url(gateways: str, where: str = "--gateway") -> str:
+    """Return the http:// or https:// URL of each gateway; both schemes use one port. Raises `ConfigError`."""
+    return ",".join(_http_url(one.strip(), where) for one in gateways.split(","))
+
+
+def websocket_url(gateways: str, where: str = "gateway") -> str:
+    """Return the ws:// or wss:// URL of each gateway. Raises `ConfigError`."""
+    return ",".join("ws" + one.removeprefix("http") for one in addresses(http_url(gateways, where)))
+
+
+def addresses(gateways: str) -> tuple[str, ...]:
+    """Return the single URLs of what `http_url` or `websocket_url` returned."""
+    return tuple(gateways.split(","))
+
+
+def _http_url(gateway: str, where: str) -> str:
+    scheme, mark, rest = gateway.partition("://")
     swapped = {"ws": "http", "wss": "https", "http": "http", "https": "https"}.get(scheme.lower())
     try:
         parts = urlsplit(f"http://{rest}")
@@ -39,11 +55,6 @@ def http_url(gateway: str, where: str = "--gateway") -> str:
     if swapped is None or not usable:
         raise ConfigError(where, f"'{gateway}' is not a gateway URL", "a URL like ws://127.0.0.1:8080")
     return f"{swapped}://{rest}".rstrip("/")
-
-
-def websocket_url(gateway: str, where: str = "gateway") -> str:
-    """Return the ws:// or wss:// URL of a gateway. Raises `ConfigError`."""
-    return "ws" + http_url(gateway, where).removeprefix("http")
 
 
 def trust(ca_file: str | Path | None = None) -> ssl.SSLContext:

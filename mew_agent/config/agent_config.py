@@ -84,7 +84,8 @@ class AgentConfig(AgentSettings):
     id: Annotated[str, AfterValidator(_checked_participant_id)] = Field(description="Participant id.")
     token: str = Field(min_length=1, repr=False, description="Token of the participant.")
     gateway: Annotated[str, AfterValidator(_checked_gateway_url)] = Field(
-        default=DEFAULT_GATEWAY, description="URL of the gateway."
+        default=DEFAULT_GATEWAY,
+        description="URL of the gateway, or URLs of several gateways of the space, separated by commas.",
     )
     api_key: SecretStr | None = Field(default=None, description="API key of the model's server.")
     models: dict[str, ModelFacts] = Field(default_factory=dict, description="Facts about models, by name.")

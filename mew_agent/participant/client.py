@@ -6,6 +6,7 @@ what envelopes mean, except for those that decide about the connection: welcome,
 
 import logging
 import random
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -31,7 +32,7 @@ from mew_agent.errors import (
     NotConnected,
     TooLarge,
 )
-from mew_agent.gateway_address import cause_of, tls_failure, trust
+from mew_agent.gateway_address import addresses, cause_of, tls_failure, trust
 from mew_agent.participant.credentials import Credentials, TryLater
 from mew_agent.participant.delivery import (
     UNCONFIRMED_KINDS,
@@ -75,6 +76,9 @@ class Client:
     jitter and continues where it was: what was missed arrives late, in order, once. A gateway without numbered delivery
     gets the plain protocol: an envelope counts as sent once it is written, and what was missed is lost.
 
+    With several gateways it starts at one of them by chance, which spreads the members, and moves to the next whenever
+    a connection ends or cannot be made.
+
     It raises if reconnecting is pointless: `Unauthorized`, `Superseded`, removal from the space, `CertificateRejected`
     before the first welcome, or no first connection within `first_connect_seconds`.
     """
@@ -88,6 +92,8 @@ class Client:
     ) -> None:
         """`delivery` says which past envelopes the first connection is to bring; later ones bring what was missed."""
         self.credentials = credentials
+        self._gateways = deque(addresses(credentials.gateway))
+        self._gateways.rotate(random.randrange(len(self._gateways)))  # noqa: S311 - no secret
         self.delivery = Delivery(credentials.participant)
         self.first_delivery = delivery
         """Past envelopes that the first connection brings; set it before `run`."""
@@ -259,10 +265,12 @@ class Client:
         while True:
             # All attempts before the first welcome share the caller's limit; each later attempt has its own.
             left = JOIN_TIMEOUT_SECONDS if self.joins else max(0.0, give_up_at - anyio.current_time())
+            # Another gateway has its turn before a silent one has used up the time.
+            left = min(left, JOIN_TIMEOUT_SECONDS) / len(self._gateways)
             retry_after: float | None = None
             try:
-                async with self._connected(min(left, JOIN_TIMEOUT_SECONDS)) as socket:
-                    await self._join(socket, put, min(left, JOIN_TIMEOUT_SECONDS))
+                async with self._connected(left) as socket:
+                    await self._join(socket, put, left)
                     attempt = 0
                     await self._pump(socket, put)
                     self._last_cause = "the gateway closed the connection"
@@ -277,8 +285,11 @@ class Client:
             if self._closing:
                 return
             attempt += 1
+            self._gateways.rotate(-1)
+            # Delays grow from round to round through all gateways.
+            rounds = -(-attempt // len(self._gateways))
             jitter = random.random()  # noqa: S311 - no secret
-            delay = backoff_seconds(attempt, jitter) if retry_after is None else retry_after * (1 + 0.1 * jitter)
+            delay = backoff_seconds(rounds, jitter) if retry_after is None else retry_after * (1 + 0.1 * jitter)
             if not self.joins:
                 left = give_up_at - anyio.current_time()
                 if left < _SHORTEST_ATTEMPT_SECONDS:
@@ -288,7 +299,7 @@ class Client:
             logger.log(
                 logging.INFO if self.joins else logging.DEBUG,
                 "reconnecting to %s (%s)",
-                self.credentials.gateway,
+                self._gateways[0],
                 self._last_cause,
             )
 
@@ -309,7 +320,7 @@ class Client:
                 await socket.close()
 
     def _connector(self, open_seconds: float) -> connect:
-        gateway = self.credentials.gateway
+        gateway = self._gateways[0]
         return connect(
             gateway,
             ssl=trust(self.credentials.ca_file) if gateway.startswith("wss:") else None,
@@ -398,7 +409,7 @@ class Client:
             await put(Arrived(message, self.delivery.position, is_past))
 
     def _raise_if_reconnecting_is_pointless(self, error: Exception) -> None:
-        failed_handshake = tls_failure(self.credentials.gateway, error)
+        failed_handshake = tls_failure(self._gateways[0], error)
         if failed_handshake is not None:
             if not self.joins:
                 raise failed_handshake from None

@@ -38,7 +38,8 @@ class TryLater(OSError):
 class Credentials:
     """What joining takes: the gateway's URL, the space, the participant's id, and its token (never shown).
 
-    `gateway` may be an http(s):// URL, too; any other raises `ConfigError`. `ca_file`: certificates to trust.
+    `gateway` may name several gateways of the space, separated by commas, and may use http(s)://; anything else raises
+    `ConfigError`. `ca_file`: certificates to trust.
     """
 
     gateway: str

@@ -18,7 +18,7 @@ from mew_spaces.launch.run_file import (
 )
 
 from mew_agent.errors import ConfigError
-from mew_agent.gateway_address import CA_VARIABLE
+from mew_agent.gateway_address import CA_VARIABLE, addresses
 
 SPACE_FILE = "space.yaml"
 
@@ -67,8 +67,12 @@ def find_last_run(folder: Path | None) -> LastRun | None:
 
 
 def is_same_gateway(one: str, other: str) -> bool:
-    """Whether two URLs name the same gateway: over HTTP or WebSocket, this machine by any of its loopback names."""
-    return _gateway_address(one) == _gateway_address(other)
+    """Whether two URLs name the same gateway: over HTTP or WebSocket, this machine by any of its loopback names.
+
+    Lists of gateways do if they share one.
+    """
+    known = {_gateway_address(url) for url in addresses(one)}
+    return any(_gateway_address(url) in known for url in addresses(other))
 
 
 def _gateway_address(url: str) -> tuple[str, int | None, str]:

@@ -109,7 +109,11 @@ ConfigFileOption = Annotated[Path | None, option("--config FILE", "Path of space
 
 # The next three belong to programs that join a space themselves. They read the environment too.
 OwnGatewayOption = Annotated[
-    str | None, option("--gateway, -g URL", "Gateway (default: MEW_GATEWAY, then the running space).")
+    str | None,
+    option(
+        "--gateway, -g URL",
+        "Gateway, or several separated by commas (default: MEW_GATEWAY, then the running space).",
+    ),
 ]
 OwnSpaceOption = Annotated[
     str | None, option("--space, -s ID", "Space id (default: MEW_SPACE, then the running space).")
@@ -150,7 +154,10 @@ class ConnectionOptions:
         ),
     ] = None
     token: Annotated[str | None, option("--token, -t TOKEN", "Its token (default: from .mew/tokens).")] = None
-    gateway: Annotated[str | None, option("--gateway, -g URL", "Gateway (default: the running space's).")] = None
+    gateway: Annotated[
+        str | None,
+        option("--gateway, -g URL", "Gateway, or several separated by commas (default: the running space's)."),
+    ] = None
     space: Annotated[str | None, option("--space, -s ID", "Space id (default: the running space's).")] = None
     folder: FolderOption = None
 

@@ -9,6 +9,7 @@ import http.client
 import json
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from mew_protocol.errors import CAPABILITY_VIOLATION, UNAUTHORIZED
 
 from mew_agent.cli.app import terminal
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, NotPermitted, Unauthorized
-from mew_agent.gateway_address import cause_of, http_url, tls_failure, trust
+from mew_agent.gateway_address import addresses, cause_of, http_url, tls_failure, trust
 
 T = TypeVar("T")
 
@@ -64,11 +65,13 @@ class SpaceEvents(Protocol):
 
 
 class EventStream:
-    """A space's event stream, continued when the gateway restarts. A partial event is lost when a read times out."""
+    """A space's event stream, continued when the gateway restarts or at another gateway of the space.
+
+    A partial event is lost when a read times out.
+    """
 
     def __init__(self, api: "GatewayApi") -> None:
         self._api = api
-        self._gateway = api.gateway
         self._last_id: str | None = None
         self._connection, self._response, self._wire = api.open_events()
 
@@ -87,7 +90,7 @@ class EventStream:
             try:
                 event = self._read(deadline)
             except NotConnected:
-                if not self._api.can_restart:
+                if not self._api.can_continue:
                     raise
                 self._connection.close()
                 self._connection, self._response, self._wire = self._api.open_events(self._last_id, deadline=deadline)
@@ -115,7 +118,7 @@ class EventStream:
         try:
             return ServerSentEvent(name, json.loads("\n".join(lines)), event_id)
         except ValueError:
-            raise NotConnected(self._gateway, "received an event that cannot be read") from None
+            raise NotConnected(self._api.gateway, "received an event that cannot be read") from None
 
     def _line(self, deadline: float | None) -> str:
         left = SILENCE_SECONDS if deadline is None else deadline - time.monotonic()
@@ -127,22 +130,22 @@ class EventStream:
         except TimeoutError:
             if deadline is not None and time.monotonic() >= deadline:
                 raise
-            raise NotConnected(self._gateway, f"received nothing for {SILENCE_SECONDS:g} seconds") from None
+            raise NotConnected(self._api.gateway, f"received nothing for {SILENCE_SECONDS:g} seconds") from None
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise NotConnected(self._gateway, cause_of(error)) from None
+            raise NotConnected(self._api.gateway, cause_of(error)) from None
         if not raw:
-            raise NotConnected(self._gateway, "the gateway closed the connection")
+            raise NotConnected(self._api.gateway, "the gateway closed the connection")
         return raw.decode("utf-8", errors="replace").rstrip("\r\n")
 
 
 class GatewayApi:
     """A participant's access to one space over HTTP.
 
-    `gateway` may be a ws:// or an http:// URL, since both use one port. Every method raises `NotConnected` if the
-    gateway does not answer, `CertificateRejected` if its certificate is not trusted, `Unauthorized` if it refuses the
-    token, and `GatewayError` if it refuses the request. While
-    `is_restarting` returns true, requests are repeated; the gateway recognises the id of an envelope that it already
-    has.
+    `gateway` may be a ws:// or an http:// URL, since both use one port, or several URLs, separated by commas: if one
+    does not answer, the next is asked. Every method raises `NotConnected` if no gateway answers, `CertificateRejected`
+    if a certificate is not trusted, `Unauthorized` if the token is refused, and `GatewayError` if the request is
+    refused. While `is_restarting` returns true, requests are repeated; the gateway recognises the id of an envelope
+    that it already has.
     """
 
     def __init__(
@@ -154,7 +157,7 @@ class GatewayApi:
         token: str,
         is_restarting: Callable[[], bool] | None = None,
     ) -> None:
-        self.gateway = http_url(gateway)
+        self._gateways = deque(addresses(http_url(gateway)))
         self.space = space
         self.participant = participant
         self._token = token
@@ -162,9 +165,14 @@ class GatewayApi:
         self._messages = f"/participants/{_quoted(participant)}/messages?space={_quoted(space)}"
 
     @property
-    def can_restart(self) -> bool:
-        """Whether it can be known that the gateway is being restarted: its supervisor runs on this machine."""
-        return self._is_restarting is not None
+    def gateway(self) -> str:
+        """The http:// or https:// URL of the gateway that is asked now."""
+        return self._gateways[0]
+
+    @property
+    def can_continue(self) -> bool:
+        """Whether another gateway may answer, or this one again: its supervisor, on this machine, restarts it."""
+        return self._is_restarting is not None or len(self._gateways) > 1
 
     def is_complete(self) -> bool:
         """Return whether the gateway serves what commands need over HTTP: board, events and history.
@@ -245,10 +253,15 @@ class GatewayApi:
         """Make a request, again while the gateway is being restarted. Raises `TimeoutError` past `deadline`."""
         begun = time.monotonic()
         is_announced = False
+        others = len(self._gateways) - 1
         while True:
             try:
                 return request()
             except NotConnected:
+                if others:
+                    others -= 1
+                    self._gateways.rotate(-1)
+                    continue
                 now = time.monotonic()
                 if self._is_restarting is None or now - begun > RESTART_SECONDS:
                     raise

@@ -27,7 +27,7 @@ from mew_agent.cli.app.options import (
 )
 from mew_agent.cli.remote.session import Identity, configuration_at, find_identity
 from mew_agent.errors import ConfigError, did_you_mean
-from mew_agent.gateway_address import http_url
+from mew_agent.gateway_address import addresses, http_url
 
 _POLL_SECONDS: Final = 0.2
 _BLOCK_BYTES: Final = 64 * 1024
@@ -70,7 +70,7 @@ def _identities(connection: ConnectionOptions) -> list[Identity]:
 def _page_of(who: Identity) -> str:
     config = configuration_at(who.run_path)
     public = config.gateway.public_url if config is not None else None
-    return dashboard_url(public or http_url(who.gateway), who.space, who.participant, who.token)
+    return dashboard_url(public or addresses(http_url(who.gateway))[0], who.space, who.participant, who.token)
 
 
 def logs(

@@ -78,6 +78,15 @@ async def running(client: Client, inbox: Inbox) -> AsyncIterator[None]:
             await client.aclose()
 
 
+async def host(
+    space: SpaceConfig, tokens: TokenBook, port: int, stop: anyio.Event, *, task_status: TaskStatus[RunningGateway]
+) -> None:
+    """A gateway that can be stopped before others that were started earlier."""
+    async with serve_gateway(space, tokens=tokens, port=port) as gateway:
+        task_status.started(gateway)
+        await stop.wait()
+
+
 @asynccontextmanager
 async def foreign_gateway(serve_socket: Callable[[ServerConnection], Awaitable[None]]) -> AsyncIterator[str]:
     """A gateway of another implementation: `serve_socket` handles each connection after its join frame."""
@@ -243,15 +252,10 @@ async def test_invalid_messages_do_not_end_the_connection() -> None:
 
 
 async def test_client_reconnects_when_the_gateway_returns(space: SpaceConfig, tokens: TokenBook) -> None:
-    async def host(port: int, stop: anyio.Event, *, task_status: TaskStatus[RunningGateway]) -> None:
-        async with serve_gateway(space, tokens=tokens, port=port) as gateway:
-            task_status.started(gateway)
-            await stop.wait()
-
     inbox = Inbox()
     async with anyio.create_task_group() as gateways, anyio.create_task_group() as sending:
         stop = anyio.Event()
-        first: RunningGateway = await gateways.start(host, 0, stop)
+        first: RunningGateway = await gateways.start(host, space, tokens, 0, stop)
         client = Client(address(first.ws_url, first.token_of("ada")))
         async with running(client, inbox):
             await inbox.until(lambda: client.is_joined)
@@ -261,11 +265,26 @@ async def test_client_reconnects_when_the_gateway_returns(space: SpaceConfig, to
             # Sent without a gateway; it waits for the connection.
             sending.start_soon(client.send, chat("said in between"))
             again = anyio.Event()
-            await gateways.start(host, first.port, again)
+            await gateways.start(host, space, tokens, first.port, again)
             await inbox.until(lambda: "chat" in inbox.kinds)
             assert client.joins == 2
         again.set()
     assert inbox.kinds == ["system/welcome", "system/welcome", "chat"]
+
+
+async def test_client_moves_to_another_gateway_when_its_own_ends(space: SpaceConfig, tokens: TokenBook) -> None:
+    async with anyio.create_task_group() as gateways:
+        stops = [anyio.Event(), anyio.Event()]
+        hosts = [await gateways.start(host, space, tokens, 0, stop) for stop in stops]
+        client = Client(address(",".join(one.ws_url for one in hosts), hosts[0].token_of("ada")))
+        inbox = Inbox()
+        async with running(client, inbox):
+            await inbox.until(lambda: client.is_joined)
+            used = 0 if hosts[0].service.connections else 1
+            stops[used].set()
+            await inbox.until(lambda: client.joins == 2 and client.is_joined)
+            assert hosts[1 - used].service.connections == 1
+        stops[1 - used].set()
 
 
 async def test_sending_without_a_connection_waits_and_then_fails(free_port: int) -> None:

@@ -12,6 +12,7 @@ from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.cli.remote.http_api import EventStream, GatewayApi
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, NotPermitted, Unauthorized
+from tests.support.ports import unused_ports
 
 
 def api_of(gateway: RunningGateway, participant: str = "ada", token: str | None = None) -> GatewayApi:
@@ -68,6 +69,15 @@ async def test_sent_envelope_appears_in_the_open_stream(gateway: RunningGateway)
             return sent, [first.name, second.name], second.body["payload"]["text"]
 
     assert await anyio.to_thread.run_sync(send_and_see) == ("e1", ["board", "envelope"], "héllo")
+
+
+async def test_gateway_that_does_not_answer_is_passed_over(gateway: RunningGateway) -> None:
+    silent = f"http://127.0.0.1:{unused_ports()[0]}"
+    api = GatewayApi(
+        f"{silent}, {gateway.ws_url}", space=gateway.config.space.id, participant="ada", token=gateway.token_of("ada")
+    )
+    board = await anyio.to_thread.run_sync(api.board)
+    assert (board["space"], api.gateway) == (gateway.config.space.id, gateway.url)
 
 
 async def test_messages_continue_from_the_last_page(gateway: RunningGateway) -> None:
