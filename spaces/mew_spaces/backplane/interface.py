@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol
 from mew_spaces.errors import SpacesError
 
 LEASE_SECONDS: Final = 6.0
-"""How long a lease is in force after it was renewed. Holders renew it every second or two."""
+"""How long a lease is in force after it was renewed. Holders renew it every second."""
 
 DEDUPLICATION_SECONDS: Final = 120.0
 """How long the id of a stored batch is recognised."""
@@ -87,6 +87,9 @@ class Backplane(Protocol):
     async def bounds(self) -> tuple[int, int]:
         """Return the first and the last sequence that is kept; (n + 1, n) if none is. Raises `BackplaneUnavailable`."""
 
+    async def trim(self, before: int) -> None:
+        """Remove the batches before a sequence: they are in a snapshot. Raises `BackplaneUnavailable`."""
+
     async def load(self, key: str) -> SavedValue | None:
         """Return the newest value of a key; None if it has none. Raises `BackplaneUnavailable`."""
 
@@ -115,8 +118,9 @@ class Backplane(Protocol):
     def leases(self) -> AsyncGenerator[Mapping[str, bytes], None]:
         """Yield all leases in force with their values: at once, and after each change, expiry included.
 
-        The backplane, not this process, decides that a lease has expired, so that a gateway which was paused does not
-        take the others for gone. Changes may be merged. While the backplane is away nothing is yielded.
+        The renewals of all gateways measure the time after which a lease expires, so every gateway keeps one of its own
+        renewed. A paused gateway therefore does not take the others for gone, and an outage of the backplane expires no
+        lease. A gateway that has just connected may see an old lease for `LEASE_SECONDS` more. Changes may be merged.
         """
 
     async def publish(self, data: bytes) -> None:

@@ -51,6 +51,7 @@ class MemoryHub:
         """Value and time of expiry, of leases that may have expired."""
         self.listeners: dict[MemoryObjectSendStream[bytes], MemoryBackplane] = {}
         self._is_available = True
+        self._away_since = 0.0
         self._changed = anyio.Event()
 
     @property
@@ -60,7 +61,11 @@ class MemoryHub:
 
     @is_available.setter
     def is_available(self, value: bool) -> None:
-        self._is_available = value
+        now = anyio.current_time()
+        if value and not self._is_available:  # an outage expires no lease
+            away_seconds = now - self._away_since
+            self.leases = {name: (lease, at + away_seconds) for name, (lease, at) in self.leases.items()}
+        self._is_available, self._away_since = value, now
         self.wake()
 
     def connect(self) -> "MemoryBackplane":
@@ -140,6 +145,11 @@ class MemoryBackplane(Backplane):
         await self._reach()
         return self.hub.last_sequence - len(self.hub.batches) + 1, self.hub.last_sequence
 
+    async def trim(self, before: int) -> None:
+        await self._reach()
+        while self.hub.batches and self.hub.batches[0].sequence < before:
+            self.hub.batches.popleft()
+
     async def load(self, key: str) -> SavedValue | None:
         await self._reach()
         return self.hub.values.get(key)
@@ -177,8 +187,11 @@ class MemoryBackplane(Backplane):
     async def leases(self) -> AsyncGenerator[Mapping[str, bytes], None]:
         last: Mapping[str, bytes] | None = None
         while not self._is_closed:
+            if not self.is_connected:
+                await self.hub.wait()
+                continue
             current = self.hub.leases_in_force()
-            if self.is_connected and current != last:
+            if current != last:
                 last = current
                 yield current
                 continue

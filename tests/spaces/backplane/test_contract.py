@@ -127,19 +127,38 @@ async def test_one_gateway_gets_a_free_lease(connect: Connect) -> None:
     assert not await other.claim("ticker", b"2")
 
 
-async def test_leases_are_told_until_they_expire(connect: Connect) -> None:
+async def test_leases_are_seen_until_they_expire(connect: Connect) -> None:
     one, other = await connect(), await connect()
     await one.renew("gateway.1", b"a")
+
+    async def keep_renewing() -> None:
+        while True:
+            await other.renew("gateway.2", b"b")
+            await anyio.sleep(LEASE_SECONDS / 10)
+
     with anyio.fail_after(PATIENCE_SECONDS):
-        async with aclosing(other.leases()) as changes:
+        async with anyio.create_task_group() as tasks, aclosing(other.leases()) as changes:
             assert await anext(changes) == {"gateway.1": b"a"}
-            await one.renew("gateway.2", b"b")
-            assert "gateway.2" in await anext(changes)
-            await one.renew("gateway.1", b"c")
-            found = await anext(changes)
-            while found:
-                found = await anext(changes)
+            tasks.start_soon(keep_renewing)
+            seen = [await anext(changes)]
+            while seen[-1] != {"gateway.2": b"b"}:
+                seen.append(await anext(changes))
+            tasks.cancel_scope.cancel()
+    assert {"gateway.1": b"a", "gateway.2": b"b"} in seen
     assert await other.claim("gateway.1", b"d")
+
+
+async def test_a_gateway_reads_what_is_left_after_a_trim(connect: Connect) -> None:
+    one = await connect()
+    for number in range(3):
+        await one.append(b"x", f"1-{number}")
+    await one.trim(3)
+    assert await one.bounds() == (3, 3)
+    assert await read(one, 1, after=2) == [(3, b"x")]
+    with pytest.raises(HistoryLost):
+        await read(one, 1, after=1)
+    await one.trim(4)
+    assert await one.bounds() == (4, 3)
 
 
 async def test_frames_reach_the_gateways_that_listen(connect: Connect) -> None:
