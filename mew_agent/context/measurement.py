@@ -95,6 +95,8 @@ class Measurement:
         self, usage: Usage, *, call_id: str, at: str, last_seq: int, revision: int, served_model: str, turn: int
     ) -> None:
         """Record the usage of a main call that sent all items up to `last_seq`."""
+        if self.measured_at is not None:  # a clock that was set back makes no report an older one
+            at = max(at, self.measured_at)
         self.usage, self.call_id, self.measured_at, self.served_model = usage, call_id, at, served_model
         self.revision, self.last_seq, self.reply_seq = revision, last_seq, None
         self.tokens, self.basis, self.reason = usage.total_tokens, "reported", None

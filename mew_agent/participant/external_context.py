@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, Literal
 
 import anyio
-from mew_protocol.context_report import ContextReport, LastCompaction, LastReported, UnknownReason, Waiting
+from mew_protocol.context_report import ContextReport, LastCompaction, LastReported, UnknownReason, Waiting, report_time
 from mew_protocol.payloads.compactions import CompactionHistory, Recall, RecallDone, RequestHistory, Undo, UndoDone
 from mew_protocol.payloads.participant import Clear, Compact, CompactDone, Control, Forget, PinnedText, Restart, Status
 
@@ -89,12 +89,10 @@ def checked_figures(
 
 def _time(at: str) -> datetime:
     try:
-        moment = datetime.fromisoformat(at)
+        return report_time(at)
     except (TypeError, ValueError):
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise InvalidReport("measured_at", f"{at!r} is no time", "ISO 8601 with a time zone: 2026-01-31T12:00:00Z")
-    return moment
+        expected = "ISO 8601 with a time zone: 2026-01-31T12:00:00Z"
+        raise InvalidReport("measured_at", f"{at!r} is no time", expected) from None
 
 
 class ExternalContext:

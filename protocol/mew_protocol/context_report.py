@@ -6,6 +6,7 @@ provider or labelled as what it is. An unknown number is absent, never 0 (docs/r
 """
 
 import hashlib
+from datetime import datetime
 from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -53,6 +54,14 @@ MAX_PIN_CHARS: Final = 4_000
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
+
+
+def report_time(at: str) -> datetime:
+    """Return the time in a report. Raises ValueError for another form, or a time without a zone."""
+    moment = datetime.fromisoformat(at)
+    if moment.tzinfo is None:
+        raise ValueError(f"{at!r} has no time zone")
+    return moment
 
 
 class LastReported(_Part):

@@ -4,6 +4,7 @@ Owns what a control holds and which participants it is for. Participants carry a
 pauses and shutdowns.
 """
 
+from datetime import datetime
 from typing import Final, Literal, Self
 
 from pydantic import Field, model_validator
@@ -16,8 +17,10 @@ from mew_protocol.context_report import (
     PartBasis,
     PinReport,
     SummaryWriter,
+    report_time,
 )
-from mew_protocol.envelope import Draft, Envelope
+from mew_protocol.envelope import Draft, Envelope, wire_timestamp
+from mew_protocol.errors import PayloadError
 from mew_protocol.payloads.base import Payload, read_payload
 from mew_protocol.payloads.compactions import (
     CompactionHistory,
@@ -61,6 +64,33 @@ class Status(Payload):
         if report.basis in ("reported", "agent_reported", "provisional") and self.tokens < (report.prompt_tokens or 0):
             raise ValueError("`tokens` is below `context.prompt_tokens`")
         return self
+
+
+def check_new_status(status: Status, newest: datetime | None = None) -> datetime | None:
+    """Return when the figures of a new status were measured; None if it does not say.
+
+    `newest` is when the newest figures that its sender reported were measured. Raises `PayloadError` for older figures,
+    for a time in another form than ISO 8601 with a time zone, and for 0 tokens, which agents send before their first
+    call: the size is unknown then.
+    """
+    report = status.context
+    if report is None:
+        return None
+    if status.tokens == 0 and report.basis in ("reported", "agent_reported", "provisional"):
+        problem = "0 is no measured size; leave it out, with `context.basis` 'unknown'"
+        raise PayloadError(kinds.PARTICIPANT_STATUS, "payload.tokens", problem)
+    if report.measured_at is None:
+        return None
+    field = "payload.context.measured_at"
+    try:
+        measured_at = report_time(report.measured_at)
+    except ValueError:
+        problem = f"{report.measured_at!r} is no time; expected ISO 8601 with a time zone: 2026-01-31T12:00:00Z"
+        raise PayloadError(kinds.PARTICIPANT_STATUS, field, problem) from None
+    if newest is not None and measured_at < newest:
+        problem = f"{report.measured_at} is older than the figures reported before, of {wire_timestamp(newest)}"
+        raise PayloadError(kinds.PARTICIPANT_STATUS, field, problem)
+    return measured_at
 
 
 UNLABELLED: Final = "unlabelled"

@@ -6,12 +6,12 @@ A status is kept exactly as its sender reported it; the board adds only its age.
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.payloads.base import read_payload
-from mew_protocol.payloads.participant import Board, BoardEntry, Status, is_whole_status
+from mew_protocol.payloads.participant import Board, BoardEntry, Status, check_new_status, is_whole_status
 from mew_protocol.payloads.system import ActiveStream
 
 from mew_spaces.core.state import Change, ReportedStatus, SpaceState, StatusChange
@@ -59,16 +59,29 @@ class StatusBoard:
         self._parsed: dict[str, tuple[str, Status]] = {}
         self._written: dict[str, dict[str, Any]] = {}
         self._trends: dict[str, FillTrend] = {}
+        self._measured_at: dict[str, datetime] = {}
+        """When the newest figures of each participant were measured, by the gateway's clock at the latest."""
+
+    def forget_order(self, participant: str) -> None:
+        """Accept figures of any time next: the participant joined, perhaps with another clock."""
+        self._measured_at.pop(participant, None)
+
+    def shift(self, by: timedelta) -> None:
+        """Move the times that reports are compared with: the wall clock was set by this much."""
+        self._measured_at = {name: at + by for name, at in self._measured_at.items()}
 
     def post(self, envelope: Envelope, *, at: datetime) -> tuple[Change, ...]:
         """Keep a `participant/status` of its sender, and return the changes; none if the board stays as it is.
 
         A status that holds only some requested fields never replaces a whole one. Raises `PayloadError` for one that is
-        no valid `Status`.
+        no valid `Status`, or whose figures are older than those that its sender reported before.
         """
         if not is_whole_status(envelope):
             return ()
         status = read_payload(envelope, Status)
+        measured_at = check_new_status(status, self._measured_at.get(envelope.sender))
+        if measured_at is not None:  # a sender whose clock is ahead may set it right
+            self._measured_at[envelope.sender] = min(measured_at, at)
         reported = ReportedStatus(status=dict(envelope.body), envelope_id=envelope.id, received_at=at)
         change = StatusChange(key=envelope.sender, value=reported)
         self._state.apply(change)

@@ -161,6 +161,7 @@ class Space:
         # Admitted first: the welcome is a picture of the space, and what changes it from here on must arrive after it.
         effects += [Admit(connection), self._welcome(participant, (connection,), now=now)]
         if is_new:
+            self.board.forget_order(participant)
             joined = Member(id=participant, capabilities=permissions.patterns)
             presence = Presence(event="join", participant=joined)
             message = self._messages.compose(kinds.SYSTEM_PRESENCE, presence, now=now)
@@ -283,6 +284,7 @@ class Space:
         self._absent_since = {name: since + by for name, since in self._absent_since.items()}
         for bucket in self._buckets.values():
             bucket.shift(by)
+        self.board.shift(by)
         return state_changed(self.membership.shift_pauses(by))
 
     # Envelopes and stream frames

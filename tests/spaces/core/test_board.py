@@ -66,6 +66,9 @@ def test_a_partial_status_never_replaces_a_whole_one() -> None:
         {"messages_in_context": 1, "tokens": 3, "context": {"basis": "unknown", "reason": "compacted"}},
         {**WHOLE, "context": {**REPORT, "prompt_tokens": 91}},
         {**WHOLE, "context": {**REPORT, "prompt_tokens": -1}},
+        {**WHOLE, "tokens": 0, "context": REPORT},
+        {**WHOLE, "context": {**REPORT, "measured_at": "yesterday"}},
+        {**WHOLE, "context": {**REPORT, "measured_at": "2026-01-01T00:00:00"}},
     ],
 )
 def test_an_invalid_status_never_replaces_a_valid_one(payload: dict[str, Any]) -> None:

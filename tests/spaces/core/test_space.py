@@ -1,5 +1,6 @@
 """One space: joining, leaving, sending and being refused. No sockets here."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -8,13 +9,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from mew_protocol import errors
 from mew_protocol.capability import BASELINE
+from mew_protocol.envelope import wire_timestamp
 from mew_protocol.ids import ParticipantId
 from mew_protocol.payloads import PAYLOADS
 from mew_protocol.payloads.participant import Status
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.core.effects import ConnectionId
 
-from tests.support.space_driver import SpaceDriver
+from tests.support.space_driver import START, SpaceDriver
 
 STATUS = {"messages_in_context": 3, "tokens": 10, "max_tokens": 100}
 
@@ -222,6 +224,35 @@ def test_a_status_with_impossible_figures_is_refused(driver: SpaceDriver) -> Non
     assert (refused.error, "below" in str(refused.message)) == ("invalid_payload", True)
     assert driver.send_envelope(3, "coder", "participant/status", {"status": "thinking"}).accepted is not None
     assert driver.space.snapshot(now=driver.now).board[0].status == Status.model_validate(STATUS)
+
+
+def test_figures_older_than_reported_ones_are_refused(driver: SpaceDriver) -> None:
+    def is_accepted(tokens: int, *, minutes: int) -> bool:
+        measured_at = wire_timestamp(START + timedelta(minutes=minutes))
+        report = {"basis": "agent_reported", "measured_at": measured_at}
+        refused = driver.send_envelope(
+            None, "coder", "participant/status", {**STATUS, "tokens": tokens, "context": report}
+        )
+        assert refused.refused is None or "older than the figures" in str(refused.refused.message)
+        return refused.refused is None
+
+    driver.join(3, "coder")
+    driver.wait(600)
+    assert is_accepted(50, minutes=5)
+    assert is_accepted(20, minutes=5)  # smaller: it has dropped a part
+    cleared = {"messages_in_context": 0, "context": {"basis": "unknown", "reason": "cleared"}}
+    driver.send_envelope(3, "coder", "participant/status", cleared)
+    driver.take(3)
+    assert not is_accepted(40, minutes=4)
+    assert driver.take(3) == ["system/error invalid_payload"]
+    assert driver.space.snapshot(now=driver.now).board[0].status == Status.model_validate(cleared)
+    assert is_accepted(30, minutes=90)  # its clock is ahead ...
+    assert is_accepted(31, minutes=10)  # ... and set right
+    driver.perform(driver.space.shift_deadlines(timedelta(minutes=-9)))  # the machine's clock is set back
+    driver.now -= timedelta(minutes=9)
+    assert is_accepted(32, minutes=1)
+    driver.join(4, "coder")  # it restarted, and has another clock
+    assert is_accepted(33, minutes=-60)
 
 
 def test_a_full_space_rejects_further_connections() -> None:
