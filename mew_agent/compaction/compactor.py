@@ -49,6 +49,7 @@ MIN_ROOM_TOKENS = 64
 MAX_HALVINGS = 4
 MIN_CLIPPED_CHARS = 200
 SummaryCall = Callable[[ModelRequest], Awaitable[ModelReply]]  # makes one summary call
+PieceStarted = Callable[[int, int], Awaitable[None]]  # is called with the pieces done, and all that are expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ async def write_summary(
     conversation: ModelRequest | None = None,
     timeout_seconds: float = SUMMARY_TIMEOUT_SECONDS,
     may_extract: bool = True,
+    piece_started: PieceStarted | None = None,
 ) -> Summary | None:
     """Write the summary that a plan needs; None if it needs none.
 
@@ -77,7 +79,8 @@ async def write_summary(
 
     All calls together take at most `timeout_seconds`, plus 1 second for each `TOKENS_PER_SECOND` tokens that the
     summary replaces. If the model writes no acceptable summary in that time, the extract takes its place, unless
-    `may_extract` is off. Raises `RejectedSummary` or a `ModelError` if there is neither.
+    `may_extract` is off. Raises `RejectedSummary` or a `ModelError` if there is neither. A transcript that is
+    too long for one call is summarised in pieces; `piece_started` is called before each.
     """
     if plan.evict is None or not plan.summary_budget_tokens:
         return None
@@ -95,7 +98,7 @@ async def write_summary(
             if conversation is not None and _has_room_to_close(budget, items, tracker):
                 found = await _summarise_in_place(conversation, items, previous, budget, tracker, call)
             if not isinstance(found, Summary):
-                found = await _summarise(items, previous, budget, tracker, call, problem=found)
+                found = await _summarise(items, previous, budget, tracker, call, piece_started, problem=found)
             summary = found
             _refuse_growth(summary, plan, tracker)
     except (ModelError, RejectedSummary) as error:
@@ -187,6 +190,7 @@ async def _summarise(
     budget_tokens: int,
     tracker: Tracker,
     call: SummaryCall,
+    piece_started: PieceStarted | None,
     problem: str | None = None,
 ) -> Summary:
     """Summarise a transcript in parts that fit, each together with the summary so far.
@@ -194,12 +198,17 @@ async def _summarise(
     `problem` says why a first attempt was refused; there is no third one.
     """
     room = _room(tracker.window.max_tokens, budget_tokens, tracker)
-    halvings = 0
-    rest, summary = deque(items), previous
+    halvings = done = 0
+    calibration = tracker.ledger.calibration
+    costs = await in_thread(lambda: [calibration.project(features(transcript_entry(item))) for item in items])
+    rest, summary = deque(zip(items, costs, strict=True)), previous
     while rest:
         if room < MIN_ROOM_TOKENS:
             raise RejectedSummary(f"a window of {tracker.window.max_tokens:,} tokens is too small to summarise in")
-        part, used = _next_part(rest, summary, room, tracker)
+        part, used = _next_part(rest, summary, room, calibration)
+        expected = _pieces(rest, summary, room, budget_tokens, calibration)
+        if piece_started is not None and done + expected > 1:
+            await piece_started(done, done + expected)
         try:
             messages = summary_messages(part, summary, budget_tokens, problem)
             reply = await call(ModelRequest(messages=messages, max_output_tokens=budget_tokens))
@@ -211,7 +220,7 @@ async def _summarise(
             if overflow.limit_tokens:
                 room = min(room, _room(overflow.limit_tokens, budget_tokens, tracker))
             continue
-        whole, before = list(islice(rest, len(part))), summary
+        whole, before = [item for item, _ in islice(rest, len(part))], summary
         try:
             summary = await in_thread(lambda: _accepted(reply, whole, before, budget_tokens, tracker))  # noqa: B023
         except RejectedSummary as rejected:
@@ -220,6 +229,7 @@ async def _summarise(
             problem = rejected.reason
             continue
         problem = None
+        done += 1
         for _ in part:
             rest.popleft()
         if rest and tracker.size_of_summary(summary) * 2 > room:
@@ -288,14 +298,12 @@ def _room(window_tokens: int, budget_tokens: int, tracker: Tracker) -> int:
 
 
 def _next_part(
-    rest: Iterable[Item], summary: Summary | None, room_tokens: int, tracker: Tracker
+    rest: Iterable[tuple[Item, int]], summary: Summary | None, room_tokens: int, calibration: Calibration
 ) -> tuple[list[Item], int]:
     """As many items as fit, at least one, and their size with the summary. A single item that is too long is cut."""
-    calibration = tracker.ledger.calibration
     used = calibration.project(features(summary.text)) if summary else 0
     part: list[Item] = []
-    for item in rest:
-        cost = calibration.project(features(transcript_entry(item)))
+    for item, cost in rest:
         if part and used + cost > room_tokens:
             break
         if used + cost > room_tokens:
@@ -303,6 +311,23 @@ def _next_part(
         part.append(item)
         used += cost
     return part, used
+
+
+def _pieces(
+    rest: Iterable[tuple[Item, int]],
+    summary: Summary | None,
+    room_tokens: int,
+    budget_tokens: int,
+    calibration: Calibration,
+) -> int:
+    """The number of calls that the rest takes, if every summary on the way is as long as it may be."""
+    pieces, is_first = 1, True
+    used = calibration.project(features(summary.text)) if summary else 0
+    for _, cost in rest:
+        if not is_first and used + cost > room_tokens:
+            pieces, used = pieces + 1, budget_tokens
+        used, is_first = used + cost, False
+    return pieces
 
 
 def _clipped_to(item: Item, cost_tokens: int, room_tokens: int, calibration: Calibration) -> tuple[Item, int]:

@@ -38,6 +38,7 @@ def report_of(tracker: "Tracker") -> ContextReport:
         "last_compaction": tracker.last_compaction,
         "injection": tracker.injection,
         "waiting": (*tracker.waiting, *((tracker.model_wait,) if tracker.model_wait else ())) or None,
+        "progress": tracker.progress,
         "queued": tracker.queued,
         "sessions": tracker.sessions or None,
         "pins": pin_reports(tracker) or None,

@@ -15,6 +15,7 @@ from mew_protocol.context_report import (
     Injection,
     LastCompaction,
     PartBasis,
+    Progress,
     QueuedMessages,
     SessionContext,
     SummaryWriter,
@@ -97,6 +98,7 @@ class Tracker:
     """What the agent waits for; no part of the accounts, but of every report."""
     model_wait: Waiting | None = None
     """That the newest main call failed, since when, and how; None if it did not."""
+    progress: Progress | None = None
     queued: QueuedMessages | None = None
     """The chats that arrived and are not in the context; None if they are not counted."""
     sessions: tuple[SessionContext, ...] = ()

@@ -5,6 +5,7 @@ The caller holds the lock of the calls. Does not know who asked for a compaction
 
 import logging
 
+from mew_protocol.context_report import Progress
 from mew_protocol.payloads.participant import CompactDone
 
 from mew_agent import tracing
@@ -16,10 +17,11 @@ from mew_agent.context.archive import ITSELF, Origin
 from mew_agent.context.policy import CompactAction
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.context_state import ContextState
-from mew_agent.conversation.events import ContextCompacted
+from mew_agent.conversation.events import ContextCompacted, StatusChanged
 from mew_agent.conversation.model_calls import CallInterrupted, ModelCalls
 from mew_agent.errors import ModelError
 from mew_agent.model.interface import ModelReply, ModelRequest
+from mew_agent.participant.messenger import timestamp
 
 logger = logging.getLogger("mew_agent.compaction")
 
@@ -67,14 +69,25 @@ async def _run_compaction(
         spending.record(reply.usage)
         return reply
 
-    summary = await write_summary(
-        plan,
-        state.tracker,
-        summarise,
-        conversation=None if plan.evict is None else calls.request_up_to(plan.evict[1]),
-        timeout_seconds=calls.summary_timeout_seconds,
-        may_extract=may_extract,
-    )
+    begun = timestamp()
+
+    async def report_piece(done: int, total: int) -> None:
+        tracker.progress = Progress(kind="compaction", done=done, total=total, unit="pieces", since=begun)
+        await state.events.emit(StatusChanged(tracker.status("compacting", calls.latency_ms), "compacting"))
+
+    tracker = state.tracker
+    try:
+        summary = await write_summary(
+            plan,
+            tracker,
+            summarise,
+            conversation=None if plan.evict is None else calls.request_up_to(plan.evict[1]),
+            timeout_seconds=calls.summary_timeout_seconds,
+            may_extract=may_extract,
+            piece_started=report_piece,
+        )
+    finally:
+        tracker.progress = None
     counted = await calls.count_cut(plan, summary, spending)
     if counted is not None and counted.after >= counted.before:
         raise RejectedSummary(f"the server counts {counted.after:,} tokens after it, and {counted.before:,} before it")

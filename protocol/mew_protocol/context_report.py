@@ -199,6 +199,20 @@ class Waiting(_Part):
     message: str | None = None
 
 
+class Progress(_Part):
+    """How far a long piece of work of the agent is: `done` of `total`, in `unit`. `since` is when it began.
+
+    `compaction`: the history is summarised in pieces, each with a model call; a history that one call summarises
+    reports none. `total` is what the agent expects now and may change.
+    """
+
+    kind: Literal["compaction"]
+    done: int = Field(ge=0)
+    total: int = Field(ge=1)
+    unit: Literal["pieces"]
+    since: str
+
+
 class QueuedMessages(_Part):
     """The chats that arrived and are not in the context yet: how many, and their tokens."""
 
@@ -259,6 +273,7 @@ class ContextReport(_Part):
     injection: Injection | None = None
     suggestions: tuple[SavingSuggestion, ...] | None = None
     waiting: tuple[Waiting, ...] | None = None
+    progress: Progress | None = None
     queued: QueuedMessages | None = None
     sessions: tuple[SessionContext, ...] | None = None
     pins: tuple[PinReport, ...] | None = None

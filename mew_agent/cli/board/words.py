@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from mew_protocol.context_report import ContextReport, PinReport, SessionContext, UnknownReason, Waiting
+from mew_protocol.context_report import ContextReport, PinReport, Progress, SessionContext, UnknownReason, Waiting
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT
 from mew_protocol.payloads.participant import BoardEntry, Status, basis_label
 
@@ -239,7 +239,14 @@ def _status_remarks(status: Status) -> list[str]:
     report = status.context
     # The WINDOW column already shows the reason for a missing figure.
     shown = report is not None and report.reason and status.tokens is None and remark == REASONS[report.reason]
+    if report is not None and report.progress is not None:
+        remark = f"{remark}, {progress(report.progress)}"
     return [] if shown else [remark]
+
+
+def progress(work: Progress) -> str:
+    """How far a long piece of work is: `piece 2 of 5`."""
+    return f"{work.unit.removesuffix('s')} {min(work.done + 1, work.total):,} of {work.total:,}"
 
 
 def approvals(status: Status | None) -> tuple[Waiting, ...]:

@@ -123,6 +123,7 @@ def compact(
         announced = False
         if not as_json:
             announce_approvals(connection, request)
+            request.on_status.append(lambda: _print_progress(request))
         for kind, body in request.answers(kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE):
             if kind == kinds.PARTICIPANT_COMPACT_DONE:
                 return _print_compaction(request, parse_answer(CompactDone, body), target_tokens, as_json=as_json)
@@ -140,6 +141,12 @@ def compact(
                 terminal.print_outcome(text, {"participant": target, "status": _json_of(status)}, as_json=as_json)
                 return ExitCode.FAILED
     raise AssertionError("`answers` ends by raising only")
+
+
+def _print_progress(request: SentRequest) -> None:
+    report = request.last_status.context if request.last_status is not None else None
+    if report is not None and report.progress is not None:
+        terminal.print_line(f"{request.participant}: compacting, {words.progress(report.progress)} ...")
 
 
 @contextmanager

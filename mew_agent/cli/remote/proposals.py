@@ -159,7 +159,7 @@ def announce_approvals(connection: ConnectionOptions, request: SentRequest) -> N
                 terminal.warn(f"{what}; {how_to_decide(connection, wait)}")
 
     announce()
-    request.on_status = announce
+    request.on_status.append(announce)
 
 
 def _deciders(proposal: UndecidedProposal) -> str:

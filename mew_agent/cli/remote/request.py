@@ -7,7 +7,7 @@ decide what to send and which kinds answer it.
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -50,7 +50,7 @@ class SentRequest:
     timeout_seconds: float
     deadline: float
     """When to give up, as a time of `time.monotonic()`."""
-    on_status: Callable[[], None] | None = None
+    on_status: list[Callable[[], None]] = field(default_factory=list)
     """Called when the participant's entry on the board changes."""
 
     def answers(self, *kinds: str, accept_uncorrelated: bool = False) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -67,8 +67,9 @@ class SentRequest:
                 raise PeerTimeout(self.participant, self.sent.kind, self.timeout_seconds, detail) from None
             board, changed = apply_event(self.board, event.name, event.body)
             self.board = board or self.board
-            if changed == self.participant and self.on_status is not None:
-                self.on_status()
+            if changed == self.participant:
+                for follow in self.on_status:
+                    follow()
             body = event.body if event.name == "envelope" and isinstance(event.body, Mapping) else {}
             if body.get("from") == self.participant and self._is_answered_by(body, accept_uncorrelated):
                 if body.get("kind") in kinds:

@@ -10,7 +10,7 @@ from mew_protocol.payloads.participant import Compact, CompactDone, Forget
 from mew_agent.context.policy import MEW, Policy
 from mew_agent.context.policy.threshold import Fraction
 from mew_agent.conversation.conversation import Conversation
-from mew_agent.model.interface import ModelRequest
+from mew_agent.model.interface import ModelRequest, Window
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal.tokenizer import TOKENS_PER_MESSAGE, encode
 from tests.support.conversation_driver import StartConversation, asked_tokens, fill, ignore
@@ -125,6 +125,24 @@ async def test_a_failed_summary_is_replaced_by_the_extract_and_labelled(
         assert shown.last_compaction.summary_problem == done.summary_problem
         # An empty answer is refused with a reason, and asked for once more.
         assert len([r for r in driver.server.requests if r.is_summary]) == (2 if behaviour == "empty" else 1)
+
+
+async def test_a_history_too_long_for_one_call_reports_each_piece(
+    start_conversation: StartConversation,
+) -> None:
+    async with start_conversation(window_tokens=8192) as driver:
+        for number in range(5):
+            await driver.turn(f"Write down what the {number}. visitor of the garden said about roses. " * 40)
+        driver.conversation.state.change_window(Window(2048, "configured"))
+        done = await driver.conversation.compact(Compact())
+        assert done.summary_by == "model"
+        works = [one.context.progress for one in driver.statuses if one.context and one.context.progress]
+        assert [work.done for work in works] == list(range(len(works)))
+        assert len(works) > 2
+        assert (works[-1].done, works[-1].total) == (len(works) - 1, len(works))
+        assert {one.status for one in driver.statuses if one.context and one.context.progress} == {"compacting"}
+        assert driver.now.context is not None
+        assert driver.now.context.progress is None
 
 
 async def test_an_oversized_summary_is_cut_or_refused(

@@ -45,12 +45,21 @@ async def coder(gateway: RunningGateway) -> AsyncIterator[Client]:
         yield client
 
 
-async def test_compaction_prints_tokens_freed_and_left(gateway: RunningGateway) -> None:
-    async with answering(gateway, "coder", compacts):
+async def test_compaction_prints_pieces_and_tokens_freed(gateway: RunningGateway) -> None:
+    async def compacts_in_pieces(client: Client, request: Message) -> None:
+        await status(client, "compacting", to=request, **BEFORE)
+        for done in range(2):
+            work = {"kind": "compaction", "done": done, "total": 2, "unit": "pieces", "since": "2026-01-01T12:00:00Z"}
+            await status(client, "compacting", **{**BEFORE, "context": {**REPORT, "progress": work}})
+        await compacts(client, request)
+
+    async with answering(gateway, "coder", compacts_in_pieces):
         outcome = await mew("compact", "coder", "--reason", "long review ahead", *seat(gateway))
     assert outcome.err == ""
     assert outcome.out.splitlines() == [
         "coder: compacting 98,412 tokens ...",
+        "coder: compacting, piece 1 of 2 ...",
+        "coder: compacting, piece 2 of 2 ...",
         "coder: freed 71,366 tokens, 84 messages; now 27,046 of 128,000 (projected; exact after its next call)",
     ]
     assert outcome.code == 0
