@@ -37,7 +37,7 @@ class Conflict(BackplaneError):
 
 
 class StoredBatch(NamedTuple):
-    """One appended batch. Sequences start at 1 and have no gaps."""
+    """One appended batch. Sequences are greater than 0 and grow; they may have gaps."""
 
     sequence: int
     data: bytes
@@ -59,8 +59,8 @@ class Backplane(Protocol):
     """
 
     @property
-    def max_bytes(self) -> int:
-        """The largest `data` that `append` and `publish` accept; values of `save` may be larger."""
+    def max_frame_bytes(self) -> int:
+        """The largest `data` that `publish` accepts. Batches and values may be larger."""
 
     @property
     def is_connected(self) -> bool:
@@ -74,7 +74,7 @@ class Backplane(Protocol):
         that has tried for longer first follows up to the last of `bounds`, to see whether its batch is there.
 
         Batches of one gateway that are in flight at once may be stored in any order. Raises `BackplaneUnavailable`,
-        and `BackplaneRefused` if `data` is larger than `max_bytes` or the storage is full.
+        and `BackplaneRefused` if this gateway may not append.
         """
 
     def follow(self, after: int) -> AsyncGenerator[StoredBatch, None]:
@@ -125,7 +125,9 @@ class Backplane(Protocol):
 
     async def publish(self, data: bytes) -> None:
         """Send a frame to all gateways of the space that are connected now, this one included. At most once: frames
-        may be lost, never repeated or reordered. Raises `BackplaneUnavailable` without a connection."""
+        may be lost, never repeated or reordered. Raises `BackplaneUnavailable` without a connection, and
+        `BackplaneRefused` for a frame of more than `max_frame_bytes`.
+        """
 
     def frames(self) -> AsyncGenerator[bytes, None]:
         """Yield the frames published from now on, own ones included."""

@@ -34,10 +34,10 @@ class MemoryHub:
         *,
         kept_batches: int | None = None,
         lease_seconds: float = LEASE_SECONDS,
-        max_bytes: int = 8 * 1024 * 1024,
+        max_frame_bytes: int = 1024 * 1024,
     ) -> None:
         """`kept_batches` bounds how many batches can be read; the oldest leave first (default: no bound)."""
-        self.max_bytes = max_bytes
+        self.max_frame_bytes = max_frame_bytes
         self.lease_seconds = lease_seconds
         self.unacknowledged_appends = 0
         """How many of the next appends are stored and then raise `BackplaneUnavailable`."""
@@ -97,8 +97,8 @@ class MemoryBackplane(Backplane):
         self._is_closed = False
 
     @property
-    def max_bytes(self) -> int:
-        return self.hub.max_bytes
+    def max_frame_bytes(self) -> int:
+        return self.hub.max_frame_bytes
 
     @property
     def is_connected(self) -> bool:
@@ -116,7 +116,6 @@ class MemoryBackplane(Backplane):
 
     async def append(self, data: bytes, batch_id: str) -> int:
         await self._reach()
-        self._check_size(data)
         hub = self.hub
         sequence = hub.sequences.get(batch_id)
         if sequence is None:
@@ -199,7 +198,8 @@ class MemoryBackplane(Backplane):
 
     async def publish(self, data: bytes) -> None:
         await self._reach()
-        self._check_size(data)
+        if len(data) > self.max_frame_bytes:
+            raise BackplaneRefused(f"a frame of {len(data)} bytes is larger than {self.max_frame_bytes}")
         for stream, listener in list(self.hub.listeners.items()):
             if listener.is_connected:
                 try:
@@ -228,10 +228,6 @@ class MemoryBackplane(Backplane):
         await anyio.lowlevel.checkpoint()
         if not self.is_connected:
             raise BackplaneUnavailable("the backplane is away")
-
-    def _check_size(self, data: bytes) -> None:
-        if len(data) > self.max_bytes:
-            raise BackplaneRefused(f"{len(data)} bytes are more than the {self.max_bytes} that are accepted")
 
     def _put_in_force(self, lease: str, value: bytes) -> None:
         self.hub.leases[lease] = (value, anyio.current_time() + self.hub.lease_seconds)

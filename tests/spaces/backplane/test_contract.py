@@ -1,5 +1,6 @@
 """The contract of a backplane, held by the double and by JetStream on a real server."""
 
+import random
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
@@ -79,11 +80,21 @@ async def test_a_follower_of_lost_batches_fails(connect: Connect) -> None:
         await read(one, 1, after=8)
 
 
-async def test_too_large_a_batch_is_refused(connect: Connect) -> None:
-    one = await connect()
-    with pytest.raises(BackplaneRefused):
-        await one.append(bytes(one.max_bytes + 1), "1-1")
-    assert await one.append(bytes(one.max_bytes), "1-2") == 1
+async def test_batches_and_values_may_be_larger_than_a_frame(connect: Connect) -> None:
+    one, other = await connect(), await connect()
+    large = random.Random(1).randbytes(one.max_frame_bytes * 2 + 1)
+    first = await one.append(large, "1-1")
+    assert await one.append(large, "1-1") == first
+    second = await one.append(b"x", "1-2")
+    assert await read(other, 2) == [(first, large), (second, b"x")]
+    assert await read(other, 1, after=first) == [(second, b"x")]
+
+    revision = await one.save("snapshot", large, expected=0)
+    assert await other.load("snapshot") == (large, revision)
+    revision = await other.save("snapshot", large[:-1], expected=revision)
+    assert await one.load("snapshot") == (large[:-1], revision)
+    revision = await other.save("snapshot", b"", expected=revision)
+    assert await one.load("snapshot") == (b"", revision)
 
 
 async def test_of_two_gateways_that_save_one_conflicts(connect: Connect) -> None:
@@ -103,17 +114,6 @@ async def test_of_two_gateways_that_save_one_conflicts(connect: Connect) -> None
     with pytest.raises(Conflict):
         await one.save("board", b"4", expected=second)
     assert await one.save("board", b"4", expected=0) > second
-
-
-async def test_values_may_be_larger_than_a_batch(connect: Connect) -> None:
-    one, other = await connect(), await connect()
-    large = bytes(range(256)) * (one.max_bytes // 200)
-    revision = await one.save("snapshot", large, expected=0)
-    assert await other.load("snapshot") == (large, revision)
-    await other.save("snapshot", b"", expected=revision)
-    found = await one.load("snapshot")
-    assert found is not None
-    assert found.value == b""
 
 
 async def test_one_gateway_gets_a_free_lease(connect: Connect) -> None:
@@ -182,6 +182,9 @@ async def test_frames_reach_the_gateways_that_listen(connect: Connect) -> None:
             while len(heard) < 2:
                 await one.publish(b"probe")
                 await anyio.sleep(0.01)
-            await one.publish(b"a")
+            with pytest.raises(BackplaneRefused):
+                await one.publish(bytes(one.max_frame_bytes + 1))
+            largest = bytes(one.max_frame_bytes)
+            await one.publish(largest)
             await one.publish(b"b")
-    assert found == {"one": [b"a", b"b"], "other": [b"a", b"b"]}
+    assert found == {"one": [largest, b"b"], "other": [largest, b"b"]}
