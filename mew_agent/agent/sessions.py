@@ -223,7 +223,7 @@ class AgentSessions:
     def _add_tools(self, session: AgentSession) -> None:
         conversation, (own, *others) = session.conversation, self._shared
         session.tools.add(own)
-        needs_reminders = conversation.needs_reminder_tools
+        needs_reminders = conversation.tracker.policy.needs_reminder_tools
         if needs_reminders if self.config.reminders is None else self.config.reminders:
             session.tools.add(conversation.context_tools)
         if self.config.pin_tools:

@@ -32,6 +32,11 @@ class NextPrompt:
             pins = features(pinned_text(self.history.pins))
             self.ledger.describe_prefix(features(system_prompt) + features(tools_text), pins)
 
+    @property
+    def prefix_tokens(self) -> int:
+        """Projected size of what the next request sends before pins and items."""
+        return self.ledger.parts.prefix + self.ledger.prefix_growth_tokens
+
     def forget_prefix(self) -> None:
         """Weigh the prefix again when it is described next."""
         self._prefix = None

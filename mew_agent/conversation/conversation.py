@@ -8,15 +8,15 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from mew_protocol.payloads import participant as wire
 from mew_protocol.payloads.compactions import Undo, UndoDone
-from mew_protocol.payloads.participant import CompactDone, Status
+from mew_protocol.payloads.participant import CompactDone, PrefixPart, Status
 
 from mew_agent.compaction.approval import CompactionDecision
 from mew_agent.compaction.planner import CompactionPlan, NothingToDo
 from mew_agent.context.archive import Origin
 from mew_agent.context.history import History
 from mew_agent.context.policy import CompactAction, GenerationFlags, Phase, level_of
-from mew_agent.context.policy.rules import InjectRule, RemindRule
 from mew_agent.context.policy.threshold import Fraction
+from mew_agent.context.prefix import prefix_parts
 from mew_agent.context.store import Store
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import Compression, learn_from_overflow
@@ -32,7 +32,7 @@ from mew_agent.conversation.reply_watch import ReplyWatch, SizeBasis
 from mew_agent.conversation.tool_results import make_room_for_results, withhold_results
 from mew_agent.errors import ModelError, PolicyStopped, ToolsUnsupported
 from mew_agent.model.interface import Model, ModelReply, ToolCall, Window
-from mew_agent.tokens.sizes import Sizes
+from mew_agent.tokens.sizes import Sizes, in_thread
 from mew_agent.tools.results import ToolResult
 
 logger = logging.getLogger("mew_agent.conversation.conversation")
@@ -92,11 +92,6 @@ class Conversation:
         """The items in context, to read."""
         return self.state.history
 
-    @property
-    def needs_reminder_tools(self) -> bool:
-        """Whether the policy reminds or prompts, so that the model needs the tools these texts mention."""
-        return any(isinstance(rule, RemindRule | InjectRule) for rule in self.tracker.policy.rules)
-
     async def load(self) -> None:
         """Load the stored session, if there is one."""
         self.calls.describe_prefix()
@@ -114,6 +109,12 @@ class Conversation:
         if self.is_compacting or self.waits_to_compact:
             default = "compacting" if self.is_compacting else "compaction_waiting"
         return self.tracker.status(word or default, self.calls.latency_ms)
+
+    async def prefix(self) -> tuple[PrefixPart, ...]:
+        """See `Controllable.prefix`."""
+        texts, tokens = self.calls.prefix_texts(), self.tracker.next_prompt.prefix_tokens
+        calibration, count = self.tracker.ledger.calibration, self.state.sizes.count
+        return await in_thread(lambda: prefix_parts(texts, tokens, calibration, count))
 
     async def emit_status(self, word: str | None = None) -> None:
         """Emit a new level, if there is one, and the present status; None: with its default word."""

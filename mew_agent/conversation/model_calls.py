@@ -23,6 +23,7 @@ from mew_agent.compaction.cost import SummarySpending
 from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.compaction.summary import RejectedSummary
 from mew_agent.context.history import History, Pin, Summary
+from mew_agent.context.prefix import PrefixText
 from mew_agent.context.store import (
     CallRecord,
     CallRole,
@@ -384,10 +385,21 @@ class ModelCalls:
     def _prefix(self) -> tuple[tuple[ToolSpec, ...], str, str]:
         """The tools, their text and the reminders of the next request; updates their size."""
         reminders, tools = self._state.reminder_text, self._options.tools() if self.supports_tools else ()
-        tools_text = "".join(f"{tool.name}{tool.description}{tool.parameters}" for tool in tools)
+        tools_text = "".join(map(_text_of, tools))
         form = "" if self.response_format is None else json.dumps(self.response_format)
         self._state.describe_prefix(self._options.system_prompt, tools_text + reminders + form)
         return tools, tools_text, reminders
+
+    def prefix_texts(self) -> tuple[PrefixText, ...]:
+        """What the next request sends before the items, text by text."""
+        reminders, tools = self._state.reminder_text, self._options.tools() if self.supports_tools else ()
+        form = "" if self.response_format is None else json.dumps(self.response_format)
+        others = (PrefixText("reminders", reminders), PrefixText("response_format", form))
+        return (
+            PrefixText("system_prompt", self._options.system_prompt),
+            *(PrefixText("tool", _text_of(tool), tool.name) for tool in tools),
+            *(one for one in others if one.text),
+        )
 
     # -- fallback models ---------------------------------------------------------------------------------
 
@@ -451,6 +463,10 @@ def _ends_in_reply(history: History) -> bool:
 
 def _milliseconds_since(started: float) -> int:
     return round((anyio.current_time() - started) * 1000)
+
+
+def _text_of(tool: ToolSpec) -> str:
+    return f"{tool.name}{tool.description}{tool.parameters}"
 
 
 def _fingerprint(

@@ -29,6 +29,7 @@ from mew_protocol.payloads.participant import (
     Pause,
     PinnedText,
     PinRequest,
+    PrefixPart,
     RequestStatus,
     Restart,
     Resume,
@@ -95,6 +96,10 @@ class Controllable(Protocol):
     @property
     def pins(self) -> "PinKeeper":
         """The texts that stay in every request."""
+        ...
+
+    async def prefix(self) -> tuple[PrefixPart, ...] | None:
+        """What every request holds before the history, part by part; None if it is not known."""
         ...
 
     async def undo(self, request: Undo, asked_by: str | None = None) -> UndoDone:
@@ -182,6 +187,12 @@ class Control(Subscriber):
             await self.announce(f"refused:{problem}", (envelope.id,), to=(envelope.sender,))
             await self.announce()  # others may have been told that it is compacting
 
+    async def _requested_status(self, fields: tuple[str, ...]) -> Status:
+        """The status with the fields that broadcasts leave out: long texts or many tools would make each large."""
+        pins = self.conversation.pins.texts if "pins" in fields else None
+        prefix = await self.conversation.prefix() if "prefix" in fields else None
+        return self.status().model_copy(update={"pins": pins, "prefix": prefix})
+
     async def _carry_out(self, envelope: Envelope, request: ControlPayload) -> None:
         match request:
             case Pause():
@@ -190,10 +201,8 @@ class Control(Subscriber):
                 self._messenger.resume()
                 await self.announce("active", (envelope.id,))
             case RequestStatus():
-                status = self.status()
-                if request.fields is not None and "pins" in request.fields:
-                    status = status.model_copy(update={"pins": self.conversation.pins.texts})
-                await self._answer(envelope, kinds.PARTICIPANT_STATUS, narrowed(status, request.fields))
+                answer = narrowed(await self._requested_status(request.fields or ()), request.fields)
+                await self._answer(envelope, kinds.PARTICIPANT_STATUS, answer)
             case Compact():
                 await self._compact(envelope, request)
             case Forget():

@@ -260,6 +260,9 @@ class ExternalContext:
     def pins(self) -> "NothingKept":
         return NothingKept()
 
+    async def prefix(self) -> None:
+        """See `Controllable.prefix`. Its program knows the texts."""
+
     @property
     def archive(self) -> "NothingKept":
         return NothingKept()

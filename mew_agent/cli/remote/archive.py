@@ -1,4 +1,4 @@
-"""`mew context history`, `show`, `undo` and `recall`: what compactions removed from a participant's context.
+"""`mew context history`, `show`, `undo` and `recall`: what is in a participant's context, and what left it.
 
 Owns how the answers are printed. What can be undone is up to the participant.
 """
@@ -23,7 +23,7 @@ from mew_protocol.payloads.compactions import (
     UndoDone,
 )
 from mew_protocol.payloads.figures import ContextHistory, ParticipantFigures
-from mew_protocol.payloads.participant import Board, Status, refusal_in
+from mew_protocol.payloads.participant import Board, RequestStatus, Status, refusal_in
 from pydantic import BaseModel
 
 from mew_agent.cli.app import terminal
@@ -37,16 +37,15 @@ from mew_agent.cli.app.options import (
     with_option_groups,
 )
 from mew_agent.cli.board import words
+from mew_agent.cli.board.composition import composition_lines
 from mew_agent.cli.board.figures import chart_svg, compaction_line, csv_lines
-from mew_agent.cli.remote.control import ANSWER_SECONDS, STATUS_SECONDS, ReasonOption, parse_answer
+from mew_agent.cli.remote.control import ANSWER_SECONDS, STATUS_SECONDS, ReasonOption, next_status, parse_answer
 from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS
 from mew_agent.cli.remote.request import ParticipantOffline, check_known, send_request
 from mew_agent.cli.remote.session import open_session
 from mew_agent.errors import ConfigError, ControlRefused
 
 A = TypeVar("A", bound=BaseModel)
-
-NumberArgument = Annotated[int, typer.Argument(metavar="N", help="Number of the compaction.", min=1)]
 
 
 @with_option_groups
@@ -103,13 +102,20 @@ def history(
 @with_option_groups
 def show(
     target: TargetArgument,
-    number: NumberArgument,
+    number: Annotated[
+        int | None, typer.Argument(metavar="N", help="Number of a compaction (default: the context now).", min=1)
+    ] = None,
     timeout: TimeoutOption = STATUS_SECONDS,
     *,
     as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> int:
-    """Print a compaction's summary and what it replaced."""
+    """Print what fills a context, or a compaction's summary and what it replaced.
+
+    Without N, lists the parts of the context and each tool with its tokens; `~` marks an estimate.
+    """
+    if number is None:
+        return _show_composition(connection, target, timeout, as_json=as_json)
     shown = _page(connection, target, RequestHistory(number=number), timeout)
     items, following = list(shown.items), shown.next
     while following is not None:
@@ -124,6 +130,21 @@ def show(
     for entry in shown.entries:
         terminal.print_lines(_lines(entry, now))
     terminal.print_lines(_texts(shown, items, now))
+    return ExitCode.DONE
+
+
+def _show_composition(connection: ConnectionOptions, target: str, timeout: float, *, as_json: bool) -> int:
+    request = RequestStatus(fields=("tokens", "max_tokens", "context", "prefix"))
+    with send_request(connection, target, kinds.PARTICIPANT_REQUEST_STATUS, request, timeout) as sent:
+        status = next_status(sent)
+    if as_json:
+        terminal.print_json({"participant": target, **_json_of(status)})
+        return ExitCode.DONE
+    if not words.has_context(status):
+        raise ControlRefused(target, kinds.PARTICIPANT_REQUEST_STATUS, "it reports no context")
+    known = words.basis(status) if status.tokens is not None else words.reason(status)
+    terminal.print_line(f"{target}: {words.tokens(status)} of {words.window(status)} tokens, {known}")
+    terminal.print_lines(composition_lines(status, status.prefix or ()))
     return ExitCode.DONE
 
 

@@ -81,6 +81,11 @@ class Policy(PolicyPart):
         """The level of this name; None for the healthy one and for unknown names."""
         return next((level for level in self.levels if level.name == name), None)
 
+    @property
+    def needs_reminder_tools(self) -> bool:
+        """Whether it reminds or prompts, so that the model needs the tools these texts mention."""
+        return any(isinstance(rule, r.RemindRule | r.InjectRule) for rule in self.rules)
+
     def setting_names(self) -> tuple[str, ...]:
         """All settings that it accepts, in order of use."""
         names = [condition.override for condition in self.conditions()]

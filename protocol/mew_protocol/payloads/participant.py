@@ -38,11 +38,29 @@ class PinnedText(PinReport):
     text: str
 
 
+MAX_PREFIX_PARTS: Final = 100
+"""How many parts of a prefix an answer lists. Smaller tools are summed up as one part."""
+
+
+class PrefixPart(Payload):
+    """One part of what every request of an agent holds before its history, in tokens.
+
+    `tool` has the `name` of a tool. `other_tools` are `count` smaller ones together.
+    """
+
+    part: Literal["system_prompt", "tool", "other_tools", "reminders", "response_format"]
+    name: str | None = None
+    count: int | None = Field(default=None, ge=1)
+    tokens: int = Field(ge=0)
+    basis: PartBasis
+
+
 class Status(Payload):
     """`participant/status`: what a participant reports of itself.
 
     `messages_in_context` counts history items without system prompt and pins. `tokens` is present only if it is known;
-    `context.basis` says how. `pins` is present only if it was requested. Further metrics in snake_case are allowed.
+    `context.basis` says how. `pins` and `prefix` are present only if they were requested. Further metrics in snake_case
+    are allowed.
     """
 
     messages_in_context: int = Field(ge=0)
@@ -52,6 +70,7 @@ class Status(Payload):
     latency_ms: int | None = None
     context: ContextReport | None = None
     pins: tuple[PinnedText, ...] | None = None
+    prefix: tuple[PrefixPart, ...] | None = None
 
     @model_validator(mode="after")
     def _figures_are_possible(self) -> Self:

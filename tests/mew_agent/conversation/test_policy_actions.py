@@ -244,4 +244,4 @@ async def test_every_level_change_emits_an_event_even_to_unknown() -> None:
     ("policy", "needs"), [(MEW, False), (TACHIKOMA, False), (DOMINDS_V1, True), (DOMINDS_V3, True)]
 )
 def test_policies_with_reminders_or_prompts_need_reminder_tools(policy: Policy, needs: bool) -> None:
-    assert conversation_for(tracker_for(policy)).needs_reminder_tools == needs
+    assert policy.needs_reminder_tools == needs

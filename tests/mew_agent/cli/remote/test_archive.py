@@ -76,6 +76,15 @@ async def test_compactions_are_listed_shown_recalled_and_undone() -> None:
         marked = await mew("context", "history", "coder", *seat(gateway))
         assert "undone by 4" in marked.out
         assert "undo of 1" in marked.out
+        composed = await mew("context", "show", "coder", *seat(gateway))
+        assert (composed.code, composed.err) == (0, "")
+        names = [line.split("  ")[0] or line.split("  ")[1] for line in composed.out.splitlines()[1:]]
+        assert names[:3] == ["system prompt, tools", "system prompt", "recall"]
+        now = json.loads((await mew("context", "show", "coder", "--json", *seat(gateway))).out)
+        assert [(part["part"], part["basis"]) for part in now["prefix"]] == [
+            ("system_prompt", "projected"),
+            ("tool", "projected"),
+        ]
         wrong = await mew("context", "show", "coder", "9", *seat(gateway))
         assert (wrong.code, wrong.out) == (1, "")
         assert "there is no entry 9; the newest is 4" in wrong.err

@@ -1,0 +1,81 @@
+"""[pure] What fills a context window, part by part, for the terminal.
+
+Owns what is free and what is kept free, and how parts are written. The figures are those of the report.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from mew_protocol.payloads.participant import PrefixPart, Status
+
+from mew_agent.cli.board import words
+
+PART_NAMES: Final = {
+    "prefix": "system prompt, tools",
+    "used": "in use, no parts reported",
+    "other": "not told apart",
+    "unsent": "not sent yet",
+    "reserve": "kept free",
+}
+"""How parts are called where their own name does not say it."""
+
+
+class Share(NamedTuple):
+    """One part of a window: its tokens and how they are known."""
+
+    part: str
+    tokens: int
+    basis: str
+
+    @property
+    def amount(self) -> str:
+        """The tokens, with `~` if they are an estimate."""
+        return f"{'' if self.basis in words.COUNTED or self.basis == 'tokenizer' else '~'}{self.tokens:,}"
+
+
+def composition(status: Status) -> list[Share]:
+    """The parts of a window, then what is free until it compacts and the rest. Unknown parts are absent."""
+    report, tokens, window = status.context, status.tokens, status.max_tokens
+    parts = [Share(*one) for one in ((p.part, p.tokens, p.basis) for p in report.breakdown or ())] if report else []
+    parts = [one for one in parts if one.tokens]
+    if tokens is None or window is None:
+        return parts
+    unsent = sum(one.tokens for one in parts if one.part == "unsent")
+    rest = tokens - sum(one.tokens for one in parts if one.part != "unsent")
+    basis = words.basis(status)
+    if rest > 0:
+        parts.append(Share("other" if parts else "used", rest, basis))
+    used = tokens + unsent
+    mark = min(window if report is None or report.compact_at_tokens is None else report.compact_at_tokens, window)
+    known = "exact" if basis in words.COUNTED and not unsent else "projected"
+    left = (Share("free", max(0, mark - used), known), Share("reserve", max(0, window - max(mark, used)), known))
+    return [*parts, *(one for one in left if one.tokens)]
+
+
+def prefix_name(part: PrefixPart) -> str:
+    """What a part of the prefix is called."""
+    if part.part == "tool":
+        return words.clean(part.name or "tool")
+    return words.count_of(part.count or 0, "smaller tool") if part.part == "other_tools" else words.words(part.part)
+
+
+def composition_lines(status: Status, prefix: Sequence[PrefixPart] = ()) -> Iterator[str]:
+    """The parts as a table, with the parts of the prefix below it: name, tokens, share of the window, basis."""
+    parts, window = composition(status), status.max_tokens
+    if prefix and not any(one.part == "prefix" for one in parts):  # no call yet
+        parts.insert(0, Share("prefix", sum(one.tokens for one in prefix), "projected"))
+    rows: list[tuple[str, str, str, str]] = []
+    for one in parts:
+        rows.append((PART_NAMES.get(one.part, words.words(one.part)), *_figures(one, window)))
+        if one.part == "prefix":
+            shares = ((prefix_name(part), Share(part.part, part.tokens, part.basis)) for part in prefix)
+            rows += [(f"  {name}", *_figures(share, window)) for name, share in shares]
+    widths = [max((words.cells(row[column]) for row in rows), default=0) for column in range(3)]
+    for name, tokens, share, basis in rows:
+        padded = name + " " * (widths[0] - words.cells(name))
+        yield f"{padded}  {tokens:>{widths[1]}}  {share:>{widths[2]}}  {basis}"
+
+
+def _figures(one: Share, window: int | None) -> tuple[str, str, str]:
+    share = f"{100 * one.tokens / window:.1f}%" if window else ""
+    return one.amount, share, words.words(one.basis)

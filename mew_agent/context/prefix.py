@@ -1,0 +1,61 @@
+"""[pure] The parts of what every request sends before its history: system prompt, tools, reminders, response format.
+
+Owns how the size of the whole is divided. Does not know how large the whole is; see `ledger`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+from mew_protocol.payloads.participant import MAX_PREFIX_PARTS, PrefixPart
+
+from mew_agent.context.intervals import apportion
+from mew_agent.tokens.projection import Calibration, features
+
+_NAME_CHARS = 200
+
+
+class PrefixText(NamedTuple):
+    """One text of a prefix; tools have a name."""
+
+    part: Literal["system_prompt", "tool", "reminders", "response_format"]
+    text: str
+    name: str | None = None
+
+
+def prefix_parts(
+    texts: Sequence[PrefixText], tokens: int, calibration: Calibration, count: Callable[[str], int | None]
+) -> tuple[PrefixPart, ...]:
+    """Divide the `tokens` of a prefix among its texts; the parts sum to it.
+
+    The smallest tools of many are summed up. A text of 100,000 characters takes some milliseconds.
+    """
+    texts = [one for one in texts if one.text]
+    sizes = [_size(one, calibration, count) for one in texts]
+    parts: list[PrefixPart] = []
+    # Servers write tools in a form of their own, so only the count of a text that is sent as it is holds.
+    known = [size if is_counted else 0 for size, is_counted in sizes]
+    is_divided = sum(known) < tokens and not all(is_counted for _, is_counted in sizes)
+    open_sizes = [0 if is_divided and is_counted else size for size, is_counted in sizes]
+    shares = apportion(tokens - sum(known) if is_divided else tokens, open_sizes)
+    for one, size, share in zip(texts, known, shares, strict=True):
+        is_known = is_divided and size > 0
+        name = None if one.name is None else one.name[:_NAME_CHARS]
+        basis: Literal["tokenizer", "projected"] = "tokenizer" if is_known else "projected"
+        parts.append(PrefixPart(part=one.part, name=name, tokens=size if is_known else share, basis=basis))
+    tools = sorted((one for one in parts if one.part == "tool"), key=lambda one: -one.tokens)
+    others = [one for one in parts if one.part != "tool"]
+    room = MAX_PREFIX_PARTS - len(others) - 1
+    if len(tools) > room + 1:
+        smaller = tools[room:]
+        small_tokens = sum(one.tokens for one in smaller)
+        summed = PrefixPart(part="other_tools", count=len(smaller), tokens=small_tokens, basis="projected")
+        tools = [*tools[:room], summed]
+    return (*others[:1], *tools, *others[1:])
+
+
+def _size(one: PrefixText, calibration: Calibration, count: Callable[[str], int | None]) -> tuple[int, bool]:
+    """The likely size of a text in a prompt, and whether a trusted tokenizer counted it as it is sent."""
+    counted = count(one.text) if calibration.counts_fit else None
+    if counted is None:
+        return calibration.project(features(one.text), messages=0), False
+    return counted, one.part in ("system_prompt", "reminders")
