@@ -216,8 +216,9 @@ class SpaceApp(App[None]):
         view = self.view
         assert view.board is not None
         here = sum(one.connected for one in view.board.participants)
-        state = f"you are {view.who.participant}" if view.is_connected else "connection lost; reconnecting"
-        style = "" if view.is_connected else "bold $error"
+        is_joined = view.me.is_joined
+        state = f"you are {view.who.participant}" if is_joined else "connection lost; reconnecting"
+        style = "" if is_joined else "bold $error"
         needs = f" · {waiting} need{'s' if waiting == 1 else ''} you" if waiting else ""
         self.query_one("#heading", Static).update(
             Content.assemble(

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from mew_agent.cli.board.live_board import apply_event, entry_of
 from mew_agent.cli.chat.slash import InvalidLine, TypedEnvelope
 from mew_agent.cli.chat.terminal_chat import LeaveChat, PrintText, TerminalChat
-from mew_agent.cli.remote.http_api import GatewayApi
+from mew_agent.cli.remote.http_api import MAX_REPORTS, GatewayApi
 from mew_agent.cli.remote.session import Identity
 from mew_agent.cli.tui.feed import ConversationFeed, FeedEntry
 from mew_agent.errors import MewAgentError
@@ -33,7 +33,6 @@ logger = logging.getLogger("mew_agent.cli.tui")
 
 PAST_CHATS: Final = 100
 HISTORY_SECONDS: Final = 3600
-MAX_SAMPLES: Final = 10_000
 
 
 class _Watcher(Participant):
@@ -48,11 +47,6 @@ class _Watcher(Participant):
     async def receive_frame(self, frame: StreamFrame) -> None:
         """Pass a frame on."""
         self._view.receive_frame(frame)
-
-    async def joined(self) -> None:
-        """The connection is there, or is back."""
-        self._view.is_connected = True
-        self._view.on_change(())
 
 
 class JoinedSpace:
@@ -71,21 +65,15 @@ class JoinedSpace:
         self.faults: Mapping[str, str] = {}
         """What is wrong with programs of a space that runs on this machine."""
         self._expected: tuple[str, ...] = ()
-        self.is_connected = False
         self._api: GatewayApi | None = None
         self._early: list[Envelope] | None = []
         """What arrived while the past was read."""
 
     async def run(self) -> None:
         """Join, and pass on what happens. Raises the `GatewayError` that ended the connection."""
-        links = _LinkLog(self)
-        logging.getLogger("mew_agent.participant.client").addHandler(links)
-        try:
-            async with self.me:
-                await self._load()
-                await self.me.run_forever()
-        finally:
-            logging.getLogger("mew_agent.participant.client").removeHandler(links)
+        async with self.me:
+            await self._load()
+            await self.me.run_forever()
 
     async def _load(self) -> None:
         """Read the board and the newest chats; another implementation's gateway may have neither."""
@@ -112,7 +100,7 @@ class JoinedSpace:
         if self._api is None:
             return
         try:
-            read = await anyio.to_thread.run_sync(self._api.context_history, HISTORY_SECONDS, MAX_SAMPLES)
+            read = await anyio.to_thread.run_sync(self._api.context_history, HISTORY_SECONDS, MAX_REPORTS)
             self.figures = {one.id: one for one in ContextHistory.model_validate(read).participants}
         except (MewAgentError, ValidationError) as error:
             logger.info("the figures of the last hour could not be read: %s", error)
@@ -227,20 +215,6 @@ class JoinedSpace:
         """The number of the proposal that an item is about, for `/reject`."""
         found = (at for at, one in self.chat.proposals.items() if item.id == f"approval:{one.sender}:{one.id}")
         return next(found, None)
-
-
-class _LinkLog(logging.Handler):
-    """Notices that the connection was lost: the client logs each attempt to reconnect."""
-
-    def __init__(self, view: JoinedSpace) -> None:
-        super().__init__(logging.INFO)
-        self._view = view
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Note the first attempt."""
-        if not self._view.me.is_joined and self._view.is_connected:
-            self._view.is_connected = False
-            self._view.on_change(())
 
 
 def _newest_chats(api: GatewayApi) -> list[Envelope]:

@@ -3,14 +3,13 @@
 import html
 import re
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import anyio
 import pytest
 from mew_protocol.envelope import Envelope
-from mew_spaces.config.loading import load_space
+from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from textual.pilot import Pilot
@@ -21,7 +20,7 @@ from mew_agent.cli.remote.session import Identity
 from mew_agent.cli.tui.app import SpaceApp
 from mew_agent.cli.tui.widgets import AttentionList, BoardList, Composer, FeedView
 from mew_agent.errors import Unauthorized
-from tests.mew_agent.conftest import SPACE, StartAgent
+from tests.mew_agent.conftest import StartAgent
 from tests.support.waiting import until
 
 USAGE = ((1_000, 40, 1_040), (2_000, 40, 2_040), (3_000, 40, 3_040), (6_000, 40, 6_040), (6_400, 60, 6_460))
@@ -30,11 +29,8 @@ CELL = 12.2
 
 
 @pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[RunningGateway]:
-    path = tmp_path / "agents.yaml"
-    path.write_text(SPACE)
-    space = load_space(path)
-    async with serve_gateway(space, tokens=TokenBook.generate(space)) as running:
+async def gateway(space: SpaceConfig, tokens: TokenBook) -> AsyncIterator[RunningGateway]:
+    async with serve_gateway(space, tokens=tokens) as running:
         yield running
 
 
@@ -222,6 +218,15 @@ async def test_text_is_shown_while_it_is_written_and_work_opens_to_its_calls(
         collapsible = screen.app.query_one(FeedView).query_one(Collapsible)
         collapsible.collapsed = False
         await screen.shows("▼ coder worked on it, 1 call", '→ look_up {"word": "tide"}')
+
+
+async def test_the_heading_says_that_the_connection_is_lost_and_back(space: SpaceConfig, tokens: TokenBook) -> None:
+    async with AsyncExitStack() as stack:
+        async with serve_gateway(space, tokens=tokens) as first:
+            screen = await stack.enter_async_context(console(first))
+        await screen.shows("connection lost; reconnecting")
+        async with serve_gateway(space, port=first.port, tokens=tokens):
+            await screen.shows("you are ada")
 
 
 async def test_a_wrong_token_ends_the_application_with_the_reason(gateway: RunningGateway) -> None:
