@@ -1,10 +1,10 @@
-"""The HTTP side of A2A: a card and a JSON-RPC endpoint for each agent of a space.
+"""The HTTP side of A2A: a card and a JSON-RPC endpoint for each participant of a space.
 
 Owns the routes, the cards, the bearer token, and the limit of a request's size. Cards are public, because they say how
 to sign in; everything else requires the token. How a task runs is in `tasks`.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -35,11 +35,12 @@ from starlette.routing import Route
 from starlette.types import Message, Receive
 
 from mew_agent._version import __version__
-from mew_agent.a2a.tasks import CONTEXT_EXTENSION, AgentTasks, RecentTasks, TextRequests
+from mew_agent.a2a.tasks import CONTEXT_EXTENSION, ParticipantTasks, RecentTasks, UsableRequests, tools_of
+from mew_agent.a2a.tools import JSON, A2ARole, extension_of, skills_of
 from mew_agent.http_server import serving
 from mew_agent.openai_api.app import MAX_BODY_BYTES, KeyCheck, respond_to_failure
-from mew_agent.openai_api.chat_participant import ChatParticipant, OfferedAgent
-from mew_agent.openai_api.format import TOO_LARGE, OpenAIApiError, unknown_model
+from mew_agent.openai_api.chat_participant import ChatParticipant
+from mew_agent.openai_api.format import NOT_FOUND, TOO_LARGE, OpenAIApiError
 
 SCHEMA_PATH: Final = "/extensions/context/v1.json"
 VERSIONS: Final = ("1.0", "0.3")
@@ -48,11 +49,16 @@ VERSIONS: Final = ("1.0", "0.3")
 
 @dataclass(eq=False)
 class A2AServer:
-    """Serves agents to A2A clients. `only` are the ids of those served; empty means all."""
+    """Serves participants to A2A clients. `only` are the ids of those served; empty means all but `participant`.
+
+    `roles` are those of space.yaml. Without one there, a participant that reports a context is an agent, one that has
+    tools a tool, and any other is asked as a person is.
+    """
 
     participant: ChatParticipant
     token: str
     only: Sequence[str] = ()
+    roles: Mapping[str, A2ARole] = field(default_factory=dict)
     _handlers: dict[str, DefaultRequestHandler] = field(default_factory=dict)
 
     @asynccontextmanager
@@ -65,9 +71,13 @@ class A2AServer:
             for handler in self._handlers.values():
                 await handler.aclose()
 
-    def agents(self) -> list[OfferedAgent]:
-        """The agents that are served, present or absent."""
-        return [agent for agent in self.participant.agents() if not self.only or agent.name in self.only]
+    def participants(self) -> dict[str, A2ARole]:
+        """The participants that are served, present or absent, and how each answers."""
+        me, found = self.participant, dict(self.roles)
+        for name, peer in me.peers.items():
+            found.setdefault(name, "tool" if peer.tools else "person")
+        found |= {one.name: "agent" for one in me.agents() if one.name not in self.roles}
+        return {name: found[name] for name in sorted(found) if name in (self.only or found) and name != me.id}
 
     def app(self) -> Starlette:
         """The ASGI application."""
@@ -88,24 +98,29 @@ class A2AServer:
         return JSONResponse({"status": status, "space": self.participant.space})
 
     async def _all_cards(self, request: Request) -> Response:
-        return JSONResponse({"agents": [agent_card_to_dict(self._card(one, request)) for one in self.agents()]})
+        cards = [await self._card(name, role, request) for name, role in self.participants().items()]
+        return JSONResponse({"agents": [agent_card_to_dict(card) for card in cards]})
 
     async def _one_card(self, request: Request) -> Response:
-        return JSONResponse(agent_card_to_dict(self._card(self._agent(request), request)))
+        return JSONResponse(agent_card_to_dict(await self._card(*self._named(request), request)))
 
     async def _schema(self, _: Request) -> Response:
         return JSONResponse({"$id": CONTEXT_EXTENSION, **Status.model_json_schema()})
 
     async def _call(self, request: Request) -> Response:
         """Answer one JSON-RPC request, or a stream of responses."""
-        agent = self._agent(request)
-        handler = self._handlers.get(agent.name)
+        name, role = self._named(request)
+        handler = self._handlers.get(name)
         if handler is None:
-            handler = self._handlers[agent.name] = DefaultRequestHandler(
-                AgentTasks(self.participant, agent.name),
-                RecentTasks(),
-                self._card(agent, request),
-                request_context_builder=TextRequests(),
+            card = await self._card(name, role, request)
+            handler = self._handlers.setdefault(
+                name,
+                DefaultRequestHandler(
+                    ParticipantTasks(self.participant, name, lambda: self.participants().get(name, role)),
+                    RecentTasks(),
+                    card,
+                    request_context_builder=UsableRequests(),
+                ),
             )
         dispatcher = JsonRpcDispatcher(handler, enable_v0_3_compat=True)
         response = await dispatcher.handle_requests(Request(request.scope, _bounded(request.receive)))
@@ -114,39 +129,41 @@ class A2AServer:
                 response.headers[name] = CONTEXT_EXTENSION
         return response
 
-    def _agent(self, request: Request) -> OfferedAgent:
-        """The agent that the path names. Raises `OpenAIApiError` (404)."""
-        name, agents = request.path_params["name"], self.agents()
-        found = next((agent for agent in agents if agent.name == name), None)
-        if found is None:
-            raise unknown_model(name, [agent.name for agent in agents])
-        return found
+    def _named(self, request: Request) -> tuple[str, A2ARole]:
+        """The participant that the path names, and how it answers. Raises `OpenAIApiError` (404)."""
+        name, found = request.path_params["name"], self.participants()
+        if name not in found:
+            problem = f"no participant '{name}' is offered here ({', '.join(found) or 'none yet'})"
+            raise OpenAIApiError(NOT_FOUND, "participant_not_found", problem)
+        return name, found[name]
 
-    def _card(self, agent: OfferedAgent, request: Request) -> AgentCard:
+    async def _card(self, name: str, role: A2ARole, request: Request) -> AgentCard:
         base = str(request.base_url).rstrip("/")
-        description = f"Agent '{agent.name}' of the space '{self.participant.space}'."
-        report: dict[str, Any] = {"schema": f"{base}{SCHEMA_PATH}"}
+        description = f"{role.capitalize()} '{name}' of the space '{self.participant.space}'."
+        tools = () if role == "person" else await tools_of(self.participant, name)
+        skills, extensions, inputs = skills_of(tools), [extension_of(tools)] if tools else [], [JSON] if tools else []
+        if role == "agent":
+            report: dict[str, Any] = {"schema": f"{base}{SCHEMA_PATH}"}
+            about = "How full the agent's context is."
+            extensions.insert(0, AgentExtension(uri=CONTEXT_EXTENSION, description=about, params=report))
+        if role != "tool" or not tools:
+            skills.insert(0, AgentSkill(id="chat", name="Chat", description=description, tags=["chat"]))
         return AgentCard(
-            name=agent.name,
+            name=name,
             description=description,
             version=__version__,
             supported_interfaces=[
-                AgentInterface(url=f"{base}/agents/{agent.name}", protocol_binding="JSONRPC", protocol_version=one)
+                AgentInterface(url=f"{base}/agents/{name}", protocol_binding="JSONRPC", protocol_version=one)
                 for one in VERSIONS
             ],
-            capabilities=AgentCapabilities(
-                streaming=True,
-                extensions=[
-                    AgentExtension(uri=CONTEXT_EXTENSION, description="How full the agent's context is.", params=report)
-                ],
-            ),
+            capabilities=AgentCapabilities(streaming=True, extensions=extensions),
             security_schemes={
                 "token": SecurityScheme(http_auth_security_scheme=HTTPAuthSecurityScheme(scheme="bearer"))
             },
             security_requirements=[SecurityRequirement(schemes={"token": StringList()})],
-            default_input_modes=["text/plain"],
-            default_output_modes=["text/plain"],
-            skills=[AgentSkill(id="chat", name="Chat", description=description, tags=["chat"])],
+            default_input_modes=["text/plain", *inputs],
+            default_output_modes=["text/plain", *inputs],
+            skills=skills,
         )
 
 

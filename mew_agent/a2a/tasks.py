@@ -1,9 +1,11 @@
-"""An answer of an agent as an A2A task.
+"""An answer of a participant as an A2A task: of an agent or a person to a chat, or of a tool to a call.
 
 Owns which answer event becomes which update of the task, the context report in its metadata, and the task's final
-state. A task's `contextId` is a session of the agent. Does not know HTTP or cards.
+state. A task's `contextId` is a session of an agent. Does not know HTTP or cards.
 """
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import anyio
@@ -15,13 +17,17 @@ from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
 from a2a.types import Message, SendMessageRequest, Task, TaskState
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError, UnsupportedOperationError
 
+from mew_agent.a2a.tools import CALL, A2ARole, DataPartCall, call_in, offer_of, parts_of
+from mew_agent.errors import MewAgentError, NotPermitted, Refused, Rejected
 from mew_agent.openai_api.chat_participant import AgentQuestion, ChatParticipant
 from mew_agent.openai_api.format import BUSY, FORBIDDEN, OpenAIApiError
 from mew_agent.openai_api.request import MAX_TEXT_BYTES
 from mew_agent.openai_api.sessions import session_name
 from mew_agent.participant.answers.builder import AnswerEvent, ContextNotice, Thinking, ToolCalled, Writing
 from mew_agent.participant.answers.exchange import Exchange
+from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.participant.peers import PeerContext
+from mew_agent.tools.peer_offers import PeerTool
 
 CONTEXT_EXTENSION: Final = "urn:mew:context:v1"
 """URI of the extension whose metadata is the context report. The version rises when a reader of v1 would misread it."""
@@ -30,40 +36,82 @@ ANSWER: Final = "answer"
 """Id and name of the artifact with the answer."""
 
 MAX_TASKS: Final = 1_000
-"""Tasks that are kept for each agent; the one that changed longest ago is forgotten first."""
+"""Tasks that are kept for each participant; the one that changed longest ago is forgotten first."""
+
+TOOL_FAILED: Final = "tool_failed"
+DISCOVERY_SECONDS: Final = 5.0
 
 COLLECT_SECONDS: Final = {Writing: 0.1, Thinking: 1.0}
 """How long pieces of text are collected into one update: the task is stored whole after each."""
 
 
-class AgentTasks(AgentExecutor):
-    """Runs the tasks of one agent: each asks the agent one question."""
+class ParticipantTasks(AgentExecutor):
+    """Runs the tasks of one participant: each asks it one question, or calls one of its tools."""
 
-    def __init__(self, participant: ChatParticipant, agent: str) -> None:
-        self._participant, self._agent = participant, agent
+    def __init__(self, participant: ChatParticipant, name: str, role: Callable[[], A2ARole]) -> None:
+        self._participant, self._name, self._role = participant, name, role
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
-        """Ask the agent, and update the task until the answer is complete. If cancelled, so is the agent's work."""
+        """Ask, and update the task until the answer is complete. If cancelled, so is the participant's work."""
         assert context.message is not None
         task = context.current_task or new_task_from_user_message(context.message)
         updater = TaskUpdater(event_queue, task.id, task.context_id)
         if context.current_task is None:
             await event_queue.enqueue_event(task)
-        shows_context = CONTEXT_EXTENSION in context.requested_extensions
-        question = AgentQuestion(context.get_user_input(), session_name("a2a", task.context_id))
+        role = self._role()
         try:
-            async with self._participant.open_exchange(self._agent, question) as exchange:
-                await _TaskUpdates(updater, exchange, shows_context).follow()
+            if (call := call_in(context.message.parts, reads_text=role == "tool")) is not None:
+                await self._call(updater, call)
+            elif role == "tool" and (tools := await tools_of(self._participant, self._name)):
+                await updater.add_artifact(offer_of(self._name, tools), ANSWER, ANSWER)
+                await updater.complete()
+            else:
+                await self._ask(updater, context, role)
         except OpenAIApiError as error:
-            message = updater.new_agent_message([new_text_part(error.message)], {"code": error.code})
-            await updater.update_status(_state_after(error), message)
+            await _end(updater, _state_after(error), error.message, error.code)
+        except (NotPermitted, Refused, Rejected) as error:
+            await _end(updater, TaskState.TASK_STATE_REJECTED, str(error), "not_permitted")
+        except MewAgentError as error:
+            await _end(updater, TaskState.TASK_STATE_FAILED, str(error), TOOL_FAILED)
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
                 await updater.cancel()
             raise
 
+    async def _ask(self, updater: TaskUpdater, context: RequestContext, role: A2ARole) -> None:
+        is_person = role == "person"
+        session = session_name("a2a", updater.context_id) if role == "agent" else None
+        question = AgentQuestion(context.get_user_input(), session, is_for_person=is_person)
+        async with self._participant.open_exchange(self._name, question) as exchange:
+            updates = _TaskUpdates(updater, exchange, CONTEXT_EXTENSION in context.requested_extensions)
+            await updates.follow(f"waiting for '{self._name}' to answer" if is_person else "")
+
+    async def _call(self, updater: TaskUpdater, call: DataPartCall) -> None:
+        await updater.start_work()
+        seconds = self._participant.options.inactivity_seconds
+        result = await self._participant.call_tool(
+            self._name, call.tool, call.arguments, timeouts=Timeouts(seconds, max(seconds, Timeouts().decision_seconds))
+        )
+        if result.is_error:
+            await _end(updater, TaskState.TASK_STATE_FAILED, result.text, TOOL_FAILED)
+        else:
+            await updater.add_artifact(parts_of(result), ANSWER, ANSWER)
+            await updater.complete()
+
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
-        """Nothing to do here: the library cancels `execute` next, which cancels the agent's work."""
+        """Nothing to do here: the library cancels `execute` next, which cancels the participant's work."""
+
+
+async def tools_of(me: ChatParticipant, name: str) -> tuple[PeerTool, ...]:
+    """The tools of a participant, which is asked for them if they are not known; empty if it has none or is absent."""
+    if name in me.peers and me.peers[name].tools is None:
+        with suppress(MewAgentError), anyio.move_on_after(DISCOVERY_SECONDS):
+            await me.discover(name)
+    return (me.peers[name].tools if name in me.peers else None) or ()
+
+
+async def _end(updater: TaskUpdater, state: TaskState, text: str, code: str) -> None:
+    await updater.update_status(state, updater.new_agent_message([new_text_part(text)], {"code": code}))
 
 
 class _TaskUpdates:
@@ -74,9 +122,12 @@ class _TaskUpdates:
         self._collected: Writing | Thinking | None = None
         self._shown = ""
 
-    async def follow(self) -> None:
-        """Send updates until the answer is complete, and complete the task."""
-        await self._status(TaskState.TASK_STATE_WORKING)
+    async def follow(self, notice: str = "") -> None:
+        """Send updates until the answer is complete, and complete the task. `notice` is shown until the first."""
+        if notice:
+            await self._working(notice, {"kind": "notice"})
+        else:
+            await self._status(TaskState.TASK_STATE_WORKING)
         due = 0.0
         while True:
             event, is_waiting = await self._next_event(due)
@@ -154,8 +205,8 @@ def _state_after(error: OpenAIApiError) -> TaskState:
     return TaskState.TASK_STATE_CANCELED if error.code == "cancelled" else TaskState.TASK_STATE_FAILED
 
 
-class TextRequests(SimpleRequestContextBuilder):
-    """Accepts messages of text that begin a task. Refusing others here, before a task exists, leaves none behind."""
+class UsableRequests(SimpleRequestContextBuilder):
+    """Accepts messages that begin a task: a text or a call. Refusing others here, before a task exists, leaves none."""
 
     async def build(
         self,
@@ -165,12 +216,15 @@ class TextRequests(SimpleRequestContextBuilder):
         context_id: str | None = None,
         task: Task | None = None,
     ) -> RequestContext:
-        """Build the context of a request. Raises `A2AError` for a message that cannot be sent to an agent."""
+        """Build the context of a request. Raises `A2AError` for a message that cannot be sent to a participant."""
         if params is not None and task_id:
             raise UnsupportedOperationError("each message begins a task; send its `contextId` instead of a `taskId`")
         parts = params.message.parts if params is not None else ()
+        if call_in(parts) is not None:
+            return await super().build(context, params, task_id, context_id, task)
         if not all(part.HasField("text") for part in parts):
-            raise ContentTypeNotSupportedError("message.parts: agents read text only (expected parts with `text`)")
+            problem = f"message.parts: agents read text only (expected parts with `text`, or one data part {CALL})"
+            raise ContentTypeNotSupportedError(problem)
         text = "".join(part.text for part in parts)
         if not text.strip():
             raise InvalidParamsError("message.parts: no text in it")
@@ -180,7 +234,7 @@ class TextRequests(SimpleRequestContextBuilder):
 
 
 class RecentTasks(InMemoryTaskStore):
-    """The tasks of one agent, of which the newest `MAX_TASKS` are kept."""
+    """The tasks of one participant, of which the newest `MAX_TASKS` are kept."""
 
     def __init__(self) -> None:
         super().__init__()

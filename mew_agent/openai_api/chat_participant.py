@@ -5,6 +5,7 @@ or how an answer is assembled; see `mew_agent.participant.answers`.
 """
 
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -70,22 +71,33 @@ class OfferedAgent:
 
 @dataclass(frozen=True, slots=True)
 class AgentQuestion:
-    """What to send to an agent. `ignored` and `warnings` tell the client what of its request has no effect."""
+    """What to send to an agent. `ignored` and `warnings` tell the client what of its request has no effect.
+
+    `is_for_person`: a person may be absent, or take any time to answer.
+    """
 
     text: str
     session: str | None = None
     response_format: Mapping[str, Any] | None = None
     ignored: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    is_for_person: bool = False
 
 
 class ChatParticipant(Participant):
     """A person of the space who acts for chat clients."""
 
     def __init__(
-        self, gateway: str, *, space: str, person: str, token: str, options: ChatOptions | None = None
+        self,
+        gateway: str,
+        *,
+        space: str,
+        person: str,
+        token: str,
+        options: ChatOptions | None = None,
+        discover: bool = False,
     ) -> None:
-        super().__init__(gateway, space=space, id=person, token=token)
+        super().__init__(gateway, space=space, id=person, token=token, discover=discover)
         self.options = options or ChatOptions()
         self._since: dict[str, int] = {}
         self._without_sessions: set[str] = set()
@@ -119,7 +131,7 @@ class ChatParticipant(Participant):
     async def open_exchange(self, agent: str, question: "str | AgentQuestion") -> AsyncIterator[Exchange]:
         """Ask an agent; leaving the block early cancels the turn. Raises `OpenAIApiError` without an answer."""
         question = AgentQuestion(question) if isinstance(question, str) else question
-        self._check(agent)
+        self._check(agent, may_be_absent=question.is_for_person)
         answer = AnswerBuilder(
             notices="off" if question.response_format else self.options.notices,
             hold_characters=self.options.hold_characters,
@@ -130,7 +142,7 @@ class ChatParticipant(Participant):
                 agent,
                 question.text,
                 answer,
-                inactivity_seconds=self.options.inactivity_seconds,
+                inactivity_seconds=math.inf if question.is_for_person else self.options.inactivity_seconds,
                 session=question.session,
                 response_format=question.response_format,
             ) as exchange:
@@ -195,10 +207,10 @@ class ChatParticipant(Participant):
         """End all open requests, because the server stops."""
         self.answers.fail_all("closing", "the server is stopping")
 
-    def _check(self, agent: str) -> None:
+    def _check(self, agent: str, *, may_be_absent: bool) -> None:
         if not self.is_joined:
             raise _no_gateway()
-        if not self.agent(agent).is_present:
+        if agent not in self.peers and not may_be_absent:
             raise OpenAIApiError(UNAVAILABLE, "agent_not_here", f"'{agent}' is not in the space", is_retryable=True)
         if self.control.is_paused:
             raise OpenAIApiError(UNAVAILABLE, "paused", f"'{self.id}', the participant of this server, is paused")

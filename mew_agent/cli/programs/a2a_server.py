@@ -1,7 +1,9 @@
-"""`mew a2a serve`: offers the agents of a space to clients of the A2A protocol."""
+"""`mew a2a serve`: offers the participants of a space to clients of the A2A protocol."""
 
 from importlib.util import find_spec
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
+
+from mew_spaces.config.loading import SpaceConfig
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import warn_if_reachable
@@ -24,14 +26,17 @@ from mew_agent.errors import MissingExtra
 from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
 from mew_agent.tracing import enable_by_environment
 
+if TYPE_CHECKING:
+    from mew_agent.a2a.tools import A2ARole
+
 DEFAULT_A2A_PORT: Final = 8193
 KEY_VARIABLE: Final = "MEW_A2A_API_KEY"
 
 
 @with_option_groups
 def serve(
-    agents: Annotated[
-        list[str] | None, participant_argument("Ids of the agents to offer (default: all).", "AGENT")
+    participants: Annotated[
+        list[str] | None, participant_argument("Ids of the participants to offer (default: all).")
     ] = None,
     *,
     port: PortOption = DEFAULT_A2A_PORT,
@@ -44,17 +49,18 @@ def serve(
     log_level: LogLevelOption = LogLevel.WARNING,
     connection: ConnectionOptions,
 ) -> int:
-    """Offer the agents to A2A clients, each with a card.
+    """Offer agents, tools and people to A2A clients, each with a card.
 
     Serves `/agents/ID` and `/agents/ID/.well-known/agent-card.json` until Ctrl-C. Clients act as the space's person.
-    Each of their contexts is a session of the agent.
+    Each of their contexts is a session of the agent. Tools answer calls, and people when they have read the message.
     """
     if find_spec("a2a") is None:
         raise MissingExtra("`mew a2a serve`", "'a2a'", "pip install 'mew-agent[a2a]'")
     terminal.configure_logging(log_level)
     enable_by_environment()
     who = find_identity(connection)
-    configured = agents_of(configuration_at(who.run_path), who)
+    config = configuration_at(who.run_path)
+    configured = agents_of(config, who)
     key = (api_key or "").strip()
     warn_if_reachable(host, REACHABLE)
 
@@ -64,18 +70,25 @@ def serve(
         # A task has its own place for notices.
         options = ChatOptions(configured=configured, inactivity_seconds=timeout, notices="events")
         participant = ChatParticipant(
-            who.ws_url, space=who.space, person=who.participant, token=who.token, options=options
+            who.ws_url, space=who.space, person=who.participant, token=who.token, options=options, discover=True
         )
-        server = A2AServer(participant, key or who.token, agents or ())
+        server = A2AServer(participant, key or who.token, participants or (), roles_of(config))
 
         def announce(base_url: str, _: list[str]) -> None:
-            terminal.print_line(f"agents of '{who.space}' at {base_url}; clients act as {who.participant}")
+            terminal.print_line(f"participants of '{who.space}' at {base_url}; clients act as {who.participant}")
             own = f"that of {who.participant} (`mew token create --participant {who.participant}` prints it)"
             terminal.print_line(f"bearer token: {f'from {KEY_VARIABLE} or --api-key' if key else own}")
-            cards = [f"{base_url}/agents/{agent.name}/.well-known/agent-card.json" for agent in server.agents()]
-            terminal.print_line("\n".join(cards) or "no agents yet; they appear when they join")
+            cards = [f"{base_url}/agents/{name}/.well-known/agent-card.json" for name in server.participants()]
+            terminal.print_line("\n".join(cards) or "nobody to offer yet; participants appear when they join")
 
         await run_server(participant, server.serve(host=host, port=port), f"{host}:{port}", announce)
 
     run_until_terminated(run)
     return ExitCode.DONE
+
+
+def roles_of(config: SpaceConfig | None) -> "dict[str, A2ARole]":
+    """How each participant of space.yaml answers. Observers and meters do not."""
+    named = {} if config is None else config.participants
+    roles = {name: one.acts_as for name, one in named.items() if one.meter is None}
+    return {name: role for name, role in roles.items() if role != "observer"}

@@ -4,6 +4,7 @@ Owns the questions of one participant to agents. How an answer is built is the c
 envelope belongs to which question is decided in `router`.
 """
 
+import math
 from collections.abc import AsyncIterator, Generator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from mew_agent.participant.answers.router import AnswerRouter
 from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.gaps import StreamGap, history_gap_in
 from mew_agent.participant.messenger import Messenger
-from mew_agent.participant.peers import PeerChanges
+from mew_agent.participant.peers import Peer, PeerChanges
 
 INACTIVITY_SECONDS: Final = 300.0
 """How long an agent may show no activity before its answer is given up."""
@@ -57,17 +58,19 @@ class AgentAnswers(Subscriber):
     ) -> AsyncIterator[Exchange]:
         """Chat to an agent and yield its answer; leaving early cancels its work. Raises if the chat is not sent.
 
-        `session` and `response_format` are those of the payload (see `mew_protocol.payloads.chat.Chat`).
+        `session` and `response_format` are those of the payload (see `mew_protocol.payloads.chat.Chat`). With an
+        infinite `inactivity_seconds`, `agent` may be absent: it answers when it has read the chat.
         """
         messenger = self._messenger
-        if agent not in messenger.peers:
+        peer = messenger.peers.get(agent, Peer(agent))
+        if agent not in messenger.peers and inactivity_seconds < math.inf:
             raise PeerAbsent(agent)
         payload: dict[str, Any] = {"text": text, "session": session, "response_format": response_format}
         payload = {name: value for name, value in payload.items() if value is not None}
         chat = messenger.draft(kinds.CHAT, payload, to=(agent,))
         if not messenger.capabilities.allows(chat):
             raise NotPermitted(messenger.id, kinds.CHAT)
-        context = messenger.peers[agent].context.in_session(messenger.id, session)
+        context = peer.context.in_session(messenger.id, session)
         exchange = Exchange(agent, chat.id, text, answer, CallUsage(context), inactivity_seconds, context, session)
         self._router.add(exchange)
         try:

@@ -4,6 +4,7 @@ Owns the waiting: events as they become ready, the end, and the inactivity timeo
 exchange is decided in `router`.
 """
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -108,6 +109,8 @@ class Exchange:
 
     def agent_left(self) -> None:
         """The agent is gone. One that was killed returns and answers, so wait for that, but not as long."""
+        if self.inactivity_seconds == math.inf:
+            return
         self.is_agent_absent = True
         self.deadline = min(self.deadline, anyio.current_time() + RETURN_SECONDS)
         self.add(self.answer.add_notice(f"'{self.agent}' left the space; waiting for its return"))

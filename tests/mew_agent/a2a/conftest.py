@@ -9,13 +9,14 @@ import anyio
 import httpx
 import pytest
 from a2a.client import Client, ClientCallContext, ClientConfig, ClientFactory
-from a2a.helpers import new_text_message
+from a2a.helpers import new_data_message, new_text_message
 from a2a.types import Role, SendMessageRequest, StreamResponse, Task
 from google.protobuf.json_format import MessageToDict
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.a2a.server import A2AServer
 from mew_agent.a2a.tasks import CONTEXT_EXTENSION
+from mew_agent.a2a.tools import A2ARole
 from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
 from tests.mew_agent.conftest import AgentDriver, StartAgent
 from tests.mew_agent.openai_api.conftest import knows, space
@@ -52,17 +53,28 @@ class A2ADriver:
 
     async def send(self, text: str, *, agent: str = "coder", context: ClientCallContext | None = None) -> Task:
         """The final task of a message that is not streamed."""
+        return await self.run(question(text), agent=agent, context=context)
+
+    async def run(
+        self, request: SendMessageRequest, *, agent: str = "coder", context: ClientCallContext | None = None
+    ) -> Task:
+        """The final task of a request that is not streamed."""
         with anyio.fail_after(PATIENCE_SECONDS):
             client = await self.client(agent, streaming=False)
-            responses = [one async for one in client.send_message(question(text), context=context)]
+            responses = [one async for one in client.send_message(request, context=context)]
         return responses[-1].task
 
 
 class StartA2A(Protocol):
-    """`a2a(options={...}, only=(...), **as for an agent)`."""
+    """`a2a(options={...}, only=(...), roles={...}, **as for an agent)`."""
 
     def __call__(
-        self, *, options: dict[str, Any] | None = None, only: tuple[str, ...] = (), **agent: Any
+        self,
+        *,
+        options: dict[str, Any] | None = None,
+        only: tuple[str, ...] = (),
+        roles: dict[str, A2ARole] | None = None,
+        **agent: Any,
     ) -> AbstractAsyncContextManager[A2ADriver]: ...
 
 
@@ -72,15 +84,21 @@ def a2a(start_agent: StartAgent, gateway: RunningGateway) -> StartA2A:
 
     @asynccontextmanager
     async def build(
-        *, options: dict[str, Any] | None = None, only: tuple[str, ...] = (), **of_agent: Any
+        *,
+        options: dict[str, Any] | None = None,
+        only: tuple[str, ...] = (),
+        roles: dict[str, A2ARole] | None = None,
+        **of_agent: Any,
     ) -> AsyncIterator[A2ADriver]:
         token = gateway.token_of("bob")
         chosen = ChatOptions(**{"notices": "events", **(options or {})})
-        participant = ChatParticipant(gateway.ws_url, space="demo", person="bob", token=token, options=chosen)
+        participant = ChatParticipant(
+            gateway.ws_url, space="demo", person="bob", token=token, options=chosen, discover=True
+        )
         async with (
             start_agent(**of_agent) as built,
             participant,
-            A2AServer(participant, token, only).serve() as base_url,
+            A2AServer(participant, token, only, roles or {}).serve() as base_url,
             httpx.AsyncClient(headers={"authorization": f"Bearer {token}"}, timeout=PATIENCE_SECONDS) as http,
         ):
             await knows(participant, of_agent.get("name", "coder"))
@@ -90,8 +108,14 @@ def a2a(start_agent: StartAgent, gateway: RunningGateway) -> StartA2A:
 
 
 def question(text: str, context_id: str | None = None) -> SendMessageRequest:
-    """The request for a message to an agent."""
+    """The request for a message to a participant."""
     return SendMessageRequest(message=new_text_message(text, context_id=context_id, role=Role.ROLE_USER))
+
+
+def call(tool: str, **arguments: Any) -> SendMessageRequest:
+    """The request for a call of a tool."""
+    data = {"tool": tool, "arguments": arguments}
+    return SendMessageRequest(message=new_data_message(data, role=Role.ROLE_USER))
 
 
 def report_in(metadata: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from a2a.client import Client
 from a2a.client.errors import A2AClientError
-from a2a.helpers import get_message_text
+from a2a.helpers import get_data_parts, get_message_text
 from a2a.types import CancelTaskRequest, GetTaskRequest, Part, StreamResponse, SubscribeToTaskRequest, TaskState
 from a2a.utils.errors import (
     A2AError,
@@ -17,11 +17,12 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 
+from mew_agent import Participant
 from mew_agent.a2a import tasks as task_module
 from mew_agent.a2a.tasks import CONTEXT_EXTENSION
 from mew_agent.participant.answers import exchange
 from mew_agent.rehearsal import ScriptedReply, ScriptedToolCall
-from tests.mew_agent.a2a.conftest import WITH_CONTEXT, A2ADriver, StartA2A, question, report_in
+from tests.mew_agent.a2a.conftest import WITH_CONTEXT, StartA2A, call, question, report_in
 from tests.support.rehearsal_model import ENDLESS
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -51,12 +52,12 @@ def remarks(events: list[StreamResponse]) -> list[tuple[str, str]]:
     ]
 
 
-async def begin(built: A2ADriver, client: Client) -> tuple[str, list[StreamResponse]]:
-    """Ask for a long answer; returns the task's id and the events up to the first piece of the answer."""
+async def begin(client: Client, text: str = LONG) -> tuple[str, list[StreamResponse]]:
+    """Ask; returns the task's id and the events up to the first piece of an answer, or what it waits for."""
     events = list[StreamResponse]()
-    async for event in client.send_message(question(LONG)):
+    async for event in client.send_message(question(text)):
         events.append(event)
-        if event.HasField("artifact_update"):
+        if event.HasField("artifact_update") or event.status_update.status.HasField("message"):
             break
     return events[0].task.id, events
 
@@ -66,8 +67,8 @@ async def test_card_says_where_and_how_to_ask_the_agent(a2a: StartA2A) -> None:
         card = (await stranger.get(f"{built.base_url}/agents/coder/.well-known/agent-card.json")).json()
         cards = (await built.http.get(f"{built.base_url}/agents")).json()["agents"]
         schema = (await stranger.get(card["capabilities"]["extensions"][0]["params"]["schema"])).json()
-    assert [one["name"] for one in cards] == ["coder", "writer"]
-    assert cards[0] == card
+    assert [one["name"] for one in cards] == ["ada", "coder", "writer"]
+    assert cards[1] == card
     assert {(one["url"], one["protocolVersion"]) for one in card["supportedInterfaces"]} == {
         (f"{built.base_url}/agents/coder", "1.0"),
         (f"{built.base_url}/agents/coder", "0.3"),
@@ -134,7 +135,7 @@ async def test_cancel_stops_the_agent_and_ends_the_stream(a2a: StartA2A) -> None
     async with a2a(**ENDLESS) as built:
         client, ends = await built.client(), list[TaskState]()
         with anyio.fail_after(PATIENCE_SECONDS):
-            task_id, _ = await begin(built, client)
+            task_id, _ = await begin(client)
             async with anyio.create_task_group() as tasks:
 
                 async def watch() -> None:
@@ -167,7 +168,7 @@ async def test_task_continues_when_its_client_disconnects(a2a: StartA2A) -> None
     async with a2a(chunk_delay_seconds=0.01) as built:
         client = await built.client()
         with anyio.fail_after(PATIENCE_SECONDS):
-            task_id, _ = await begin(built, client)
+            task_id, _ = await begin(client)
             answered = await built.driver.recorder.first("coder", "chat")
             while (
                 task := await client.get_task(GetTaskRequest(id=task_id))
@@ -218,7 +219,7 @@ async def test_wrong_token_and_unknown_agent_are_refused(a2a: StartA2A) -> None:
             await client.get_task(GetTaskRequest(id="any"))
         cards = await built.http.get(f"{built.base_url}/agents")
     assert (missing.status_code, cards.status_code) == (404, 401)
-    assert "no agent 'coder'" in missing.json()["error"]["message"]
+    assert "no participant 'coder'" in missing.json()["error"]["message"]
     assert "wrong API key" in cards.json()["error"]["message"]
 
 
@@ -274,3 +275,80 @@ async def test_oldest_tasks_are_forgotten(a2a: StartA2A, monkeypatch: pytest.Mon
         with pytest.raises(TaskNotFoundError):
             await client.get_task(GetTaskRequest(id=first.id))
     assert kept.status.state == TaskState.TASK_STATE_COMPLETED
+
+
+async def test_tool_runs_calls_and_says_what_it_offers(a2a: StartA2A) -> None:
+    async with a2a(roles={"ada": "tool"}) as built:
+        stopped = anyio.Event()
+
+        @built.driver.ada.tool
+        def add(a: int, b: int) -> dict[str, int]:
+            """Add two numbers."""
+            return {"sum": a + b}
+
+        @built.driver.ada.tool
+        async def wait() -> None:
+            """Wait for good."""
+            try:
+                await anyio.sleep_forever()
+            finally:
+                stopped.set()
+
+        await built.driver.recorder.until(lambda: len(built.participant.peers["ada"].tools or ()) == 2)
+        card = (await built.http.get(f"{built.base_url}/agents/ada/.well-known/agent-card.json")).json()
+        called = await built.run(call("add", a=2300, b=45), agent="ada")
+        as_text = await built.send('{"tool": "add", "arguments": {"a": 1, "b": 1}}', agent="ada")
+        offer = await built.send("Hello?", agent="ada")
+        wrong = await built.run(call("divide", a=1), agent="ada")
+        client, task_id = await built.client("ada"), ""
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async for event in client.send_message(call("wait")):
+                if event.HasField("task"):
+                    task_id = event.task.id
+                elif event.status_update.status.state == TaskState.TASK_STATE_WORKING:
+                    break
+            await built.driver.recorder.first("bob", "mcp/request", params={"name": "wait", "arguments": {}})
+            cancelled = await client.cancel_task(CancelTaskRequest(id=task_id))
+            await stopped.wait()
+        await built.driver.ada.aclose()
+        await built.driver.recorder.until(lambda: "ada" not in built.participant.peers)
+        absent = await built.run(call("add", a=1, b=1), agent="ada")
+    assert [one["id"] for one in card["skills"]] == ["add", "wait"]
+    (extension,) = card["capabilities"]["extensions"]
+    assert extension["params"]["tools"][0]["inputSchema"]["properties"]["a"]["type"] == "integer"
+    assert get_data_parts(called.artifacts[0].parts) == [{"sum": 2345}]
+    assert as_text.status.state == offer.status.state == TaskState.TASK_STATE_COMPLETED
+    assert "- add: Add two numbers." in offer.artifacts[0].parts[0].text
+    assert wrong.status.state == absent.status.state == TaskState.TASK_STATE_FAILED
+    assert "divide" in get_message_text(wrong.status.message)
+    assert cancelled.status.state == TaskState.TASK_STATE_CANCELED
+
+
+async def test_person_answers_when_they_have_read_the_message(
+    a2a: StartA2A, joined: Callable[..., Participant]
+) -> None:
+    async with a2a(roles={"mute": "person"}, options={"inactivity_seconds": 0.01}) as built:
+        client, states = await built.client("mute"), list[TaskState]()
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async with anyio.create_task_group() as tasks:
+
+                async def ask() -> None:
+                    async for event in client.send_message(question("May I merge it?")):
+                        states.append(event.status_update.status.state)
+                        if event.HasField("artifact_update"):
+                            answers.append(event.artifact_update.artifact.parts[0].text)
+
+                answers = list[str]()
+                tasks.start_soon(ask)
+                await built.driver.recorder.first("bob", "chat", text="May I merge it?")
+                async with joined("mute") as mute:
+                    await mute.chat("Let me see.", to="ada")
+                async with joined("mute") as mute:
+                    await mute.chat("Yes.", to="bob")
+            task_id, _ = await begin(client, "Are you there?")
+            asked = await built.driver.recorder.first("bob", "chat", text="Are you there?")
+            cancelled = await client.cancel_task(CancelTaskRequest(id=task_id))
+            await built.driver.recorder.first("bob", "chat/cancel", about=asked)
+    assert answers == ["Yes."]
+    assert states[-1] == TaskState.TASK_STATE_COMPLETED
+    assert cancelled.status.state == TaskState.TASK_STATE_CANCELED

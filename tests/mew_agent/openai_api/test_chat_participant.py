@@ -95,9 +95,6 @@ async def test_nothing_is_sent_to_an_absent_agent(connected: Connected) -> None:
             async with bob.open_exchange("coder", "Hello?"):
                 pass
         assert caught.value.is_retryable
-        with pytest.raises(OpenAIApiError, match="no agent 'ghost'"):
-            async with bob.open_exchange("ghost", "Hello?"):
-                pass
 
 
 async def test_a_person_without_the_chat_capability_cannot_ask(connected: Connected, joined: Joined) -> None:

@@ -1,0 +1,104 @@
+"""The tools of a participant for A2A clients.
+
+Owns which data part is a call, what a card and an answer say of the tools, and the parts of a result. Calls nothing.
+"""
+
+import json
+from base64 import b64decode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from a2a.helpers import new_data_part, new_raw_part, new_text_part
+from a2a.types import AgentExtension, AgentSkill, Part
+from google.protobuf.json_format import MessageToDict
+
+from mew_agent.tools.peer_offers import PeerTool
+from mew_agent.tools.results import ToolResult
+
+TOOLS_EXTENSION: Final = "urn:mew:tools:v1"
+"""URI of the extension of a card that lists the tools with their schemas."""
+
+A2ARole = Literal["agent", "tool", "person"]
+"""How a participant answers: an agent by its work, a tool to calls, a person when they have read the message."""
+
+CALL: Final = '{"tool": NAME, "arguments": {...}}'
+JSON: Final = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class DataPartCall:
+    """A call that a client asks for."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+def call_in(parts: Sequence[Part], *, reads_text: bool = False) -> DataPartCall | None:
+    """The call in a message with one data part, or with `reads_text` in a text that is such JSON; None without one."""
+    data: object = None
+    if (found := [part for part in parts if part.HasField("data")]) and len(found) == 1:
+        data = _with_whole_numbers(MessageToDict(found[0].data))
+    elif reads_text and not found:
+        try:
+            data = json.loads("".join(part.text for part in parts))
+        except ValueError:
+            return None
+    if not isinstance(data, Mapping) or not isinstance(data.get("tool"), str):
+        return None
+    arguments = data.get("arguments", {})
+    return DataPartCall(data["tool"], arguments) if isinstance(arguments, Mapping) else None
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    """The same value with 3 for 3.0: protobuf knows floating-point numbers only."""
+    if isinstance(value, dict):
+        return {key: _with_whole_numbers(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_with_whole_numbers(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def skills_of(tools: Iterable[PeerTool]) -> list[AgentSkill]:
+    """A skill of the card for each tool."""
+    return [
+        AgentSkill(
+            id=tool.name,
+            name=tool.title or tool.name,
+            description=tool.description or tool.name,
+            tags=["tool"],
+            input_modes=[JSON],
+            output_modes=["text/plain", JSON],
+        )
+        for tool in tools
+    ]
+
+
+def extension_of(tools: Iterable[PeerTool]) -> AgentExtension:
+    """The card's extension with the schemas of the tools, which skills have no place for."""
+    about = f"Tools that a message with one data part {CALL} calls."
+    return AgentExtension(uri=TOOLS_EXTENSION, description=about, params=_listing(tools))
+
+
+def offer_of(name: str, tools: Sequence[PeerTool]) -> list[Part]:
+    """What a participant that only has tools answers to a text: what it offers."""
+    lines = [f"- {tool.name}: {tool.description}".rstrip(": ") for tool in tools]
+    text = f"'{name}' only runs tools. Send one data part {CALL}. Its tools:\n"
+    return [new_text_part(text + "\n".join(lines)), new_data_part(_listing(tools))]
+
+
+def _listing(tools: Iterable[PeerTool]) -> dict[str, Any]:
+    return {
+        "tools": [
+            {"name": tool.name, "description": tool.description, "inputSchema": dict(tool.schema)} for tool in tools
+        ]
+    }
+
+
+def parts_of(result: ToolResult) -> list[Part]:
+    """The parts of a result: its text, its structured content, and its images."""
+    content = result.content if isinstance(result.content, Mapping) else {}
+    parts = [new_text_part(result.text)]
+    if isinstance(structured := content.get("structuredContent"), Mapping):
+        parts.append(new_data_part(dict(structured), media_type=JSON))
+    return parts + [new_raw_part(b64decode(one.data), media_type=one.mime_type) for one in result.images]
