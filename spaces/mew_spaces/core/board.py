@@ -4,7 +4,7 @@ A status is kept exactly as its sender reported it; the board adds only its age.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -27,12 +27,12 @@ _TREND_SPAN_SECONDS: Final = 5.0
 class FillTrend:
     """The sizes of one context since it last shrank, to project when it is full. Times are in seconds."""
 
-    def __init__(self) -> None:
-        self._samples: deque[tuple[float, int]] = deque(maxlen=_TREND_SAMPLES)
+    def __init__(self, samples: Iterable[tuple[float, int]] = ()) -> None:
+        self.samples: deque[tuple[float, int]] = deque(samples, maxlen=_TREND_SAMPLES)
 
     def add(self, at: float, tokens: int | None) -> None:
         """Add a reported size; None, not known, begins again, as a smaller one does."""
-        samples = self._samples
+        samples = self.samples
         if tokens is None or (samples and (tokens < samples[-1][1] or at < samples[-1][0])):
             samples.clear()
         if tokens is not None:
@@ -42,9 +42,9 @@ class FillTrend:
 
     def seconds_to(self, limit: int, now: float) -> int | None:
         """Return how long it takes to reach `limit` tokens at this rate; None if it does not grow. Idle time counts."""
-        if len(self._samples) < 2:
+        if len(self.samples) < 2:
             return None
-        (began, first), (_, last) = self._samples[0], self._samples[-1]
+        (began, first), (_, last) = self.samples[0], self.samples[-1]
         span = now - began
         if last <= first or not _TREND_SPAN_SECONDS <= span <= TREND_SECONDS:
             return None
@@ -59,16 +59,28 @@ class StatusBoard:
         self._parsed: dict[str, tuple[str, Status]] = {}
         self._written: dict[str, dict[str, Any]] = {}
         self._trends: dict[str, FillTrend] = {}
-        self._measured_at: dict[str, datetime] = {}
+        self.measured_at: dict[str, datetime] = {}
         """When the newest figures of each participant were measured, by the gateway's clock at the latest."""
 
     def forget_order(self, participant: str) -> None:
         """Accept figures of any time next: the participant joined, perhaps with another clock."""
-        self._measured_at.pop(participant, None)
+        self.measured_at.pop(participant, None)
 
     def shift(self, by: timedelta) -> None:
         """Move the times that reports are compared with: the wall clock was set by this much."""
-        self._measured_at = {name: at + by for name, at in self._measured_at.items()}
+        self.measured_at = {name: at + by for name, at in self.measured_at.items()}
+
+    @property
+    def trends(self) -> dict[str, tuple[tuple[float, int], ...]]:
+        """The recent sizes of every context, oldest first."""
+        return {name: tuple(trend.samples) for name, trend in self._trends.items()}
+
+    def reset(self, trends: Mapping[str, Iterable[tuple[float, int]]], measured_at: Mapping[str, datetime]) -> None:
+        """Forget what was derived from the state, which was replaced, and continue with these sizes and times."""
+        self._parsed.clear()
+        self._written.clear()
+        self.measured_at = dict(measured_at)
+        self._trends = {name: FillTrend(samples) for name, samples in trends.items()}
 
     def post(self, envelope: Envelope, *, at: datetime) -> tuple[Change, ...]:
         """Keep a `participant/status` of its sender, and return the changes; none if the board stays as it is.
@@ -79,9 +91,9 @@ class StatusBoard:
         if not is_whole_status(envelope):
             return ()
         status = read_payload(envelope, Status)
-        measured_at = check_new_status(status, self._measured_at.get(envelope.sender))
+        measured_at = check_new_status(status, self.measured_at.get(envelope.sender))
         if measured_at is not None:  # a sender whose clock is ahead may set it right
-            self._measured_at[envelope.sender] = min(measured_at, at)
+            self.measured_at[envelope.sender] = min(measured_at, at)
         reported = ReportedStatus(status=dict(envelope.body), envelope_id=envelope.id, received_at=at)
         change = StatusChange(key=envelope.sender, value=reported)
         self._state.apply(change)

@@ -80,7 +80,13 @@ class Membership:
         self._permissions: dict[str, Permissions] = {}
         self._undecided: dict[str, None] = {}
         """The ids of undecided proposals, oldest first."""
-        for proposal_id, proposals in state.proposals.items():
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what was derived from the state: it was replaced."""
+        self._permissions.clear()
+        self._undecided.clear()
+        for proposal_id, proposals in self.state.proposals.items():
             self._index_proposal(proposal_id, proposals)
 
     # Who may be in the space
@@ -312,9 +318,11 @@ class Membership:
         return self._apply(ProposalChange(key=proposal_id, value=after)) if after != before else ()
 
     def _index_proposal(self, proposal_id: str, proposals: tuple[OpenProposal, ...] | None) -> None:
-        self._undecided.pop(proposal_id, None)
+        # One that stays undecided keeps its place, so that the order follows from the state alone.
         if any(one.envelope is not None for one in proposals or ()):
             self._undecided[proposal_id] = None
+        else:
+            self._undecided.pop(proposal_id, None)
 
     def foreign_proposal(self, proposal_ids: Iterable[str], participant: str) -> str | None:
         """Return the first of these proposals that only other participants sent; an unknown id is not foreign."""

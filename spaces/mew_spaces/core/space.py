@@ -48,7 +48,7 @@ from mew_spaces.core.effects import (
 from mew_spaces.core.membership import MemberConnections, Membership
 from mew_spaces.core.membership_rules import HANDLED_KINDS, MembershipRules
 from mew_spaces.core.permissions import PermissionDecision, Permissions
-from mew_spaces.core.state import Change, OpenProposal, SpaceState
+from mew_spaces.core.state import Change, SpaceState
 from mew_spaces.core.streams import StreamRules
 from mew_spaces.core.system_messages import NewId, SystemMessages
 
@@ -92,8 +92,9 @@ class Space:
         self._ignore_to = config.capabilities.ignore_to
         self._messages = SystemMessages(new_id)
         self._buckets: dict[str, TokenBucket] = {}
-        self._absent_since: dict[ParticipantId, datetime] = {}
-        self._not_back_yet = {one.proposer for one in self.membership.undecided_proposals}
+        self.absent_since: dict[ParticipantId, datetime] = {}
+        """Since when the participants are away whose streams and grants wait for them."""
+        self.not_back_yet = {one.proposer for one in self.membership.undecided_proposals}
         """Proposers of an earlier process of the gateway; those that stay away do not wait for a decision."""
         self._streams = StreamRules(
             self.membership, self._messages, streams_per_member=config.limits.streams_per_member
@@ -134,7 +135,7 @@ class Space:
                 for name in names
                 if self.membership.permissions_of(name).decide(request, ignore_to=self._ignore_to).matched is not None
             ]
-            described.append({**self._describe_proposal(proposal, now), "may_fulfil": may_fulfil})
+            described.append({**proposal.describe(now), "may_fulfil": may_fulfil})
         values = {"space": self.id, "at": wire_timestamp(now), "proposals": described}
         return UndecidedProposals.model_validate(values)
 
@@ -157,7 +158,7 @@ class Space:
             effects += self._supersede(member, participant, now=now)
             is_new = True
         member.sockets.append(connection)
-        self._absent_since.pop(participant, None)
+        self.absent_since.pop(participant, None)
         # Admitted first: the welcome is a picture of the space, and what changes it from here on must arrive after it.
         effects += [Admit(connection), self._welcome(participant, (connection,), now=now)]
         if is_new:
@@ -193,13 +194,13 @@ class Space:
         if member.virtual is None:
             del self.members[participant]
         # Its streams and grants stay for OWNER_GRACE: most who leave only reconnect (docs/reference/wire.md, row 14).
-        self._absent_since[participant] = now
+        self.absent_since[participant] = now
         return Dismiss(connection), self._left(participant, now=now)
 
     def remove(self, participant: ParticipantId, /, *, now: datetime) -> tuple[tuple[Change, ...], tuple[Effect, ...]]:
         """Remove a participant for good: its connections, its tokens, its streams and its right to write to others."""
         member = self.members.pop(participant, None)
-        self._absent_since.pop(participant, None)
+        self.absent_since.pop(participant, None)
         self._buckets.pop(participant, None)
         effects: list[Effect] = []
         for connection in () if member is None else member.all:
@@ -262,15 +263,15 @@ class Space:
         """End what has expired: pauses, and the streams and grants of participants that did not come back."""
         for stream in self.state.streams.values():
             if stream.owner not in self.members:  # opened over HTTP: its owner may still join
-                self._absent_since.setdefault(stream.owner, now)
-        for proposer in self._not_back_yet - self.members.keys():
-            self._absent_since.setdefault(ParticipantId(proposer), now)
-        self._not_back_yet.clear()
+                self.absent_since.setdefault(stream.owner, now)
+        for proposer in sorted(self.not_back_yet - self.members.keys()):
+            self.absent_since.setdefault(ParticipantId(proposer), now)
+        self.not_back_yet.clear()
         changes = [*self.membership.end_expired_pauses(now=now)]
         effects: list[Effect] = []
-        for participant, since in list(self._absent_since.items()):
+        for participant, since in list(self.absent_since.items()):
             if now - since >= OWNER_GRACE:
-                del self._absent_since[participant]
+                del self.absent_since[participant]
                 self._buckets.pop(participant, None)
                 changes += self.membership.drop_grants(participant)
                 changes += self.membership.close_proposals_of(participant)
@@ -279,13 +280,23 @@ class Space:
                 effects += stream_effects
         return (*state_changed(tuple(changes)), *effects)
 
+    @property
+    def waits_for_time(self) -> bool:
+        """Whether `expire` may have something to do later if nothing else happens."""
+        absent_owners = {stream.owner for stream in self.state.streams.values()} - self.members.keys()
+        return bool(self.state.pauses or self.absent_since or self.not_back_yet or absent_owners)
+
     def shift_deadlines(self, by: timedelta) -> tuple[Effect, ...]:
         """Move everything that waits for a time: the wall clock was set by this much."""
-        self._absent_since = {name: since + by for name, since in self._absent_since.items()}
-        for bucket in self._buckets.values():
-            bucket.shift(by)
+        self.absent_since = {name: since + by for name, since in self.absent_since.items()}
+        self.shift_rate_limits(by)
         self.board.shift(by)
         return state_changed(self.membership.shift_pauses(by))
+
+    def shift_rate_limits(self, by: timedelta) -> None:
+        """Move the rate limits alone: several gateways share all other deadlines."""
+        for bucket in self._buckets.values():
+            bucket.shift(by)
 
     # Envelopes and stream frames
 
@@ -296,13 +307,17 @@ class Space:
         sender: ParticipantId,
         now: datetime,
         connection: ConnectionId | None = None,
+        is_checked: bool = False,
     ) -> Receipt:
-        """Handle an envelope of a participant, from one of its connections or, without one, from HTTP."""
+        """Handle an envelope of a participant, from one of its connections or, without one, from HTTP.
+
+        `is_checked`: `check` found nothing against it.
+        """
         # Between two broadcasts, the kernel's work for each socket empties the CPU's caches. What the usual envelope
         # costs here is mostly the number of functions it goes through.
         refused = (
-            self._may_not_send(sender, connection, now)
-            or malformed(draft, sender, name_chars=self._limits.name_chars)
+            self._may_not_send(sender, connection, now, is_checked=is_checked)
+            or (None if is_checked else malformed(draft, sender, name_chars=self._limits.name_chars))
             or (self._silenced(draft, sender, now) if self.state.pauses or self.state.shut_down else None)
         )
         if refused is not None:
@@ -310,7 +325,8 @@ class Space:
         kind = draft.kind or ""
         permissions = self.membership.permissions_of(sender)
         if kind == kinds.SYSTEM_HEARTBEAT:
-            return Receipt((), accepted=self._complete(draft, sender, now), decision=_allow_heartbeat(permissions))
+            allowed = PermissionDecision(permissions, {"kind": kind}, "implicit")
+            return Receipt((), accepted=self._complete(draft, sender, now), decision=allowed)
         decision = permissions.decide(draft, ignore_to=self._ignore_to)
         if decision.matched is None:
             violation = ErrorPayload(
@@ -328,6 +344,13 @@ class Space:
             refused_receipt = self._refuse(receipt.refused, draft, sender, connection, now=now, decision=decision)
             return refused_receipt._replace(answer=receipt.answer)
         return receipt._replace(decision=decision)
+
+    def check(
+        self, draft: Draft, *, sender: ParticipantId, now: datetime, connection: ConnectionId | None = None
+    ) -> Receipt | None:
+        """Return the refusal of an envelope that is malformed or above the rate limit, which no state decides."""
+        refused = self._above_rate_limit(sender, now) or malformed(draft, sender, name_chars=self._limits.name_chars)
+        return None if refused is None else self._refuse(refused, draft, sender, connection, now=now)
 
     def relay(
         self, frame: StreamFrame, *, sender: ParticipantId, connection: ConnectionId, now: datetime
@@ -381,23 +404,29 @@ class Space:
         return len(to_json(envelope.payload)) > self._limits.kept_payload_bytes
 
     def _may_not_send(
-        self, sender: ParticipantId, connection: ConnectionId | None, now: datetime
+        self, sender: ParticipantId, connection: ConnectionId | None, now: datetime, *, is_checked: bool = False
     ) -> ErrorPayload | None:
         """Return why a connection may not send now: the rate limit, or a newer connection of its participant."""
+        refused = None if is_checked else self._above_rate_limit(sender, now)
+        if refused is not None:
+            return refused
+        member = self.members.get(sender)
+        if connection is None or (member is not None and connection in member.sockets):
+            return None
+        text = f"a newer connection of '{sender}' replaced this one; join again to take over"
+        return ErrorPayload(error=errors.SUPERSEDED, message=text)
+
+    def _above_rate_limit(self, sender: ParticipantId, now: datetime) -> ErrorPayload | None:
         bucket = self._buckets.get(sender)
         if bucket is None:
             limits = self._limits
             bucket = TokenBucket(per_second=limits.envelopes_per_second, burst=limits.envelope_burst, now=now)
             self._buckets[sender] = bucket
         # Before anything else, so that refused envelopes count: a client in an error loop is slowed down, too.
-        if not bucket.try_spend(now):
-            text = f"'{sender}' may send {self._limits.envelopes_per_second:,g} envelopes and frames per second"
-            return ErrorPayload(error=errors.RATE_LIMITED, message=f"{text}; this one was dropped, send it again later")
-        member = self.members.get(sender)
-        if connection is None or (member is not None and connection in member.sockets):
+        if bucket.try_spend(now):
             return None
-        text = f"a newer connection of '{sender}' replaced this one; join again to take over"
-        return ErrorPayload(error=errors.SUPERSEDED, message=text)
+        text = f"'{sender}' may send {self._limits.envelopes_per_second:,g} envelopes and frames per second"
+        return ErrorPayload(error=errors.RATE_LIMITED, message=f"{text}; this one was dropped, send it again later")
 
     def _silenced(self, draft: Draft, sender: ParticipantId, now: datetime) -> ErrorPayload | None:
         reason = self.membership.silenced_because(draft, sender, now=now)
@@ -458,17 +487,11 @@ class Space:
             "board": [entry for entry in entries if entry is not None],
         }
         if proposals := self.membership.undecided_proposals:
-            payload["proposals"] = [self._describe_proposal(one, now) for one in proposals]
+            payload["proposals"] = [one.describe(now) for one in proposals]
         if self._facts:
             payload["space"] = self._facts
         message = self._messages.compose(kinds.SYSTEM_WELCOME, payload, now=now, to=(participant,))
         return Deliver(message, connections)
-
-    @staticmethod
-    def _describe_proposal(proposal: OpenProposal, now: datetime) -> dict[str, Any]:
-        age = 0.0 if proposal.proposed_at is None else max(0.0, (now - proposal.proposed_at).total_seconds())
-        truncated = {"truncated": True} if proposal.truncated else {}
-        return {**(proposal.envelope or {}), "age_seconds": round(age, 3), **truncated}
 
     def _describe(self, participant: str) -> dict[str, Any]:
         return {"id": participant, "capabilities": list(self.membership.permissions_of(participant).patterns)}
@@ -476,7 +499,3 @@ class Space:
     def _left(self, participant: ParticipantId, *, now: datetime) -> Broadcast:
         presence = {"event": "leave", "participant": {"id": participant}}
         return Broadcast(self._messages.compose(kinds.SYSTEM_PRESENCE, presence, now=now))
-
-
-def _allow_heartbeat(permissions: Permissions) -> PermissionDecision:
-    return PermissionDecision(permissions, {"kind": kinds.SYSTEM_HEARTBEAT}, "implicit")

@@ -64,6 +64,12 @@ class OpenProposal(_Record):
     truncated: bool = False
     proposed_at: datetime | None = None
 
+    def describe(self, now: datetime) -> dict[str, Any]:
+        """Return the description that late joiners get: the proposal with its age."""
+        age = 0.0 if self.proposed_at is None else max(0.0, (now - self.proposed_at).total_seconds())
+        truncated = {"truncated": True} if self.truncated else {}
+        return {**(self.envelope or {}), "age_seconds": round(age, 3), **truncated}
+
 
 class Stream(_Record):
     """An open stream. Empty `targets` mean every member; `names` are the ids that a close may use for it."""

@@ -1,0 +1,177 @@
+"""[pure] What may change the shared state of a space, as data: the gateways of a space apply the same events in order.
+
+An event holds all that the core must not make up by itself. Its batch adds the time and a secret seed, from which
+every gateway derives the same ids and tokens. Owns the form of batches as bytes. Does not know what an event does.
+"""
+
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from mew_protocol.ids import ParticipantId
+from pydantic_core import from_json, to_json
+
+from mew_spaces.core.effects import ConnectionId
+
+RULES_VERSION = 1
+"""Changes with the form of the events, and with whatever the core makes of them."""
+
+SEED_BYTES = 16
+
+_CONNECTION_BITS = 32
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class ConnectionJoins(NamedTuple):
+    """A connection joins. `token_checked_at` is the newest batch that its gateway had applied when it checked the token."""
+
+    connection: ConnectionId
+    participant: ParticipantId
+    token_checked_at: int
+
+
+class ConnectionLeaves(NamedTuple):
+    """A connection is closed."""
+
+    connection: ConnectionId
+    participant: ParticipantId
+
+
+class EnvelopeArrives(NamedTuple):
+    """An envelope of a participant, whose form its gateway has checked; without a connection it came by HTTP.
+
+    `may_repeat` says that the sender sends an envelope again when it learns of no outcome.
+    """
+
+    connection: ConnectionId | None
+    sender: ParticipantId
+    token_checked_at: int
+    may_repeat: bool
+    data: bytes
+
+
+class TimePasses(NamedTuple):
+    """Something may have expired."""
+
+
+class GatewayStarts(NamedTuple):
+    """The gateway of this batch begins to hold connections."""
+
+
+class GatewayIsGone(NamedTuple):
+    """All connections of a gateway leave, and its later batches have no effect."""
+
+    gateway: int
+
+
+SpaceEvent = ConnectionJoins | ConnectionLeaves | EnvelopeArrives | TimePasses | GatewayStarts | GatewayIsGone
+
+_BY_NAME: dict[str, Callable[..., SpaceEvent]] = {
+    "join": ConnectionJoins,
+    "leave": ConnectionLeaves,
+    "send": EnvelopeArrives,
+    "time": TimePasses,
+    "start": GatewayStarts,
+    "gone": GatewayIsGone,
+}
+_NAMES: dict[Any, str] = {event: name for name, event in _BY_NAME.items()}
+
+
+class BatchHeader(NamedTuple):
+    """Which gateway composed a batch, as which of its batches, and when. Batches of a gateway are numbered from 1."""
+
+    gateway: int
+    number: int
+    now: datetime
+    seed: bytes
+
+
+def first_connection(gateway: int) -> int:
+    """Return the number below all connection ids of a gateway."""
+    return gateway << _CONNECTION_BITS
+
+
+def gateway_of(connection: ConnectionId) -> int:
+    """Return the gateway that holds a connection."""
+    return connection >> _CONNECTION_BITS
+
+
+def encode_event(event: SpaceEvent) -> bytes:
+    """Return an event as one line of JSON, behind which an envelope follows as it is."""
+    name = _NAMES[type(event)]
+    if isinstance(event, EnvelopeArrives):
+        return b"%s\n%s\n" % (to_json((name, *event[:-1], len(event.data))), event.data)
+    return to_json((name, *event)) + b"\n"
+
+
+def encode_batch(header: BatchHeader, events: Iterable[bytes]) -> bytes:
+    """Return encoded events as one batch."""
+    at = (header.now - _EPOCH) // _MICROSECOND
+    line = to_json((RULES_VERSION, header.gateway, header.number, at, header.seed.hex()))
+    return b"".join((line, b"\n", *events))
+
+
+def decode_batch(data: bytes) -> tuple[BatchHeader, list[SpaceEvent]]:
+    """Return the header and the events of a batch. Raises `ValueError` if it is not one of these rules."""
+    head, _, rest = data.partition(b"\n")
+    version, gateway, number, at, seed = from_json(head)
+    if version != RULES_VERSION:
+        raise ValueError(f"a batch of the rules {version}; this gateway knows {RULES_VERSION}")
+    header = BatchHeader(gateway, number, _EPOCH + at * _MICROSECOND, bytes.fromhex(seed))
+    return header, list(_decode_events(rest))
+
+
+def _decode_events(data: bytes) -> Iterator[SpaceEvent]:
+    start = 0
+    while start < len(data):
+        end = data.index(b"\n", start)
+        name, *values = from_json(data[start:end])
+        start = end + 1
+        if name == "send":
+            *others, size = values
+            values = [*others, data[start : start + size]]
+            start += size + 1
+        yield _BY_NAME[name](*values)
+
+
+class DerivedIds:
+    """The ids of the gateway's envelopes and the tokens of invited participants: derived within an event, else random.
+
+    Neither reveals the seed, so that whoever sees an id cannot derive a token.
+    """
+
+    def __init__(self, *, new_id: Callable[[], str], new_token: Callable[[], str]) -> None:
+        """`new_id` and `new_token` make those outside of events."""
+        self._new_id = new_id
+        self._new_token = new_token
+        self._seed: bytes | None = None
+        self._count = 0
+
+    @contextmanager
+    def within(self, seed: bytes, event: int) -> Iterator[None]:
+        """Derive from the seed of a batch and the place of an event in it."""
+        self._seed, self._count = b"%s/%d" % (seed, event), 0
+        try:
+            yield
+        finally:
+            self._seed = None
+
+    def new_id(self) -> str:
+        """Return a new envelope id."""
+        return self._new_id() if self._seed is None else str(UUID(bytes=self._derive(16, b"id"), version=4))
+
+    def new_token(self) -> str:
+        """Return a new token."""
+        if self._seed is None:
+            return self._new_token()
+        return urlsafe_b64encode(self._derive(32, b"token")).rstrip(b"=").decode()
+
+    def _derive(self, size: int, purpose: bytes) -> bytes:
+        assert self._seed is not None
+        self._count += 1
+        return blake2b(b"%s/%d" % (self._seed, self._count), digest_size=size, person=purpose).digest()

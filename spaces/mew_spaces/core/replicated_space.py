@@ -1,0 +1,260 @@
+"""[pure] One space that several gateways hold: the same batches, applied in the same order, give the same state.
+
+Owns what the gateways share besides the space itself: which gateways there are, the number of the newest envelope,
+the envelopes that may come again, and since which batch a revoked token is refused. Writes all of it as a snapshot and
+goes on from one. Does not know how a batch comes here, and performs nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import NamedTuple
+
+from mew_protocol import errors, kinds
+from mew_protocol.codec import DEFAULT_MAX_BYTES, decode, decode_complete
+from mew_protocol.envelope import Draft, Envelope, wire_timestamp
+from mew_protocol.errors import DecodeError
+from mew_protocol.ids import ParticipantId
+from mew_protocol.position import Position
+from pydantic import BaseModel, ConfigDict
+from pydantic_core import to_json
+
+from mew_spaces.core.effects import AddToken, Broadcast, ConnectionId, Effect, Receipt, RevokeTokens, refuse
+from mew_spaces.core.events import (
+    BatchHeader,
+    ConnectionJoins,
+    ConnectionLeaves,
+    DerivedIds,
+    EnvelopeArrives,
+    GatewayIsGone,
+    GatewayStarts,
+    SpaceEvent,
+    TimePasses,
+    gateway_of,
+)
+from mew_spaces.core.membership import MemberConnections
+from mew_spaces.core.space import Space
+from mew_spaces.core.state import SpaceState
+
+REMEMBERED_ENVELOPES = 20_000
+"""How many of the newest accepted envelopes are recognised when they come again."""
+
+REMEMBERED_REVOCATIONS = 1_000
+"""A join whose token was checked before it was revoked is behind the revocation by a few batches at most."""
+
+_MAX_DEPTH = 2_000
+"""The gateway that took an envelope has checked its size and depth."""
+
+
+class Applied(NamedTuple):
+    """What one event did. `draft` is the envelope that came, with the bytes of it that `encode` returns if known."""
+
+    event: SpaceEvent
+    receipt: Receipt
+    draft: Draft | None = None
+    data: bytes | None = None
+
+
+class KnownEnvelope(NamedTuple):
+    """An accepted envelope: a digest of what it said, and its number; 0 if it was not broadcast."""
+
+    digest: str
+    sequence: int
+
+
+class ReplicaSnapshot(BaseModel):
+    """Everything that the gateways of a space share, after one batch."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    batch: int
+    epoch: str
+    now: datetime
+    sequence: int
+    gateways: dict[int, int]
+    state: SpaceState
+    members: dict[ParticipantId, list[ConnectionId]]
+    absent_since: dict[ParticipantId, datetime]
+    not_back_yet: set[str]
+    trends: dict[str, list[tuple[float, int]]]
+    measured_at: dict[str, datetime]
+    known: list[tuple[str, str, str, int]]
+    tokens: dict[ParticipantId, str]
+    revoked: dict[ParticipantId, int]
+
+
+@dataclass
+class ReplicatedSpace:
+    """See the module. `space` must take its ids and tokens from `ids`."""
+
+    space: Space
+    ids: DerivedIds
+    epoch: str
+    """Names the space's numbers of envelopes."""
+    batch: int = 0
+    """The newest batch that was applied."""
+    now: datetime = datetime.min.replace(tzinfo=UTC)
+    """Its time."""
+    sequence: int = 0
+    """The number of the newest broadcast."""
+    gateways: dict[int, int] = field(default_factory=dict)
+    """The gateways that hold connections, each with the number of its newest batch."""
+    tokens: dict[ParticipantId, str] = field(default_factory=dict)
+    """The tokens of invited participants."""
+    _known: dict[tuple[str, str], KnownEnvelope] = field(default_factory=dict)
+    _revoked: dict[ParticipantId, int] = field(default_factory=dict)
+    """In which batch the tokens of a participant were revoked, the newest last."""
+
+    def apply(self, batch: int, header: BatchHeader, events: list[SpaceEvent]) -> Iterator[Applied]:
+        """Apply a batch and yield what each event did; perform that before the next one. `batch` is its place.
+
+        Yields nothing for a batch of a gateway that is gone, or that was stored twice.
+        """
+        self.batch = batch
+        self.now = max(self.now, header.now)
+        is_first = header.number == 1 and any(isinstance(one, GatewayStarts) for one in events)
+        if self.gateways.get(header.gateway, 0 if is_first else header.number) >= header.number:
+            return
+        self.gateways[header.gateway] = header.number
+        for index, event in enumerate(events):
+            with self.ids.within(header.seed, index):
+                applied = self._apply(event)
+            for effect in applied.receipt.effects:
+                self._follow(effect)
+            yield applied
+
+    def snapshot(self) -> ReplicaSnapshot:
+        """Return everything that is shared. It holds the state itself: serialise it before the next batch."""
+        space = self.space
+        return ReplicaSnapshot.model_construct(
+            batch=self.batch,
+            epoch=self.epoch,
+            now=self.now,
+            sequence=self.sequence,
+            gateways=self.gateways,
+            state=space.state,
+            members={name: member.sockets for name, member in space.members.items()},
+            absent_since=space.absent_since,
+            not_back_yet=space.not_back_yet,
+            trends={name: list(samples) for name, samples in space.board.trends.items()},
+            measured_at=space.board.measured_at,
+            known=[(*key, *known) for key, known in self._known.items()],
+            tokens=self.tokens,
+            revoked=self._revoked,
+        )
+
+    def restore(self, snapshot: ReplicaSnapshot) -> None:
+        """Replace everything by what a snapshot holds."""
+        space = self.space
+        self.batch, self.epoch, self.now = snapshot.batch, snapshot.epoch, snapshot.now
+        self.sequence, self.gateways = snapshot.sequence, dict(snapshot.gateways)
+        self.tokens, self._revoked = dict(snapshot.tokens), dict(snapshot.revoked)
+        self._known = {(sender, name): KnownEnvelope(*known) for sender, name, *known in snapshot.known}
+        for table in SpaceState.model_fields:
+            value = getattr(snapshot.state, table)
+            if isinstance(value, int):
+                setattr(space.state, table, value)
+            else:  # in place: others hold the same table
+                held = getattr(space.state, table)
+                held.clear()
+                held.update(value)
+        space.members.clear()
+        space.members.update({name: MemberConnections(list(held)) for name, held in snapshot.members.items()})
+        space.membership.reset()
+        space.board.reset(snapshot.trends, snapshot.measured_at)
+        space.absent_since = dict(snapshot.absent_since)
+        space.not_back_yet = set(snapshot.not_back_yet)
+
+    def _apply(self, event: SpaceEvent) -> Applied:
+        space, now = self.space, self.now
+        match event:
+            case EnvelopeArrives():
+                return self._receive(event)
+            case ConnectionJoins(connection, participant, checked_at):
+                if self._is_revoked(participant, checked_at):
+                    text = "the gateway refused this token"
+                    error, code = errors.UNAUTHORIZED, errors.CLOSE_UNAUTHORIZED
+                    effects = space.reject_connection(connection, error, text, code, now=now)
+                else:
+                    effects = space.join(connection, participant, now=now)
+            case ConnectionLeaves(connection, participant):
+                effects = space.leave(connection, participant, now=now)
+            case GatewayIsGone(gateway):
+                effects = self._end_gateway(gateway)
+            case TimePasses():
+                effects = space.expire(now=now)
+            case GatewayStarts():
+                effects = ()
+        return Applied(event, Receipt(effects))
+
+    def _receive(self, event: EnvelopeArrives) -> Applied:
+        sender, connection = event.sender, event.connection
+        max_bytes = max(DEFAULT_MAX_BYTES, len(event.data))
+        try:
+            draft, data = decode_complete(event.data, max_bytes, _MAX_DEPTH) or (None, None)
+            draft = draft or decode(event.data, max_bytes=max_bytes, max_depth=_MAX_DEPTH)
+        except DecodeError as problem:
+            return Applied(event, refuse(problem.error, problem.detail, code=problem.code))
+        if not isinstance(draft, Draft):
+            return Applied(event, refuse(errors.INVALID_ENVELOPE, "not an envelope"))
+        if connection is None and self._is_revoked(sender, event.token_checked_at):
+            return Applied(event, refuse(errors.UNAUTHORIZED, "the gateway refused this token"), draft)
+        digest = "" if draft.id is None else _digest(draft)
+        if event.may_repeat and draft.id is not None:
+            known = self._known.get((sender, draft.id))
+            if known is not None and known.digest == digest:
+                return Applied(event, self._duplicate(sender, draft, known), draft)
+        receipt = self.space.receive(draft, sender=sender, connection=connection, now=self.now, is_checked=True)
+        if receipt.accepted is not None and draft.id is not None and draft.kind != kinds.SYSTEM_HEARTBEAT:
+            self._remember(receipt, digest)
+        return Applied(event, receipt, draft, data)
+
+    def _remember(self, receipt: Receipt, digest: str) -> None:
+        accepted = receipt.accepted
+        assert accepted is not None
+        broadcasts = [one.envelope.id for one in receipt.effects if isinstance(one, Broadcast)]
+        place = broadcasts.index(accepted.id) + 1 if accepted.id in broadcasts else -self.sequence
+        known = self._known
+        known.pop((accepted.sender, accepted.id), None)
+        known[accepted.sender, accepted.id] = KnownEnvelope(digest, self.sequence + place)
+        if len(known) > REMEMBERED_ENVELOPES:
+            del known[next(iter(known))]
+
+    def _duplicate(self, sender: ParticipantId, draft: Draft, known: KnownEnvelope) -> Receipt:
+        where = {"position": str(Position(self.epoch, known.sequence))} if known.sequence else {}
+        accepted = Envelope.complete(draft, id=draft.id or "", ts=wire_timestamp(self.now), sender=sender)
+        return Receipt((), accepted=accepted, answer={"status": "duplicate", **where})
+
+    def _end_gateway(self, gateway: int) -> tuple[Effect, ...]:
+        self.gateways.pop(gateway, None)
+        held = [
+            (connection, name)
+            for name, member in self.space.members.items()
+            for connection in member.sockets
+            if gateway_of(connection) == gateway
+        ]
+        return tuple(effect for one in held for effect in self.space.leave(*one, now=self.now))
+
+    def _is_revoked(self, participant: ParticipantId, checked_at: int) -> bool:
+        return self._revoked.get(participant, -1) > checked_at
+
+    def _follow(self, effect: Effect) -> None:
+        match effect:
+            case Broadcast():
+                self.sequence += 1
+            case AddToken(participant, token):
+                self.tokens[participant] = token
+            case RevokeTokens(participant):
+                self.tokens.pop(participant, None)
+                self._revoked.pop(participant, None)
+                self._revoked[participant] = self.batch
+                if len(self._revoked) > REMEMBERED_REVOCATIONS:
+                    del self._revoked[next(iter(self._revoked))]
+            case _:
+                pass
+
+
+def _digest(draft: Draft) -> str:
+    """Return what tells whether an envelope with the same id says the same. Some clients count ids from 1 each time."""
+    return blake2b(to_json((draft.kind, draft.to, draft.payload)), digest_size=8).hexdigest()
