@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from mew_protocol.ids import ParticipantId
 from pydantic_core import from_json, to_json
@@ -23,12 +22,12 @@ RULES_VERSION = 1
 SEED_BYTES = 16
 
 _CONNECTION_BITS = 32
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 class ConnectionJoins(NamedTuple):
-    """A connection joins. `token_checked_at` is the newest batch that its gateway had applied when it checked the token."""
+    """A connection joins. `token_checked_at` is the newest batch that its gateway had applied at the check."""
 
     connection: ConnectionId
     participant: ParticipantId
@@ -111,7 +110,7 @@ def encode_event(event: SpaceEvent) -> bytes:
 
 def encode_batch(header: BatchHeader, events: Iterable[bytes]) -> bytes:
     """Return encoded events as one batch."""
-    at = (header.now - _EPOCH) // _MICROSECOND
+    at = (header.now - EPOCH) // _MICROSECOND
     line = to_json((RULES_VERSION, header.gateway, header.number, at, header.seed.hex()))
     return b"".join((line, b"\n", *events))
 
@@ -122,7 +121,7 @@ def decode_batch(data: bytes) -> tuple[BatchHeader, list[SpaceEvent]]:
     version, gateway, number, at, seed = from_json(head)
     if version != RULES_VERSION:
         raise ValueError(f"a batch of the rules {version}; this gateway knows {RULES_VERSION}")
-    header = BatchHeader(gateway, number, _EPOCH + at * _MICROSECOND, bytes.fromhex(seed))
+    header = BatchHeader(gateway, number, EPOCH + at * _MICROSECOND, bytes.fromhex(seed))
     return header, list(_decode_events(rest))
 
 
@@ -163,7 +162,7 @@ class DerivedIds:
 
     def new_id(self) -> str:
         """Return a new envelope id."""
-        return self._new_id() if self._seed is None else str(UUID(bytes=self._derive(16, b"id"), version=4))
+        return self._new_id() if self._seed is None else self._derive(16, b"id").hex()
 
     def new_token(self) -> str:
         """Return a new token."""

@@ -7,12 +7,12 @@ goes on from one. Does not know how a batch comes here, and performs nothing.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from hashlib import blake2b
 from typing import NamedTuple
 
 from mew_protocol import errors, kinds
-from mew_protocol.codec import DEFAULT_MAX_BYTES, decode, decode_complete
+from mew_protocol.codec import decode_complete, decode_envelope
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId
@@ -22,6 +22,7 @@ from pydantic_core import to_json
 
 from mew_spaces.core.effects import AddToken, Broadcast, ConnectionId, Effect, Receipt, RevokeTokens, refuse
 from mew_spaces.core.events import (
+    EPOCH,
     BatchHeader,
     ConnectionJoins,
     ConnectionLeaves,
@@ -94,7 +95,7 @@ class ReplicatedSpace:
     """Names the space's numbers of envelopes."""
     batch: int = 0
     """The newest batch that was applied."""
-    now: datetime = datetime.min.replace(tzinfo=UTC)
+    now: datetime = EPOCH
     """Its time."""
     sequence: int = 0
     """The number of the newest broadcast."""
@@ -113,8 +114,8 @@ class ReplicatedSpace:
         """
         self.batch = batch
         self.now = max(self.now, header.now)
-        is_first = header.number == 1 and any(isinstance(one, GatewayStarts) for one in events)
-        if self.gateways.get(header.gateway, 0 if is_first else header.number) >= header.number:
+        is_start = any(isinstance(one, GatewayStarts) for one in events)
+        if self.gateways.get(header.gateway, 0 if is_start else header.number) >= header.number:
             return
         self.gateways[header.gateway] = header.number
         for index, event in enumerate(events):
@@ -150,7 +151,9 @@ class ReplicatedSpace:
         self.batch, self.epoch, self.now = snapshot.batch, snapshot.epoch, snapshot.now
         self.sequence, self.gateways = snapshot.sequence, dict(snapshot.gateways)
         self.tokens, self._revoked = dict(snapshot.tokens), dict(snapshot.revoked)
-        self._known = {(sender, name): KnownEnvelope(*known) for sender, name, *known in snapshot.known}
+        self._known = {
+            (sender, name): KnownEnvelope(digest, sequence) for sender, name, digest, sequence in snapshot.known
+        }
         for table in SpaceState.model_fields:
             value = getattr(snapshot.state, table)
             if isinstance(value, int):
@@ -168,6 +171,7 @@ class ReplicatedSpace:
 
     def _apply(self, event: SpaceEvent) -> Applied:
         space, now = self.space, self.now
+        effects: tuple[Effect, ...] = ()
         match event:
             case EnvelopeArrives():
                 return self._receive(event)
@@ -185,26 +189,23 @@ class ReplicatedSpace:
             case TimePasses():
                 effects = space.expire(now=now)
             case GatewayStarts():
-                effects = ()
+                pass  # `apply` has added it
         return Applied(event, Receipt(effects))
 
     def _receive(self, event: EnvelopeArrives) -> Applied:
         sender, connection = event.sender, event.connection
-        max_bytes = max(DEFAULT_MAX_BYTES, len(event.data))
+        max_bytes = len(event.data)
         try:
-            draft, data = decode_complete(event.data, max_bytes, _MAX_DEPTH) or (None, None)
-            draft = draft or decode(event.data, max_bytes=max_bytes, max_depth=_MAX_DEPTH)
+            complete = decode_complete(event.data, max_bytes, _MAX_DEPTH)
+            draft, data = complete or (decode_envelope(event.data, max_bytes=max_bytes, max_depth=_MAX_DEPTH), None)
         except DecodeError as problem:
             return Applied(event, refuse(problem.error, problem.detail, code=problem.code))
-        if not isinstance(draft, Draft):
-            return Applied(event, refuse(errors.INVALID_ENVELOPE, "not an envelope"))
         if connection is None and self._is_revoked(sender, event.token_checked_at):
             return Applied(event, refuse(errors.UNAUTHORIZED, "the gateway refused this token"), draft)
         digest = "" if draft.id is None else _digest(draft)
-        if event.may_repeat and draft.id is not None:
-            known = self._known.get((sender, draft.id))
-            if known is not None and known.digest == digest:
-                return Applied(event, self._duplicate(sender, draft, known), draft)
+        known = self._known.get((sender, draft.id or "")) if event.may_repeat else None
+        if known is not None and known.digest == digest:
+            return Applied(event, self._duplicate(sender, draft, known), draft)
         receipt = self.space.receive(draft, sender=sender, connection=connection, now=self.now, is_checked=True)
         if receipt.accepted is not None and draft.id is not None and draft.kind != kinds.SYSTEM_HEARTBEAT:
             self._remember(receipt, digest)

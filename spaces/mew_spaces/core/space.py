@@ -93,7 +93,6 @@ class Space:
         self._messages = SystemMessages(new_id)
         self._buckets: dict[str, TokenBucket] = {}
         self.absent_since: dict[ParticipantId, datetime] = {}
-        """Since when the participants are away whose streams and grants wait for them."""
         self.not_back_yet = {one.proposer for one in self.membership.undecided_proposals}
         """Proposers of an earlier process of the gateway; those that stay away do not wait for a decision."""
         self._streams = StreamRules(
@@ -283,8 +282,9 @@ class Space:
     @property
     def waits_for_time(self) -> bool:
         """Whether `expire` may have something to do later if nothing else happens."""
-        absent_owners = {stream.owner for stream in self.state.streams.values()} - self.members.keys()
-        return bool(self.state.pauses or self.absent_since or self.not_back_yet or absent_owners)
+        is_owner_absent = any(stream.owner not in self.members for stream in self.state.streams.values())
+        is_pause_limited = any(pause.until is not None for pause in self.state.pauses.values())
+        return bool(self.absent_since or self.not_back_yet or is_owner_absent or is_pause_limited)
 
     def shift_deadlines(self, by: timedelta) -> tuple[Effect, ...]:
         """Move everything that waits for a time: the wall clock was set by this much."""
@@ -454,9 +454,8 @@ class Space:
         # Informed but not closed: TypeScript clients reconnect whenever they are closed, and two programs with one id
         # would replace each other for ever.
         effects: list[Effect] = []
+        payload = ErrorPayload(error=errors.SUPERSEDED, message=f"'{participant}' joined with a newer connection")
         for older in member.sockets:
-            text = f"'{participant}' joined with a newer connection"
-            payload = ErrorPayload(error=errors.SUPERSEDED, message=text)
             message = self._messages.compose_error(payload, participant, now=now)
             effects += [Deliver(message, (older,)), Dismiss(older)]
         member.sockets.clear()

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
@@ -23,6 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import WebSocketRoute
 
+from mew_spaces.backplane.interface import Backplane
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.api_error import (
@@ -41,6 +42,7 @@ from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.protocol_choice import choose_protocol
 from mew_spaces.gateway.proxies import TrustedProxies
 from mew_spaces.gateway.registry import SpaceRegistry
+from mew_spaces.gateway.replica import ReplicaOptions, ReplicaService
 from mew_spaces.gateway.request_guard import RequestGuard
 from mew_spaces.gateway.server import GatewayServer, bound_socket, in_url, server_config
 from mew_spaces.gateway.service import SpaceService
@@ -58,11 +60,15 @@ EXPIRY_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class HostedSpace:
-    """A further space of a gateway. Tokens come from its state folder, else they are generated for this run."""
+    """A further space of a gateway. Tokens come from its state folder, else they are generated for this run.
+
+    With a `backplane`, other gateways hold it, too.
+    """
 
     config: SpaceConfig
     state: Path | None = None
     tokens: TokenBook | None = None
+    backplane: Backplane | None = None
 
 
 def create_app(registry: SpaceRegistry, *, host: str | None = None, proxies: TrustedProxies | None = None) -> Starlette:
@@ -164,24 +170,29 @@ async def serve_gateway(
     direct: bool = True,
     tls: TlsFiles | None = None,
     trusted_proxies: Sequence[str] = (),
+    backplane: Backplane | None = None,
+    replica: ReplicaOptions | None = None,
 ) -> AsyncIterator[RunningGateway]:
     """Run a gateway in this event loop while the block runs; port 0 picks a free port.
 
     `tls` replaces the certificate that the configuration names, and `trusted_proxies` adds to its proxies. Tokens come
     from `tokens`, else from the state folder, else they are generated for this run. `others` are further spaces; a
     client selects one by name or by its token. Installs no signal handlers. `direct=False` sends through ASGI, as
-    another server would. Raises `PortInUse`, `TokenError`, and `SpacesError` if the address or the certificate cannot
-    be used or stored state cannot be read.
+    another server would. With a `backplane`, the space is shared with the other gateways on it, within the bounds of
+    `replica`; history and figures are kept in memory then, and the caller closes the backplane. Raises `PortInUse`,
+    `TokenError`, and `SpacesError` if the address, the certificate or the backplane cannot be used or stored state
+    cannot be read.
     """
     tls = tls or tls_files(config, Path() if state is None else space_folder(state))
     context = tls.context() if tls is not None else None
-    first = service or _open_space(HostedSpace(config, state, tokens))
-    registry = SpaceRegistry([first, *(_open_space(other) for other in others)])
-    named = (one for service in registry for one in service.config.gateway.trusted_proxies)
-    proxies = TrustedProxies((*named, *trusted_proxies))
-    app = create_app(registry, host=host, proxies=proxies)
     with _plain_errors(), bounded_logs(), bound_socket(host, port) as listener:
         port = listener.getsockname()[1]
+        hosted = [HostedSpace(config, state, tokens, backplane), *others]
+        first = service or _open_space(hosted[0], port, replica)
+        registry = SpaceRegistry([first, *(_open_space(other, port, replica) for other in hosted[1:])])
+        named = (one for service in registry for one in service.config.gateway.trusted_proxies)
+        proxies = TrustedProxies((*named, *trusted_proxies))
+        app = create_app(registry, host=host, proxies=proxies)
         for service in registry:
             public = service.config.gateway.public_url
             own = f"http{'s' if tls else ''}://{_public_host(host)}:{port}"
@@ -191,7 +202,10 @@ async def serve_gateway(
         for service in registry if websocket is not None else ():
             service.join_writes(asyncio.get_running_loop().call_soon)
         server = GatewayServer(server_config(app, registry, websocket=websocket, proxies=proxies, tls=context))
-        async with anyio.create_task_group() as tasks:
+        async with AsyncExitStack() as stack:
+            for service in registry:
+                await stack.enter_async_context(service.running())
+            tasks = await stack.enter_async_context(anyio.create_task_group())
             tasks.start_soon(server.serve, [listener])
             await server.listening.wait()
             try:
@@ -205,19 +219,32 @@ async def serve_gateway(
                     await server.stopped.wait()
 
 
-def _open_space(space: HostedSpace) -> SpaceService:
-    """A service with what a state folder brings: tokens, logs, invitations, removals. Raises `SpacesError`."""
+def _open_space(space: HostedSpace, port: int, replica: ReplicaOptions | None) -> SpaceService:
+    """A service with what a state folder brings: tokens, logs, invitations, removals. Raises `SpacesError`.
+
+    Gateways that share a space may share its folder, too: each has logs of its own there, named by its port, and all
+    else that changes is in the backplane.
+    """
     config, state = space.config, space.state
     writer = LogWriter()
     tokens = space.tokens
     if tokens is None:
         tokens = TokenBook.generate(config) if state is None else TokenBook.load(config, state)
+    audit = None
+    if state is not None:
+        logs = state / "logs" if space.backplane is None else state / "logs" / f"gateway-{port}"
+        try:
+            audit = AuditLog(logs, config.space.id, logging_options(config.gateway_logging), writer)
+        except OSError as error:
+            raise SpacesError(f"{logs}: no logs can be written there: {error}") from None
+    audit = audit if audit is not None and audit.is_on else None
+    if space.backplane is not None:
+        folder = None if state is None else space_folder(state)
+        return ReplicaService(
+            config, tokens, space.backplane, folder=folder, writer=writer, audit=audit, options=replica
+        )
     if state is None:
         return SpaceService(config, tokens, writer=writer)
-    try:
-        audit = AuditLog(state / "logs", config.space.id, logging_options(config.gateway_logging), writer)
-    except OSError as error:
-        raise SpacesError(f"{state / 'logs'}: no logs can be written there: {error}") from None
     return SpaceService(
         config,
         tokens,
@@ -225,7 +252,7 @@ def _open_space(space: HostedSpace) -> SpaceService:
         figures=FigureStore(None if config.history.durability == "memory" else figures_path(config, state)),
         state=state,
         writer=writer,
-        audit=audit if audit.is_on else None,
+        audit=audit,
     )
 
 
@@ -303,9 +330,10 @@ def _plain_errors() -> Iterator[None]:
     try:
         yield
     except BaseExceptionGroup as group:
-        if len(group.exceptions) == 1:
-            raise group.exceptions[0] from None
-        raise
+        only: BaseException = group
+        while isinstance(only, BaseExceptionGroup) and len(only.exceptions) == 1:
+            only = only.exceptions[0]
+        raise only from None
 
 
 async def _check_timeouts(registry: SpaceRegistry) -> None:

@@ -145,15 +145,13 @@ class HttpApi:
             draft = decode_envelope(body, max_depth=limits.json_depth)
         except DecodeError as problem:
             raise ApiError(400, problem.error, problem.detail, code=problem.code) from None
-        receipt = space.inject(sender, draft)
+        receipt = await space.post(sender, draft)
         if receipt.refused is not None:
             more = receipt.refused.model_dump(mode="json", exclude_none=True, exclude={"error", "message"})
             error, message = receipt.refused.error, receipt.refused.message or ""
             raise ApiError(_STATUS.get(error, 400), error, message, **more, **receipt.answer)
         envelope = receipt.accepted
         assert envelope is not None
-        if not await space.stored():
-            raise ApiError(_STATUS[errors.NOT_STORED], errors.NOT_STORED, NOT_STORED_MESSAGE)
         answer = {"id": envelope.id, "status": "accepted", "timestamp": envelope.ts, **receipt.answer}
         return JSONResponse(operations.AcceptedEnvelope.model_validate(answer).model_dump())
 

@@ -7,7 +7,8 @@ soon as the envelopes ahead of it are stored. Knows no sockets and no HTTP.
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -49,9 +50,6 @@ from mew_spaces.log.memory import MemoryLog
 
 log = logging.getLogger("spaces")
 
-FIGURES_SECONDS = 1.0
-"""How often the figures that participants reported are stored."""
-
 ATTENTION_SECONDS = 0.2
 """How often what needs a person is looked for while envelopes arrive; less often if that takes long."""
 
@@ -91,6 +89,7 @@ class SpaceService:
         epoch: str | None = None,
         space_log: SpaceLog | None = None,
         state: Path | None = None,
+        folder: Path | None = None,
         writer: LogWriter | None = None,
         audit: AuditLog | None = None,
         figures: FigureStore | None = None,
@@ -99,7 +98,7 @@ class SpaceService:
         log in memory (default: a random one).
 
         `state` is the state folder; without it, invitations and removals end with this run. Relative paths of the
-        configuration start from the folder of the space, or from the working folder without `state`. Without a
+        configuration start from `folder`, else from the folder around `state`, else from the working folder. Without a
         `writer` there are no virtual participants. Raises `SpacesError` if the stored state cannot be read.
         """
         self.config = config
@@ -109,7 +108,7 @@ class SpaceService:
         self.started_position = self.log.position
         self._store = MembershipStore(config, tokens, state, self.log)
         self.space = Space(config, new_id=new_id, new_token=new_token, state=self._store.state)
-        self._folder = Path() if state is None else space_folder(state)
+        self._folder = folder or (Path() if state is None else space_folder(state))
         self._audit = audit
         self._writer = writer
         self.started_at = clock()
@@ -150,6 +149,11 @@ class SpaceService:
         """Write the broadcasts of one turn of the event loop together. `call_soon` calls a function at its end."""
         self._call_soon = call_soon
         self._fanout.request_flush = partial(call_soon, self._fanout.flush)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Hold the space while the block runs. One gateway alone needs nothing for that."""
+        yield
 
     # Connections
 
@@ -268,6 +272,13 @@ class SpaceService:
             self._acknowledgements.remember_unechoed(receipt)
         return receipt
 
+    async def post(self, sender: ParticipantId, draft: Draft) -> Receipt:
+        """Handle an envelope from HTTP, and wait until it is stored."""
+        receipt = self.inject(sender, draft)
+        if receipt.refused is None and not await self._outbox.stored():
+            return self._acknowledgements.refusal(None, sender, draft)
+        return receipt
+
     async def stored(self) -> bool:
         """Wait until everything accepted so far is stored as durably as the space promises; False if it was not."""
         return await self._outbox.stored()
@@ -286,16 +297,8 @@ class SpaceService:
                 self._performer.send(frame_json(batch.encode()), to)
 
     async def keep_figures(self) -> None:
-        """Store what participants report, in a thread, until cancelled."""
-        try:
-            while True:
-                await anyio.sleep(FIGURES_SECONDS)
-                if self._figures.has_news:
-                    # A thread cannot be cancelled, and `close` below must not run while it writes.
-                    with anyio.CancelScope(shield=True):
-                        await to_thread.run_sync(self._figures.write)
-        finally:
-            self._figures.close()
+        """Store what participants report until cancelled."""
+        await self._figures.run()
 
     async def keep_attention(self, announce: Callable[[], None]) -> None:
         """Keep what needs a person up to date until cancelled; call `announce` after each change."""
@@ -308,7 +311,7 @@ class SpaceService:
                 if self.refresh_attention():
                     announce()
                 if self.webhook is not None:
-                    self.webhook.observe(self.attention.items)
+                    self.webhook.observe(self.attention.items, posts=self.posts_attention)
                 took = anyio.current_time() - begun
 
     def refresh_attention(self) -> bool:
@@ -330,6 +333,9 @@ class SpaceService:
         self._outbox.probe()
         for participant in self.tokens.refresh():  # a token file changed, or its time is over
             self._performer.close_all(participant, errors.CLOSE_UNAUTHORIZED, errors.UNAUTHORIZED)
+        self._end_expired()
+
+    def _end_expired(self) -> None:
         self._perform(self.space.expire(now=self._clock()))
 
     def _shift_deadlines(self, by: timedelta) -> None:
@@ -360,6 +366,11 @@ class SpaceService:
     def connections(self) -> int:
         """Number of connections that receive broadcasts."""
         return len(self._fanout)
+
+    @property
+    def posts_attention(self) -> bool:
+        """Whether this gateway posts to the webhook."""
+        return True
 
     @property
     def is_storing(self) -> bool:

@@ -58,13 +58,13 @@ class AttentionWebhook:
         """When each item was last there."""
         self._arrived = anyio.Event()
 
-    def observe(self, items: Iterable[AttentionItem]) -> None:
-        """Queue the items that are new, and of a kind that the space wants posted."""
+    def observe(self, items: Iterable[AttentionItem], *, posts: bool = True) -> None:
+        """Queue the items that are new, and of a kind that the space wants posted; without `posts`, only note them."""
         now = anyio.current_time()
         for item in filter(self._is_wanted, items):
             seen_at = self._seen.pop(item.id, None)
             self._seen[item.id] = now
-            if seen_at is None or now - seen_at > REPEAT_SECONDS:
+            if posts and (seen_at is None or now - seen_at > REPEAT_SECONDS):
                 if len(self._queue) >= MAX_QUEUED:
                     log.warning("webhook too slow, not posted: %s", self._queue.popleft().reason)
                 self._queue.append(item)

@@ -16,6 +16,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
+import anyio
+from anyio import to_thread
 from mew_protocol.envelope import unix_seconds, wire_timestamp
 from mew_protocol.payloads.figures import ContextHistory, FigureSample, ParticipantFigures, RecordedCompaction
 from mew_protocol.payloads.participant import CompactDone, Status, basis_label
@@ -37,6 +39,7 @@ MAX_SUMMARY_CHARS: Final = 8_000
 MAX_BATCH: Final = 2_000
 """How many participants one `write` stores; the others wait for the next."""
 
+WRITE_SECONDS: Final = 1.0
 PRUNE_SECONDS: Final = 60.0
 REPEAT_SECONDS: Final = 60.0
 """After how long figures that did not change are stored again."""
@@ -71,7 +74,7 @@ _COMPACTION_COLUMNS = (
 
 
 class FigureStore:
-    """The figures of one space. `write` and `read` block and may run in any thread."""
+    """The figures of one space. `write` and `read` block and may run in any thread; `run` writes regularly."""
 
     def __init__(self, path: Path | None = None, *, clock: Callable[[], float] = time.time) -> None:
         """`path` is opened or created when it is first needed, readable by its owner alone.
@@ -121,6 +124,18 @@ class FigureStore:
         ended = one.get("at") if isinstance(one, Mapping) else None
         if isinstance(ended, str) and isinstance(summary, str) and len(self._summaries) < MAX_BATCH:
             self._summaries[participant, ended[:100]] = summary[:MAX_SUMMARY_CHARS]
+
+    async def run(self) -> None:
+        """Write every second what is new, in a thread, until cancelled."""
+        try:
+            while True:
+                await anyio.sleep(WRITE_SECONDS)
+                if self.has_news:
+                    # A thread cannot be cancelled, and `close` below must not run while it writes.
+                    with anyio.CancelScope(shield=True):
+                        await to_thread.run_sync(self.write)
+        finally:
+            self.close()
 
     def write(self) -> None:
         """Store what was observed, and thin out old figures now and then. Blocks."""

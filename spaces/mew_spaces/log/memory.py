@@ -164,6 +164,15 @@ class MemoryLog(SpaceLog):
             self._extend((entry,))
         self._published = self._staged_through = max(last_sequence, self._published)
 
+    def begin_at(self, position: Position) -> None:
+        """Forget everything, and give the next entry the number after this position."""
+        self.epoch = position.epoch
+        self._entries.clear()
+        self._sequences.clear()
+        self._bytes = 0
+        self._gone_through = self._published = self._staged_through = position.sequence
+        self._wake()
+
     def _remember(self, entry: Entry) -> None:
         self._sequences[entry.sender, entry.id] = entry.sequence
         if len(self._sequences) > self._remembered_ids:

@@ -1,0 +1,209 @@
+"""What a gateway submits to the order that it shares with others: bounded, in batches, one append at a time.
+
+What arrives while a batch is being appended forms the next one, so the number of appends follows from how fast the
+backplane is. A batch whose fate is unknown is appended again under the same id until that is known. Does not know what
+an event does, and learns from its caller which batches were applied.
+"""
+
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+import anyio
+
+from mew_spaces.backplane.interface import Backplane, BackplaneRefused, BackplaneUnavailable
+from mew_spaces.core.effects import Receipt
+from mew_spaces.core.events import (
+    SEED_BYTES,
+    BatchHeader,
+    ConnectionJoins,
+    EnvelopeArrives,
+    GatewayStarts,
+    SpaceEvent,
+    encode_batch,
+    encode_event,
+)
+
+BATCH_BYTES = 256 * 1024
+"""A batch takes no further events above this size."""
+
+RETRY_SECONDS = 0.05
+MAX_RETRY_SECONDS = 1.0
+
+log = logging.getLogger("spaces")
+
+
+@dataclass(eq=False, slots=True)
+class Submission:
+    """An event on its way. `waiter` is set when it was applied, with its `receipt`, or will not be stored."""
+
+    event: SpaceEvent
+    data: bytes
+    at: float
+    waiter: anyio.Event | None = None
+    receipt: Receipt | None = None
+
+    @property
+    def may_be_refused(self) -> bool:
+        """Whether its sender learns that it was not stored. All others are facts that the gateways must learn."""
+        return isinstance(self.event, EnvelopeArrives | ConnectionJoins)
+
+
+class EventQueue:
+    """The events of one gateway that are not applied yet, in the order in which they were submitted."""
+
+    def __init__(
+        self,
+        backplane: Backplane,
+        *,
+        clock: Callable[[], datetime],
+        refuse: Callable[[Submission], None],
+        max_events: int,
+        max_bytes: int,
+        wait_seconds: float,
+    ) -> None:
+        """`refuse` is called for each event that will not be stored.
+
+        While the backplane is away, events wait up to `wait_seconds`; then all further ones are refused at once.
+        """
+        self._backplane = backplane
+        self._clock = clock
+        self._refuse = refuse
+        self._max_events = max_events
+        self._max_bytes = max_bytes
+        self._wait_seconds = wait_seconds
+        self._waiting: deque[Submission] = deque()
+        self._waiting_bytes = 0
+        self._in_flight: deque[tuple[int, list[Submission]]] = deque()
+        self._number = 0
+        self._wake = anyio.Event()
+        self._failing_since: float | None = None
+        self.gateway = 0
+        """The number under which this gateway submits; 0: it has none, and all events are refused."""
+
+    def __len__(self) -> int:
+        """How many events wait or are on their way."""
+        return len(self._waiting) + sum(len(submissions) for _, submissions in self._in_flight)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the backplane could not be reached for longer than events wait."""
+        since = self._failing_since
+        return since is not None and anyio.current_time() - since >= self._wait_seconds
+
+    def begin(self, gateway: int) -> None:
+        """Submit under another number from now on; what was submitted under the old one is refused."""
+        dropped = [*(one for _, submissions in self._in_flight for one in submissions), *self._waiting]
+        self._in_flight.clear()
+        self._waiting.clear()
+        self._waiting_bytes = self._number = 0
+        self.gateway = gateway
+        for submission in dropped:
+            self.refuse(submission)
+        if gateway:
+            self.submit(GatewayStarts())
+
+    def submit(self, event: SpaceEvent, waiter: anyio.Event | None = None) -> Submission:
+        """Add an event. It is refused at once if the queue is full or the backplane has been away for long."""
+        submission = Submission(event, encode_event(event), anyio.current_time(), waiter)
+        is_full = len(self._waiting) >= self._max_events or self._waiting_bytes >= self._max_bytes
+        if not self.gateway or (submission.may_be_refused and (is_full or self.is_away)):
+            self.refuse(submission)
+        else:
+            self._waiting.append(submission)
+            self._waiting_bytes += len(submission.data)
+            self._wake.set()
+        return submission
+
+    def arrived(self, header: BatchHeader) -> list[Submission]:
+        """Return the submissions of a batch that is about to be applied; none for one of another gateway."""
+        while header.gateway == self.gateway and self._in_flight and self._in_flight[0][0] <= header.number:
+            number, submissions = self._in_flight.popleft()
+            if number == header.number:
+                return submissions
+        return []
+
+    def refuse_late(self) -> None:
+        """Refuse what has waited for too long. Call this regularly."""
+        before = anyio.current_time() - self._wait_seconds
+        late = [one for one in self._waiting if one.at < before and one.may_be_refused]
+        if late:
+            kept = [one for one in self._waiting if one.at >= before or not one.may_be_refused]
+            self._waiting = deque(kept)
+            self._waiting_bytes = sum(len(one.data) for one in kept)
+        for submission in late:
+            self.refuse(submission)
+
+    async def run(self) -> None:
+        """Append batch after batch until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake = anyio.Event()
+            while self._waiting:
+                await self._append(self._pack())
+
+    def note_failure(self, error: Exception) -> None:
+        """Record that the backplane did not do something."""
+        if self._failing_since is None:
+            self._failing_since = anyio.current_time()
+            log.warning("backplane: %s; nothing is confirmed until it answers", error)
+
+    def note_success(self) -> None:
+        """Record that the backplane has stored something."""
+        if self._failing_since is not None:
+            self._failing_since = None
+            log.info("backplane: it answers again")
+
+    def _pack(self) -> tuple[BatchHeader, list[Submission]]:
+        self._number += 1
+        header = BatchHeader(self.gateway, self._number, self._clock(), secrets.token_bytes(SEED_BYTES))
+        packed: list[Submission] = []
+        size = 0
+        while self._waiting and size < BATCH_BYTES:
+            submission = self._waiting.popleft()
+            packed.append(submission)
+            size += len(submission.data)
+        self._waiting_bytes -= size
+        self._in_flight.append((header.number, packed))
+        return header, packed
+
+    async def _append(self, batch: tuple[BatchHeader, list[Submission]]) -> None:
+        header, packed = batch
+        data = encode_batch(header, (one.data for one in packed))
+        batch_id = f"{header.gateway}.{header.number}.{header.seed.hex()}"
+        pause, is_unknown = RETRY_SECONDS, False
+        # Not in flight any more: it was applied although no answer came, or this gateway is gone for the others.
+        while any(submissions is packed for _, submissions in self._in_flight):
+            try:
+                await self._backplane.append(data, batch_id)
+            except BackplaneUnavailable as error:
+                is_unknown = True
+                self.note_failure(error)
+            except BackplaneRefused as error:
+                self.note_failure(error)
+                if not is_unknown:
+                    self._give_back(packed)
+            else:
+                self.note_success()
+                return
+            await anyio.sleep(pause)
+            pause = min(2 * pause, MAX_RETRY_SECONDS)
+
+    def _give_back(self, packed: list[Submission]) -> None:
+        """Refuse what was not stored, and keep what the others must learn for another batch."""
+        self._in_flight.pop()
+        kept = [one for one in packed if not one.may_be_refused]
+        self._waiting.extendleft(reversed(kept))
+        self._waiting_bytes += sum(len(one.data) for one in kept)
+        for submission in packed:
+            if submission.may_be_refused:
+                self.refuse(submission)
+
+    def refuse(self, submission: Submission) -> None:
+        """Answer the sender of an event that will not be stored."""
+        self._refuse(submission)
+        if submission.waiter is not None:
+            submission.waiter.set()

@@ -1,0 +1,423 @@
+"""One space on several gateways: each holds some of the connections and applies the same events in the same order.
+
+What a connection does is submitted to the backplane as an event. When the event comes back in its place of the order,
+every gateway applies it and performs what concerns its own connections; then the sender is answered. Owns this
+gateway's number, its leases, and what is in the backplane for others to start from. Without a backplane, `service`
+applies everything at once.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+from anyio.abc import TaskStatus
+from mew_protocol import errors, kinds
+from mew_protocol.codec import decode_envelope
+from mew_protocol.envelope import Draft
+from mew_protocol.ids import ParticipantId
+from mew_protocol.join import DeliveryRequest
+from mew_protocol.position import Position
+from websockets.frames import CloseCode
+
+from mew_spaces.backplane.interface import LEASE_SECONDS, Backplane, BackplaneUnavailable, HistoryLost, StoredBatch
+from mew_spaces.config.settings import SpaceConfig
+from mew_spaces.core.effects import Broadcast, ConnectionId, Deliver, Effect, Receipt
+from mew_spaces.core.events import (
+    ConnectionJoins,
+    ConnectionLeaves,
+    DerivedIds,
+    EnvelopeArrives,
+    GatewayIsGone,
+    TimePasses,
+    decode_batch,
+    first_connection,
+    gateway_of,
+)
+from mew_spaces.core.replicated_space import Applied, ReplicatedSpace
+from mew_spaces.errors import SpacesError
+from mew_spaces.gateway.acknowledgements import NOT_STORED_MESSAGE
+from mew_spaces.gateway.audit import AuditLog, Transport
+from mew_spaces.gateway.auth import TokenBook, generate_token
+from mew_spaces.gateway.clock import new_uuid
+from mew_spaces.gateway.delivery import RelayedFrames
+from mew_spaces.gateway.event_queue import EventQueue, Submission
+from mew_spaces.gateway.log_writer import LogWriter
+from mew_spaces.gateway.replica_store import LEASE_PREFIX, TICKER_LEASE, ReplicaStore
+from mew_spaces.gateway.service import SpaceService
+from mew_spaces.log.interface import Bounds
+from mew_spaces.log.memory import MemoryLog
+
+REJOIN_SECONDS = 2.0
+"""When a client that could not join because of the backplane is to try again."""
+
+log = logging.getLogger("spaces")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaOptions:
+    """Bounds of a gateway among others. Times are in seconds."""
+
+    renew_seconds: float = LEASE_SECONDS / 4
+    unseen_seconds: float = LEASE_SECONDS
+    """After how long a gateway of which no lease was ever seen counts as gone."""
+    wait_seconds: float = 5.0
+    """How long events wait for a backplane that is away before their senders learn that they were not stored."""
+    start_seconds: float = 15.0
+    """How long a gateway that starts waits for the backplane."""
+    stop_seconds: float = 3.0
+    """How long a gateway that stops waits for the others to learn of it."""
+    queued_events: int = 10_000
+    queued_bytes: int = 32 * 1024 * 1024
+    snapshot_events: int = 5_000
+    """After how many events the state is kept for gateways that start."""
+
+
+class ReplicaService(SpaceService):
+    """One space and the connections of this gateway to it. `running` must be entered before anything joins."""
+
+    def __init__(
+        self,
+        config: SpaceConfig,
+        tokens: TokenBook,
+        backplane: Backplane,
+        *,
+        folder: Path | None = None,
+        writer: LogWriter | None = None,
+        audit: AuditLog | None = None,
+        options: ReplicaOptions | None = None,
+    ) -> None:
+        """`folder` is the folder of the space. Raises `SpacesError` if a participant has an `output_log`."""
+        logged = [name for name, one in config.participants.items() if one.output_log is not None]
+        if logged:
+            raise SpacesError(f"output_log of {', '.join(logged)}: log files do not work together with a backplane")
+        ids = DerivedIds(new_id=new_uuid, new_token=generate_token)
+        self._local_log = MemoryLog(
+            epoch="", bounds=Bounds(config.limits.history_envelopes, config.limits.history_bytes)
+        )
+        super().__init__(
+            config,
+            tokens,
+            new_id=ids.new_id,
+            new_token=ids.new_token,
+            space_log=self._local_log,
+            folder=folder,
+            writer=writer,
+            audit=audit,
+        )
+        self.options = options or ReplicaOptions()
+        self._own_audit = audit
+        self._backplane = backplane
+        self._stored = ReplicaStore(backplane, config)
+        self._shared = ReplicatedSpace(self.space, ids, "")
+        self._queue = EventQueue(
+            backplane,
+            clock=self._clock,
+            refuse=self._refuse_submission,
+            max_events=self.options.queued_events,
+            max_bytes=self.options.queued_bytes,
+            wait_seconds=self.options.wait_seconds,
+        )
+        self._deliveries: dict[ConnectionId, DeliveryRequest] = {}
+        """What connections asked for whose join is not applied yet."""
+        self._is_ticker = False
+        self._is_stopping = False
+        self._needs_number = anyio.Event()
+        self._applied = anyio.Event()
+
+    # Lifetime
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Hold the space together with the other gateways while the block runs.
+
+        Raises `SpacesError` if the backplane cannot be reached or other gateways have another configuration.
+        """
+        async with anyio.create_task_group() as tasks:
+            with anyio.fail_after(self.options.start_seconds):
+                await tasks.start(self._follow)
+            tasks.start_soon(self._queue.run)
+            tasks.start_soon(self._keep_leases)
+            tasks.start_soon(self._watch_gateways)
+            await self._begin()
+            try:
+                yield
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._end()
+                tasks.cancel_scope.cancel()
+
+    async def _begin(self) -> None:
+        """Take a number, and wait until the other gateways know it. Raises `BackplaneUnavailable`."""
+        number = await self._stored.take_number()
+        # Before the others learn of this gateway: one without a lease counts as gone.
+        await self._backplane.renew(f"{LEASE_PREFIX}{number}", b"")
+        self._last_connection = first_connection(number)
+        self._queue.begin(number)
+        with anyio.fail_after(self.options.start_seconds):
+            while number not in self._shared.gateways:
+                await self._applied.wait()
+
+    async def _end(self) -> None:
+        """Let all connections of this gateway leave at once, instead of when its lease expires."""
+        self._is_stopping = True
+        number = self._queue.gateway
+        if not number:
+            return
+        self._queue.submit(GatewayIsGone(number))
+        with anyio.move_on_after(self.options.stop_seconds):
+            while self._queue.gateway == number:
+                await self._applied.wait()
+            await self._backplane.release(f"{LEASE_PREFIX}{number}")
+            if self._is_ticker:
+                await self._backplane.release(TICKER_LEASE)
+
+    # Applying
+
+    async def _follow(self, *, task_status: TaskStatus[None]) -> None:
+        """Apply every batch in order until cancelled. Started once everything that was stored before is applied."""
+        last: int | None = None
+        is_started = False
+        while True:
+            await self._load()
+            if last is None:
+                _, last = await self._backplane.bounds()
+            try:
+                async with aclosing(self._backplane.follow(self._shared.batch)) as batches:
+                    while True:
+                        if not is_started and self._shared.batch >= last:
+                            is_started = True
+                            self.started_position = self.log.position
+                            task_status.started()
+                        self._apply_batch(await anext(batches))
+            except HistoryLost as error:
+                log.warning("backplane: %s", error)
+                self._leave_others()
+
+    async def _load(self) -> None:
+        record = await self._stored.open_space()
+        snapshot = await self._stored.oldest_snapshot()
+        for participant in self._shared.tokens:
+            self.tokens.remove(participant)
+        if snapshot is not None:
+            self._shared.restore(snapshot)
+        self._shared.epoch = record.epoch
+        self._local_log.begin_at(Position(record.epoch, self._shared.sequence))
+        self._sessions.frames = RelayedFrames(self.space.state.streams)
+        for name in (*self.space.state.removed, *self._shared.tokens):
+            self.tokens.remove(name)
+        for participant, token in self._shared.tokens.items():
+            self.tokens.add(participant, token)
+
+    def _apply_batch(self, batch: StoredBatch) -> None:
+        header, events = decode_batch(batch.data)
+        submissions = self._queue.arrived(header)
+        is_own = bool(submissions)
+        # Each envelope is in the logs of the gateway that it came to.
+        self._audit = self._performer.audit = self._own_audit if is_own else None
+        waiting = iter(submissions)
+        for applied in self._shared.apply(batch.sequence, header, events):
+            submission = next(waiting, None)
+            try:
+                self._perform_applied(applied, is_own=is_own)
+            except Exception:
+                log.exception("failed to perform an event")
+            if submission is not None:
+                submission.receipt = applied.receipt
+                if submission.waiter is not None:
+                    submission.waiter.set()
+        for submission in waiting:  # this gateway was gone before its batch came
+            self._queue.refuse(submission)
+        self._applied.set()
+        self._applied = anyio.Event()
+
+    def _perform_applied(self, applied: Applied, *, is_own: bool) -> None:
+        event, receipt, draft, data = applied
+        effects = self._own_effects(receipt.effects)
+        if isinstance(event, EnvelopeArrives):
+            if draft is not None and receipt.answer.get("status") != "duplicate":
+                own = receipt._replace(effects=effects)
+                self._perform_receipt(draft, own, event.sender, _transport(event.connection), self._shared.now, data)
+            if is_own and event.may_repeat and event.connection is not None:
+                self._answer_session(event.connection, event.sender, receipt)
+            return
+        if isinstance(event, ConnectionJoins):
+            delivery = self._deliveries.pop(event.connection, None)
+            if delivery is not None and event.connection not in self._sessions.by_connection:
+                self._sessions.begin(event.connection, delivery, next_sequence=self.log.next_sequence)
+        self._perform(effects)
+        if isinstance(event, GatewayIsGone) and event.gateway == self._queue.gateway:
+            self._leave_others()
+
+    def _own_effects(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+        """Leave out messages to connections of other gateways."""
+        if not any(isinstance(one, Deliver) for one in effects):
+            return effects
+        channels = self._performer.channels
+        return tuple(
+            one for one in effects if not isinstance(one, Deliver) or any(name in channels for name in one.connections)
+        )
+
+    def _answer_session(self, connection: ConnectionId, sender: ParticipantId, receipt: Receipt) -> None:
+        """Confirm an envelope that is not broadcast: its echo confirms any other."""
+        accepted = receipt.accepted
+        if accepted is None or accepted.kind == kinds.SYSTEM_HEARTBEAT:
+            return
+        status = str(receipt.answer.get("status"))
+        if status == "duplicate":
+            known = receipt.answer.get("position")
+            position = None if known is None else Position.parse(str(known))
+            answer = self._acknowledgements.receipt(
+                connection, sender, accepted.id, status="duplicate", position=position
+            )
+        elif any(isinstance(one, Broadcast) and one.envelope.id == accepted.id for one in receipt.effects):
+            return
+        else:
+            answer = self._acknowledgements.receipt(connection, sender, accepted.id, status="accepted")
+        self._outbox.put(answer)
+
+    # Connections
+
+    def join(
+        self, connection: ConnectionId, participant: ParticipantId, delivery: DeliveryRequest | None = None
+    ) -> None:
+        """Let a connection in whose token was checked, once all gateways do."""
+        self._performer.owners[connection] = participant
+        if gateway_of(connection) != self._queue.gateway:  # opened before this gateway got its number
+            self._refuse_join(connection)
+            return
+        if delivery is not None:
+            self._deliveries.setdefault(connection, delivery)
+        self._queue.submit(ConnectionJoins(connection, participant, self._shared.batch))
+
+    def leave(self, connection: ConnectionId) -> None:
+        """Handle a closed connection."""
+        participant = self._performer.owners.pop(connection, None)
+        self._deliveries.pop(connection, None)
+        if participant is not None and gateway_of(connection) == self._queue.gateway:
+            self._queue.submit(ConnectionLeaves(connection, participant))
+        super().leave(connection)
+
+    # Envelopes
+
+    def receive(
+        self, connection: ConnectionId, sender: ParticipantId, draft: Draft, data: bytes | None = None
+    ) -> Receipt:
+        """Submit an envelope from a socket. Its sender is answered once it was applied."""
+        receipt = self._check(connection, sender, draft)
+        if receipt is not None:
+            return receipt
+        is_session = connection in self._sessions.by_connection or connection in self._deliveries
+        self._queue.submit(EnvelopeArrives(connection, sender, self._shared.batch, is_session, data or draft.encode()))
+        return Receipt(())
+
+    async def post(self, sender: ParticipantId, draft: Draft) -> Receipt:
+        """Submit an envelope from HTTP, and wait until it was applied here."""
+        receipt = self._check(None, sender, draft)
+        if receipt is not None:
+            return receipt
+        event = EnvelopeArrives(None, sender, self._shared.batch, may_repeat=True, data=draft.encode())
+        submission = self._queue.submit(event, waiter := anyio.Event())
+        await waiter.wait()
+        return submission.receipt or self._acknowledgements.refusal(None, sender, draft)
+
+    def inject(self, sender: ParticipantId, draft: Draft) -> Receipt:
+        """Not possible: other gateways decide, too. Use `post`."""
+        raise SpacesError("an envelope of a space on several gateways has to be posted")
+
+    def _check(self, connection: ConnectionId | None, sender: ParticipantId, draft: Draft) -> Receipt | None:
+        """Answer what no other gateway has to know: a refusal, or a heartbeat."""
+        now = self._clock()
+        receipt = self.space.check(draft, sender=sender, connection=connection, now=now)
+        if receipt is None and draft.kind == kinds.SYSTEM_HEARTBEAT:
+            receipt = self.space.receive(draft, sender=sender, connection=connection, now=now, is_checked=True)
+        if receipt is not None:
+            self._perform_receipt(draft, receipt, sender, _transport(connection), now, None)
+        return receipt
+
+    def _refuse_submission(self, submission: Submission) -> None:
+        """Answer the sender of an event that is not stored."""
+        event = submission.event
+        if isinstance(event, ConnectionJoins):
+            self._refuse_join(event.connection)
+        elif isinstance(event, EnvelopeArrives) and event.connection is not None:
+            draft = decode_envelope(event.data)
+            self._performer.perform(self._acknowledgements.not_stored(event.connection, event.sender, draft.id))
+
+    def _refuse_join(self, connection: ConnectionId) -> None:
+        self._deliveries.pop(connection, None)
+        self.reject(connection, errors.NOT_STORED, NOT_STORED_MESSAGE, errors.CLOSE_LIMIT, REJOIN_SECONDS)
+
+    # Time, and other gateways
+
+    def _end_expired(self) -> None:
+        self._queue.refuse_late()
+        if self._is_ticker and self.space.waits_for_time:
+            self._queue.submit(TimePasses())
+
+    def _shift_deadlines(self, by: timedelta) -> None:
+        self.space.shift_rate_limits(by)
+
+    @property
+    def is_storing(self) -> bool:
+        """Whether accepted envelopes can be stored."""
+        return bool(self._queue.gateway) and not self._queue.is_away
+
+    @property
+    def posts_attention(self) -> bool:
+        """Whether this gateway posts to the webhook; of all gateways of a space, one does."""
+        return self._is_ticker
+
+    def _leave_others(self) -> None:
+        """Close all connections: for the other gateways, those of this one have left."""
+        self._queue.begin(0)
+        self._is_ticker = False
+        if self._is_stopping:
+            return
+        log.warning("this gateway was away for too long; its connections are closed, and it starts again")
+        for connection in tuple(self._performer.owners):
+            channel = self._performer.channels.get(connection)
+            if channel is not None:
+                channel.close(CloseCode.SERVICE_RESTART, "")
+        self._needs_number.set()
+
+    async def _keep_leases(self) -> None:
+        while True:
+            number = self._queue.gateway
+            try:
+                if number:
+                    await self._backplane.renew(f"{LEASE_PREFIX}{number}", b"")
+                    self._is_ticker = await self._backplane.claim(TICKER_LEASE, b"%d" % number)
+                elif self._needs_number.is_set() and not self._is_stopping:
+                    self._needs_number = anyio.Event()
+                    await self._begin()
+            except BackplaneUnavailable as error:
+                self._is_ticker = False
+                if not number:
+                    self._needs_number.set()
+                self._queue.note_failure(error)
+            with anyio.move_on_after(self.options.renew_seconds):
+                await self._needs_number.wait()
+
+    async def _watch_gateways(self) -> None:
+        """Let the connections of gateways leave whose leases have expired."""
+        seen: set[int] = set()
+        async with aclosing(self._backplane.leases()) as changes:
+            async for leases in changes:
+                present = _gateways_in(leases)
+                for number in self._shared.gateways.keys() & (seen - present):
+                    if number != self._queue.gateway:
+                        log.warning("gateway %d is gone", number)
+                        self._queue.submit(GatewayIsGone(number))
+                seen = (seen | present) & {*self._shared.gateways, *present}
+
+
+def _transport(connection: ConnectionId | None) -> Transport:
+    return "http" if connection is None else "websocket"
+
+
+def _gateways_in(leases: Mapping[str, bytes]) -> set[int]:
+    return {int(name.removeprefix(LEASE_PREFIX)) for name in leases if name.startswith(LEASE_PREFIX)}
