@@ -16,6 +16,7 @@ from mew_protocol.ids import MAX_ID_LENGTH, id_problem
 from mew_protocol.payloads.fit import WouldFit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.config.roles import ROLE_PATTERNS, Role
 
 BRIDGE = "mcp-bridge"
@@ -438,6 +439,8 @@ class SpaceConfig(_ConfigSection):
     history: HistoryOptions = HistoryOptions()
     attention: AttentionOptions = AttentionOptions()
     gateway: GatewayOptions = GatewayOptions()
+    backplane: BackplaneOptions | None = None
+    """What connects several gateways of the space (default: there is one)."""
     models: dict[str, ModelFacts] = Field(default_factory=dict)
     gateway_logging: GatewayLogging = GatewayLogging()
 

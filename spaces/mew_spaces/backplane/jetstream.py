@@ -1,0 +1,498 @@
+"""A backplane on NATS JetStream.
+
+Three streams store one space: `batches`, `state` (the newest message of each subject) and `leases`. Frames are plain
+messages. What is larger than a message of the server is stored in parts: first the parts, then the message that names
+them. Owns the names, the layout and the order of reading. `nats_link` connects and translates errors.
+"""
+
+import hashlib
+import re
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+import anyio
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext, api
+from nats.js.errors import APIError, NotFoundError
+
+from mew_spaces.backplane.interface import (
+    DEDUPLICATION_SECONDS,
+    LEASE_SECONDS,
+    Backplane,
+    BackplaneError,
+    BackplaneRefused,
+    BackplaneUnavailable,
+    Conflict,
+    HistoryLost,
+    SavedValue,
+    StoredBatch,
+)
+from mew_spaces.backplane.leases import LeaseTable
+from mew_spaces.backplane.nats_link import LinkSubscription, NatsLink, linked, retry_at_start
+from mew_spaces.config.backplane_options import BackplaneOptions
+
+_HEARTBEAT_SECONDS: Final = 1.0
+_SILENCE_SECONDS: Final = 4.0
+"""A consumer without a message or heartbeat for so long is replaced."""
+
+_RECOVERY_SECONDS: Final = 10.0
+"""How long a cluster that recovers may not know its newest messages or its streams."""
+
+_MESSAGE_OVERHEAD: Final = 4096
+"""Room for headers in a message of the largest size."""
+
+_PART: Final = "Mew-Part"
+"""Header of a message that is no batch of its own."""
+_PARTS: Final = "Mew-Parts"
+"""Header of a message whose data follows that of other messages: their sequences; of a value, version and number."""
+
+_ID: Final = api.Header.MSG_ID.value
+_EXPECTED: Final = api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value
+
+_HELD: Final = b"+"
+_ENDED: Final = b"-"
+
+_STREAM_EXISTS: Final = 10058
+_LOAD_ATTEMPTS: Final = 10
+_MAX_LEASES: Final = 10_000
+_MAX_NAME: Final = 80
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
+
+_T = TypeVar("_T")
+
+
+class _Stored(NamedTuple):
+    """A message of a stream."""
+
+    subject: str
+    sequence: int
+    at: float
+    data: bytes
+    headers: Mapping[str, str]
+
+
+class JetStreamBackplane(Backplane):
+    """See `Backplane`. Use `connect_jetstream` to make one."""
+
+    def __init__(self, link: NatsLink, space: str, options: BackplaneOptions, lease_seconds: float) -> None:
+        name, prefix = safe_name(space), options.prefix
+        self._link = link
+        self._replicas = options.replicas
+        self._recovery_seconds = _RECOVERY_SECONDS if options.replicas > 1 else 0.0
+        self._batches, self._state, self._leases = (
+            f"{prefix}-{kind}-{name}" for kind in ("batches", "state", "leases")
+        )
+        self._batch_subject = f"{prefix}.batches.{name}"
+        self._state_subject = f"{prefix}.state.{name}"
+        self._lease_subject = f"{prefix}.leases.{name}"
+        self._frame_subject = f"{prefix}.frames.{name}"
+        self._table = LeaseTable(lease_seconds)
+        self._table_changed = anyio.Event()
+
+    @property
+    def max_frame_bytes(self) -> int:
+        return self._link.max_payload
+
+    @property
+    def is_connected(self) -> bool:
+        return self._link.is_connected
+
+    async def append(self, data: bytes, batch_id: str) -> int:
+        size = self._part_bytes
+        if len(data) <= size:
+            return await self._store(self._batch_subject, data, {_ID: batch_id})
+        *parts, last = _split(data, size)
+        sequences = [
+            await self._store(self._batch_subject, part, {_ID: f"{batch_id}/{size}/{number}", _PART: "1"})
+            for number, part in enumerate(parts)
+        ]
+        named = ",".join(map(str, sequences))
+        return await self._store(self._batch_subject, last, {_ID: batch_id, _PARTS: named})
+
+    async def follow(self, after: int) -> AsyncGenerator[StoredBatch, None]:
+        async with aclosing(self._read(self._batches, after, has_gaps=False)) as messages:
+            async for message in messages:
+                if _PART in message.headers:
+                    continue
+                data = message.data
+                if _PARTS in message.headers:
+                    parts = [await self._batch_part(int(one)) for one in message.headers[_PARTS].split(",")]
+                    data = b"".join([*parts, data])
+                yield StoredBatch(message.sequence, data)
+
+    async def bounds(self) -> tuple[int, int]:
+        state = (await self._stream_info(self._batches)).state
+        return state.first_seq if state.messages else state.last_seq + 1, state.last_seq
+
+    async def trim(self, before: int) -> None:
+        await self._purge(self._batches, sequence=before)
+
+    async def load(self, key: str) -> SavedValue | None:
+        for _ in range(_LOAD_ATTEMPTS):
+            head = await self._last_message(self._head(key))
+            if head is None:
+                return None
+            parts = [await self._last_message(subject) for subject in self._parts_of(key, head)]
+            if None not in parts:  # else another gateway has replaced the value meanwhile
+                return SavedValue(b"".join([*(one.data for one in parts if one is not None), head.data]), head.sequence)
+        raise BackplaneUnavailable(f"{key} changes too often to be read")
+
+    async def save(self, key: str, value: bytes, *, expected: int) -> int:
+        *parts, last = _split(value, self._part_bytes)
+        version = f"{expected}-{secrets.token_hex(8)}"
+        headers = {_EXPECTED: str(expected)}
+        if parts:
+            headers[_PARTS] = f"{version}.{len(parts)}"
+        for number, part in enumerate(parts):
+            await self._store(f"{self._part_prefix(key)}.{version}.{number}", part, {})
+        revision = await self._store(self._head(key), last, headers)
+        with suppress(BackplaneError):  # the value is saved
+            await self._remove_parts(key, before=expected, but=version)
+        return revision
+
+    async def delete(self, key: str) -> None:
+        await self._purge(self._state, subject=self._head(key))
+        await self._purge(self._state, subject=f"{self._part_prefix(key)}.>")
+
+    async def renew(self, lease: str, value: bytes) -> None:
+        self._note(lease, value, await self._store(f"{self._lease_subject}.{lease}", _HELD + value, {}))
+
+    async def claim(self, lease: str, value: bytes) -> bool:
+        subject = f"{self._lease_subject}.{lease}"
+        while True:
+            if self._table.in_force().get(lease, value) != value:
+                await self._refresh(lease)
+                if self._table.in_force().get(lease, value) != value:
+                    return False
+            headers = {_EXPECTED: str(self._table.sequence_of(lease))}
+            try:
+                self._note(lease, value, await self._store(subject, _HELD + value, headers))
+                return True
+            except Conflict:
+                await self._refresh(lease)
+
+    async def release(self, lease: str) -> None:
+        self._note(lease, None, await self._store(f"{self._lease_subject}.{lease}", _ENDED, {}))
+
+    async def leases(self) -> AsyncGenerator[Mapping[str, bytes], None]:
+        stored: int | None = None
+        while stored is None and not self._link.is_closed:
+            try:
+                stored = (await self._stream_info(self._leases)).state.last_seq
+            except BackplaneUnavailable:
+                await self._link.wait_connected()
+        shown: Mapping[str, bytes] | None = None
+        while not self._link.is_closed:
+            changed = self._table_changed
+            current = self._table.in_force()
+            if self._table.sequence >= (stored or 0) and current != shown:
+                stored, shown = 0, current
+                yield current
+            else:
+                await changed.wait()
+
+    async def publish(self, data: bytes) -> None:
+        if len(data) > self.max_frame_bytes:
+            raise BackplaneRefused(f"a frame of {len(data)} bytes is larger than the {self.max_frame_bytes} of NATS")
+        await self._link.publish(self._frame_subject, data)
+
+    async def frames(self) -> AsyncGenerator[bytes, None]:
+        while not self._link.is_closed:
+            try:
+                subscription = await self._link.subscribe(self._frame_subject)
+            except BackplaneUnavailable:
+                await self._link.wait_connected()
+                continue
+            try:
+                async for message in subscription.messages:
+                    yield message.data
+            finally:
+                await subscription.close()
+
+    async def close(self) -> None:
+        await self._link.close()
+        self._wake()
+
+    async def prepare(self, configs: Sequence[api.StreamConfig]) -> None:
+        """Create the streams, or change their bounds. Raises errors of a backplane."""
+        for config in configs:
+            await self._link.call(partial(_ensure_stream, config=config))
+
+    async def watch_leases(self) -> None:
+        """Keep the table of leases up to date until the link is closed."""
+        while not self._link.is_closed:
+            with suppress(HistoryLost):
+                async with aclosing(self._read(self._leases, self._table.sequence, has_gaps=True)) as messages:
+                    async for message in messages:
+                        name = message.subject.removeprefix(f"{self._lease_subject}.")
+                        value = _lease_value(message.data)
+                        self._table.read(name, value, sequence=message.sequence, at=message.at)
+                        self._wake()
+            self._table.restart()
+
+    def configs(self, *, kept_bytes: int, kept_batches: int | None) -> list[api.StreamConfig]:
+        """Return the streams of the space."""
+
+        def config(name: str, subject: str) -> api.StreamConfig:
+            return api.StreamConfig(
+                name=name, subjects=[subject], storage=api.StorageType.FILE, num_replicas=self._replicas
+            )
+
+        latest = {"max_msgs_per_subject": 1}
+        return [
+            config(self._batches, self._batch_subject).evolve(
+                max_bytes=kept_bytes, max_msgs=kept_batches or -1, duplicate_window=DEDUPLICATION_SECONDS
+            ),
+            config(self._state, f"{self._state_subject}.>").evolve(**latest, max_bytes=-1, max_msgs=-1),
+            config(self._leases, f"{self._lease_subject}.>").evolve(**latest, max_bytes=-1, max_msgs=_MAX_LEASES),
+        ]
+
+    @property
+    def _part_bytes(self) -> int:
+        return self._link.max_payload - _MESSAGE_OVERHEAD
+
+    def _head(self, key: str) -> str:
+        return f"{self._state_subject}.value.{key}"
+
+    def _part_prefix(self, key: str) -> str:
+        return f"{self._state_subject}.part.{key.replace('.', '/')}"
+
+    def _parts_of(self, key: str, head: _Stored) -> list[str]:
+        version, _, count = head.headers.get(_PARTS, ".0").rpartition(".")
+        return [f"{self._part_prefix(key)}.{version}.{number}" for number in range(int(count))]
+
+    async def _remove_parts(self, key: str, *, before: int, but: str) -> None:
+        """Remove the parts of earlier values, also of gateways that ended before their value was complete.
+
+        Those of a gateway that goes on from a newer revision stay: it may be about to name them.
+        """
+        prefix = f"{self._part_prefix(key)}."
+        info = await self._stream_info(self._state, subjects=f"{prefix}>")
+        versions = {subject.removeprefix(prefix).split(".")[0] for subject in info.state.subjects or {}}
+        for version in versions - {but}:
+            if int(version.split("-")[0]) <= before:
+                await self._purge(self._state, subject=f"{prefix}{version}.>")
+
+    async def _store(self, subject: str, data: bytes, headers: dict[str, str]) -> int:
+        async def publish(jetstream: JetStreamContext) -> int:
+            return (await jetstream.publish(subject, data, headers=headers or None)).seq
+
+        return await self._call(publish)
+
+    async def _purge(self, stream: str, *, subject: str | None = None, sequence: int | None = None) -> None:
+        await self._call(lambda jetstream: jetstream.purge_stream(stream, subject=subject, seq=sequence))
+
+    async def _stream_info(self, stream: str, *, subjects: str | None = None) -> api.StreamInfo:
+        return await self._call(lambda jetstream: jetstream.stream_info(stream, subjects_filter=subjects))
+
+    async def _last_message(self, subject: str, *, stream: str | None = None) -> _Stored | None:
+        try:
+            found = await self._link.call(lambda jetstream: jetstream.get_last_msg(stream or self._state, subject))
+        except NotFoundError:
+            return None
+        return _Stored(subject, found.seq or 0, 0.0, found.data or b"", found.headers or {})
+
+    async def _batch_part(self, sequence: int) -> bytes:
+        while True:
+            try:
+                found = await self._link.call(lambda jetstream: jetstream.get_msg(self._batches, seq=sequence))
+                return found.data or b""
+            except NotFoundError:
+                raise HistoryLost(f"a part of a batch, message {sequence}, is no longer kept") from None
+            except BackplaneUnavailable:
+                if not await self._link.wait_connected():
+                    raise
+
+    async def _call(self, exchange: Callable[[JetStreamContext], Awaitable[_T]]) -> _T:
+        try:
+            return await self._link.call(exchange)
+        except NotFoundError:
+            raise BackplaneUnavailable("the streams of the space are not there; restart the gateway") from None
+
+    async def _refresh(self, lease: str) -> None:
+        """Note what is stored of a lease; the stream may not be read that far."""
+        newest = await self._last_message(f"{self._lease_subject}.{lease}", stream=self._leases)
+        if newest is not None:
+            self._note(lease, _lease_value(newest.data), newest.sequence)
+        else:
+            self._table.restart()
+
+    def _note(self, lease: str, value: bytes | None, sequence: int) -> None:
+        self._table.note(lease, value, sequence=sequence)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._table_changed.set()
+        self._table_changed = anyio.Event()
+
+    async def _read(self, stream: str, after: int, *, has_gaps: bool) -> AsyncGenerator[_Stored, None]:
+        """Yield the messages of a stream after a sequence, over lost connections, until the link is closed.
+
+        Raises `HistoryLost` if the next one is gone, or the stream is not the one that was read before.
+        """
+        created: object = None
+        while (opened := await self._open_consumer(stream, after, created, has_gaps=has_gaps)) is not None:
+            consumer, created = opened
+            try:
+                while (message := await consumer.next()) is not None:
+                    if message.sequence != after + 1 and not has_gaps:
+                        raise HistoryLost(f"message {after + 1} is no longer kept")
+                    after = message.sequence
+                    yield message
+            except BackplaneUnavailable:
+                continue
+            finally:
+                await consumer.close()
+
+    async def _open_consumer(
+        self, stream: str, after: int, created: object, *, has_gaps: bool
+    ) -> tuple["_Consumer", object] | None:
+        """Return a consumer from the next message on, and when its stream was made; None once the link is closed."""
+        missing_since: float | None = None
+        while not self._link.is_closed:
+            problem = ""
+            try:
+                info = await self._link.call(lambda jetstream: jetstream.stream_info(stream))
+                if info.state.first_seq > after + 1 and not has_gaps:
+                    raise HistoryLost(f"message {after + 1} is no longer kept; the oldest is {info.state.first_seq}")
+                if after > info.state.last_seq or created not in (None, info.created):
+                    problem = f"message {after} is not stored; the newest is {info.state.last_seq}"
+                else:
+                    return await _Consumer.create(self._link, stream, after), info.created
+            except NotFoundError:
+                problem = f"the stream {stream} is not there"
+            except BackplaneUnavailable:
+                missing_since = None
+            if problem:
+                missing_since = missing_since or anyio.current_time()
+                if anyio.current_time() >= missing_since + self._recovery_seconds:
+                    raise HistoryLost(problem)
+            await self._link.wait_connected()
+        return None
+
+
+class _Consumer:
+    """Messages of a stream as one server sends them, until any is missing."""
+
+    def __init__(self, link: NatsLink, subscription: LinkSubscription) -> None:
+        self._link = link
+        self._subscription = subscription
+        self._delivered = 0
+
+    @classmethod
+    async def create(cls, link: NatsLink, stream: str, after: int) -> "_Consumer":
+        """Raises errors of a backplane."""
+        inbox = f"_INBOX.{secrets.token_hex(12)}"
+        config = api.ConsumerConfig(
+            deliver_subject=inbox,
+            deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=after + 1,
+            ack_policy=api.AckPolicy.NONE,
+            idle_heartbeat=_HEARTBEAT_SECONDS,
+            flow_control=True,
+            mem_storage=True,
+            num_replicas=1,
+        )
+        subscription = await link.subscribe(inbox)
+        try:
+            await link.call(lambda jetstream: jetstream.add_consumer(stream, config))
+        except BaseException:
+            await subscription.close()
+            raise
+        return cls(link, subscription)
+
+    async def next(self) -> _Stored | None:
+        """Return the next message, or None once the consumer has to be replaced. Raises errors of a backplane."""
+        while True:
+            message: Msg | None = None
+            with anyio.move_on_after(_SILENCE_SECONDS), suppress(anyio.EndOfStream):
+                message = await self._subscription.messages.receive()
+            if message is None:
+                return None
+            headers = message.headers or {}
+            if "Status" not in headers:
+                place = message.metadata
+                if place.sequence.consumer != self._delivered + 1:
+                    return None
+                self._delivered += 1
+                at = place.timestamp.timestamp()
+                return _Stored(message.subject, place.sequence.stream, at, message.data, headers)
+            if headers["Status"] != "100":
+                return None
+            # Flow control: the server goes on once this is answered. A heartbeat of a stalled consumer asks again.
+            reply = message.reply or headers.get("Nats-Consumer-Stalled")
+            if reply:
+                await self._link.publish(reply, b"")
+            elif int(headers.get("Nats-Last-Consumer", self._delivered)) > self._delivered:
+                return None
+
+    async def close(self) -> None:
+        """Let the server remove it."""
+        await self._subscription.close()
+
+
+@asynccontextmanager
+async def connect_jetstream(
+    options: BackplaneOptions,
+    space: str,
+    *,
+    folder: Path,
+    kept_bytes: int,
+    kept_batches: int | None = None,
+    servers: Sequence[str] | None = None,
+    token: str | None = None,
+    lease_seconds: float = LEASE_SECONDS,
+) -> AsyncIterator[JetStreamBackplane]:
+    """Connect one gateway to a space on NATS while the block runs, and create the streams of the space.
+
+    `kept_bytes` and `kept_batches` bound the stored batches; the oldest leave first. `servers` and `token` are those of
+    an embedded server. Raises `BackplaneUnavailable` if NATS does not answer, and `BackplaneRefused`.
+    """
+    async with linked(options, folder, servers=servers or options.servers, token=token) as link:
+        backplane = JetStreamBackplane(link, space, options, lease_seconds)
+        configs = backplane.configs(kept_bytes=kept_bytes, kept_batches=kept_batches)
+        await retry_at_start(lambda: backplane.prepare(configs))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(backplane.watch_leases)
+            try:
+                yield backplane
+            finally:
+                tasks.cancel_scope.cancel()
+
+
+def safe_name(space: str) -> str:
+    """Return a space id as one token of a subject, and of the name of a stream. Different ids stay different."""
+    name = "".join(one if _PLAIN.fullmatch(one) else "".join(f"={b:02X}" for b in one.encode()) for one in space)
+    if len(name) > _MAX_NAME:  # names of streams become those of folders
+        name = f"{name[:40]}=={hashlib.sha256(space.encode()).hexdigest()[:32]}"
+    return name
+
+
+def _split(data: bytes, size: int) -> list[bytes]:
+    return [data[start : start + size] for start in range(0, len(data), size)] or [b""]
+
+
+def _lease_value(data: bytes) -> bytes | None:
+    return data[1:] if data[:1] == _HELD else None
+
+
+async def _ensure_stream(jetstream: JetStreamContext, config: api.StreamConfig) -> None:
+    """Create a stream, or change the bounds of an existing one. What an operator configured beyond that stays."""
+    assert config.name is not None
+    try:
+        current = (await jetstream.stream_info(config.name)).config
+    except NotFoundError:
+        try:
+            await jetstream.add_stream(config)
+            return
+        except APIError as error:
+            if error.err_code != _STREAM_EXISTS:
+                raise
+            current = (await jetstream.stream_info(config.name)).config
+    ours = {key: getattr(config, key) for key in ("max_bytes", "max_msgs", "num_replicas")}
+    if {key: getattr(current, key) for key in ours} != ours:
+        await jetstream.update_stream(current.evolve(**ours))

@@ -1,0 +1,363 @@
+"""A connection to one of the servers of a NATS cluster, made again whenever it is lost.
+
+Owns where `nats-py` connects and where its errors become those of a backplane. Each connection is a new client: the
+reconnection of `nats-py` sends late what was published during an outage, when callers have given up on it, and some
+errors end it for good.
+"""
+
+import logging
+import random
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar
+
+import anyio
+import nats.errors
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.js import JetStreamContext
+from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
+
+from mew_spaces.backplane.interface import BackplaneError, BackplaneRefused, BackplaneUnavailable, Conflict
+from mew_spaces.config.backplane_options import BackplaneOptions
+
+log = logging.getLogger("mew_spaces.backplane")
+
+START_SECONDS: Final = 10.0
+"""How long the first connection may take: NATS and gateways are often started together."""
+
+REQUEST_SECONDS: Final = 3.0
+_CONNECT_SECONDS: Final = 2.0
+_PING_SECONDS: Final = 1.0
+_PONG_SECONDS: Final = 3.0
+"""A server that does not answer for so long is left for another one."""
+_RETRY_SECONDS: Final = 0.2
+_CLOSE_SECONDS: Final = 1.0
+
+_WRONG_REVISION: Final = (10071, 10164)
+_NO_PEERS: Final = 10005  # also while the servers of a cluster start
+
+_T = TypeVar("_T")
+
+logging.getLogger("nats").setLevel(logging.CRITICAL)  # what it logs is raised as well, and logged here
+
+
+@dataclass(eq=False)
+class LinkSubscription:
+    """Messages of a subject, until the connection is lost or it is closed; then `messages` ends."""
+
+    messages: MemoryObjectReceiveStream[Msg]
+    _sender: MemoryObjectSendStream[Msg]
+    _vendor: Subscription
+
+    async def close(self) -> None:
+        """End it. May be called after the connection was lost."""
+        self._sender.close()
+        self.messages.close()
+        with anyio.move_on_after(_CLOSE_SECONDS, shield=True), suppress(nats.errors.Error, OSError):
+            await self._vendor.unsubscribe()
+
+
+@dataclass(eq=False)
+class _LinkedClient:
+    client: Client = field(default_factory=Client)
+    closed: anyio.Event = field(default_factory=anyio.Event)
+    problem: str = ""
+    """The last error that the client reported apart from a call."""
+
+    async def note_error(self, error: Exception) -> None:
+        self.problem = _reason(error)
+
+    async def note_closed(self) -> None:
+        self.closed.set()
+
+
+class NatsLink:
+    """See the module. Use `linked` to make one."""
+
+    def __init__(self, options: BackplaneOptions, folder: Path, servers: Sequence[str], token: str | None) -> None:
+        self._options = options
+        self._folder = folder
+        self._servers = servers
+        self._token = token
+        self._connection: _LinkedClient | None = None
+        self._connected = anyio.Event()
+        self._in_flight: set[anyio.CancelScope] = set()
+        self._subscriptions: set[LinkSubscription] = set()
+        self._problem = ""
+        self._max_payload = 0
+        self.is_closed = False
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._connection is not None and self._connection.client.is_connected
+
+    @property
+    def max_payload(self) -> int:
+        """Largest message of the server, headers included; that of the last connection if there is none now."""
+        if self._connection is not None:
+            self._max_payload = self._connection.client.max_payload
+        return self._max_payload
+
+    async def call(self, exchange: Callable[[JetStreamContext], Awaitable[_T]]) -> _T:
+        """Run an exchange with JetStream. Raises errors of a backplane; `NotFoundError` passes."""
+        connection = self._connection_now()
+        connection.problem = ""
+        with anyio.move_on_after(REQUEST_SECONDS + 1) as scope:
+            self._in_flight.add(scope)
+            try:
+                return await exchange(connection.client.jetstream(timeout=REQUEST_SECONDS))
+            except NotFoundError:
+                raise
+            except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
+                # The server reports a missing permission apart from the request, which is never answered.
+                if "permissions violation" in connection.problem.lower():
+                    raise BackplaneRefused(f"NATS: {connection.problem}") from None
+                raise _translated(error) from None
+            finally:
+                self._in_flight.discard(scope)
+        raise BackplaneUnavailable("the connection to NATS was lost")
+
+    async def publish(self, subject: str, data: bytes) -> None:
+        """Send a message that nobody acknowledges. Raises errors of a backplane."""
+        client = self._connection_now().client
+        with anyio.move_on_after(REQUEST_SECONDS):
+            try:
+                return await client.publish(subject, data)
+            except (nats.errors.Error, OSError) as error:
+                raise _translated(error) from None
+        raise BackplaneUnavailable("NATS takes no more messages")
+
+    async def subscribe(self, subject: str) -> LinkSubscription:
+        """Receive messages of a subject from now on. Raises errors of a backplane."""
+        client = self._connection_now().client
+        sender, receiver = anyio.create_memory_object_stream[Msg](64)
+        try:
+            subscription = LinkSubscription(receiver, sender, await client.subscribe(subject, cb=sender.send))
+        except (nats.errors.Error, OSError) as error:
+            sender.close()
+            receiver.close()
+            raise _translated(error) from None
+        self._subscriptions.add(subscription)
+        return subscription
+
+    async def wait_connected(self) -> bool:
+        """Wait a moment, then until there is a connection. Returns False once the link is closed."""
+        await anyio.sleep(_RETRY_SECONDS)
+        while not self.is_closed and self._connection is None:
+            await self._connected.wait()
+        return not self.is_closed
+
+    async def keep_connected(self) -> None:
+        """Connect again whenever the connection is lost, until the link is closed."""
+        while not self.is_closed:
+            if self._connection is None:
+                await self._reconnect()
+            else:
+                await self._wait_until_lost(self._connection)
+                if not self.is_closed:
+                    log.warning("connection to NATS lost: %s", self._connection.problem or "it does not answer")
+                await self._drop()
+
+    async def connect(self) -> None:
+        """Connect to one of the servers, in any order. Raises `BackplaneUnavailable` and `BackplaneRefused`."""
+        problems = []
+        for server in random.sample(self._servers, len(self._servers)):
+            connection = _LinkedClient()
+            try:
+                await self._open(connection, server)
+            except (nats.errors.Error, OSError, TimeoutError) as error:
+                reason = connection.problem or _reason(error)
+                problems.append(f"{server} ({reason})")
+                await _abandon(connection.client)
+                if "authorization" in reason.lower() or "credentials" in reason.lower():
+                    raise BackplaneRefused(f"NATS does not accept the credentials: {problems[-1]}") from None
+                continue
+            except BaseException:
+                await _abandon(connection.client)
+                raise
+            self._connection = connection
+            self._max_payload = connection.client.max_payload
+            self._connected.set()
+            self._connected = anyio.Event()
+            return
+        raise BackplaneUnavailable(f"NATS cannot be reached: tried {', '.join(problems)}")
+
+    async def close(self) -> None:
+        """Disconnect for good; subscriptions and waiting calls end."""
+        self.is_closed = True
+        await self._drop()
+        self._connected.set()
+
+    def _connection_now(self) -> _LinkedClient:
+        if self._connection is None:
+            raise BackplaneUnavailable(
+                "there is no connection to NATS" + (f": {self._problem}" if self._problem else "")
+            )
+        return self._connection
+
+    async def _reconnect(self) -> None:
+        try:
+            await self.connect()
+        except BackplaneError as error:
+            if self._problem != str(error):
+                log.warning("%s; trying again", error)
+            self._problem = str(error)
+            await anyio.sleep(_RETRY_SECONDS)
+        else:
+            self._problem = ""
+            log.info("connected to NATS again")
+
+    async def _wait_until_lost(self, connection: _LinkedClient) -> None:
+        """Return once the client has given up, or a message to itself does not come back in time.
+
+        Not with a ping of `nats-py`: an answer after its timeout stops the client from reading.
+        """
+        client, echoed = connection.client, anyio.Event()
+
+        async def note_echo(_message: Msg) -> None:
+            echoed.set()
+
+        with suppress(nats.errors.Error, OSError):
+            inbox = client.new_inbox()
+            await client.subscribe(inbox, cb=note_echo)
+            while not client.is_closed:
+                with anyio.move_on_after(_PING_SECONDS):
+                    await connection.closed.wait()
+                    return
+                echoed = anyio.Event()
+                with anyio.move_on_after(_PONG_SECONDS) as scope:
+                    await client.publish(inbox, b"")
+                    await echoed.wait()
+                if scope.cancelled_caught:
+                    return
+
+    async def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        for scope in self._in_flight:
+            scope.cancel()
+        for subscription in self._subscriptions:
+            subscription._sender.close()
+        self._subscriptions.clear()
+        if connection is not None:
+            await _abandon(connection.client)
+
+    async def _open(self, connection: _LinkedClient, server: str) -> None:
+        options, client = self._options, connection.client
+        must_encrypt = server.startswith("tls://") or options.needs_tls
+
+        def check_encryption() -> None:
+            # `nats-py` sends secrets in the clear if the server, or one between, says that it has no TLS.
+            if must_encrypt and not client._server_info.get("tls_required"):
+                raise nats.errors.SecureConnWantedError
+
+        def guarded(read: Callable[[], str]) -> Callable[[], str]:
+            def read_encrypted() -> str:
+                check_encryption()
+                return read()
+
+            return read_encrypted
+
+        token, token_file, password_file = self._token, options.token_file, options.password_file
+        read_token = (lambda: token) if token is not None else (lambda: self._read(token_file)) if token_file else None
+        await client.connect(
+            servers=[server],
+            name="mew-agent",
+            allow_reconnect=False,
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0,
+            connect_timeout=int(_CONNECT_SECONDS),
+            error_cb=connection.note_error,
+            closed_cb=connection.note_closed,
+            tls=self._tls() if must_encrypt else None,
+            user=options.user,
+            password=guarded(lambda: self._read(password_file)) if password_file else None,
+            token=guarded(read_token) if read_token is not None else None,
+            user_credentials=self._path(options.credentials) if options.credentials is not None else None,
+        )
+        check_encryption()
+
+    def _tls(self) -> ssl.SSLContext:
+        options = self._options
+        try:
+            context = ssl.create_default_context(cafile=self._path(options.tls_ca) if options.tls_ca else None)
+            if options.tls_cert is not None and options.tls_key is not None:
+                context.load_cert_chain(self._path(options.tls_cert), self._path(options.tls_key))
+        except (OSError, ssl.SSLError) as error:
+            raise BackplaneRefused(f"certificates for NATS cannot be used: {error}") from None
+        return context
+
+    def _path(self, name: str) -> str:
+        path = self._folder / name
+        if not path.is_file():
+            raise BackplaneRefused(f"{path}: there is no such file; 'backplane' in space.yaml names it")
+        return str(path)
+
+    def _read(self, name: str) -> str:
+        return Path(self._path(name)).read_text(encoding="utf-8").strip()
+
+
+@asynccontextmanager
+async def linked(
+    options: BackplaneOptions, folder: Path, *, servers: Sequence[str], token: str | None = None
+) -> AsyncIterator[NatsLink]:
+    """Keep a connection while the block runs. `token` is that of an embedded server.
+
+    Raises `BackplaneUnavailable` if no server answers within `START_SECONDS`, and `BackplaneRefused`.
+    """
+    link = NatsLink(options, folder, servers, token)
+    await retry_at_start(link.connect)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(link.keep_connected)
+        try:
+            yield link
+        finally:
+            tasks.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await link.close()
+
+
+async def retry_at_start(act: Callable[[], Awaitable[_T]]) -> _T:
+    """Repeat what is unavailable while NATS starts. Raises the last error after `START_SECONDS`."""
+    deadline = anyio.current_time() + START_SECONDS
+    while True:
+        try:
+            return await act()
+        except BackplaneUnavailable:
+            if anyio.current_time() >= deadline:
+                raise
+        await anyio.sleep(_RETRY_SECONDS)
+
+
+async def _abandon(client: Client) -> None:
+    """Close a client, even one whose server reads nothing any more."""
+    with anyio.move_on_after(_CLOSE_SECONDS, shield=True), suppress(nats.errors.Error, OSError):
+        await client.close()
+
+
+def _reason(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).removeprefix("nats: ").strip("'\" ")
+
+
+def _translated(error: Exception) -> BackplaneError:
+    match error:
+        case APIError() if error.err_code in _WRONG_REVISION:
+            return Conflict(error.description)
+        case APIError() if error.code in (400, 401, 403, 404) and error.err_code != _NO_PEERS:
+            return BackplaneRefused(f"NATS refuses this: {error.description} (error {error.err_code})")
+        case APIError():
+            return BackplaneUnavailable(f"NATS cannot do this now: {error.description or 'is JetStream enabled?'}")
+        case nats.errors.MaxPayloadError():
+            return BackplaneRefused("a message is larger than the NATS server accepts; raise its max_payload")
+        case nats.errors.NoRespondersError() | NoStreamResponseError():
+            return BackplaneUnavailable("no NATS server stores the space now")
+        case nats.errors.TimeoutError() | TimeoutError():
+            return BackplaneUnavailable(f"no answer from NATS within {REQUEST_SECONDS:.0f} seconds")
+        case _:
+            return BackplaneUnavailable(f"NATS: {_reason(error)}")

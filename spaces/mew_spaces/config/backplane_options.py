@@ -1,0 +1,87 @@
+"""[pure] The key `backplane` of space.yaml and the option `--backplane`: where several gateways of a space meet.
+
+Owns the forms that are accepted. Does not connect, and does not read the files that it names.
+"""
+
+import re
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+EMBEDDED: Final = "embedded-nats"
+"""In place of addresses: start a NATS server of the space's own."""
+
+_FORMS: Final = f"nats://host:port, tls://host:port, several of them with commas between, or {EMBEDDED}"
+_ADDRESS: Final = re.compile(r"(?:nats|tls)://(?:\[[0-9A-Fa-f:.]+\]|[^\s/@,:\[\]]+)(?::(\d{1,5}))?")
+
+FileName = Annotated[str, Field(min_length=1)]
+
+
+def _checked_server(text: str) -> str:
+    if text == EMBEDDED:
+        return text
+    if "@" in text:
+        raise ValueError("an address holds no password; use 'user' and 'password_file', 'token_file' or 'credentials'")
+    found = _ADDRESS.fullmatch(text.rstrip("/"))
+    if found is None or not 1 <= int(found[1] or 4222) <= 65_535:
+        raise ValueError(f"must be {_FORMS}")
+    return text.rstrip("/") if found[1] else f"{text.rstrip('/')}:4222"
+
+
+def _as_servers(value: object) -> object:
+    """Read several addresses in one text."""
+    return [one.strip() for one in value.split(",")] if isinstance(value, str) else value
+
+
+class BackplaneOptions(BaseModel):
+    """NATS servers that connect several gateways of one space. File names are relative to the folder of the space."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    servers: Annotated[
+        tuple[Annotated[str, AfterValidator(_checked_server)], ...], BeforeValidator(_as_servers), Field(min_length=1)
+    ]
+    credentials: FileName | None = None
+    token_file: FileName | None = None
+    user: Annotated[str, Field(min_length=1)] | None = None
+    password_file: FileName | None = None
+    tls_ca: FileName | None = None
+    tls_cert: FileName | None = None
+    tls_key: FileName | None = None
+    replicas: Literal[1, 3, 5] = 1
+    """How many servers of the cluster store each batch. With 3, one of them may fail."""
+    prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,32}$")] = "mew"
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether a NATS server is started for the space."""
+        return self.servers == (EMBEDDED,)
+
+    @property
+    def needs_tls(self) -> bool:
+        """Whether a connection without TLS is refused."""
+        return self.tls_ca is not None or self.tls_cert is not None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_text(cls, value: Any) -> Any:
+        return {"servers": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if EMBEDDED in self.servers and (len(self.servers) > 1 or self.replicas > 1 or self._has_secrets):
+            raise ValueError(f"'{EMBEDDED}' is one server without credentials; name the servers of a cluster instead")
+        if (self.user is None) != (self.password_file is None):
+            raise ValueError("'user' and 'password_file' need each other")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("'tls_cert' and 'tls_key' need each other")
+        ways = [key for key in ("credentials", "token_file", "user") if getattr(self, key) is not None]
+        if len(ways) > 1:
+            raise ValueError(f"has both '{ways[0]}' and '{ways[1]}'; remove one of them")
+        return self
+
+    @property
+    def _has_secrets(self) -> bool:
+        return any(
+            one is not None for one in (self.credentials, self.token_file, self.user, self.tls_ca, self.tls_cert)
+        )
