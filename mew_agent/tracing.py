@@ -2,17 +2,21 @@
 
 Owns the names and attributes of spans, and the trace context in envelopes: the header `traceparent` of W3C Trace
 Context, so that one question is one trace across agents. Owns also the ids of this work that log lines carry, with and
-without tracing. The only module that imports `opentelemetry`. Until `enable` is called, nothing is imported and nothing
-is sent. Texts of messages, arguments and results are never recorded, nor are messages of errors.
+without tracing. The only module that imports `opentelemetry`. Until `enable` is called, nothing is imported, and the
+trace context of a request is only passed on with the envelopes that it causes. Texts of messages, arguments and results
+are never recorded, nor are messages of errors.
 
 Source: https://github.com/open-telemetry/semantic-conventions-genai (spans `invoke_agent`, `chat`, `execute_tool`;
-`tools/call` of MCP). Compactions have no convention yet; their attributes begin with `mew.`.
+`tools/call` of MCP), and `POST` of HTTP. Compactions and approvals have no convention yet; their attributes begin with
+`mew.`.
 """
 
 import logging
 import os
+import re
 from collections.abc import Mapping
 from contextvars import ContextVar, Token
+from http.client import INTERNAL_SERVER_ERROR
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
@@ -25,6 +29,7 @@ from mew_agent.model.interface import ModelIdentity, ModelReply, ModelRequest, T
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer, TracerProvider
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 logger = logging.getLogger("mew_agent.tracing")
 
@@ -37,6 +42,8 @@ CARRYING_KINDS: Final = frozenset({kinds.CHAT, kinds.MCP_REQUEST, kinds.MCP_PROP
 _ENDPOINT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _PROVIDER: Final = "openai"
 """`gen_ai.provider.name` names the API that is spoken, not whose model it is."""
+
+_HEADER: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 _tracer: "Tracer | None" = None
 
@@ -96,6 +103,8 @@ def _exporting_provider(*, is_console: bool) -> "TracerProvider":
 
 
 _ids: ContextVar[Mapping[str, str]] = ContextVar("ids", default=MappingProxyType({}))
+_received: ContextVar[str | None] = ContextVar("received", default=None)
+"""The trace context of what is being worked on, as it arrived."""
 
 
 def log_ids() -> dict[str, str]:
@@ -113,11 +122,17 @@ def log_ids() -> dict[str, str]:
 
 
 class ActiveSpan:
-    """A span that is the current one while a `with` block runs. Without tracing it only sets the ids of log lines."""
+    """A span that is the current one while a `with` block runs.
 
-    def __init__(self, ids: Mapping[str, str | None]) -> None:
+    Without tracing it only sets the ids of log lines, and the trace context that envelopes pass on.
+    """
+
+    def __init__(self, ids: Mapping[str, str | None], header: str | None = None) -> None:
+        """`header` is the trace context that arrived with what the span is about."""
         self._known = {key: value for key, value in ids.items() if value is not None}
+        self._header = header
         self._reset: Token[Mapping[str, str]] | None = None
+        self._reset_header: Token[str | None] | None = None
 
     def set(self, **attributes: object) -> None:
         """Set attributes; `gen_ai__usage__input_tokens` is `gen_ai.usage.input_tokens`. None is left out."""
@@ -127,13 +142,16 @@ class ActiveSpan:
 
     def __enter__(self) -> Self:
         self._reset = _ids.set({**_ids.get(), **self._known})
+        self._reset_header = _received.set(self._header or _received.get())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._reset is not None
+        assert self._reset_header is not None
         _ids.reset(self._reset)
+        _received.reset(self._reset_header)
 
 
 class _RecordedSpan(ActiveSpan):
@@ -142,17 +160,17 @@ class _RecordedSpan(ActiveSpan):
         ids: Mapping[str, str | None],
         name: str,
         kind: str,
-        about: Draft | None = None,
+        header: str | None = None,
         **attributes: object,
     ) -> None:
         from opentelemetry import context, trace
 
-        super().__init__(ids)
+        super().__init__(ids, header)
         assert _tracer is not None
         self._context = context
         self._span = _tracer.start_span(
             name,
-            context=_parent_in(about),
+            context=_context_in(header),
             kind=trace.SpanKind[kind],
             attributes=_named({**attributes, **{f"mew.{key}": value for key, value in self._known.items()}}),
             record_exception=False,
@@ -187,14 +205,14 @@ class _RecordedSpan(ActiveSpan):
 
 def turn_span(agent: str, model: str | None, chat: Draft, session: str | None) -> ActiveSpan:
     """The span of the turn that answers a chat; it continues the trace of the chat's sender."""
-    ids = {"envelope_id": chat.id, "participant": chat.sender}
+    ids, header = {"envelope_id": chat.id, "participant": chat.sender}, header_of(chat)
     if _tracer is None:
-        return ActiveSpan(ids)
+        return ActiveSpan(ids, header)
     return _RecordedSpan(
         ids,
         f"invoke_agent {agent}",
         "INTERNAL",
-        chat,
+        header,
         gen_ai__operation__name="invoke_agent",
         gen_ai__agent__name=agent,
         gen_ai__request__model=model,
@@ -256,20 +274,44 @@ def tool_span(call: ToolCall) -> ActiveSpan:
     )
 
 
-def request_span(participant: str, request: Draft, method: str, tool: str | None) -> ActiveSpan:
-    """The span of an MCP request that a participant answers; it continues the trace of the request's sender."""
-    ids = {"envelope_id": request.id, "participant": request.sender}
+def request_span(
+    participant: str, request: Draft, method: str, tool: str | None, proposed_in: str | None
+) -> ActiveSpan:
+    """The span of an MCP request that a participant answers; it continues the trace of the request's sender.
+
+    `proposed_in` is the trace context of the proposal that the request fulfils; programs without tracing approve, too.
+    """
+    ids, header = {"envelope_id": request.id, "participant": request.sender}, header_of(request) or proposed_in
     if _tracer is None:
-        return ActiveSpan(ids)
+        return ActiveSpan(ids, header)
     return _RecordedSpan(
         ids,
         method if tool is None else f"{method} {tool}",
         "SERVER",
-        request,
+        header,
         mcp__method__name=method,
         gen_ai__operation__name="execute_tool" if tool is not None else None,
         gen_ai__tool__name=tool,
         gen_ai__agent__name=participant,
+    )
+
+
+def approval_span(proposal: Draft, peer: str, method: str, tool: str | None) -> ActiveSpan:
+    """The span in which a proposal waits for its decision. `mew.approval.decision` and `.by` say what it was."""
+    ids = {"proposal_id": proposal.id}
+    if _tracer is None:
+        return ActiveSpan(ids)
+    return _RecordedSpan(
+        ids, f"await_approval {tool or method}", "INTERNAL", gen_ai__tool__name=tool, mew__approval__peer=peer
+    )
+
+
+def http_span(method: str, path: str, header: str | None) -> ActiveSpan:
+    """The span of an HTTP request that an agent answers; it continues the trace in the header `traceparent`."""
+    if _tracer is None:
+        return ActiveSpan({}, _valid(header))
+    return _RecordedSpan(
+        {}, f"{method} {path}", "SERVER", _valid(header), http__request__method=method, http__route=path, url__path=path
     )
 
 
@@ -288,10 +330,38 @@ def compaction_span(model: str, trigger: str, tokens_before: int | None) -> Acti
     )
 
 
+class TracedRequests:
+    """ASGI middleware: a span around each `POST`."""
+
+    def __init__(self, app: "ASGIApp") -> None:
+        self._app = app
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        header = dict(scope["headers"]).get(TRACEPARENT.encode(), b"").decode("latin-1")
+        with http_span(scope["method"], scope["path"], header) as span:
+
+            async def send_noting_status(message: "Message") -> None:
+                if message["type"] == "http.response.start":
+                    span.set(http__response__status_code=message["status"])
+                    if message["status"] >= INTERNAL_SERVER_ERROR:
+                        span.fail(str(message["status"]))
+                await send(message)
+
+            await self._app(scope, receive, send_noting_status)
+
+
 def traceparent_for(kind: str) -> str | None:
-    """Return the header that an envelope of this kind carries now; None without a span."""
-    if _tracer is None or kind not in CARRYING_KINDS:
-        return None
+    """Return the header that an envelope of this kind carries now; None if it has no reason to carry one."""
+    return traceparent() if kind in CARRYING_KINDS else None
+
+
+def traceparent() -> str | None:
+    """Return the trace context of the present work: the current span, or without tracing what arrived; else None."""
+    if _tracer is None:
+        return _received.get()
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     carrier: dict[str, str] = {}
@@ -299,12 +369,20 @@ def traceparent_for(kind: str) -> str | None:
     return carrier.get(TRACEPARENT)
 
 
-def _parent_in(envelope: Draft | None) -> Any:
-    """Return the context of the span that an envelope names; None, the current one, without an envelope or a name."""
+def header_of(envelope: Draft) -> str | None:
+    """Return the trace context that an envelope carries; None without one that can be read."""
+    return _valid((envelope.model_extra or {}).get(TRACEPARENT))
+
+
+def _valid(header: object) -> str | None:
+    return header if isinstance(header, str) and _HEADER.fullmatch(header) else None
+
+
+def _context_in(header: str | None) -> Any:
+    """Return the context of the span that a header names; None, the current one, without a header."""
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    header = (envelope.model_extra or {}).get(TRACEPARENT) if envelope is not None else None
-    return TraceContextTextMapPropagator().extract({TRACEPARENT: header}) if isinstance(header, str) else None
+    return None if header is None else TraceContextTextMapPropagator().extract({TRACEPARENT: header})
 
 
 def _named(attributes: Mapping[str, object]) -> dict[str, Any]:

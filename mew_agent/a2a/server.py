@@ -41,6 +41,7 @@ from mew_agent.http_server import serving
 from mew_agent.openai_api.app import MAX_BODY_BYTES, KeyCheck, respond_to_failure
 from mew_agent.openai_api.chat_participant import ChatParticipant
 from mew_agent.openai_api.format import NOT_FOUND, TOO_LARGE, OpenAIApiError
+from mew_agent.tracing import TracedRequests
 
 SCHEMA_PATH: Final = "/extensions/context/v1.json"
 VERSIONS: Final = ("1.0", "0.3")
@@ -89,7 +90,10 @@ class A2AServer:
                 Route("/agents/{name}/.well-known/agent-card.json", self._one_card),
                 Route(SCHEMA_PATH, self._schema),
             ],
-            middleware=[Middleware(KeyCheck, api_keys={"": self.token}, requires_key=_requires_token)],
+            middleware=[
+                Middleware(KeyCheck, api_keys={"": self.token}, requires_key=_requires_token),
+                Middleware(TracedRequests),
+            ],
             exception_handlers=dict.fromkeys((OpenAIApiError, HTTPException, Exception), respond_to_failure),
         )
 

@@ -26,6 +26,7 @@ from mew_protocol.codec import DEFAULT_MAX_BYTES
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
+from mew_agent import tracing
 from mew_agent._version import __version__
 from mew_agent.bridge.settings import BridgeSettings, HttpServer, ServerFailed
 from mew_agent.child_program import ChildProgram, running_program
@@ -82,6 +83,8 @@ class ServerSession:
             return {}
         if method not in METHODS:
             raise RequestFailed(METHOD_NOT_FOUND, f"method '{method}' is not offered here")
+        if (header := tracing.traceparent()) is not None and method == "tools/call":
+            params = {**params, "_meta": {tracing.TRACEPARENT: header, **(params.get("_meta") or {})}}
         request = types.Request[Any, str](method=method, params=dict(params) or None)
         try:
             answer = await self._session.send_request(request, _AnyResult, self.timeout_seconds)

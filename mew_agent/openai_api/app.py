@@ -49,6 +49,7 @@ from mew_agent.openai_api.sessions import ApiClient, ClientSessions, SessionPoli
 from mew_agent.participant.answers.builder import Thinking, Writing
 from mew_agent.participant.answers.context_notes import context_key
 from mew_agent.participant.answers.exchange import Exchange
+from mew_agent.tracing import TracedRequests
 
 logger = logging.getLogger("mew_agent.openai_api")
 
@@ -92,7 +93,7 @@ def create_app(
         for api in (CHAT_COMPLETIONS, RESPONSES)
     )
     keys = {"": api_key} if isinstance(api_key, str) else api_key
-    middleware = [Middleware(KeyCheck, api_keys=keys, requires_key=_requires_key)]
+    middleware = [Middleware(KeyCheck, api_keys=keys, requires_key=_requires_key), Middleware(TracedRequests)]
     if allow_origins:
         methods, headers = ("GET", "POST"), ("*",)
         cors = Middleware(CORSMiddleware, allow_origins=allow_origins, allow_methods=methods, allow_headers=headers)

@@ -23,6 +23,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.errors import CAPABILITY_VIOLATION
 from mew_protocol.payloads.mcp import CallSubject, fulfils
 
+from mew_agent import tracing
 from mew_agent.errors import AnswerLost, GatewayError, NotPermitted, PeerError, PeerFailed, Refused, Rejected
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.requests import PendingRequest
@@ -59,12 +60,18 @@ class PendingProposal(PendingRequest):
     def __init__(self, sent: Envelope, peer: str, fulfillers: Collection[str] | None = None) -> None:
         super().__init__(sent, peer, kinds.MCP_RESPONSE)
         self.decided = anyio.Event()
-        self.is_fulfilled = False
+        self.decision: Envelope | None = None
+        """The request that fulfils it, or the rejection."""
         self._fulfillers = fulfillers
 
     def may_be_decided_by(self, participant: str) -> bool:
         """Whether its proposer accepts a decision of this participant."""
         return self._fulfillers is None or participant in self._fulfillers
+
+    @property
+    def is_fulfilled(self) -> bool:
+        """Whether a participant sent the proposed request."""
+        return self.decision is not None and self.decision.kind == kinds.MCP_REQUEST
 
     @property
     def needs_withdrawal(self) -> bool:
@@ -74,11 +81,12 @@ class PendingProposal(PendingRequest):
     def receive(self, envelope: Envelope) -> str | None:
         """See `PendingRequest.receive`. The answer may refer to the fulfilling request, so its id is followed."""
         if envelope.kind == kinds.MCP_REQUEST and self._may_decide(envelope) and fulfils(envelope, self.sent):
-            self.is_fulfilled = True
+            self.decision = envelope
             self.decided.set()
             return envelope.id
         if envelope.kind == kinds.MCP_REJECT and self._may_decide(envelope) and not self.is_fulfilled:
             method, reason = str(self.sent.body.get("method")), str(envelope.body.get("reason") or "no reason given")
+            self.decision = envelope
             self.fail(Rejected(self.peer, method, envelope.sender, reason))
             return None
         return super().receive(envelope)
@@ -93,10 +101,6 @@ class PendingProposal(PendingRequest):
 
 class ApprovalProposal(PendingProposal):
     """A proposal to ourselves. It is over when any participant decides, because the gateway then closes it."""
-
-    def __init__(self, sent: Envelope, me: str, approvers: Collection[str]) -> None:
-        super().__init__(sent, me, approvers)
-        self.decision: Envelope | None = None
 
     @property
     def needs_withdrawal(self) -> bool:
@@ -258,11 +262,15 @@ class McpClient:
     def _undecided_while_open(self, proposal: PendingProposal) -> Iterator[None]:
         self._undecided[proposal.sent.id] = proposal
         self._notify()
-        try:
-            yield
-        finally:
-            del self._undecided[proposal.sent.id]
-            self._notify()
+        with tracing.approval_span(proposal.sent, proposal.peer, *CallSubject.read(proposal.sent.body)) as span:
+            try:
+                yield
+            finally:
+                del self._undecided[proposal.sent.id]
+                self._notify()
+                if proposal.decision is not None:
+                    outcome = "fulfilled" if proposal.is_fulfilled else "rejected"
+                    span.set(mew__approval__decision=outcome, mew__approval__by=proposal.decision.sender)
 
     def _notify(self) -> None:
         if self.on_waits_changed is not None:

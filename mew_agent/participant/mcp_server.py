@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 LIST_CHANGED: Final = "notifications/{list}/list_changed"
 
+KEPT_PROPOSALS: Final = 100
+"""For how many proposals of calls to us the trace context is remembered."""
+
 
 class McpServer(Subscriber):
     """Answers the requests that name one participant."""
@@ -40,6 +43,7 @@ class McpServer(Subscriber):
         """Answers requests that no list shows, before `offers` is asked; None: not one of them."""
         self._in_progress: dict[anyio.CancelScope, Envelope] = {}
         self._changed_lists: list[str] = []
+        self._proposed_in: dict[str, str] = {}
         if isinstance(offers, LocalOffers):
             offers.toolbox.on_change = partial(self._list_changed, "tools")
             offers.resources.on_change = partial(self._list_changed, "resources")
@@ -49,6 +53,10 @@ class McpServer(Subscriber):
         me = self._messenger
         if envelope.kind == kinds.MCP_REQUEST and envelope.names(me.id) and envelope.sender != me.id:
             me.start_soon(self.respond, envelope)
+        elif envelope.kind == kinds.MCP_PROPOSAL and (header := tracing.header_of(envelope)) is not None:
+            self._proposed_in[envelope.id] = header
+            if len(self._proposed_in) > KEPT_PROPOSALS:
+                del self._proposed_in[next(iter(self._proposed_in))]
         elif envelope.kind == kinds.MCP_NOTIFICATION and envelope.body.get("method") == CANCELLED:
             self._cancel(envelope)
 
@@ -83,7 +91,9 @@ class McpServer(Subscriber):
         if self._messenger.is_paused:
             return _error(request.id, RequestFailed(UNAVAILABLE, "paused"))
         try:
-            with tracing.request_span(self._messenger.id, envelope, *CallSubject.read(envelope.body)):
+            proposed_in = next(filter(None, map(self._proposed_in.get, envelope.correlation_ids)), None)
+            subject = CallSubject.read(envelope.body)
+            with tracing.request_span(self._messenger.id, envelope, *subject, proposed_in):
                 own = None if self.own_requests is None else await self.own_requests(envelope)
                 result = await self.offers.request(request.method, request.params or {}) if own is None else own
         except RequestFailed as error:

@@ -4,13 +4,17 @@ from collections.abc import AsyncIterator, Iterator
 
 import anyio
 import pytest
+from openai import AsyncOpenAI
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, format_trace_id
 
 from mew_agent import tracing
+from mew_agent.openai_api.app import create_app, serve_app
+from mew_agent.openai_api.chat_participant import ChatParticipant
 from mew_agent.rehearsal.options import ScriptedReply, ScriptedToolCall
+from tests.mew_agent.agent.test_agent_at_work import Scene, at_work, script
 from tests.mew_agent.conftest import AgentDriver, StartAgent
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -65,6 +69,11 @@ async def finished(exporter: InMemorySpanExporter, *names: str) -> dict[str, lis
     return found()
 
 
+def trace_of(span: ReadableSpan) -> str:
+    assert span.context is not None
+    return format_trace_id(span.context.trace_id)
+
+
 def parent_of(span: ReadableSpan) -> int | None:
     return span.parent.span_id if span.parent is not None else None
 
@@ -84,9 +93,7 @@ async def test_one_question_is_one_trace_across_agents(
     (tool,) = spans["execute_tool ask_writer"]
     calls = spans["chat rehearsal"]
     trace = format_trace_id(question.get_span_context().trace_id)
-    for one in (coder, writer, tool, *calls):
-        assert one.context is not None
-        assert format_trace_id(one.context.trace_id) == trace
+    assert {trace_of(one) for one in (coder, writer, tool, *calls)} == {trace}
     assert parent_of(coder) == question.get_span_context().span_id
     assert parent_of(tool) == id_of(coder)
     assert parent_of(writer) == id_of(tool)
@@ -121,6 +128,56 @@ async def test_one_question_is_one_trace_across_agents(
     chats = pair.recorder.sent_by("coder", "chat")
     assert chats[0].as_dict()["traceparent"].split("-")[1] == trace
     assert all("traceparent" not in one.as_dict() for one in pair.recorder.sent_by("coder", "participant/status"))
+
+
+WORKS = [("scales__add", '{"a": 1, "b": 2}'), ("calculator__add", '{"a": 1, "b": 2}')]
+QUESTION = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+async def ask_over_http(scene: Scene) -> None:
+    """Ask the agent through `mew serve`, as a client that has a trace."""
+    bob = ChatParticipant(scene.gateway.ws_url, space="demo", person="bob", token=scene.gateway.token_of("bob"))
+    async with (
+        bob,
+        serve_app(create_app(bob, api_key="key"), bob) as url,
+        AsyncOpenAI(base_url=url, api_key="key") as api,
+    ):
+        await until(lambda: "coder" in bob.peers and bool(bob.peers["coder"].context.status))
+        with anyio.fail_after(PATIENCE_SECONDS):
+            answer = await api.chat.completions.create(
+                model="coder", messages=[{"role": "user", "content": "Add."}], extra_headers={"traceparent": QUESTION}
+            )
+    assert answer.choices[0].message.content == "I see."
+
+
+async def test_an_http_request_is_one_trace_through_an_approval_and_tools_of_peers(
+    exporter: InMemorySpanExporter,
+) -> None:
+    async with at_work(script=script(*WORKS)) as scene:
+        await ask_over_http(scene)
+        spans = await finished(exporter, "POST /v1/chat/completions", "invoke_agent coder")
+    of_question = {name: [one for one in found if trace_of(one) == QUESTION[3:35]] for name, found in spans.items()}
+    (http,), (turn,) = of_question["POST /v1/chat/completions"], of_question["invoke_agent coder"]
+    (proposing,), (requesting,) = of_question["execute_tool scales__add"], of_question["execute_tool calculator__add"]
+    (approval,) = of_question["await_approval add"]
+    assert f"{parent_of(http):x}" == QUESTION[36:52]
+    assert [parent_of(turn), parent_of(proposing), parent_of(requesting)] == [id_of(http), id_of(turn), id_of(turn)]
+    assert (approval.attributes or {})["mew.approval.decision"] == "fulfilled"
+    assert (approval.attributes or {})["mew.approval.by"] == "ada"
+    assert (http.attributes or {})["http.response.status_code"] == 200
+    # The person who approved sent no trace context, so the tool continues that of the proposal.
+    served = of_question["tools/call add"]
+    assert {parent_of(one) for one in (*served, approval)} == {id_of(proposing), id_of(requesting)}
+    assert {str((one.attributes or {})["gen_ai.agent.name"]) for one in served} == {"calculator", "scales"}
+
+
+async def test_a_trace_context_is_passed_on_without_tracing() -> None:
+    async with at_work(script=script(*WORKS)) as scene:
+        await ask_over_http(scene)
+        chat = await scene.recorder.first("bob", "chat")
+        proposal = await scene.recorder.first("coder", "mcp/proposal", method="tools/call")
+        request = await scene.recorder.first("coder", "mcp/request", method="tools/call")
+    assert {one.as_dict()["traceparent"] for one in (chat, proposal, request)} == {QUESTION}
 
 
 async def test_a_compaction_has_a_span_around_its_summary_call(

@@ -23,6 +23,7 @@ SPACE = """
 space: {id: demo}
 participants:
   ada: {capabilities: [{kind: "*"}]}
+  bob: {capabilities: [{kind: "*"}]}
   calculator: {command: mew, capabilities: [{kind: mcp/response}]}
   scales: {command: mew, capabilities: [{kind: mcp/response}]}
   coder:

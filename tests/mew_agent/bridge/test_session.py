@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
+from mew_agent import tracing
 from mew_agent.bridge.settings import BridgeSettings, ServerFailed
 from mew_agent.bridge.supervisor import Bridge
 from mew_agent.tools.catalog import INVALID_PARAMS, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed
@@ -123,6 +124,13 @@ async def test_requests_of_the_server_are_refused_with_a_message(
     answer = (await call(workshop_bridge, "ask_back", method=method))["content"][0]["text"]
     assert answer.startswith(f"-32601: '{requested}' is not offered")
     assert f"refused '{requested}' of the MCP server" in caplog.text
+
+
+async def test_a_call_carries_its_trace_context_in_meta(workshop_bridge: Bridge) -> None:
+    header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    with tracing.http_span("POST", "/", header):
+        assert (await call(workshop_bridge, "trace"))["content"][0]["text"] == header
+    assert (await call(workshop_bridge, "trace"))["content"][0]["text"] == "None"
 
 
 async def test_a_list_of_tools_names_the_other_lists() -> None:

@@ -83,7 +83,12 @@ def make_server() -> "MCPServer[None]":
 
 
 def add_conversations(server: "MCPServer[None]") -> None:
-    """Tools that send messages to their client before they answer."""
+    """Tools that use the session with their client."""
+
+    @server.tool()
+    def trace(context: Context[None]) -> str:
+        """The trace context of the request."""
+        return str((context.request_context.meta or {}).get("traceparent"))
 
     @server.tool()
     async def work(context: Context[None]) -> str:
