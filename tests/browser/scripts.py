@@ -106,3 +106,24 @@ ODD_ENVELOPES = """async () => {
     return count;
 }"""
 """Applies envelopes with odd payloads to the conversation and the board, draws them, and counts them."""
+
+COUNTED_BEHIND = """async () => {
+  const { EventFeed } = await import("/dashboard/events.js");
+  const follow = async (count) => {
+    const shown = [];
+    const lines = Array.from({ length: count }, (_, index) => `id: e-${index + 1}\\nevent: envelope\\ndata: {}\\n\\n`);
+    const body = lines.join("");
+    const real = window.fetch;
+    const feed = new EventFeed("http://gateway/events", "t", {
+      onEvent: () => undefined,
+      onState: (_state, { behind } = {}) => behind && shown.push(`${behind.done} of ${behind.total}`),
+    });
+    feed._lastId = "e-0";
+    window.fetch = async () => new Response(body, { headers: { "mew-position": `e-${count}` } });
+    await feed._readOnce();
+    window.fetch = real;
+    return shown.length ? [shown[0], shown.at(-1)] : [];
+  };
+  return [await follow(300), await follow(12)];
+}"""
+"""What a reader says of how far it is: the first and the last words, after 300 missed events and after 12."""

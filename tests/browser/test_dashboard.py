@@ -211,6 +211,19 @@ async def test_details_show_limit_level_parts_spend_and_savings(open_dashboard: 
         )
         await expect(row(page, "coder")).to_have_attribute("data-tone", "warning")
         await expect(page.locator("#glance")).to_have_text("1 context window: 1 in trouble or near the limit")
+        await part(page, "parts").get_by_text("system prompt and tools").click()
+        asked = await coder.received(kinds.PARTICIPANT_REQUEST_STATUS)
+        assert asked["payload"] == {"fields": ["prefix"]}
+        prefix = [
+            {"part": "system_prompt", "tokens": 41, "basis": "tokenizer"},
+            {"part": "tool", "name": "read_file", "tokens": 5_000, "basis": "projected"},
+            {"part": "other_tools", "count": 7, "tokens": 959, "basis": "projected"},
+        ]
+        answered = {"messages_in_context": 3, "prefix": prefix}
+        await coder.send_envelope(kinds.PARTICIPANT_STATUS, answered, to=["ada"], about=[asked["id"]])
+        await expect(page.locator("#detail .parts .parts li")).to_have_text(
+            ["system prompt410.0%", "read_file~5,0003.9%", "7 smaller tools~9590.7%"]
+        )
 
 
 async def test_the_history_has_a_mark_for_each_compaction_also_after_a_reload(

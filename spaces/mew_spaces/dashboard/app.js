@@ -9,6 +9,7 @@ import { Conversation } from "./conversation.js";
 import { ConversationView } from "./conversation_view.js";
 import { Detail } from "./detail.js";
 import { byId, make, setText, setTextOrHide } from "./dom.js";
+import { EarlierMessages } from "./earlier.js";
 import { EventFeed } from "./events.js";
 import { FigureHistory } from "./figures.js";
 import { Overview } from "./overview.js";
@@ -46,7 +47,7 @@ class SpaceView {
     this._wasLost = false;
     this._buildPanes();
     this._feed = new EventFeed(gatewayUrl(`spaces/${encodeURIComponent(session.space)}/events`), session.token, {
-      onEvent: (name, value) => this._receive(name, value),
+      onEvent: (name, value, id) => this._receive(name, value, id),
       onState: (state, detail = {}) => this._follow({ state, ...detail }),
     });
     this._events = new AbortController();
@@ -65,7 +66,7 @@ class SpaceView {
     clearInterval(this._timer);
     clearTimeout(this._permissionTimer);
     this._events.abort();
-    for (const part of [this._list, this._view, this._composer, this._queue, this._requests, this._detail]) part?.close();
+    for (const part of [this._list, this._earlier, this._view, this._composer, this._queue, this._requests, this._detail]) part?.close();
     byId("detail").replaceChildren();
   }
 
@@ -94,6 +95,14 @@ class SpaceView {
       onDecide: (entry, decision) => void this._decide(entry, decision),
       onSelect: (id) => this._choose(id),
     });
+    this._earlier = new EarlierMessages(byId("messages"), {
+      read: (query) => this._requests.read(`participants/${encodeURIComponent(me)}/messages`, { space: this._session.space, ...query }),
+      add: (envelopes) => {
+        const visible = this._view.prepend(this._conversation.prepend(envelopes), Date.now());
+        this._showSoon();
+        return visible;
+      },
+    });
     this._composer = new Composer({
       context: () => ({ known: this._others(), patterns: this._patterns }),
       send: (line, onAccepted) => this._say(line, onAccepted),
@@ -119,8 +128,9 @@ class SpaceView {
 
   // Events
 
-  _receive(name, value) {
+  _receive(name, value, id) {
     const nowMs = Date.now();
+    this._earlier.begin(id);
     if (name === "board") this._replaceBoard(value, nowMs);
     else if (name === "reset") {
       this._conversation.note(new Date().toISOString(), "Some events were missed while disconnected and are no longer available.");
@@ -363,6 +373,7 @@ class SpaceView {
     }
     if (!this._detail || (this._selected === undefined && !this._hasChosen)) this._selectFirst();
     this._view.draw(Date.now());
+    this._earlier.show(this._conversation.entries.size > 0);
   }
 
   /** Without a choice of the user, a single agent is selected; else the whole space is shown. */
@@ -418,8 +429,9 @@ function announce(message) {
   setText(byId("announcer"), message);
 }
 
-function showConnection({ state, untilMs }) {
+function showConnection({ state, untilMs, behind }) {
   const labels = { connecting: "connecting …", live: "live", waiting: "connection lost" };
+  if (behind) labels.live = `catching up, ${text.grouped(behind.done)} of ${text.grouped(behind.total)} events`;
   const seconds = untilMs === undefined ? 0 : Math.ceil((untilMs - Date.now()) / 1000);
   byId("connection").dataset.state = state;
   setText(byId("connection-text"), seconds > 0 ? `${labels[state]}, retrying in ${seconds} s` : labels[state]);

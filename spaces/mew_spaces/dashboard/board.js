@@ -51,7 +51,9 @@ function readReport(context) {
   copy(NUMBERS, Number.isFinite);
   copy(TEXTS, (value) => typeof value === "string");
   if (isCount(context.last_reported?.tokens)) report.last_reported = context.last_reported;
-  if (Number.isSafeInteger(context.last_compaction?.freed_tokens)) report.last_compaction = context.last_compaction;
+  if (typeof context.last_compaction?.at === "string") report.last_compaction = context.last_compaction;
+  const { progress } = context;
+  if (typeof progress?.kind === "string" && isCount(progress.done) && isCount(progress.total) && progress.total > 0) report.progress = progress;
   if (typeof context.injection?.kind === "string") {
     const { kind, remaining } = context.injection;
     report.injection = { kind, remaining: isCount(remaining) ? remaining : undefined };

@@ -17,6 +17,7 @@ export class Conversation {
     this._pending = new Map(); // stream text of turns whose start has not arrived
     this._changed = new Set();
     this._seen = new Set();
+    this._most = MAX_ENTRIES;
   }
 
   /** The ids of the entries that changed since the last call. */
@@ -76,6 +77,27 @@ export class Conversation {
     }
   }
 
+  /** Apply envelopes that precede all others; returns the ids of the entries they add, oldest first. */
+  prepend(envelopes) {
+    const older = new Conversation();
+    older._most = Infinity;
+    for (const envelope of envelopes) if (!this._seen.has(envelope.id)) older.receive(envelope);
+    for (const turn of older.entries.values()) {
+      if (turn.type !== "turn" || turn.state !== "running") continue;
+      // Its answer arrived earlier than its start, as a chat of its own.
+      const answer = [...this.entries.values()].find((one) => one.type === "chat" && one.from === turn.from && turn.question !== undefined && one.question === turn.question);
+      Object.assign(turn, { state: "done", endedTs: turn.ts }, answer ? { answer: answer.text, to: answer.to, endedTs: answer.ts } : {});
+      if (!answer) continue;
+      this._remove(answer);
+      older._byId.set(answer.id, turn);
+    }
+    this.entries = new Map([...older.entries, ...this.entries]);
+    for (const [id, entry] of older._byId) if (!this._byId.has(id)) this._byId.set(id, entry);
+    for (const id of older._seen) this._seen.add(id);
+    this._most += older.entries.size;
+    return [...older.entries.keys()];
+  }
+
   /** Add a note that no envelope stands for. */
   note(ts, words, about = []) {
     this._add({ id: `note-${this._seen.size}-${this.entries.size}-${words}`, type: "note", ts, words, about });
@@ -85,15 +107,14 @@ export class Conversation {
     this.entries.set(entry.id, entry);
     for (const id of envelopeIds) if (id !== undefined) this._byId.set(id, entry);
     this._changed.add(entry.id);
-    if (this.entries.size > MAX_ENTRIES) this._dropOldest();
+    if (this.entries.size > this._most) this._remove(this.entries.values().next().value);
     return entry;
   }
 
-  _dropOldest() {
-    const [oldest] = this.entries.values();
-    this.entries.delete(oldest.id);
-    this._changed.add(oldest.id);
-    for (const [id, entry] of this._byId) if (entry === oldest) this._byId.delete(id);
+  _remove(entry) {
+    this.entries.delete(entry.id);
+    this._changed.add(entry.id);
+    for (const [id, other] of this._byId) if (other === entry) this._byId.delete(id);
   }
 
   _touch(entry, change) {

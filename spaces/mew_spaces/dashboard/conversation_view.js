@@ -65,6 +65,19 @@ export class ConversationView {
     else this._newest.hidden = false;
   }
 
+  /** Draw these entries above all others, and keep what the user reads in place. Returns how many are visible. */
+  prepend(ids, nowMs) {
+    const list = this._list;
+    const belowTop = list.scrollHeight - list.scrollTop;
+    list.style.overflowAnchor = "none"; // the browser's own correction would come on top of ours
+    requestAnimationFrame(() => (list.style.overflowAnchor = ""));
+    const first = list.querySelector("[data-entry]");
+    for (const id of ids) this._drawOne(id, nowMs, first);
+    this._showEmpty();
+    list.scrollTop = list.scrollHeight - belowTop;
+    return ids.filter((id) => !this._nodes.get(id)?.hidden).length;
+  }
+
   /** Draw open proposals again: what the user may decide has changed. */
   redrawProposals() {
     for (const [id, entry] of this._conversation.entries) if (entry.type === "proposal" && entry.state === "open") this._late.add(id);
@@ -90,7 +103,7 @@ export class ConversationView {
     setText(this._empty, this._only === undefined ? "Nothing has been said yet." : `Nothing has been said to or by ${this._only} yet.`);
   }
 
-  _drawOne(id, nowMs) {
+  _drawOne(id, nowMs, above) {
     const entry = this._conversation.entries.get(id);
     const before = this._nodes.get(id);
     if (!entry) {
@@ -115,7 +128,8 @@ export class ConversationView {
     if (before) {
       keepState(before, node);
       before.replaceWith(node);
-    } else this._list.append(node);
+    } else if (above) above.before(node);
+    else this._list.append(node);
   }
 
   _click(event) {

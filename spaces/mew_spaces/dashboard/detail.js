@@ -4,10 +4,12 @@
 import { ACTIONS, availableActions } from "./actions.js";
 import { Chart } from "./chart.js";
 import { fillTone } from "./attention.js";
+import { Composition } from "./composition.js";
 import { make, makeText, setText, setTextOrHide } from "./dom.js";
 import { timeToFull } from "./figures.js";
 import { render } from "./markdown.js";
 import { gaugeWidth, makeGauge, markAt } from "./participant_list.js";
+import { ProgressBar } from "./progress.js";
 import * as text from "./text.js";
 
 export const RANGES = [["so far", 0], ["15 min", 900], ["1 h", 3_600], ["24 h", 86_400], ["7 d", 7 * 86_400], ["90 d", 90 * 86_400]];
@@ -15,7 +17,6 @@ const MAX_LOG = 60;
 const SETTLED_MS = 150; // no history is read for rows that arrow keys only pass
 const MAX_COMPACTIONS = 50;
 const MAX_SUGGESTIONS = 3;
-const EXACT = new Set(["exact", "reported", "server_counted", "tokenizer"]);
 const MARGIN = 0.02;
 
 export class Detail {
@@ -58,9 +59,10 @@ export class Detail {
     this._level = make("span", "level");
     const figure = make("p", "figure", this._amount, " ", this._window, " ", this._level);
     this._facts = make("dl", "facts");
-    this._strip = make("div", "strip");
-    this._strip.setAttribute("aria-hidden", "true");
-    this._parts = make("ul", "parts");
+    this._composition = new Composition({
+      askPrefix: () => this._askPrefix(),
+      mayAsk: () => this._line.entry.connected && this._services.maySend("participant/request-status", this.id),
+    });
     this._chartBox = make("div", "chart");
     this._cuts = make("div", "cuts cut-list");
     this._pins = make("div", "pins");
@@ -72,8 +74,8 @@ export class Detail {
       this._formBox,
       this._reply,
       ...(this._contextSections = [
-        section("figures", "Context window", true, figure, gauge, p("known"), p("remark"), (this._savings = make("ul", "savings")), fold("All figures", this._facts)),
-        section("composition", "Composition", true, this._strip, this._parts),
+        section("figures", "Context window", true, figure, gauge, (this._progress = new ProgressBar()).node, p("known"), p("remark"), (this._savings = make("ul", "savings")), fold("All figures", this._facts)),
+        section("composition", "Composition", true, ...this._composition.nodes),
         section("history", "History", true, this._ranges(), this._chartBox),
         section("compactions", "Compactions", true, this._cuts),
         this._pinSection = section("pins", "Pins", false, this._pins),
@@ -125,7 +127,7 @@ export class Detail {
     setText(this._window, text.ofWindow(status));
     setText(this._level, text.level(status));
     this._once("gauge", [status.tokens, status.max_tokens, text.basisOf(status), markAt(status), status.status === "compacting", fillTone(status)], () => this._drawGauge(status));
-    this._once("composition", [status.tokens, status.max_tokens, status.context?.breakdown, status.context?.compact_at_tokens], () => this._drawParts(status));
+    this._once("composition", [status.tokens, status.max_tokens, status.context?.breakdown, status.context?.compact_at_tokens], () => this._composition.show(status));
     this._once("savings", status.context?.suggestions, (all) => this._drawSavings(all ?? []));
     this._once("pins", status.context?.pins, () => this._drawPins(status.context?.pins ?? []));
     this._once("last", status.context?.last_compaction?.at, () => this._drawCuts());
@@ -140,6 +142,7 @@ export class Detail {
     if (!isReporting) return;
     const { status } = entry;
     const { age } = this._services;
+    this._progress.show(status.context?.progress, age);
     const ago = (time) => {
       const ms = age(time);
       return ms === undefined ? undefined : text.span(ms);
@@ -179,11 +182,13 @@ export class Detail {
     }
   }
 
-  _drawParts(status) {
-    const parts = text.composition(status);
-    const total = status.max_tokens ?? parts.reduce((sum, part) => sum + part.tokens, 0);
-    this._strip.replaceChildren(...parts.filter((part) => part.tokens > 0).map((part) => segment(part, total)));
-    this._parts.replaceChildren(...parts.map((part) => partRow(part, total)));
+  /** The parts of the prefix, which the participant lists on request. */
+  async _askPrefix() {
+    const isAnswer = (one) => one.kind === "participant/status";
+    const answer = await this._services.requests.ask({ kind: "participant/request-status", to: [this.id], payload: { fields: ["prefix"] } }, isAnswer, { timeoutMs: 20_000 });
+    const parts = answer.payload?.prefix;
+    if (!Array.isArray(parts)) throw new Error(`${this.id} does not list its tools.`);
+    return parts.filter((one) => Number.isSafeInteger(one?.tokens));
   }
 
   _drawSavings(all) {
@@ -478,24 +483,4 @@ function input({ name, label, type, placeholder, required, options, value, isLon
   if (value) node.value = value;
   node.required = required === true;
   return node;
-}
-
-const KNOWN_PARTS = new Set(["prefix", "summary", "pins", "messages", "tool_results", "reply", "unsent", "used", "free", "reserve"]);
-const partClass = ({ part }) => (KNOWN_PARTS.has(part) ? part : "other");
-
-function segment(part, total) {
-  const node = make("span", "segment");
-  node.dataset.part = partClass(part);
-  node.style.flexGrow = String(part.tokens / total);
-  node.title = `${text.partName(part.part)}: ${text.partTokens(part)} tokens`;
-  return node;
-}
-
-function partRow(part, total) {
-  const swatch = make("span", "swatch");
-  swatch.dataset.part = partClass(part);
-  const share = total ? `${((100 * part.tokens) / total).toFixed(1)}%` : "";
-  const row = make("li", "", swatch, makeText("span", "", text.partName(part.part)), make("b", "", text.partTokens(part)), make("span", "soft", share));
-  row.title = EXACT.has(part.basis) ? "exact" : text.plain(part.basis);
-  return row;
 }

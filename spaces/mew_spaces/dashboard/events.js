@@ -5,6 +5,7 @@ const MAX_RETRY_MS = 5_000; // a restarted gateway is back within seconds
 const SILENCE_TIMEOUT_MS = 45_000; // three of the gateway's keep-alive intervals
 const MAX_PENDING_CHARS = 32 * 1024 * 1024;
 const EARLIER_ENVELOPES = 500; // what was said before the page was opened
+const WORTH_PROGRESS = 200; // fewer missed events arrive at once
 const FINAL_STATUSES = new Set([401, 403, 404]);
 
 /** Parses an event stream into events {id, name, data}. */
@@ -43,7 +44,9 @@ export class EventParser {
 }
 
 export class EventFeed {
-  /** Calls `onEvent(name, value)` for each event, and `onState(state, detail)`: connecting, live, waiting {untilMs}, refused {message}. */
+  /**
+   * Calls `onEvent(name, value, id)` for each event, and `onState(state, detail)`: connecting, live {behind}, waiting {untilMs},
+   * refused {message}. `behind` is {done, total} while what was missed arrives. */
   constructor(url, token, { onEvent, onState }) {
     this._url = url;
     this._token = token;
@@ -98,7 +101,8 @@ export class EventFeed {
         return true;
       }
       if (!response.ok) throw new Error(`the gateway answered ${response.status}`);
-      this._onState("live");
+      this._behind = missed(this._lastId, response.headers.get("mew-position"));
+      this._onState("live", this._progress(this._lastId));
       await this._read(response.body, watch);
     } finally {
       watch.end();
@@ -118,14 +122,25 @@ export class EventFeed {
         this._handle(event);
         // What precedes the first board is the past; without the board, a reconnect has to begin again.
         if (event.id && (this._lastId || event.name === "board")) this._lastId = event.id;
+        if (event.id && this._behind) this._onState("live", this._progress(event.id));
       }
     }
   }
 
+  /** How far an event is in what was missed; nothing once all of it has arrived. */
+  _progress(id) {
+    const one = this._behind;
+    if (!one) return {};
+    const done = sequenceOf(id) - one.from;
+    if (done < one.total) return { behind: { done, total: one.total } };
+    this._behind = undefined;
+    return {};
+  }
+
   /** Pass an event on. One that cannot be handled must not end the feed, which would read it again and again. */
-  _handle({ name, data }) {
+  _handle({ id, name, data }) {
     try {
-      this._onEvent(name, JSON.parse(data));
+      this._onEvent(name, JSON.parse(data), id);
     } catch (error) {
       console.warn("event ignored:", error);
     }
@@ -144,6 +159,16 @@ export class EventFeed {
     });
     this._wake = undefined;
   }
+}
+
+const sequenceOf = (id) => Number(id.slice(id.lastIndexOf("-") + 1));
+const epochOf = (id) => id.slice(0, id.lastIndexOf("-"));
+
+/** What a reader at one position missed of a log at another: {from, total}; undefined for little, or of another log. */
+function missed(id, newest) {
+  if (!id || !newest || epochOf(id) !== epochOf(newest)) return undefined;
+  const total = sequenceOf(newest) - sequenceOf(id);
+  return total >= WORTH_PROGRESS ? { from: sequenceOf(id), total } : undefined;
 }
 
 /** The error message of a response. */

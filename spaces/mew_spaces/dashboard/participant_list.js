@@ -154,7 +154,7 @@ export class ParticipantList {
     setText(amount, `${figure}${figure ? " · " : ""}${known}`);
     setText(percent, line.percent === undefined ? "" : `${line.percent}%`);
     set(row, "label", `${line.id}, ${line.word}, ${figure} tokens, ${known}`, (value) => node.setAttribute("aria-label", value));
-    set(row, "title", text.compactsIn(status.context) || line.word, (value) => (node.title = value));
+    set(row, "title", rowTitle(line), (value) => (node.title = value));
   }
 
   _click(event) {
@@ -180,6 +180,12 @@ export class ParticipantList {
       this._onOpen(this._selected);
     }
   }
+}
+
+/** What the row has no room for: why it is in its state, when it compacts, and its last compaction. */
+function rowTitle({ word, entry: { status } }) {
+  const pieces = [word, text.statusDetail(status), text.compactsIn(status.context), text.lastCompaction(status.context, () => undefined)];
+  return pieces.filter(Boolean).join("\n");
 }
 
 /** How much of the gauge is filled, 0 to 1; 0 if that is not known. */

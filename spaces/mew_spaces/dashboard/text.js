@@ -221,8 +221,9 @@ export function lastCompaction(report, age) {
   const last = report?.last_compaction;
   if (!last) return "";
   const when = age(last.at);
-  const freed = `freed ${marked(last.freed_tokens, last.basis !== "projected")} tokens`;
-  const why = typeof last.trigger === "string" ? ` (${plain(last.trigger)})` : "";
+  const freed = Number.isSafeInteger(last.freed_tokens) ? `freed ${marked(last.freed_tokens, last.basis !== "projected")} tokens` : "freed an unknown number of tokens";
+  const reasons = [typeof last.trigger === "string" ? plain(last.trigger) : "", typeof last.reason === "string" ? last.reason : ""].filter(Boolean);
+  const why = reasons.length ? ` (${reasons.join(": ")})` : "";
   return `Last compaction ${freed}${ago(when, " ")}${why}`;
 }
 
@@ -251,8 +252,20 @@ export function saving({ text, tokens_saved: tokens, impact }) {
 /** The name of a part of the context. */
 export const partName = (part) => PARTS[part] ?? plain(part);
 
+/** How far long work is: "3 of 7 pieces"; empty without any. */
+export function progress(report) {
+  const one = report?.progress;
+  return one ? `${grouped(one.done)} of ${grouped(one.total)} ${plain(one.unit ?? "steps")}` : "";
+}
+
 /** The tokens of a part. */
-export const partTokens = (part) => marked(part.tokens, part.basis !== "projected");
+export const partTokens = (part) => marked(part.tokens, isCounted(part.basis) || part.basis === "tokenizer");
+
+/** What a part of the prefix is called. */
+export function prefixName({ part, name, count }) {
+  if (part === "tool") return String(name ?? "tool");
+  return part === "other_tools" ? counted(count ?? 0, "smaller tool") : plain(part);
+}
 
 /** The result of a compact request. `done` is the payload of participant/compact-done. */
 export function compactAnswer(done, targetTokens) {
@@ -275,6 +288,12 @@ function skippedBecause(done, targetTokens) {
   return SKIPPED[done.reason] ?? (typeof done.reason === "string" ? done.reason : "no reason given");
 }
 
+/** The prompt tokens that the provider read from its cache, and their share. */
+function cached({ cached_tokens: tokens, prompt_tokens: prompt }) {
+  if (!Number.isInteger(tokens)) return undefined;
+  return prompt > 0 && tokens <= prompt ? `${grouped(tokens)} (${Math.floor((100 * tokens) / prompt)}%)` : grouped(tokens);
+}
+
 /** Label and value of each figure of a status. */
 export function figures(status, age) {
   const report = status.context ?? {};
@@ -285,7 +304,7 @@ export function figures(status, age) {
     ["window", WINDOW_BASIS[report.max_tokens_basis]],
     ["messages", grouped(status.messages_in_context)],
     ["prompt", report.prompt_tokens],
-    ["from cache", report.cached_tokens],
+    ["from cache", cached(report)],
     ["completion", report.completion_tokens],
     ["reasoning", report.reasoning_tokens],
     ["per turn", report.tokens_per_turn === undefined ? undefined : `~${grouped(report.tokens_per_turn)}`],
@@ -293,6 +312,7 @@ export function figures(status, age) {
     ["latency", status.latency_ms === undefined ? undefined : `${grouped(status.latency_ms)} ms`],
     ["measured", measured === undefined ? undefined : `${measured} ago`],
     ["compactions", report.compactions],
+    ["last compaction", lastCompaction(report, age).replace(/^Last compaction /, "") || undefined],
     ["policy", report.policy],
   ];
   return rows

@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import AsyncGenerator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import anyio
 from mew_protocol import kinds
@@ -39,6 +40,8 @@ _MAX_FRAMES = 2_000
 
 _SEARCHED = 20_000
 """How many of the newest envelopes are searched for those that a new reader asks for."""
+
+_SEARCH_STEP = 1_000
 
 _STATUS = f'"kind":"{kinds.PARTICIPANT_STATUS}"'.encode()
 
@@ -122,7 +125,11 @@ class EventResponse(StreamingResponse):
         super().__init__(
             event_stream(reader.service, since, reader=reader, last=last),
             media_type="text/event-stream",
-            headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+            headers={
+                "cache-control": "no-store",
+                "x-accel-buffering": "no",
+                "mew-position": str(reader.service.log.position),
+            },
         )
         self._streams = streams
         self._reader = reader
@@ -213,6 +220,31 @@ def _newest(history: SpaceLog, count: int) -> Sequence[Entry]:
         return ()
     found = [entry for entry in history.last(_SEARCHED) if _STATUS not in entry.data]
     return found[-count:]
+
+
+class Earlier(NamedTuple):
+    """Entries before a position, oldest first; the place where the search ended, and whether older ones may follow."""
+
+    entries: Sequence[Entry]
+    place: Position
+    has_more: bool
+
+
+def newest_before(history: SpaceLog, place: Position, count: int) -> Earlier:
+    """Return the newest `count` entries before a place that are no status. Searches a bounded part of the log."""
+    found: list[Entry] = []
+    oldest, searched = place.sequence, 0
+    start = history.start.sequence
+    while oldest > start + 1 and len(found) < count and searched < _SEARCHED:
+        first = max(start, oldest - 1 - _SEARCH_STEP)
+        entries = history.since(Position(history.epoch, first), limit=oldest - 1 - first) or ()
+        entries = [entry for entry in entries if entry.sequence < oldest]
+        found = [entry for entry in entries if _STATUS not in entry.data] + found
+        oldest, searched = first + 1, searched + _SEARCH_STEP
+    if len(found) > count:
+        found = found[-count:]
+        oldest = found[0].sequence
+    return Earlier(found, Position(history.epoch, oldest), oldest > start + 1)
 
 
 def _envelopes(history: SpaceLog, entries: Sequence[Entry]) -> bytes:

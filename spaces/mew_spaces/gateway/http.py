@@ -5,7 +5,7 @@ WebSocket connections: a message that arrives over HTTP takes the same path.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import anyio
@@ -27,12 +27,13 @@ from starlette.routing import BaseRoute, Route
 from mew_spaces.gateway import http_operations as operations
 from mew_spaces.gateway.acknowledgements import NOT_STORED_MESSAGE
 from mew_spaces.gateway.api_error import ApiError
-from mew_spaces.gateway.events import EventReader, EventResponse
+from mew_spaces.gateway.events import EventReader, EventResponse, newest_before
 from mew_spaces.gateway.http_connection import STREAMING
 from mew_spaces.gateway.metrics import gateway_metrics, write_metrics
 from mew_spaces.gateway.openapi import Operation, Parameter, openapi_document
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
+from mew_spaces.log.interface import Entry
 
 log = logging.getLogger("spaces")
 
@@ -159,6 +160,12 @@ class HttpApi:
         space, _ = self._authenticate(request, request.query_params.get("space"), is_owner=True)
         limit = _number(request, operations.LIMIT)
         history = space.log
+        if (before := request.query_params.get(operations.BEFORE.name)) is not None:
+            place = Position.parse(before)
+            if place is None or place.epoch != history.epoch or place.sequence > history.position.sequence + 1:
+                return _message_page((), history.start, is_complete=False, has_more=False)
+            earlier = newest_before(history, place, limit)
+            return _message_page(earlier.entries, earlier.place, is_complete=True, has_more=earlier.has_more)
         since = request.query_params.get("since")
         wanted = history.start if since is None else Position.parse(since)
         # One more than wanted tells whether there are more.
@@ -169,14 +176,7 @@ class HttpApi:
             entries = history.since(wanted, limit=limit + 1) or ()
         shown = entries[:limit]
         position = Position(history.epoch, shown[-1].sequence) if shown else wanted
-        # Stored envelopes are JSON already: joining them costs nothing, parsing a thousand would block the loop.
-        body = b'{"messages":[%s],"next":"%s","complete":%s,"more":%s}' % (
-            b",".join(entry.data for entry in shown),
-            str(position).encode(),
-            b"true" if is_complete else b"false",
-            b"true" if len(shown) < len(entries) else b"false",
-        )
-        return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
+        return _message_page(shown, position, is_complete=is_complete, has_more=len(shown) < len(entries))
 
     async def _context(self, request: Request) -> Response:
         space, _ = self._authenticate(request, request.path_params["space"])
@@ -250,6 +250,17 @@ class HttpApi:
         if request.method == "GET" and not self._registry.reads.try_spend(f"{found.space.id}/{token}"):
             raise ApiError(429, errors.RATE_LIMITED, "too many reads; try again later or follow the event stream")
         return found, participant
+
+
+def _message_page(entries: Sequence[Entry], place: Position, *, is_complete: bool, has_more: bool) -> Response:
+    # Stored envelopes are JSON already: joining them costs nothing, parsing a thousand would block the loop.
+    body = b'{"messages":[%s],"next":"%s","complete":%s,"more":%s}' % (
+        b",".join(entry.data for entry in entries),
+        str(place).encode(),
+        b"true" if is_complete else b"false",
+        b"true" if has_more else b"false",
+    )
+    return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
 
 
 def _uncached(answer: BaseModel) -> Response:

@@ -82,8 +82,8 @@ class MessagePage(BaseModel):
     model_config = ConfigDict(title="Messages")
 
     messages: list[Envelope]
-    next: str = Field(description="pass it as `since` to continue")
-    complete: bool = Field(description="false when some messages after `since` are no longer stored")
+    next: str = Field(description="pass it as `since`, or as `before`, to continue")
+    complete: bool = Field(description="false when some of the messages are no longer stored")
     more: bool = Field(description="whether more messages are available now")
 
 
@@ -110,6 +110,7 @@ TOKENS = Parameter(
 
 SECONDS = Parameter("seconds", "How far back, in seconds", minimum=1, maximum=KEPT_SECONDS, default=RAW_SECONDS)
 MOST = Parameter("limit", "How many statuses to return at most, the newest", minimum=1, maximum=10_000, default=1_000)
+BEFORE = Parameter("before", "Instead of `since`: the newest messages before this position, without statuses")
 _ONE = Parameter("participant", "Only this participant's")
 _SINCE = Parameter("since", "The last event seen; the header Last-Event-ID takes precedence")
 LAST = Parameter("last", "Without `since`: how many envelopes that are no status precede the board", 0, MAX_LAST, 0)
@@ -148,9 +149,9 @@ POST_MESSAGE = Operation(
 POLL_MESSAGES = Operation(
     "GET",
     "/participants/{participant}/messages",
-    "Read the messages after a position",
+    "Read the messages after or before a position",
     MessagePage,
-    parameters=(_PARTICIPANT, _SPACE_QUERY, Parameter("since", "The `next` of an earlier answer"), LIMIT),
+    parameters=(_PARTICIPANT, _SPACE_QUERY, Parameter("since", "The `next` of an earlier answer"), BEFORE, LIMIT),
     errors=(400, *_REFUSED),
 )
 CONTEXT = Operation(

@@ -307,6 +307,13 @@ async def test_messages_can_be_polled_from_a_position(gateway: RunningGateway, h
     for since in ("other-1", "garbage", f"{start.split('-')[0]}-999"):
         gone = await poll(since=since)
         assert (gone["messages"], gone["complete"]) == (["one", "two", "three"], False)
+    newest = await poll(before=rest["next"], limit=1)
+    assert (newest["messages"], newest["complete"], newest["more"]) == (["two"], True, True)
+    oldest = await poll(before=newest["next"])
+    assert (oldest["messages"], oldest["complete"], oldest["more"]) == (["one"], True, False)
+    for before in ("other-1", "garbage"):
+        gone = await poll(before=before)
+        assert (gone["messages"], gone["complete"], gone["more"]) == ([], False, False)
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "x", "1001", "9" * 30, ""])

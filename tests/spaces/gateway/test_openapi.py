@@ -37,6 +37,7 @@ def test_path_parameters_are_required_and_query_parameters_are_not(document: dic
         ("participant", "path", True),
         ("space", "query", False),
         ("since", "query", False),
+        ("before", "query", False),
         ("limit", "query", False),
     ]
     assert parameters[-1]["schema"] == {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}

@@ -1,0 +1,81 @@
+// What fills a participant's window, part by part, and what is free. Owns the strip and the rows; the parts of the
+// prefix are requested from the participant when the user opens them, because broadcasts do not contain them.
+
+import { make, makeText } from "./dom.js";
+import * as text from "./text.js";
+
+const KNOWN_PARTS = new Set(["prefix", "summary", "pins", "messages", "tool_results", "reply", "unsent", "used", "free", "reserve"]);
+const partClass = ({ part }) => (KNOWN_PARTS.has(part) ? part : "other");
+
+export class Composition {
+  /** `askPrefix()` resolves with the parts of the prefix, or rejects with why there are none; `mayAsk()` whether it can. */
+  constructor({ askPrefix, mayAsk }) {
+    this._askPrefix = askPrefix;
+    this._mayAsk = mayAsk;
+    this._prefix = undefined;
+    this._strip = make("div", "strip");
+    this._strip.setAttribute("aria-hidden", "true");
+    this._rows = make("ul", "parts");
+    this.nodes = [this._strip, this._rows];
+  }
+
+  /** Show the parts of a status. The parts of an open prefix are requested again if its size changed. */
+  show(status) {
+    const parts = text.composition(status);
+    const total = status.max_tokens ?? parts.reduce((sum, part) => sum + part.tokens, 0);
+    this._total = total;
+    this._strip.replaceChildren(...parts.filter((part) => part.tokens > 0).map((part) => segment(part, total)));
+    const prefix = parts.find((part) => part.part === "prefix");
+    if (prefix && this._mayAsk()) this._showPrefix(prefix);
+    else this._prefix = undefined;
+    this._rows.replaceChildren(...parts.map((part) => (part === prefix && this._prefix ? this._prefix.row : make("li", "", ...cells(part, total)))));
+  }
+
+  _showPrefix(part) {
+    if (!this._prefix) {
+      const list = make("ul", "parts");
+      const summary = make("summary", "");
+      const details = make("details", "", summary, list);
+      details.addEventListener("toggle", () => details.open && void this._load());
+      this._prefix = { row: make("li", "whole", details), details, summary, list, tokens: undefined };
+    }
+    const { summary, details } = this._prefix;
+    summary.replaceChildren(...cells(part, this._total));
+    this._prefix.now = part.tokens;
+    if (details.open) void this._load();
+  }
+
+  async _load() {
+    const shown = this._prefix;
+    if (shown.tokens === shown.now) return;
+    shown.tokens = shown.now;
+    if (!shown.list.children.length) shown.list.replaceChildren(make("li", "whole soft", "Asking …"));
+    try {
+      const parts = await this._askPrefix();
+      shown.list.replaceChildren(...parts.map((part) => make("li", "", ...cells({ ...part, label: text.prefixName(part) }, this._total))));
+    } catch (error) {
+      shown.tokens = undefined;
+      shown.list.replaceChildren(makeText("li", "whole soft", error.message));
+    }
+  }
+}
+
+function segment(part, total) {
+  const node = make("span", "segment");
+  node.dataset.part = partClass(part);
+  node.style.flexGrow = String(part.tokens / total);
+  node.title = `${text.partName(part.part)}: ${text.partTokens(part)} tokens`;
+  return node;
+}
+
+/** Swatch, name, tokens and share of a part; the basis is the tokens' tooltip. */
+function cells(part, total) {
+  const swatch = make("span", "swatch");
+  swatch.dataset.part = partClass(part.label === undefined ? part : { part: "prefix" });
+  const share = total ? `${((100 * part.tokens) / total).toFixed(1)}%` : "";
+  const amount = make("b", "", text.partTokens(part));
+  amount.title = text.plain(part.basis);
+  const name = makeText("span", "part-name", part.label ?? text.partName(part.part));
+  name.title = name.textContent;
+  return [swatch, name, amount, make("span", "soft", share)];
+}
