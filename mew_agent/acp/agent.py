@@ -296,7 +296,7 @@ class AcpAgent(Participant):
                         return await self._prompt(session, text)
                     finally:
                         self._interruptible = None
-            text = GO_ON  # whoever interrupted it waited for the lock, and has had it
+            text = GO_ON  # the compaction that interrupted it waited for the lock, and has ended
 
     async def _prompt(self, session: AcpSession, text: str) -> Mapping[str, Any]:
         self._usage.turn_started(is_main=True)
@@ -397,7 +397,7 @@ class AcpAgent(Participant):
     # -- permissions -------------------------------------------------------------------------------------
 
     async def _ask_permission(self, request: Mapping[str, Any]) -> str | None:
-        """Propose what the agent wants to do. Returns the option to choose; None if nobody allowed it in time."""
+        """Propose what the agent wants to do. Returns the option to choose; None without a decision in time."""
         call = request.get("toolCall")
         call = call if isinstance(call, Mapping) else {}
         arguments = {
@@ -424,7 +424,7 @@ class AcpAgent(Participant):
         return _option(request.get("options"), wanted)
 
     def _withdraw_questions(self) -> None:
-        """A turn is cancelled: nobody needs to decide any more."""
+        """Withdraw the open permission requests, because their turn is cancelled."""
         for scope in tuple(self._questions):
             scope.cancel()
 

@@ -30,7 +30,7 @@ class OwnCompactions:
         self.waits_to_compact = False
         self._one_check = anyio.Lock()
         self._full_at: int | None = None
-        """The first size after our last compaction; 0 until the agent tells it."""
+        """The first size after our last compaction; 0 until the agent reports it."""
         self.staggered = StaggeredCompactions(me, self, most)
 
     def clear(self) -> None:

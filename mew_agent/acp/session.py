@@ -284,7 +284,7 @@ async def _handshake(
             try:
                 session.opened = await session.request("session/load", {"sessionId": session_id, **where})
                 session.session_id, session.was_loaded = session_id, True
-                await updates.drained()  # the agent repeats the conversation, which nobody asked for
+                await updates.drained()  # the agent repeats the conversation
                 return session
             except AcpFailed as error:
                 if lines.closed.is_set():

@@ -34,13 +34,14 @@ Prompt = Callable[[str, bool], Awaitable[Mapping[str, Any]]]
 class AcpTurn:
     """Answers one chat. `run` returns when the answer is confirmed, or the turn is cancelled."""
 
-    def __init__(self, me: "Participant", inbox: Inbox, question: StoredChat) -> None:
+    def __init__(self, me: Participant, inbox: Inbox, question: StoredChat) -> None:
         self._inbox, self.question = inbox, question
         self.envelopes = TurnEnvelopes(me, inbox, question)
         self._scope = anyio.CancelScope()
         self._cancelled: str | None = None
         self._failure: str | None = None
-        self._texts: list[str] = []
+        self.texts: list[str] = []
+        """What the agent has written so far."""
         self._calls: set[str] = set()
 
     @property
@@ -52,11 +53,6 @@ class AcpTurn:
     def reasoning_id(self) -> str | None:
         """The id of its reasoning, if peers see one."""
         return self.envelopes.reasoning_id
-
-    @property
-    def has_text(self) -> bool:
-        """Whether the agent has written something."""
-        return bool(self._texts)
 
     def cancel(self, reason: str) -> None:
         """Stop: the agent is asked to end its turn, and no answer is sent."""
@@ -109,7 +105,7 @@ class AcpTurn:
             return FAILED.format(problem=self._failure)
         if response is None:
             return NO_TIME.format(seconds=max_seconds)
-        written = "".join(self._texts).strip() or EMPTY
+        written = "".join(self.texts).strip() or EMPTY
         reason = str(response.get("stopReason") or "end_turn")
         return written if reason == "end_turn" else STOPPED.format(text=written, reason=reason.replace("_", " "))
 
@@ -118,7 +114,7 @@ class AcpTurn:
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
                 text = text_in(update.get("content"))
-                self._texts.append(text)
+                self.texts.append(text)
                 if text:
                     await self.envelopes.write("token", value=text)
             case "agent_thought_chunk":
@@ -136,8 +132,8 @@ class AcpTurn:
         if call_id in self._calls or not (arguments or status in ("in_progress", "completed", "failed")):
             return
         self._calls.add(call_id)
-        if self._texts and not self._texts[-1].endswith("\n"):
-            self._texts.append("\n\n")  # what follows the call is a new paragraph
+        if self.texts and not self.texts[-1].endswith("\n"):
+            self.texts.append("\n\n")  # what follows the call is a new paragraph
         shown = arguments if len(json.dumps(arguments, default=str)) <= MAX_ARGUMENT_CHARS else None
         call, text = {"tool": title, "arguments": shown or {}, "toolCallId": call_id}, f"I call {title}."
         thought = {"message": text, "reasoning": text, "action": "tool", "actionInput": call}

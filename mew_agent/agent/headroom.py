@@ -147,7 +147,7 @@ class HeadroomCheck:
             return "tokenizer"
         return "projected" if calibration.weights is not None else "heuristic"
 
-    # -- what senders receive -------------------------------------------------------------------------------
+    # -- what senders receive ----------------------------------------------------------------------------
 
     async def warn(self, chat: Envelope, fit: Fit, *, is_held: bool) -> None:
         """Notify the sender that a chat does not fit now, and of its choices if the chat is held."""

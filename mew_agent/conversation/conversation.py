@@ -67,7 +67,7 @@ class Conversation:
         self.compaction_error: str | None = None
         """Why the newest compaction by the policy failed; None if it did not, or had nothing to remove."""
         self.gate: compaction_gate.CompactionGate | None = None
-        """Asks before compactions; None: nobody is asked."""
+        """Asks before compactions; None: they need no approval."""
         self.may_compact: Callable[[], Awaitable[bool]] = _always
         """Whether a compaction that can wait may begin now; asked between two tasks."""
         self.waits_to_compact = False

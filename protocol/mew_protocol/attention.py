@@ -234,7 +234,7 @@ def _waiting_items(entry: BoardEntry, report: ContextReport) -> Iterator[Attenti
             yield item.model_copy(update={"id": f"loop:{entry.id}:{one.peer or ''}"})
     held = [one for one in waits if one.kind == "room"]
     if held:
-        reason = f"{entry.id} holds {_count(len(held), 'message')} for which its context has no room"
+        reason = f"{entry.id} holds {len(held)} message{'s' if len(held) > 1 else ''} for which its context has no room"
         yield _item(entry, "held", "warning", reason, min(one.since for one in held), *_make_room(entry.id))
 
 
@@ -365,10 +365,6 @@ def _freed(arguments: object) -> str:
     present, freed = known.get("present_tokens"), known.get("freed_tokens")
     is_known = isinstance(present, int) and isinstance(freed, int)
     return f" of ~{present:,} tokens, which frees ~{freed:,}" if is_known else ""
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _clip(text: str, most: int) -> str:

@@ -25,6 +25,7 @@ from mew_agent.meter.meter import run_meter
 from mew_agent.rehearsal.options import RehearsalOptions
 from mew_agent.rehearsal.server import serve_rehearsal
 from tests.acp_agents.__main__ import AGENTS, MODULES, SECONDS, WINDOW, install
+from tests.support.waiting import until
 
 SPACE = """
 space: {id: agents}
@@ -124,8 +125,7 @@ async def measure(name: str) -> bool:
 async def until_settled(condition: Callable[[], bool]) -> None:
     """Wait until both figures agree, at most some seconds: agents make calls after their answers, too."""
     with anyio.move_on_after(10):
-        while not condition():
-            await anyio.sleep(0.1)
+        await until(condition, every_seconds=0.1)
 
 
 async def main(names: list[str]) -> bool:

@@ -9,6 +9,7 @@ import sys
 import termios
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -96,6 +97,14 @@ def environment() -> dict[str, str]:
 async def ended(process: Process) -> int:
     with anyio.fail_after(PATIENCE_SECONDS):
         return await process.wait()
+
+
+async def read_screen(screen: int, shown: bytearray, text: bytes) -> None:
+    """Read what a program writes to its terminal until it has written this text."""
+    with anyio.fail_after(PATIENCE_SECONDS):
+        while text not in shown:
+            await anyio.wait_readable(screen)
+            shown.extend(os.read(screen, 65_536))
 
 
 def nothing_left(run: RunFile) -> bool:
@@ -334,13 +343,7 @@ async def test_watch_redraws_in_place_and_restores_the_cursor(shared: Folder) ->
     )
     os.close(terminal)
     shown = bytearray()
-
-    async def read_until(text: bytes) -> None:
-        with anyio.fail_after(PATIENCE_SECONDS):
-            while text not in shown:
-                await anyio.wait_readable(screen)
-                shown.extend(os.read(screen, 65_536))
-
+    read_until = partial(read_screen, screen, shown)
     try:
         await read_until(b"no call yet")
         await shared.mew("pause", "coder")
@@ -366,13 +369,7 @@ async def test_mew_alone_opens_the_space_at_a_terminal(shared: Folder) -> None:
     )
     os.close(terminal)
     shown = bytearray()
-
-    async def read_until(text: bytes) -> None:
-        with anyio.fail_after(PATIENCE_SECONDS):
-            while text not in shown:
-                await anyio.wait_readable(screen)
-                shown.extend(os.read(screen, 65_536))
-
+    read_until = partial(read_screen, screen, shown)
     try:
         await read_until(b"you are ")
         os.write(screen, b"/exit\r")

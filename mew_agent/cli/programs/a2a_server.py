@@ -79,7 +79,7 @@ def serve(
             own = f"that of {who.participant} (`mew token create --participant {who.participant}` prints it)"
             terminal.print_line(f"bearer token: {f'from {KEY_VARIABLE} or --api-key' if key else own}")
             cards = [f"{base_url}/agents/{name}/.well-known/agent-card.json" for name in server.participants()]
-            terminal.print_line("\n".join(cards) or "nobody to offer yet; participants appear when they join")
+            terminal.print_line("\n".join(cards) or "no participants yet; they appear when they join")
 
         await run_server(participant, server.serve(host=host, port=port), f"{host}:{port}", announce)
 

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote, urlsplit
 
 from mew_protocol.errors import CAPABILITY_VIOLATION, UNAUTHORIZED
+from mew_protocol.payloads.figures import KEPT_SECONDS
 
 from mew_agent.cli.app import terminal
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, NotPermitted, Unauthorized
@@ -34,8 +35,7 @@ SILENCE_SECONDS: Final = 45.0
 PAGE_MESSAGES: Final = 1_000
 """How many messages to read at once: as many as the gateway allows."""
 
-MAX_MINUTES: Final = 90 * 24 * 60
-"""For how long a gateway keeps figures."""
+MAX_MINUTES: Final = KEPT_SECONDS // 60
 
 MAX_REPORTS: Final = 10_000
 

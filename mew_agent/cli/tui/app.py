@@ -4,6 +4,7 @@ Owns the layout, the keys and when what is drawn again. What happens in the spac
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import ClassVar, Final, Literal
 
@@ -13,6 +14,7 @@ from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
+from textual.css.query import NoMatches
 from textual.screen import Screen
 from textual.widgets import Footer, Input, OptionList, Static
 
@@ -174,16 +176,15 @@ class SpaceApp(App[None]):
         self._is_stale = True
 
     def _draw_changes(self) -> None:
-        feed = self.query(FeedView)
-        if not feed:
-            return  # the screen is closing
-        if self._pending:
-            entries, self._pending = list(self._pending.values()), {}
-            feed.first().show(entries)
-        if self._is_stale:
-            self._is_stale = False
-            self._draw_panels()
-        feed.first().follow()
+        with suppress(NoMatches):  # the screen is closing, and some of its widgets are gone
+            feed = self.query_one(FeedView)
+            if self._pending:
+                entries, self._pending = list(self._pending.values()), {}
+                feed.show(entries)
+            if self._is_stale:
+                self._is_stale = False
+                self._draw_panels()
+            feed.follow()
 
     def _draw_panels(self) -> None:
         view, now = self.view, self._now()

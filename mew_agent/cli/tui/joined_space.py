@@ -41,12 +41,17 @@ class _Watcher(Participant):
     def __init__(self, who: Identity, view: "JoinedSpace") -> None:
         super().__init__(who.ws_url, space=who.space, id=who.participant, token=who.token)
         self._view = view
-        self.on()(view.receive)
         self.on(HistoryGap)(view.receive_gap)
+
+    # Not event handlers, which frames would overtake.
+
+    async def receive(self, envelope: Envelope) -> None:
+        """Pass an envelope on."""
+        self._view.receive(envelope)
 
     async def receive_frame(self, frame: StreamFrame) -> None:
         """Pass a frame on."""
-        self._view.receive_frame(frame)
+        self._view.receive(frame)
 
 
 class JoinedSpace:
@@ -66,7 +71,7 @@ class JoinedSpace:
         """What is wrong with programs of a space that runs on this machine."""
         self._expected: tuple[str, ...] = ()
         self._api: GatewayApi | None = None
-        self._early: list[Envelope] | None = []
+        self._early: list[Envelope | StreamFrame] | None = []
         """What arrived while the past was read."""
 
     async def run(self) -> None:
@@ -92,8 +97,8 @@ class JoinedSpace:
             self.board = Board(space=self.who.space, at=_now().isoformat(), participants=tuple(here))
         early, self._early = self._early or [], None
         self.on_change([entry for one in past if (entry := self.feed.receive(one)) is not None])
-        for envelope in early:
-            self._show(envelope)
+        for message in early:
+            self._show(message)
 
     async def load_figures(self) -> None:
         """Read the figures of the last hour again."""
@@ -107,17 +112,12 @@ class JoinedSpace:
 
     # -- what arrives ------------------------------------------------------------------------------------
 
-    async def receive(self, envelope: Envelope) -> None:
-        """Take in an envelope."""
+    def receive(self, message: Envelope | StreamFrame) -> None:
+        """Show an envelope or a frame of a stream, once the past is shown."""
         if self._early is not None:
-            self._early.append(envelope)
+            self._early.append(message)
         else:
-            self._show(envelope)
-
-    def receive_frame(self, frame: StreamFrame) -> None:
-        """Take in a frame of a stream."""
-        if (entry := self.feed.receive_frame(frame)) is not None:
-            self.on_change([entry])
+            self._show(message)
 
     def receive_gap(self, _: HistoryGap) -> None:
         """Say that messages were missed."""
@@ -127,7 +127,14 @@ class JoinedSpace:
         """Add a line to the conversation."""
         self.on_change([self.feed.add_note(text)])
 
-    def _show(self, envelope: Envelope) -> None:
+    def _show(self, message: Envelope | StreamFrame) -> None:
+        if isinstance(message, StreamFrame):
+            changed = self.feed.receive_frame(message)
+            self.on_change([] if changed is None else [changed])
+        else:
+            self._show_envelope(message)
+
+    def _show_envelope(self, envelope: Envelope) -> None:
         self.board, _ = apply_event(self.board, "envelope", envelope.as_dict())
         line, entry = self.chat.receive(envelope), self.feed.receive(envelope)
         shown = [entry] if entry is not None else []

@@ -3,7 +3,12 @@
 A figure that was not known at a time is absent there, as it is in a status.
 """
 
+from typing import Final
+
 from mew_protocol.payloads.base import Payload
+
+KEPT_SECONDS: Final = 90 * 86_400
+"""For how long a gateway keeps figures."""
 
 
 class FigureSample(Payload):

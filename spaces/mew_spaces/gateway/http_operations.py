@@ -7,7 +7,7 @@ from typing import Any
 
 from mew_protocol.attention import Attention
 from mew_protocol.envelope import Draft, Envelope
-from mew_protocol.payloads.figures import ContextHistory
+from mew_protocol.payloads.figures import KEPT_SECONDS, ContextHistory
 from mew_protocol.payloads.fit import Fit
 from mew_protocol.payloads.mcp import UndecidedProposals
 from mew_protocol.payloads.participant import Board
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mew_spaces.gateway.events import MAX_LAST
 from mew_spaces.gateway.openapi import Operation, Parameter
-from mew_spaces.log.figures import KEPT_SECONDS, RAW_SECONDS
+from mew_spaces.log.figures import RAW_SECONDS
 
 # Models. Their titles name them in the OpenAPI document.
 

@@ -19,14 +19,19 @@ from typing import Any, Final
 import anyio
 from anyio import to_thread
 from mew_protocol.envelope import unix_seconds, wire_timestamp
-from mew_protocol.payloads.figures import ContextHistory, FigureSample, ParticipantFigures, RecordedCompaction
+from mew_protocol.payloads.figures import (
+    KEPT_SECONDS,
+    ContextHistory,
+    FigureSample,
+    ParticipantFigures,
+    RecordedCompaction,
+)
 from mew_protocol.payloads.participant import CompactDone, Status, basis_label
 from pydantic import ValidationError
 
 log = logging.getLogger("mew_spaces.log")
 
 RAW_SECONDS: Final = 3_600
-KEPT_SECONDS: Final = 90 * 86_400
 GRAINS: Final = ((60, RAW_SECONDS), (3_600, 86_400))
 """In steps of how many seconds statuses are thinned out, and after how many."""
 

@@ -12,6 +12,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.participant import CompactDone
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
@@ -54,6 +55,17 @@ class Stage:
         await self.recorder.until(lambda: "codex" in self.ada.peers)
         answer = await self.ada.ask("chat", {"text": text}, to="codex", answer="chat", timeout_seconds=PATIENCE_SECONDS)
         return str(answer.body["text"])
+
+    async def interrupt_and_compact(self) -> CompactDone:
+        """Ask for a compaction that does not wait for the end of the turn."""
+        answer = await self.ada.ask(
+            "participant/compact",
+            {"interrupt": True},
+            to="codex",
+            answer="participant/compact-done",
+            timeout_seconds=PATIENCE_SECONDS,
+        )
+        return CompactDone.model_validate(answer.body)
 
     async def status(self) -> dict[str, Any]:
         """The newest status that everybody got."""

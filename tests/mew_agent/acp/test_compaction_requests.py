@@ -10,7 +10,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from mew_protocol.payloads.participant import CompactDone
 
 from mew_agent.acp import agent as acp_agent
 from tests.mew_agent.acp.conftest import Stage, Start
@@ -24,14 +23,14 @@ SITUATIONS = ("idle", "busy", "interrupted", "silent", "crashing", "crashed in i
 
 async def compact(s: Stage, situation: str) -> str:
     """Ask for a compaction in this situation. Returns what came of it, and checks that a chat before it is answered."""
-    asked, text, is_interrupt = None, "", situation == "interrupted"
+    asked, text = None, ""
     s.agent.external_context.handler_timeout_seconds = 0.2 if situation == "silent" else PATIENCE_SECONDS
     match situation:
         case "busy":
             asked, text = await s.ada.chat("slowly, please", to="codex"), "I begin.Done."
         case "interrupted":
             asked, text = await s.ada.chat("wait for me", to="codex"), "I wait."
-            await until(lambda: s.agent.turn is not None and s.agent.turn.has_text)
+            await until(lambda: s.agent.turn is not None and s.agent.turn.texts)
         case "silent":
             await s.ask("your next compaction hangs")
         case "crashing":
@@ -40,15 +39,8 @@ async def compact(s: Stage, situation: str) -> str:
             asked, text = await s.ada.chat("crash now", to="codex"), "I cannot answer"
         case _:
             pass
-    if is_interrupt:
-        answer = await s.ada.ask(
-            "participant/compact",
-            {"interrupt": True},
-            to="codex",
-            answer="participant/compact-done",
-            timeout_seconds=PATIENCE_SECONDS,
-        )
-        done = CompactDone.model_validate(answer.body)
+    if situation == "interrupted":
+        done = await s.interrupt_and_compact()
     else:
         done = await s.ada.compact("codex", timeout_seconds=PATIENCE_SECONDS)
     if asked is not None:

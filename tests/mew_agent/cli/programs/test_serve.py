@@ -116,16 +116,18 @@ def test_acting_as_a_program_is_refused(program: str) -> None:
         agents_of(parse_space(SPACE), asked_by(program))
 
 
-async def test_missing_space_says_how_to_start_one() -> None:
-    outcome = await mew("serve")
+@pytest.mark.parametrize("command", [("serve",), ("a2a", "serve")])
+async def test_missing_space_says_how_to_start_one(command: tuple[str, ...]) -> None:
+    outcome = await mew(*command)
     assert outcome.code == 2
     assert "Start one with `mew up`" in outcome.err
 
 
-async def test_program_in_space_yaml_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [("serve",), ("a2a", "serve")])
+async def test_program_in_space_yaml_is_refused(tmp_path: Path, command: tuple[str, ...]) -> None:
     path = tmp_path / "space.yaml"
     path.write_text(SPACE)
     running_space(tmp_path, config=str(path))
-    outcome = await mew("serve", "--participant", "coder", "--token", "t")
+    outcome = await mew(*command, "--participant", "coder", "--token", "t")
     assert outcome.code == 2
     assert "'coder' is a program" in outcome.err

@@ -20,8 +20,9 @@ from mew_agent.cli.remote.session import Identity
 from mew_agent.cli.tui.app import SpaceApp
 from mew_agent.cli.tui.widgets import AttentionList, BoardList, Composer, FeedView
 from mew_agent.errors import Unauthorized
+from mew_agent.participant import streams
 from tests.mew_agent.conftest import StartAgent
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 USAGE = ((1_000, 40, 1_040), (2_000, 40, 2_040), (3_000, 40, 3_040), (6_000, 40, 6_040), (6_400, 60, 6_460))
 CELL = 12.2
@@ -196,8 +197,11 @@ async def test_a_narrow_terminal_shows_one_pane_at_a_time(start_agent: StartAgen
 
 
 async def test_text_is_shown_while_it_is_written_and_work_opens_to_its_calls(
-    start_agent: StartAgent, gateway: RunningGateway
+    start_agent: StartAgent, gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Drawing delays the agent, which is in the same event loop.
+    monkeypatch.setattr(streams, "OPEN_TIMEOUT_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(streams, "FRAME_TIMEOUT_SECONDS", PATIENCE_SECONDS)
     asked, go_on = anyio.Event(), anyio.Event()
 
     async def look_up(word: str) -> str:
