@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from mew_agent.context.intervals import Intervals, Kind, apportion, fit
+from mew_agent.context.intervals import Intervals, Kind, apportion, fit, span
 from mew_agent.context.measures import MOST_OVERHEAD_TOKENS, Measure, most_of_text
 from mew_agent.context.persisted_state import PromptAnchor
 from mew_agent.context.reconciliation import (
@@ -361,6 +361,11 @@ class Ledger:
     def unsent_price(self, seq: int) -> int:
         """Projected tokens of one item of the unsent tail; 0 if it is not in the tail."""
         return sum([measure.project(self.calibration) for measure in self._tail.between(seq, seq)])
+
+    def projection(self, seq: int) -> int:
+        """Tokens of one item, sent or unsent, by its measure alone; 0 if there is no such item."""
+        found = self._tail.between(seq, seq) or self._intervals.items[span(self._intervals.items, seq, seq)]
+        return sum([measure.project(self.calibration) for measure in found])
 
     @property
     def parts(self) -> PromptParts:

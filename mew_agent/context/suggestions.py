@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from mew_agent.context.measures import measure_of
 from mew_agent.context.policy import Policy, Suggestion
 from mew_agent.context.policy.rules import SuggestRule
 from mew_agent.context.tracker import Tracker
@@ -85,7 +84,8 @@ class SavingSuggestions:
             return
         prices = ledger.item_prices() if self._last_seq < 0 else {}
         for item in history.items_after(self._last_seq):
+            # The ledger has measured each item; measuring a long text again would block the event loop.
             tokens = prices.get(item.seq)
             role = None if item.notice else item.role  # the policy's own prompts are not a participant's messages
-            self._counted.add(measure_of(item).project(ledger.calibration) if tokens is None else tokens, role)
+            self._counted.add(ledger.projection(item.seq) if tokens is None else tokens, role)
         self._last_seq = history.last_seq

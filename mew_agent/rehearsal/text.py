@@ -41,7 +41,7 @@ def message_text(message: Mapping[str, object]) -> str:
     return ""
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def sentences(text: str) -> tuple[str, ...]:
     """The sentences of `text` in order, without list marks. Headings and very short sentences are dropped."""
     found: list[str] = []
@@ -52,7 +52,7 @@ def sentences(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def content_words(sentence: str) -> frozenset[str]:
     """The words of a sentence without stop words, in lower case. CJK runs are split into pairs of characters."""
     words: set[str] = set()

@@ -42,7 +42,7 @@ def encode(text: str) -> list[str]:
     return _TOKEN.findall(text)
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def count(text: str) -> int:
     """The number of tokens in `text`. Cached, because every call sends the conversation again."""
     return len(_TOKEN.findall(text))

@@ -24,6 +24,12 @@ GROWTH_BYTES = 8 * 1024 * 1024
 
 SAMPLES = 15
 
+FIRST_CHATS = 51_000
+"""Chats sent before the run: a little more than the envelope ids that a gateway remembers, so that it has its size."""
+
+SENDERS = 20
+"""How many of them are sent at the same time."""
+
 _SPACE = {
     "space": {"id": "soak"},
     "participants": {
@@ -31,7 +37,12 @@ _SPACE = {
         "bob": {"tokens": ["b"], "command": "true", "capabilities": [{"kind": "*"}]},
         "coder": {"tokens": ["c"], "command": "true", "capabilities": [{"kind": "*"}]},
     },
-    "limits": {"history_envelopes": 2_000, "history_bytes": 8 * 1024 * 1024},
+    "limits": {
+        "history_envelopes": 2_000,
+        "history_bytes": 8 * 1024 * 1024,
+        "envelopes_per_second": 1e6,
+        "envelope_burst": 1_000_000,
+    },
 }
 
 _FILLER = "The tide comes in twice a day, and every ship in the harbour knows when. "
@@ -89,6 +100,10 @@ async def run_soak(folder: Path, *, seconds: float, pause_seconds: float = 0.3) 
             report.questions += 1
             await anyio.sleep(pause_seconds)
 
+    async def fill(bob: Participant) -> None:
+        for _ in range(FIRST_CHATS // SENDERS):
+            await bob.chat(_FILLER, to="ada")
+
     async def talk(bob: Participant) -> None:
         while True:
             await bob.chat(f"{report.chats} {_FILLER}", to="ada")
@@ -109,6 +124,9 @@ async def run_soak(folder: Path, *, seconds: float, pause_seconds: float = 0.3) 
             with anyio.fail_after(60):
                 while "coder" not in ada.peers:
                     await anyio.sleep(0.05)
+            async with anyio.create_task_group() as senders:
+                for _ in range(SENDERS):
+                    senders.start_soon(fill, bob)
             tasks.start_soon(ask, ada)
             tasks.start_soon(talk, bob)
             for _ in range(SAMPLES):

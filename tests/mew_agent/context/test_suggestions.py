@@ -1,6 +1,7 @@
 """Suggestions follow the history, and the cost of a refresh does not grow with it."""
 
 from mew_agent.context.history import History
+from mew_agent.context.measures import features
 from mew_agent.context.policy import MEW, TACHIKOMA, Policy
 from mew_agent.context.suggestions import SavingSuggestions
 from mew_agent.context.tracker import Tracker
@@ -71,3 +72,15 @@ def test_a_refresh_reads_only_new_items() -> None:
     tracker.history.items = Looking(tracker.history.items)
     suggestions.refresh()
     assert Looking.looked == 2
+
+
+def test_new_messages_are_not_measured_again() -> None:
+    tracker = filled(1)
+    suggestions = SavingSuggestions(tracker)
+    suggestions.refresh()
+    item = tracker.history.append("user", "word " * 5_000, id="long", at="t")
+    tracker.item_added(item, units=features("word"))  # whoever added it has measured it, in a thread
+    for number in range(9):
+        add(tracker, "user", f"message {number}")
+    (one,) = suggestions.refresh()
+    assert 0 < one.tokens_saved < 500
