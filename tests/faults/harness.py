@@ -32,7 +32,8 @@ from tests.support.faulty_link import FaultyLink, faulty_link
 from tests.support.waiting import until
 
 SPACE_ID = "faults"
-SETTLE_SECONDS = 90.0
+SETTLE_SECONDS = 240.0
+"""A bound for busy machines: each agent may have several questions to answer, one after the other."""
 
 LINK_FAULTS: Mapping[str, int] = {"fin": 3, "rst": 3, "byte": 6, "stall": 2, "dark": 1, "slow": 1}
 PROCESS_FAULTS: Mapping[str, int] = {"kill": 4, "terminate": 2, "freeze": 2, "disk": 2, "clock": 2}
@@ -368,6 +369,11 @@ class FaultRun:
                 self.note(f"{program.name} ended by itself")
                 program.start()
 
+    async def _keep_programs_running(self) -> None:
+        while True:
+            self._revive()
+            await anyio.sleep(0.5)
+
     async def _watch(self, member: FaultMember) -> None:
         """A member may not end by itself: nobody removed or replaced it."""
         await member.until_ended()
@@ -385,7 +391,8 @@ class FaultRun:
                 until_all_stop.start_soon(self._break_model, model, Random(f"{self.plan.seed} model"))
                 tasks.start_soon(self._break_links, Random(f"{self.plan.seed} links"))
                 tasks.start_soon(self._break_processes, Random(f"{self.plan.seed} processes"))
-                tasks.start_soon(self._break_programs, Random(f"{self.plan.seed} programs"))
+                await self._break_programs(Random(f"{self.plan.seed} programs"))
+                until_all_stop.start_soon(self._keep_programs_running)
             until_all_stop.cancel_scope.cancel()
         model.options = RehearsalOptions.model_validate(MODEL_AT_WORK)
         for link in self._links.values():

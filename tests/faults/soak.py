@@ -100,10 +100,6 @@ async def run_soak(folder: Path, *, seconds: float, pause_seconds: float = 0.3) 
             report.questions += 1
             await anyio.sleep(pause_seconds)
 
-    async def fill(bob: Participant) -> None:
-        for _ in range(FIRST_CHATS // SENDERS):
-            await bob.chat(_FILLER, to="ada")
-
     async def talk(bob: Participant) -> None:
         while True:
             await bob.chat(f"{report.chats} {_FILLER}", to="ada")
@@ -124,9 +120,7 @@ async def run_soak(folder: Path, *, seconds: float, pause_seconds: float = 0.3) 
             with anyio.fail_after(60):
                 while "coder" not in ada.peers:
                     await anyio.sleep(0.05)
-            async with anyio.create_task_group() as senders:
-                for _ in range(SENDERS):
-                    senders.start_soon(fill, bob)
+            await _send_first_chats(bob)
             tasks.start_soon(ask, ada)
             tasks.start_soon(talk, bob)
             for _ in range(SAMPLES):
@@ -139,3 +133,13 @@ async def run_soak(folder: Path, *, seconds: float, pause_seconds: float = 0.3) 
     assert report.questions > 0, report
     assert all(grown < GROWTH_BYTES for grown in report.growth_bytes().values()), f"a process keeps growing:\n{report}"
     return report
+
+
+async def _send_first_chats(bob: Participant) -> None:
+    async def send() -> None:
+        for _ in range(FIRST_CHATS // SENDERS):
+            await bob.chat(_FILLER, to="ada")
+
+    async with anyio.create_task_group() as senders:
+        for _ in range(SENDERS):
+            senders.start_soon(send)
