@@ -15,13 +15,18 @@ from mew_protocol.capability import CapabilitySet, stars_across_folders
 from mew_protocol.envelope import Draft
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, place_in
-from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, Program
+from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, Program, uses_fifos
 
 from mew_agent.acp.profiles import PROFILES
 from mew_agent.acp.settings import require_acp
 from mew_agent.bridge.settings import require_mcp
 from mew_agent.cli.app.locate import place_of
 from mew_agent.errors import ConfigError
+
+_KeyPath = tuple[str, ...]
+
+_PROGRAM_KEYS: Final = ("env", "env_from", "cwd", "auto_start", "restart_policy")
+"""Keys of a participant that are about its program."""
 
 _NEEDED_BY_AGENTS: Final = {
     kinds.CHAT: "answer",
@@ -129,7 +134,32 @@ def _stars_across_folders(config: SpaceConfig, path: Path) -> Iterator[str]:
 
 
 def _keys_without_effect(config: SpaceConfig, path: Path) -> Iterator[str]:
-    """Files of the TypeScript tools have these keys."""
-    places = [("space", "ui_theme")] if config.space.ui_theme is not None else []
-    for place in (*places, *(("participants", name, "io") for name, one in config.participants.items() if one.io)):
-        yield f"{place_in(path, place)}: '{'.'.join(place)}' has no effect here; you can remove it"
+    """Warnings about keys of the TypeScript tools, and about keys that need another one."""
+    rows: list[tuple[_KeyPath, str]] = [(("space", "ui_theme"), "here")] if config.space.ui_theme is not None else []
+    for name, one in config.participants.items():
+        rows += ((("participants", name, *inner), why) for inner, why in _useless_keys(one))
+    if config.attention.webhook is None:
+        options = config.attention.model_dump(exclude_defaults=True)
+        rows += ((("attention", key), "without 'attention.webhook'") for key in options)
+    for place, why in rows:
+        yield f"{place_in(path, place)}: '{'.'.join(place)}' has no effect {why}; you can remove it"
+
+
+def _useless_keys(one: ParticipantConfig) -> Iterator[tuple[_KeyPath, str]]:
+    """The keys of a participant that have no effect, and why."""
+    has_program, has_fifos, acp = one.has_program, uses_fifos(one), one.acp
+    checks = {
+        "io": (False, "here"),
+        **dict.fromkeys(_PROGRAM_KEYS, (has_program or has_fifos, "without a program")),
+        "args": (one.command is not None, "without 'command'"),
+        "mcp_server": (one.command is None, "next to 'command'"),
+        "bridge_config": (one.mcp_server is not None and one.command is None, "without a bridge"),
+        "fifo": (has_fifos, "with a program" if has_program else "without 'auto_connect: true'"),
+        "auto_connect": (has_fifos or one.output_log is not None, "without 'output_log' or 'fifo'"),
+    }
+    given = one.model_dump(exclude_defaults=True)
+    yield from (((key,), why) for key, (has_effect, why) in checks.items() if key in given and not has_effect)
+    if acp is not None and acp.args and acp.command is None:
+        yield ("acp", "args"), "without 'acp.command'"
+    if acp is not None and acp.max_compacting is not None and acp.compact_at is None:
+        yield ("acp", "max_compacting"), "without 'acp.compact_at'"

@@ -267,8 +267,8 @@ class ParticipantConfig(_ConfigSection):
 
     @model_validator(mode="after")
     def _check_program(self) -> Self:
-        programs = [key for key in ("command", "agent", "acp", "meter") if getattr(self, key) is not None]
-        if len(programs) > 1:
+        programs = [key for key in ("command", "agent", "acp", "meter", "mcp_server") if getattr(self, key) is not None]
+        if len(programs) > 1 and programs != ["command", "mcp_server"]:  # files of the TypeScript tools may have both
             raise ValueError(f"has both '{programs[0]}' and '{programs[1]}'; remove one of them")
         if self.type == BRIDGE and self.mcp_server is None:
             raise ValueError(f"type '{BRIDGE}' needs 'mcp_server'")

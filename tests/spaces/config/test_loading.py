@@ -172,6 +172,10 @@ def test_a_person_has_no_program() -> None:
             "space.yaml:3:6: participants.x: has both 'command' and 'agent'; remove one of them",
         ),
         (
+            "space: {id: a}\nparticipants:\n  x: {agent: {}, mcp_server: {command: a}}",
+            "space.yaml:3:6: participants.x: has both 'agent' and 'mcp_server'; remove one of them",
+        ),
+        (
             "space: {id: a}\nparticipants:\n  x: {mcp_server: {args: [a]}}",
             "space.yaml:3:19: participants.x.mcp_server: needs either 'command' or 'url'",
         ),

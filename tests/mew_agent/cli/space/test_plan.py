@@ -170,13 +170,38 @@ def test_keys_without_effect_give_a_notice(tmp_path: Path) -> None:
     assert "'message_queue' has no effect" in notices[0]
 
 
-def test_keys_of_the_typescript_tools_give_a_notice(tmp_path: Path) -> None:
+PERSON = "space: {id: a}\nparticipants:\n  ada:"
+
+
+@pytest.mark.parametrize(
+    ("text", "notice"),
+    [
+        ("space: {id: a, ui_theme: dark}", "1:26: 'space.ui_theme' has no effect here"),
+        (f"{PERSON} {{io: http}}", "3:13: 'participants.ada.io' has no effect here"),
+        (f"{PERSON} {{args: [x]}}", "3:15: 'participants.ada.args' has no effect without 'command'"),
+        (f"{PERSON} {{env: {{A: b}}}}", "'participants.ada.env' has no effect without a program"),
+        (f"{PERSON} {{auto_connect: true}}", "'participants.ada.auto_connect' has no effect without 'output_log' or"),
+        (f"{PERSON} {{fifo: true}}", "'participants.ada.fifo' has no effect without 'auto_connect: true'"),
+        (f"{PERSON} {{acp: {{agent: codex, args: [x]}}}}", "'participants.ada.acp.args' has no effect without"),
+        ("space: {id: a}\nattention: {kinds: [loop]}", "'attention.kinds' has no effect without 'attention.webhook'"),
+    ],
+)
+def test_a_key_without_effect_gives_a_notice_with_its_place(tmp_path: Path, text: str, notice: str) -> None:
     path = tmp_path / "space.yaml"
-    path.write_text("space: {id: a, ui_theme: dark}\nparticipants:\n  ada: {io: http}\n")
-    assert make_launch_plan(StartOptions(folder=tmp_path), {}).notices == (
-        f"{path}:1:26: 'space.ui_theme' has no effect here; you can remove it",
-        f"{path}:3:13: 'participants.ada.io' has no effect here; you can remove it",
+    path.write_text(f"{text}\n")
+    (found,) = make_launch_plan(StartOptions(folder=tmp_path), {}).notices
+    assert found.startswith(f"{path}:")
+    assert found.endswith("; you can remove it")
+    assert notice in found
+
+
+def test_a_person_with_fifos_and_a_program_with_options_give_no_notice(tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text(
+        f"{PERSON} {{auto_connect: true, fifo: true, cwd: .}}\n  tool: {{command: 'true', args: [x], env: {{A: b}}}}\n"
+        "  log: {output_log: log, auto_connect: true}\nattention: {webhook: 'http://127.0.0.1/', kinds: [loop]}\n"
     )
+    assert make_launch_plan(StartOptions(folder=tmp_path), {}).notices == ()
 
 
 def test_unset_variable_is_reported_with_its_position(tmp_path: Path) -> None:
