@@ -1,10 +1,14 @@
 """Fixtures every test may use."""
 
 import gc
+import os
 import signal
 
 import pytest
 from hypothesis import settings
+
+# Every program that a test starts would search all installed packages for plugins of pydantic.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 # A shell has its background jobs ignore interruptions, and every program that a test starts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

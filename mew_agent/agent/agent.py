@@ -27,7 +27,7 @@ from mew_agent.agent.loop_guard import LoopGuard
 from mew_agent.agent.peer_tools import RESOURCE_TOOLS, PeerTools, ResourceTools
 from mew_agent.agent.recall import RECALL_TOOLS
 from mew_agent.agent.reception import Reception
-from mew_agent.agent.resources import CLOSE_SECONDS, AgentResources, check_provider, open_resources
+from mew_agent.agent.resources import CLOSE_SECONDS, AgentResources, check_provider, open_resources, store_limits
 from mew_agent.agent.sessions import AgentSession, AgentSessions, ModelParts
 from mew_agent.agent.staggering import StaggeredCompactions
 from mew_agent.config.agent_config import (
@@ -75,7 +75,7 @@ class Agent(Participant):
         """
         parts = ModelParts(model, summariser, counter, call_bound_seconds)
         self._sessions = AgentSessions(config, parts, self._announce_sessions, self._join_rules)
-        self._main = self._sessions.open_main(store or MemoryStore(config.store_limits))
+        self._main = self._sessions.open_main(store or MemoryStore(store_limits(config)))
         self.conversation = self._main.conversation
         self.tools = self._main.tools
         super().__init__(

@@ -11,7 +11,7 @@ from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_agent.config.agent_config import AgentConfig, chosen_policy
 from mew_agent.config.policy_choice import provider_refusal
 from mew_agent.context.sqlite_store import SqliteStore
-from mew_agent.context.store import MemoryStore, Store
+from mew_agent.context.store import MemoryStore, Store, StoreLimits
 from mew_agent.errors import ConfigError, MewAgentError
 from mew_agent.model.interface import Model
 
@@ -35,13 +35,18 @@ class AgentResources:
             await self.store.aclose()
 
 
+def store_limits(config: AgentConfig) -> StoreLimits:
+    """What a session may keep of what has left the context."""
+    return StoreLimits(config.store_max_days, config.store_max_megabytes * 1024 * 1024, config.store_max_compactions)
+
+
 def open_resources(config: AgentConfig, model: Model | None = None) -> AgentResources:
     """Open what a configuration names; `model` replaces its model.
 
     `base_url: rehearsal` is a rehearsal model in this process, and `base_url: local` a GGUF file.
     """
     key = config.api_key.get_secret_value() if config.api_key else None
-    limits = config.store_limits
+    limits = store_limits(config)
     store: Store = SqliteStore(config.store, limits) if config.store else MemoryStore(limits)
     summariser: Model | None = None
     if (named := config.summariser_model()) is not None:

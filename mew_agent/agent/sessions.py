@@ -21,6 +21,7 @@ from mew_protocol.payloads.system import SpaceFacts
 from pydantic import ValidationError
 
 from mew_agent.agent.recall import RecallTools
+from mew_agent.agent.resources import store_limits
 from mew_agent.config.agent_config import AgentConfig, chosen_policy
 from mew_agent.context.history import History
 from mew_agent.context.sqlite_store import SqliteStore
@@ -238,7 +239,7 @@ class AgentSessions:
         except StoreUnusable as error:
             # Never answered in another conversation, which would show one client what another said.
             logger.warning("session '%s' of '%s' begins again, in memory: %s", key[1], key[0], error)
-            session = self._new(key, MemoryStore(self.config.store_limits))
+            session = self._new(key, MemoryStore(store_limits(self.config)))
         self._add_tools(session)
         self.on_open(session)
         session.is_new = not session.conversation.history.next_seq
@@ -277,7 +278,7 @@ class AgentSessions:
         return None if store is None else store.with_name(f"{store.name}~{what}")
 
     def _store_of(self, key: SessionKey) -> Store:
-        path, limits = self._path_of(_file_name(key)), self.config.store_limits
+        path, limits = self._path_of(_file_name(key)), store_limits(self.config)
         return MemoryStore(limits) if path is None else SqliteStore(path, limits)
 
     def _stored_keys(self) -> list[SessionKey]:

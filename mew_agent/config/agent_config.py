@@ -32,7 +32,6 @@ from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationErro
 from mew_agent.config.policy_choice import ChosenPolicy, configure_policy, mapping_of, policy_from, policy_problem
 from mew_agent.context.policy import PRESETS, Policy
 from mew_agent.context.policy.threshold import Fraction
-from mew_agent.context.store import StoreLimits
 from mew_agent.errors import ConfigError, did_you_mean, refuse_misspelled
 from mew_agent.gateway_address import websocket_url
 from mew_agent.tokens.tokenizers import TokenizerSettings, refuse_unavailable
@@ -106,11 +105,6 @@ class AgentConfig(AgentSettings):
     def prices(self) -> dict[str, ModelPrice]:
         """Prices from `models`, by model name."""
         return {name: facts.price for name, facts in self.models.items() if facts.price is not None}
-
-    @property
-    def store_limits(self) -> StoreLimits:
-        """What a session may keep of what has left the context."""
-        return StoreLimits(self.store_max_days, self.store_max_megabytes * 1024 * 1024, self.store_max_compactions)
 
     def summariser_model(self) -> Summariser | None:
         """The configured summariser, else the policy's; None means the agent's own model."""

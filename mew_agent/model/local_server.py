@@ -19,7 +19,6 @@ import anyio
 from mew_protocol.agent_settings import DEFAULT_MODEL, LOCAL
 
 from mew_agent.errors import ConfigError, MissingExtra
-from mew_agent.http_server import listen
 from mew_agent.model.embedded import EmbeddedModel
 
 DEFAULT_WINDOW_TOKENS = 8192
@@ -84,6 +83,8 @@ async def serve_local(options: LocalModelOptions, *, host: str = "127.0.0.1", po
 
     Raises `OSError` if the port is taken, and `ConfigError` if the file cannot be loaded.
     """
+    from mew_agent.http_server import listen  # here, because readers of a file's name need no web server
+
     # llama.cpp does not say why it could not start. Checking the port first leaves the file as the only cause.
     listen(host, port).close()
     server = await anyio.to_thread.run_sync(_load, options, host, port)

@@ -63,7 +63,7 @@ TokenizerChoice = Literal["auto", "off", "gpt", "mistral", "llama2", "llama3"]
 class _Settings(BaseModel):
     """A mapping of settings. A key without a value counts as not given."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, protected_namespaces=())
 
     @model_validator(mode="before")
     @classmethod

@@ -53,7 +53,7 @@ MAX_PIN_CHARS: Final = 4_000
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, defer_build=True)
 
 
 def report_time(at: str) -> datetime:

@@ -10,9 +10,9 @@ import sys
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import anyio
-import jsonschema
 import playwright
 import pytest
 from mew_protocol import schema
@@ -43,8 +43,11 @@ if frameworks := os.environ.get("MEW_FRAMEWORKS_PYTHON"):
 
 
 @cache
-def validator(name: str) -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(json.loads((schema.FOLDER / name).read_text()))
+def validator(name: str) -> Any:
+    """The JSON Schema validator of one of our schemas."""
+    from jsonschema import Draft202012Validator  # here, because its import takes a second in each worker
+
+    return Draft202012Validator(json.loads((schema.FOLDER / name).read_text()))
 
 
 @pytest.mark.parametrize("script", PROGRAMS)

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeGuard
 
@@ -165,7 +166,7 @@ class LaunchPlan:
     def to_json(self) -> bytes:
         """The plan for another process of this user. Holds tokens; leaves out the environment, which is inherited."""
         launch = replace(self.launch, mew=(), environ={})
-        values: dict[str, Any] = _PLAN.dump_python(replace(self, launch=launch), mode="json")
+        values: dict[str, Any] = _plan_adapter().dump_python(replace(self, launch=launch), mode="json")
         # Only what was written: whether a key was given matters to the settings of agents and capabilities.
         values["launch"]["config"] = self.launch.config.model_dump(mode="json", exclude_unset=True)
         return json.dumps(values).encode()
@@ -174,11 +175,13 @@ class LaunchPlan:
     def from_json(cls, data: bytes, environ: Mapping[str, str] | None = None) -> "LaunchPlan":
         """Read a plan that another process has made."""
         environ = os.environ if environ is None else environ
-        plan = _PLAN.validate_json(data)
+        plan = _plan_adapter().validate_json(data)
         return replace(plan, launch=replace(plan.launch, mew=MEW, environ=_program_environment(environ)))
 
 
-_PLAN: Final = TypeAdapter(LaunchPlan)
+@cache  # not made at import: it takes 40 ms, and most commands that check a plan start nothing in the background
+def _plan_adapter() -> TypeAdapter[LaunchPlan]:
+    return TypeAdapter(LaunchPlan)
 
 
 def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = None) -> LaunchPlan:

@@ -36,7 +36,7 @@ Settings = Mapping[str, float]  # values for one model that replace a policy's d
 class PolicyPart(BaseModel):
     """Base class of everything in a policy: frozen; refuses unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, defer_build=True, extra="forbid")
 
 
 class Fraction(PolicyPart):

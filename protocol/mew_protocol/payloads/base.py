@@ -11,7 +11,7 @@ from mew_protocol.errors import PayloadError
 class Payload(BaseModel):
     """A typed payload. Unknown keys are kept: other implementations add their own."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True, defer_build=True)
 
 
 P = TypeVar("P", bound=Payload)

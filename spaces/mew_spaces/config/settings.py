@@ -79,7 +79,7 @@ def _nothing_as_empty(value: object) -> object:
 
 
 class _ConfigSection(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Capability(_ConfigSection):
