@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -35,6 +36,7 @@ class NatsServer:
         token: str | None = None,
         max_payload_bytes: int = _MAX_PAYLOAD_BYTES,
         settings: str = "",
+        inherited_descriptors: Sequence[int] = (),
     ) -> None:
         """`port` -1 picks a free port. `settings` is more text for the server's configuration."""
         self.folder = folder
@@ -44,6 +46,7 @@ class NatsServer:
         self._port = port
         self._max_payload_bytes = max_payload_bytes
         self._settings = settings
+        self._inherited_descriptors = inherited_descriptors
         self._process: subprocess.Popen[bytes] | None = None
         self.pid = 0
 
@@ -68,6 +71,7 @@ class NatsServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            pass_fds=tuple(self._inherited_descriptors),
             start_new_session=True,  # Ctrl-C is for the owner, which stops it last
         )
         deadline = time.monotonic() + _START_SECONDS
