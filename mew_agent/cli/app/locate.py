@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlsplit
 
+from mew_spaces.config.backplane_options import with_servers
 from mew_spaces.config.loading import SpaceConfig, place_in
 from mew_spaces.gateway import auth
 from mew_spaces.launch.run_file import (
@@ -98,6 +99,16 @@ def relative_to(folder: Path, path: Path) -> str:
         return str(path.relative_to(folder))
     except ValueError:
         return str(path)
+
+
+def on_backplane(config: SpaceConfig, servers: str | None) -> SpaceConfig:
+    """The configuration with the servers of `--backplane`, if it was given. Raises `ConfigError`."""
+    if servers is None:
+        return config
+    try:
+        return config.model_copy(update={"backplane": with_servers(config.backplane, servers)})
+    except ValueError as error:
+        raise ConfigError("--backplane", f"invalid: {servers!r}", str(error).removeprefix("must be ")) from None
 
 
 def default_person(config: SpaceConfig) -> str | None:

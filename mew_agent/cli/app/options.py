@@ -136,6 +136,11 @@ LogFormatOption = Annotated[
 HostOption = Annotated[str, option("--host ADDRESS", "Address to listen on.")]
 PortOption = Annotated[int, option("--port, -p PORT", "Port to listen on; 0 picks a free port.", min=0, max=65535)]
 
+BackplaneOption = Annotated[
+    str | None,
+    option("--backplane ADDRESSES", "NATS servers that connect several gateways, or embedded-nats (see space.yaml)."),
+]
+
 # Loopback: other machines reach a space only if its owner says so.
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8080

@@ -13,10 +13,11 @@ from mew_spaces.gateway.gateway import RunningGateway as RunningGateway
 from mew_spaces.gateway.proxies import TrustedProxies
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.locate import space_config_path
+from mew_agent.cli.app.locate import on_backplane, space_config_path
 from mew_agent.cli.app.options import (
     DEFAULT_HOST,
     DEFAULT_PORT,
+    BackplaneOption,
     HostOption,
     LogFormatOption,
     LogLevel,
@@ -42,6 +43,7 @@ def start(
     trusted_proxy: Annotated[
         list[str] | None, option("--trusted-proxy NETWORK", "Proxy whose X-Forwarded headers count; repeatable.")
     ] = None,
+    backplane: BackplaneOption = None,
     log_level: LogLevelOption = LogLevel.INFO,
     log_format: LogFormatOption = None,
     auto_start: Annotated[bool, option("--auto-start/--no-auto-start", hidden=True)] = False,
@@ -55,7 +57,10 @@ def start(
     configs = space_config or [space_config_path(None, None)]
     states = [state_dir(path) for path in configs]
     _refuse_shared_folders(configs, states)
-    first, *others = (HostedSpace(load_space(path), state) for path, state in zip(configs, states, strict=True))
+    first, *others = (
+        HostedSpace(on_backplane(load_space(path), backplane), state)
+        for path, state in zip(configs, states, strict=True)
+    )
     if (tls_cert is None) != (tls_key is None):
         raise ConfigError("--tls-cert, --tls-key", "one is missing", "both, or neither")
     try:

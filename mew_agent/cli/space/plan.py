@@ -34,6 +34,7 @@ from mew_agent.cli.app.locate import (
     OWN_COMMAND,
     dashboard_url,
     default_person,
+    on_backplane,
     people_of,
     space_config_path,
     space_folder,
@@ -42,6 +43,7 @@ from mew_agent.cli.app.locate import (
 from mew_agent.cli.app.options import (
     DEFAULT_HOST,
     DEFAULT_PORT,
+    BackplaneOption,
     HostOption,
     LogFormatOption,
     LogLevel,
@@ -94,6 +96,7 @@ class StartOptions:
     ] = None
     folder: Annotated[Path | None, option("--space-dir, -d FOLDER", "Folder of the space (default: this one).")] = None
     host: HostOption = DEFAULT_HOST
+    backplane: BackplaneOption = None
     log_level: LogLevelOption = LogLevel.INFO
     log_format: LogFormatOption = None
 
@@ -188,7 +191,7 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
     """Check everything and choose what is left open. Raises `ConfigError` and errors of `mew_spaces`."""
     environ = os.environ if environ is None else environ
     path = space_config_path(options.config, options.folder)
-    config = load_space(path)
+    config = on_backplane(load_space(path), options.backplane)
     if options.joins:
         check_person(config, options.participant)
     state, folder = state_dir(path), space_folder(path)
@@ -219,6 +222,7 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
         agent_settings={
             name: process_settings(agent, sessions / f"{name}.db", model_port) for name, agent in agents.items()
         },
+        backplane=options.backplane,
         log_level=options.log_level,
         sessions=sessions,
     )

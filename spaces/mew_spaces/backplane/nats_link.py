@@ -6,6 +6,7 @@ errors end it for good.
 """
 
 import logging
+import os
 import random
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -342,6 +343,8 @@ async def _abandon(client: Client) -> None:
 
 
 def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno).lower()
     return (str(error) or type(error).__name__).removeprefix("nats: ").strip("'\" ")
 
 

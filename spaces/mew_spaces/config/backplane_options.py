@@ -6,7 +6,15 @@ Owns the forms that are accepted. Does not connect, and does not read the files 
 import re
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 EMBEDDED: Final = "embedded-nats"
 """In place of addresses: start a NATS server of the space's own."""
@@ -85,3 +93,17 @@ class BackplaneOptions(BaseModel):
         return any(
             one is not None for one in (self.credentials, self.token_file, self.user, self.tls_ca, self.tls_cert)
         )
+
+
+def with_servers(options: BackplaneOptions | None, text: str) -> BackplaneOptions:
+    """Return the options with the servers of `--backplane`; credentials stay those of space.yaml.
+
+    Raises `ValueError` with what is accepted.
+    """
+    try:
+        read = BackplaneOptions.model_validate(text)
+    except ValidationError as error:
+        raise ValueError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+    if options is None or options.is_embedded or read.is_embedded:
+        return read
+    return options.model_copy(update={"servers": read.servers})

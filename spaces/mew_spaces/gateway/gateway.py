@@ -10,7 +10,7 @@ import contextlib
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
 from pathlib import Path
@@ -24,6 +24,7 @@ from starlette.middleware import Middleware
 from starlette.routing import WebSocketRoute
 
 from mew_spaces.backplane.interface import Backplane
+from mew_spaces.backplane.opening import open_backplane
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.api_error import (
@@ -292,17 +293,40 @@ def run_gateway(
     tls: TlsFiles | None = None,
     trusted_proxies: Sequence[str] = (),
 ) -> None:
-    """Run a gateway in the foreground until SIGINT or SIGTERM. Raises what `serve_gateway` raises."""
+    """Run a gateway in the foreground until SIGINT or SIGTERM, on the backplanes that the configurations name.
+
+    Raises what `serve_gateway` raises, and `BackplaneError`.
+    """
 
     async def main() -> None:
-        async with serve_gateway(
-            config, host=host, port=port, state=state, others=others, tls=tls, trusted_proxies=trusted_proxies
-        ) as gateway:
-            if on_ready is not None:
-                on_ready(gateway)
-            await _wait_for_signal()
+        with _plain_errors():
+            async with AsyncExitStack() as opened:
+                first, *further = [
+                    replace(one, backplane=await opened.enter_async_context(_backplane_of(one)))
+                    for one in (HostedSpace(config, state), *others)
+                ]
+                gateway = await opened.enter_async_context(
+                    serve_gateway(
+                        config,
+                        host=host,
+                        port=port,
+                        state=state,
+                        others=further,
+                        tls=tls,
+                        trusted_proxies=trusted_proxies,
+                        backplane=first.backplane,
+                    )
+                )
+                if on_ready is not None:
+                    on_ready(gateway)
+                await _wait_for_signal()
 
     anyio.run(main, backend_options={"use_uvloop": has_uvloop()})
+
+
+def _backplane_of(space: HostedSpace) -> contextlib.AbstractAsyncContextManager[Backplane | None]:
+    assert space.state is not None
+    return open_backplane(space.config, folder=space_folder(space.state), state=space.state)
 
 
 def has_uvloop() -> bool:

@@ -119,6 +119,8 @@ class Launch:
     agent_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     log_level: str = "info"
     ca_file: Path | None = None
+    backplane: str | None = None
+    """NATS servers in place of those in space.yaml."""
     sessions: Path | None = None
     """Folder of what agents keep between starts."""
 
@@ -127,6 +129,7 @@ class Launch:
         command = (
             *self.mew, "gateway", "start", "--host", self.address.host, "--port", str(self.address.port),
             "--config", str(self.config_path), "--log-level", self.log_level, "--no-auto-start",
+            *(("--backplane", self.backplane) if self.backplane is not None else ()),
         )  # fmt: skip
         environment = {**self.environ, RUN_VARIABLE: self.run_id}
         return Program(GATEWAY, command, self.folder, environment, "gateway", opens=self.address)
