@@ -32,7 +32,7 @@ from mew_spaces.backplane.interface import (
     StoredBatch,
 )
 from mew_spaces.backplane.leases import LeaseTable
-from mew_spaces.backplane.nats_link import LinkSubscription, NatsLink, linked, retry_at_start
+from mew_spaces.backplane.nats_link import START_SECONDS, LinkSubscription, NatsLink
 from mew_spaces.config.backplane_options import BackplaneOptions
 
 _HEARTBEAT_SECONDS: Final = 1.0
@@ -216,11 +216,6 @@ class JetStreamBackplane(Backplane):
     async def close(self) -> None:
         await self._link.close()
         self._wake()
-
-    async def prepare(self, configs: Sequence[api.StreamConfig]) -> None:
-        """Create the streams, or change their bounds. Raises errors of a backplane."""
-        for config in configs:
-            await self._link.call(partial(_ensure_stream, config=config))
 
     async def watch_leases(self) -> None:
         """Keep the table of leases up to date until the link is closed."""
@@ -446,22 +441,34 @@ async def connect_jetstream(
     servers: Sequence[str] | None = None,
     token: str | None = None,
     lease_seconds: float = LEASE_SECONDS,
+    start_seconds: float = START_SECONDS,
 ) -> AsyncIterator[JetStreamBackplane]:
     """Connect one gateway to a space on NATS while the block runs, and create the streams of the space.
 
     `kept_bytes` and `kept_batches` bound the stored batches; the oldest leave first. `servers` and `token` are those of
-    an embedded server. Raises `BackplaneUnavailable` if NATS does not answer, and `BackplaneRefused`.
+    an embedded server. Raises `BackplaneUnavailable` if NATS does not answer for `start_seconds`, and
+    `BackplaneRefused`.
     """
-    async with linked(options, folder, servers=servers or options.servers, token=token) as link:
-        backplane = JetStreamBackplane(link, space, options, lease_seconds)
-        configs = backplane.configs(kept_bytes=kept_bytes, kept_batches=kept_batches)
-        await retry_at_start(lambda: backplane.prepare(configs))
+    link = NatsLink(options, folder, servers or options.servers, token)
+    backplane = JetStreamBackplane(link, space, options, lease_seconds)
+    configs = backplane.configs(kept_bytes=kept_bytes, kept_batches=kept_batches)
+
+    async def prepare() -> None:
+        for config in configs:
+            await link.call(partial(_ensure_stream, config=config))
+
+    try:
+        await link.start(prepare, start_seconds)
         async with anyio.create_task_group() as tasks:
+            tasks.start_soon(link.keep_connected)
             tasks.start_soon(backplane.watch_leases)
             try:
                 yield backplane
             finally:
                 tasks.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await backplane.close()
 
 
 def safe_name(space: str) -> str:

@@ -9,8 +9,8 @@ import logging
 import os
 import random
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
@@ -68,18 +68,31 @@ class LinkSubscription:
 class _LinkedClient:
     client: Client = field(default_factory=Client)
     closed: anyio.Event = field(default_factory=anyio.Event)
-    problem: str = ""
-    """The last error that the client reported apart from a call."""
+    error: Exception | None = None
+    """The last one that the client reported apart from a call."""
+    in_flight: set[anyio.CancelScope] = field(default_factory=set)
+
+    @property
+    def denial(self) -> str | None:
+        """The permission that is missing."""
+        text = _reason(self.error) if self.error is not None else ""
+        return text if "permissions violation" in text.lower() else None
 
     async def note_error(self, error: Exception) -> None:
-        self.problem = _reason(error)
+        self.error = error
+        if self.denial is not None:  # what was not permitted is never answered
+            self.cancel_calls()
+
+    def cancel_calls(self) -> None:
+        for scope in self.in_flight:
+            scope.cancel()
 
     async def note_closed(self) -> None:
         self.closed.set()
 
 
 class NatsLink:
-    """See the module. Use `linked` to make one."""
+    """See the module. `start` first; then `keep_connected` runs as a task, until `close`."""
 
     def __init__(self, options: BackplaneOptions, folder: Path, servers: Sequence[str], token: str | None) -> None:
         self._options = options
@@ -88,7 +101,6 @@ class NatsLink:
         self._token = token
         self._connection: _LinkedClient | None = None
         self._connected = anyio.Event()
-        self._in_flight: set[anyio.CancelScope] = set()
         self._subscriptions: set[LinkSubscription] = set()
         self._problem = ""
         self._max_payload = 0
@@ -109,20 +121,19 @@ class NatsLink:
     async def call(self, exchange: Callable[[JetStreamContext], Awaitable[_T]]) -> _T:
         """Run an exchange with JetStream. Raises errors of a backplane; `NotFoundError` passes."""
         connection = self._connection_now()
-        connection.problem = ""
+        connection.error = None
         with anyio.move_on_after(REQUEST_SECONDS + 1) as scope:
-            self._in_flight.add(scope)
+            connection.in_flight.add(scope)
             try:
                 return await exchange(connection.client.jetstream(timeout=REQUEST_SECONDS))
             except NotFoundError:
                 raise
             except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
-                # The server reports a missing permission apart from the request, which is never answered.
-                if "permissions violation" in connection.problem.lower():
-                    raise BackplaneRefused(f"NATS: {connection.problem}") from None
                 raise _translated(error) from None
             finally:
-                self._in_flight.discard(scope)
+                connection.in_flight.discard(scope)
+        if connection.denial is not None:
+            raise BackplaneRefused(f"NATS: {connection.denial}")
         raise BackplaneUnavailable("the connection to NATS was lost")
 
     async def publish(self, subject: str, data: bytes) -> None:
@@ -163,8 +174,26 @@ class NatsLink:
             else:
                 await self._wait_until_lost(self._connection)
                 if not self.is_closed:
-                    log.warning("connection to NATS lost: %s", self._connection.problem or "it does not answer")
+                    error = self._connection.error
+                    log.warning("connection to NATS lost: %s", _reason(error) if error else "it does not answer")
                 await self._drop()
+
+    async def start(self, prepare: Callable[[], Awaitable[None]], seconds: float) -> None:
+        """Connect, and prepare what is needed; both are repeated while they are unavailable, at most for this time.
+
+        Raises the last error.
+        """
+        deadline = anyio.current_time() + seconds
+        while True:
+            try:
+                if not self.is_connected:
+                    await self._drop()
+                    await self.connect()
+                return await prepare()
+            except BackplaneUnavailable:
+                if anyio.current_time() >= deadline:
+                    raise
+            await anyio.sleep(_RETRY_SECONDS)
 
     async def connect(self) -> None:
         """Connect to one of the servers, in any order. Raises `BackplaneUnavailable` and `BackplaneRefused`."""
@@ -174,11 +203,11 @@ class NatsLink:
             try:
                 await self._open(connection, server)
             except (nats.errors.Error, OSError, TimeoutError) as error:
-                reason = connection.problem or _reason(error)
-                problems.append(f"{server} ({reason})")
+                cause = connection.error or error
+                problems.append(f"{server} ({_reason(cause)})")
                 await _abandon(connection.client)
-                if "authorization" in reason.lower() or "credentials" in reason.lower():
-                    raise BackplaneRefused(f"NATS does not accept the credentials: {problems[-1]}") from None
+                if _needs_operator(cause):
+                    raise BackplaneRefused(f"NATS cannot be used: {problems[-1]}") from None
                 continue
             except BaseException:
                 await _abandon(connection.client)
@@ -241,12 +270,11 @@ class NatsLink:
 
     async def _drop(self) -> None:
         connection, self._connection = self._connection, None
-        for scope in self._in_flight:
-            scope.cancel()
         for subscription in self._subscriptions:
             subscription._sender.close()
         self._subscriptions.clear()
         if connection is not None:
+            connection.cancel_calls()
             await _abandon(connection.client)
 
     async def _open(self, connection: _LinkedClient, server: str) -> None:
@@ -304,45 +332,25 @@ class NatsLink:
         return Path(self._path(name)).read_text(encoding="utf-8").strip()
 
 
-@asynccontextmanager
-async def linked(
-    options: BackplaneOptions, folder: Path, *, servers: Sequence[str], token: str | None = None
-) -> AsyncIterator[NatsLink]:
-    """Keep a connection while the block runs. `token` is that of an embedded server.
-
-    Raises `BackplaneUnavailable` if no server answers within `START_SECONDS`, and `BackplaneRefused`.
-    """
-    link = NatsLink(options, folder, servers, token)
-    await retry_at_start(link.connect)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(link.keep_connected)
-        try:
-            yield link
-        finally:
-            tasks.cancel_scope.cancel()
-            with anyio.CancelScope(shield=True):
-                await link.close()
-
-
-async def retry_at_start(act: Callable[[], Awaitable[_T]]) -> _T:
-    """Repeat what is unavailable while NATS starts. Raises the last error after `START_SECONDS`."""
-    deadline = anyio.current_time() + START_SECONDS
-    while True:
-        try:
-            return await act()
-        except BackplaneUnavailable:
-            if anyio.current_time() >= deadline:
-                raise
-        await anyio.sleep(_RETRY_SECONDS)
-
-
 async def _abandon(client: Client) -> None:
     """Close a client, even one whose server reads nothing any more."""
     with anyio.move_on_after(_CLOSE_SECONDS, shield=True), suppress(nats.errors.Error, OSError):
         await client.close()
 
 
-def _reason(error: BaseException) -> str:
+def _needs_operator(error: Exception) -> bool:
+    """Whether no other server and no later time will do."""
+    wrong = (ssl.SSLCertVerificationError, nats.errors.SecureConnWantedError, nats.errors.InvalidUserCredentialsError)
+    return isinstance(error, wrong) or "authorization" in str(error).lower()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, nats.errors.SecureConnWantedError):
+        return "it offers no TLS"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {error.reason}"
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno).lower()
     return (str(error) or type(error).__name__).removeprefix("nats: ").strip("'\" ")

@@ -1,18 +1,26 @@
 """The configuration of a backplane, embedded servers, and what is said when NATS cannot be used."""
 
+import json
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import trustme
+from hypothesis import given
+from hypothesis import strategies as st
 from mew_spaces.backplane.interface import BackplaneRefused, BackplaneUnavailable
 from mew_spaces.backplane.jetstream import connect_jetstream, safe_name
 from mew_spaces.backplane.nats_server import NatsServer
-from mew_spaces.backplane.opening import embedded_server, open_backplane
+from mew_spaces.backplane.opening import open_backplane
+from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.config.loading import parse_space
 from mew_spaces.launch.processes import started_mark
 
-from tests.support.waiting import until
+from tests.support.ports import unused_ports
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 
 async def test_a_space_without_a_backplane_opens_none(tmp_path: Path) -> None:
@@ -54,3 +62,94 @@ async def test_a_server_ends_with_its_killed_owner(tmp_path: Path) -> None:
         assert started_mark(pid) is not None
         owner.kill()
         await until(lambda: started_mark(pid) is None)
+
+
+@contextmanager
+def running(server: NatsServer) -> Iterator[NatsServer]:
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+async def first_append(options: Mapping[str, object], folder: Path, *, start_seconds: float = PATIENCE_SECONDS) -> int:
+    read = BackplaneOptions.model_validate(options)
+    async with connect_jetstream(
+        read, "a", folder=folder, kept_bytes=1_000_000, start_seconds=start_seconds
+    ) as backplane:
+        return await backplane.append(b"a", "1")
+
+
+async def test_secrets_and_certificates_come_from_files(tmp_path: Path) -> None:
+    authority, stranger = trustme.CA(), trustme.CA()
+    certificate, client = authority.issue_cert("127.0.0.1"), authority.issue_cert("gateway")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    stranger.cert_pem.write_to_path(tmp_path / "stranger.pem")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
+    certificate.private_key_pem.write_to_path(tmp_path / "server.key")
+    client.cert_chain_pems[0].write_to_path(tmp_path / "client.pem")
+    client.private_key_pem.write_to_path(tmp_path / "client.key")
+    (tmp_path / "password").write_text("right\n")
+    (tmp_path / "wrong").write_text("wrong\n")
+    files = {key: str(tmp_path / name) for key, name in (("cert_file", "server.pem"), ("key_file", "server.key"))}
+    tls = json.dumps({**files, "ca_file": str(tmp_path / "ca.pem"), "verify": True})
+    settings = f"authorization {{ user: ada, password: right }}\ntls: {tls}\n"
+    with running(NatsServer(tmp_path / "nats", settings=settings)) as server:
+        complete = {
+            "servers": server.address.replace("nats:", "tls:"),
+            "user": "ada",
+            "password_file": "password",
+            "tls_ca": "ca.pem",
+            "tls_cert": "client.pem",
+            "tls_key": "client.key",
+        }
+        assert await first_append(complete, tmp_path) == 1
+        with pytest.raises(BackplaneRefused, match="Authorization Violation"):
+            await first_append({**complete, "password_file": "wrong"}, tmp_path)
+        with pytest.raises(BackplaneRefused, match="absent: there is no such file"):
+            await first_append({**complete, "password_file": "absent"}, tmp_path)
+        with pytest.raises(BackplaneRefused, match="certificate is not trusted"):
+            await first_append({**complete, "tls_ca": "stranger.pem"}, tmp_path)
+
+
+async def test_no_secret_leaves_without_encryption(tmp_path: Path, nats_server: NatsServer) -> None:
+    (tmp_path / "token").write_text("secret")
+    options = {"servers": nats_server.address.replace("nats:", "tls:"), "token_file": "token"}
+    with pytest.raises(BackplaneRefused, match="TLS"):
+        await first_append(options, tmp_path)
+
+
+async def test_servers_that_do_not_answer_are_named(tmp_path: Path) -> None:
+    ports = unused_ports(2)
+    addresses = [f"nats://127.0.0.1:{port}" for port in ports]
+    with pytest.raises(BackplaneUnavailable, match="NATS cannot be reached") as caught:
+        await first_append({"servers": addresses}, tmp_path, start_seconds=0.1)
+    assert all(f"{address} (connection refused)" in str(caught.value) for address in addresses)
+
+
+async def test_a_server_without_jetstream_is_refused(tmp_path: Path) -> None:
+    with (
+        running(NatsServer(tmp_path, settings="jetstream: disabled")) as server,
+        pytest.raises(BackplaneUnavailable, match="is JetStream enabled"),
+    ):
+        await first_append({"servers": server.address}, tmp_path, start_seconds=0.1)
+
+
+async def test_a_missing_permission_is_named(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("right")
+    permissions = """authorization { users: [
+        {user: ada, password: right, permissions: {publish: ["$JS.API.STREAM.INFO.*", "_INBOX.>"]}}
+    ]}"""
+    with running(NatsServer(tmp_path / "nats", settings=permissions)) as server:
+        options = {"servers": server.address, "user": "ada", "password_file": "password"}
+        with pytest.raises(BackplaneRefused, match=r"(?i)permissions violation .*\$JS\.API\.STREAM\.CREATE"):
+            await first_append(options, tmp_path)
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_names_of_spaces_become_one_safe_token(one: str, other: str) -> None:
+    name = safe_name(one)
+    assert len(name) <= 80
+    assert not set(name) - set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-=")
+    assert (name == safe_name(other)) == (one == other)
