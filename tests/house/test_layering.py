@@ -35,7 +35,7 @@ VENDOR_DOORS = {
     "opentelemetry": ("mew_agent/tracing.py",),
     "psutil": ("spaces/mew_spaces/launch/processes.py",),
     "sqlite3": ("mew_agent/context/sqlite_", "spaces/mew_spaces/log/"),
-    "nats": ("spaces/mew_spaces/backplane/nats_link.py", "spaces/mew_spaces/backplane/jetstream.py"),
+    "nats": ("spaces/mew_spaces/backplane/",),
     "uvloop": ("spaces/", "mew_agent/cli/"),
     "tiktoken": ("mew_agent/tokens/tokenizers.py",),
     "tiktoken_ext": ("mew_agent/tokens/tokenizers.py",),

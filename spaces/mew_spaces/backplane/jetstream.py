@@ -12,10 +12,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import anyio
-from nats.aio.msg import Msg
 from nats.js import JetStreamContext, api
 from nats.js.errors import APIError, NotFoundError
 
@@ -32,15 +31,9 @@ from mew_spaces.backplane.interface import (
     StoredBatch,
 )
 from mew_spaces.backplane.leases import LeaseTable
-from mew_spaces.backplane.nats_link import START_SECONDS, LinkSubscription, NatsLink
+from mew_spaces.backplane.nats_link import START_SECONDS, NatsLink
+from mew_spaces.backplane.stream_reader import RECOVERY_SECONDS, StoredMessage, read_stream
 from mew_spaces.config.backplane_options import BackplaneOptions
-
-_HEARTBEAT_SECONDS: Final = 1.0
-_SILENCE_SECONDS: Final = 4.0
-"""A consumer without a message or heartbeat for so long is replaced."""
-
-_RECOVERY_SECONDS: Final = 10.0
-"""How long a cluster that recovers may not know its newest messages or its streams."""
 
 _MESSAGE_OVERHEAD: Final = 4096
 """Room for headers in a message of the largest size."""
@@ -65,16 +58,6 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
 _T = TypeVar("_T")
 
 
-class _Stored(NamedTuple):
-    """A message of a stream."""
-
-    subject: str
-    sequence: int
-    at: float
-    data: bytes
-    headers: Mapping[str, str]
-
-
 class JetStreamBackplane(Backplane):
     """See `Backplane`. Use `connect_jetstream` to make one."""
 
@@ -82,7 +65,7 @@ class JetStreamBackplane(Backplane):
         name, prefix = safe_name(space), options.prefix
         self._link = link
         self._replicas = options.replicas
-        self._recovery_seconds = _RECOVERY_SECONDS if options.replicas > 1 else 0.0
+        self._recovery_seconds = RECOVERY_SECONDS if options.replicas > 1 else 0.0
         self._batches, self._state, self._leases = (
             f"{prefix}-{kind}-{name}" for kind in ("batches", "state", "leases")
         )
@@ -114,7 +97,9 @@ class JetStreamBackplane(Backplane):
         return await self._store(self._batch_subject, last, {_ID: batch_id, _PARTS: named})
 
     async def follow(self, after: int) -> AsyncGenerator[StoredBatch, None]:
-        async with aclosing(self._read(self._batches, after, has_gaps=False)) as messages:
+        async with aclosing(
+            read_stream(self._link, self._batches, after, recovery_seconds=self._recovery_seconds)
+        ) as messages:
             async for message in messages:
                 if _PART in message.headers:
                     continue
@@ -221,7 +206,9 @@ class JetStreamBackplane(Backplane):
         """Keep the table of leases up to date until the link is closed."""
         while not self._link.is_closed:
             with suppress(HistoryLost):
-                async with aclosing(self._read(self._leases, self._table.sequence, has_gaps=True)) as messages:
+                async with aclosing(
+                    read_stream(self._link, self._leases, self._table.sequence, has_gaps=True)
+                ) as messages:
                     async for message in messages:
                         name = message.subject.removeprefix(f"{self._lease_subject}.")
                         value = _lease_value(message.data)
@@ -256,7 +243,7 @@ class JetStreamBackplane(Backplane):
     def _part_prefix(self, key: str) -> str:
         return f"{self._state_subject}.part.{key.replace('.', '/')}"
 
-    def _parts_of(self, key: str, head: _Stored) -> list[str]:
+    def _parts_of(self, key: str, head: StoredMessage) -> list[str]:
         version, _, count = head.headers.get(_PARTS, ".0").rpartition(".")
         return [f"{self._part_prefix(key)}.{version}.{number}" for number in range(int(count))]
 
@@ -284,12 +271,12 @@ class JetStreamBackplane(Backplane):
     async def _stream_info(self, stream: str, *, subjects: str | None = None) -> api.StreamInfo:
         return await self._call(lambda jetstream: jetstream.stream_info(stream, subjects_filter=subjects))
 
-    async def _last_message(self, subject: str, *, stream: str | None = None) -> _Stored | None:
+    async def _last_message(self, subject: str, *, stream: str | None = None) -> StoredMessage | None:
         try:
             found = await self._link.call(lambda jetstream: jetstream.get_last_msg(stream or self._state, subject))
         except NotFoundError:
             return None
-        return _Stored(subject, found.seq or 0, 0.0, found.data or b"", found.headers or {})
+        return StoredMessage(subject, found.seq or 0, 0.0, found.data or b"", found.headers or {})
 
     async def _batch_part(self, sequence: int) -> bytes:
         while True:
@@ -323,111 +310,6 @@ class JetStreamBackplane(Backplane):
     def _wake(self) -> None:
         self._table_changed.set()
         self._table_changed = anyio.Event()
-
-    async def _read(self, stream: str, after: int, *, has_gaps: bool) -> AsyncGenerator[_Stored, None]:
-        """Yield the messages of a stream after a sequence, over lost connections, until the link is closed.
-
-        Raises `HistoryLost` if the next one is gone, or the stream is not the one that was read before.
-        """
-        created: object = None
-        while (opened := await self._open_consumer(stream, after, created, has_gaps=has_gaps)) is not None:
-            consumer, created = opened
-            try:
-                while (message := await consumer.next()) is not None:
-                    if message.sequence != after + 1 and not has_gaps:
-                        raise HistoryLost(f"message {after + 1} is no longer kept")
-                    after = message.sequence
-                    yield message
-            except BackplaneUnavailable:
-                continue
-            finally:
-                await consumer.close()
-
-    async def _open_consumer(
-        self, stream: str, after: int, created: object, *, has_gaps: bool
-    ) -> tuple["_Consumer", object] | None:
-        """Return a consumer from the next message on, and when its stream was made; None once the link is closed."""
-        missing_since: float | None = None
-        while not self._link.is_closed:
-            problem = ""
-            try:
-                info = await self._link.call(lambda jetstream: jetstream.stream_info(stream))
-                if info.state.first_seq > after + 1 and not has_gaps:
-                    raise HistoryLost(f"message {after + 1} is no longer kept; the oldest is {info.state.first_seq}")
-                if after > info.state.last_seq or created not in (None, info.created):
-                    problem = f"message {after} is not stored; the newest is {info.state.last_seq}"
-                else:
-                    return await _Consumer.create(self._link, stream, after), info.created
-            except NotFoundError:
-                problem = f"the stream {stream} is not there"
-            except BackplaneUnavailable:
-                missing_since = None
-            if problem:
-                missing_since = missing_since or anyio.current_time()
-                if anyio.current_time() >= missing_since + self._recovery_seconds:
-                    raise HistoryLost(problem)
-            await self._link.wait_connected()
-        return None
-
-
-class _Consumer:
-    """Messages of a stream as one server sends them, until any is missing."""
-
-    def __init__(self, link: NatsLink, subscription: LinkSubscription) -> None:
-        self._link = link
-        self._subscription = subscription
-        self._delivered = 0
-
-    @classmethod
-    async def create(cls, link: NatsLink, stream: str, after: int) -> "_Consumer":
-        """Raises errors of a backplane."""
-        inbox = f"_INBOX.{secrets.token_hex(12)}"
-        config = api.ConsumerConfig(
-            deliver_subject=inbox,
-            deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE,
-            opt_start_seq=after + 1,
-            ack_policy=api.AckPolicy.NONE,
-            idle_heartbeat=_HEARTBEAT_SECONDS,
-            flow_control=True,
-            mem_storage=True,
-            num_replicas=1,
-        )
-        subscription = await link.subscribe(inbox)
-        try:
-            await link.call(lambda jetstream: jetstream.add_consumer(stream, config))
-        except BaseException:
-            await subscription.close()
-            raise
-        return cls(link, subscription)
-
-    async def next(self) -> _Stored | None:
-        """Return the next message, or None once the consumer has to be replaced. Raises errors of a backplane."""
-        while True:
-            message: Msg | None = None
-            with anyio.move_on_after(_SILENCE_SECONDS), suppress(anyio.EndOfStream):
-                message = await self._subscription.messages.receive()
-            if message is None:
-                return None
-            headers = message.headers or {}
-            if "Status" not in headers:
-                place = message.metadata
-                if place.sequence.consumer != self._delivered + 1:
-                    return None
-                self._delivered += 1
-                at = place.timestamp.timestamp()
-                return _Stored(message.subject, place.sequence.stream, at, message.data, headers)
-            if headers["Status"] != "100":
-                return None
-            # Flow control: the server goes on once this is answered. A heartbeat of a stalled consumer asks again.
-            reply = message.reply or headers.get("Nats-Consumer-Stalled")
-            if reply:
-                await self._link.publish(reply, b"")
-            elif int(headers.get("Nats-Last-Consumer", self._delivered)) > self._delivered:
-                return None
-
-    async def close(self) -> None:
-        """Let the server remove it."""
-        await self._subscription.close()
 
 
 @asynccontextmanager
