@@ -215,6 +215,7 @@ class JetStreamBackplane(Backplane):
                         self._table.read(name, value, sequence=message.sequence, at=message.at)
                         self._wake()
             self._table.restart()
+            await self._link.wait_connected()
 
     def configs(self, *, kept_bytes: int, kept_batches: int | None) -> list[api.StreamConfig]:
         """Return the streams of the space."""

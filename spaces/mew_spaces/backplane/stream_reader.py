@@ -1,6 +1,6 @@
 """Reads a stream of JetStream in order and without a gap, over lost connections and restarts of servers.
 
-Owns the consumers: short-lived ones of one server, without acknowledgements, replaced as soon as any message is missing.
+Owns the consumers: each belongs to one server, acknowledges nothing, and is replaced as soon as a message is missing.
 Does not know what the messages mean.
 """
 
