@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from urllib.request import urlopen
+from typing import Any
+from urllib.request import Request, urlopen
 
 import anyio
 import anyio.to_thread
@@ -56,6 +57,15 @@ class Folder:
         found = read_run_file(self.run_path)
         assert found is not None
         return found
+
+    async def programs(self, path: str, body: object = None) -> dict[str, Any]:
+        """GET a path below the programs of the space as ada, or POST a body to it."""
+        token = (self.path / ".mew" / "tokens" / "ada.token").read_text().strip()
+        data = None if body is None else json.dumps(body).encode()
+        url = f"{self.run.gateway}/spaces/review/programs{path}"
+        request = Request(url, data, {"authorization": f"Bearer {token}"})
+        answer: dict[str, Any] = json.loads(await anyio.to_thread.run_sync(lambda: urlopen(request).read()))
+        return answer
 
     async def mew(self, *arguments: str, code: int = 0) -> str:
         """Run a command to its end, and hold it to its exit code. Returns both outputs."""
@@ -186,7 +196,12 @@ async def test_restart_replaces_a_program_or_the_whole_space(folder: Folder) -> 
     await folder.mew("up", "--detach", "--port", "0")
     before = folder.run
     assert await folder.mew("shutdown", "coder") == "coder: shut down\n"
-    assert await folder.mew("restart", "coder") == "coder: restarted\n"
+    # The dashboard runs the same commands by the gateway.
+    assert await folder.programs("/coder/restart", {}) == {"participant": "coder", "done": True, "text": "restarted"}
+    added = await folder.programs("", {"participant": "writer", "like": "coder"})
+    assert (added["participant"], added["done"]) == ("writer", True)
+    assert await folder.programs("") == {"running": True, "participants": ["coder", "writer"]}
+    assert (await folder.programs("/coder/log"))["participant"] == "coder"
     one = folder.run
     assert one.pids.gateway == before.pids.gateway
     assert one.pids.participants["coder"] != before.pids.participants["coder"]

@@ -25,6 +25,7 @@ from mew_agent.cli.app.options import (
     PortOption,
     option,
 )
+from mew_agent.cli.programs.program_control import CommandLinePrograms
 from mew_agent.errors import ConfigError
 
 
@@ -72,6 +73,7 @@ def start(
         terminal.warn("`mew gateway start` starts no participants; `mew up` starts those with auto_start")
 
     def announce(gateway: RunningGateway) -> None:
+        gateway.registry.programs[first.config.space.id] = CommandLinePrograms(states[0], first.config)
         names = ", ".join(f"'{one.config.space.id}'" for one in (first, *others))
         dashboard = f"{gateway.config.gateway.public_url or gateway.url}/dashboard"
         terminal.print_line(f"gateway of {names} listens at {gateway.url} (dashboard: {dashboard})")

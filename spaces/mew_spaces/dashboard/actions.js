@@ -6,7 +6,8 @@ const REASON = { name: "reason", label: "Reason", placeholder: "optional" };
 
 /**
  * By name: label, kind; fields of a form; `confirm` a question before it is sent; `payload(values)`; `isAnswer` which
- * envelope ends it (without: the gateway's receipt does); `isMain` shown without opening the menu.
+ * envelope ends it (without: the gateway's receipt does); `isMain` shown without opening the menu; `isProgram` done by
+ * the gateway, which sends no envelope.
  */
 export const ACTIONS = {
   compact: {
@@ -55,6 +56,12 @@ export const ACTIONS = {
     isAnswer: (envelope) => envelope.kind === "participant/undo-done",
   },
   restart: { label: "Restart", kind: "participant/restart", confirm: (id) => `Restart ${id}? Its history is deleted.`, payload: withReason, fields: [REASON], isAnswer: isStatus },
+  restart_program: {
+    label: "Restart program",
+    kind: "program/restart",
+    isProgram: true,
+    confirm: (id) => `Restart the program of ${id}? It starts with the settings that space.yaml has now, and continues its stored session.`,
+  },
   shutdown: { label: "Shut down", kind: "participant/shutdown", confirm: (id) => `Shut ${id} down? It leaves the space.`, payload: withReason, fields: [REASON], isAnswer: isStatus },
   grant: {
     label: "Grant",
@@ -73,13 +80,14 @@ export const ACTIONS = {
 };
 
 /** Actions on a participant without a context: only those that concern its program and its membership. */
-const FOR_ALL = new Set(["pause", "resume", "restart", "shutdown", "grant", "remove"]);
+const FOR_ALL = new Set(["pause", "resume", "restart", "restart_program", "shutdown", "grant", "remove"]);
 
 /** The names of the actions that make sense now. `maySend(kind, to)` tells what the user may send. */
-export function availableActions({ id, me, isReporting, isConnected, word, hasTurn }, maySend) {
+export function availableActions({ id, me, isReporting, isConnected, word, hasTurn, hasProgram }, maySend) {
   return Object.entries(ACTIONS).flatMap(([name, action]) => {
     const isMembership = name === "grant" || name === "remove";
-    const fits = (isReporting || FOR_ALL.has(name)) && (isConnected || isMembership) && (id !== me || name === "grant");
+    if (action.isProgram && !hasProgram) return [];
+    const fits = (isReporting || FOR_ALL.has(name)) && (isConnected || isMembership || action.isProgram) && (id !== me || name === "grant");
     const isNow = (action.when?.(word) ?? true) && (!action.needsTurn || hasTurn);
     return fits && isNow && maySend(action.kind, isMembership ? undefined : id) ? [name] : [];
   });

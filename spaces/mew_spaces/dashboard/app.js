@@ -41,6 +41,7 @@ class SpaceView {
     this._items = [];
     this._itemsById = new Map();
     this._patterns = [];
+    this._programs = { running: false, participants: [] };
     this._selected = undefined;
     this._hasChosen = false;
     this._connection = { state: "connecting" };
@@ -77,6 +78,9 @@ class SpaceView {
       requests: this._requests,
       figures: this._figures,
       me,
+      space: this._session.space,
+      programs: () => this._programs.participants,
+      runsPrograms: () => this._programs.running,
       maySend: send,
       age: (time) => this._board.elapsedMs(time, Date.now()),
       now: () => this._board.nowMs(Date.now()),
@@ -216,6 +220,7 @@ class SpaceView {
     try {
       const answer = await this._requests.read("participants", { space: this._session.space });
       this._patterns = answer.participants.find((one) => one.id === this._session.participant)?.capabilities ?? [];
+      this._programs = await this._requests.read(`spaces/${encodeURIComponent(this._session.space)}/programs`);
       this._composer.offer(this._others());
       this._view.redrawProposals();
       this._queue.redraw();

@@ -10,6 +10,7 @@ import { timeToFull } from "./figures.js";
 import { render } from "./markdown.js";
 import { gaugeWidth, makeGauge, markAt } from "./participant_list.js";
 import { ProgressBar } from "./progress.js";
+import { ProgramLog } from "./program.js";
 import * as text from "./text.js";
 
 export const RANGES = [["so far", 0], ["15 min", 900], ["1 h", 3_600], ["24 h", 86_400], ["7 d", 7 * 86_400], ["90 d", 90 * 86_400]];
@@ -68,6 +69,7 @@ export class Detail {
     this._pins = make("div", "pins");
     this._tools = make("div", "tools");
     this._log = make("ol", "log");
+    this._program = new ProgramLog(this.id, async (lines) => (await this._services.requests.read(this._programPath("log"), { lines })).lines);
     root.replaceChildren(
       make("header", "detail-head", make("div", "", this._name, p("about")), p("word", "span")),
       this._actions,
@@ -82,12 +84,13 @@ export class Detail {
       ]),
       (this._plain = make("p", "remark")),
       this._toolSection = section("tools", "Tools", false, this._tools),
-      section("log", "Log", false, this._log),
+      (this._logSection = section("log", "Log", false, this._program.node, make("h4", "", "Its states"), this._log)),
     );
     this._about.dir = "auto";
     this._word.dir = "auto";
     this._remark.dir = "auto";
     this._gauge.classList.add("large");
+    this._logSection.addEventListener("toggle", () => this._logSection.open && !this._program.node.hidden && void this._program.load());
     this._toolSection.addEventListener("toggle", () => this._toolSection.open && void this._loadTools());
     this._pinSection.addEventListener("toggle", () => this._pinSection.open && void this._loadPins());
     for (const node of root.querySelectorAll("details[data-section]")) keepOpen(node);
@@ -157,7 +160,8 @@ export class Detail {
   _available() {
     const { entry, isReporting } = this._line;
     const word = (entry.status?.status ?? "").split(":")[0];
-    const facts = { id: this.id, me: this._services.me, isReporting, isConnected: entry.connected, word, hasTurn: Boolean(this._services.runningTurn(this.id)) };
+    const facts = { id: this.id, me: this._services.me, isReporting, isConnected: entry.connected, word, hasTurn: Boolean(this._services.runningTurn(this.id)), hasProgram: this._services.programs().includes(this.id) };
+    this._program.node.hidden = !facts.hasProgram || !this._services.maySend("program/log", this.id);
     return availableActions(facts, this._services.maySend);
   }
 
@@ -343,11 +347,25 @@ export class Detail {
     const lines = this._services.log(this.id).slice(-MAX_LOG);
     this._once("log", [lines.length, lines.at(-1)], () => {
       this._log.replaceChildren(...lines.toReversed().map(([ms, words]) => make("li", "", make("time", "", text.clock(ms)), " ", makeText("span", "", words))));
-      if (!lines.length) this._log.append(make("li", "soft", "Nothing since you opened this page. `mew logs` shows what its program wrote."));
+      if (!lines.length) this._log.append(make("li", "soft", "Nothing since you opened this page."));
     });
   }
 
+  _programPath(what) {
+    return `spaces/${encodeURIComponent(this._services.space)}/programs/${encodeURIComponent(this.id)}/${what}`;
+  }
+
   // Actions
+
+  async _restartProgram() {
+    this._say(`Restarting the program of ${this.id} …`);
+    try {
+      const { done, text: words } = await this._services.requests.post(this._programPath("restart"), {}, 120_000);
+      this._say(text.sentence(done ? "Restarted" : words), !done);
+    } catch (error) {
+      this._say(error.message, true);
+    }
+  }
 
   _drawActions(names) {
     this._drawn.available = this._drawn.actions = JSON.stringify(names);
@@ -406,6 +424,7 @@ export class Detail {
 
   async _send(name, values) {
     const action = ACTIONS[name];
+    if (action.isProgram) return this._restartProgram();
     const turn = action.needsTurn ? this._services.runningTurn(this.id) : undefined;
     const payload = action.payload({ ...values }, this.id);
     const target = payload.target_tokens;

@@ -1,9 +1,9 @@
 // The right pane while nobody is selected: the fullest agents over time, what the marks mean, and adding a participant.
 
-import { invitation, ROLES } from "./actions.js";
+import { AddForm } from "./add.js";
 import { Chart } from "./chart.js";
 import { RANGES } from "./detail.js";
-import { make, makeText, setText, setTextOrHide } from "./dom.js";
+import { make, makeText, setText } from "./dom.js";
 
 const MAX_SERIES = 6;
 const LEGEND = [
@@ -34,7 +34,8 @@ export class Overview {
     title.id = "detail-title";
     const history = make("section", "section", make("h3", "", "The fullest windows"), make("p", "ranges", choice, this._problem), this._chartBox, this._names);
     this._history = history;
-    root.replaceChildren(make("header", "detail-head", title), history, legend(), this._invitation());
+    this._adding = new AddForm(services, () => this._agents ?? []);
+    root.replaceChildren(make("header", "detail-head", title), history, legend(), this._adding.node);
     void this._load();
   }
 
@@ -47,7 +48,8 @@ export class Overview {
   show(lines) {
     const fullest = lines.filter((line) => line.isReporting && line.percent !== undefined).sort((a, b) => b.percent - a.percent || (a.id < b.id ? -1 : 1));
     this._ids = fullest.slice(0, MAX_SERIES).map((line) => line.id);
-    this._form.hidden = !this._services.maySend("space/invite");
+    this._agents = lines.filter((line) => line.isReporting && this._services.programs().includes(line.id)).map((line) => line.id).sort();
+    this._adding.show();
     this._draw();
   }
 
@@ -79,38 +81,6 @@ export class Overview {
       return make("li", "", swatch, button);
     });
     this._names.replaceChildren(...rows);
-  }
-
-  _invitation() {
-    const id = Object.assign(make("input", ""), { name: "id", required: true, placeholder: "name", autocomplete: "off", spellcheck: false });
-    const role = make("select", "");
-    role.name = "role";
-    role.append(...Object.entries(ROLES).map(([name, one]) => Object.assign(make("option", "", one.label), { value: name })));
-    const submit = make("button", "primary", "Add");
-    submit.type = "submit";
-    this._answer = make("p", "answer");
-    this._answer.setAttribute("role", "status");
-    this._answer.hidden = true;
-    const form = make("form", "action", make("label", "", make("span", "", "Name"), id), make("label", "", make("span", "", "Role"), role), make("p", "buttons", submit), this._answer);
-    form.addEventListener("submit", (event) => {
-      event.preventDefault();
-      void this._invite(id, role.value);
-    });
-    this._form = make("details", "section", make("summary", "", make("h3", "", "Add a participant")), form);
-    this._form.hidden = true;
-    return this._form;
-  }
-
-  async _invite(input, role) {
-    setTextOrHide(this._answer, "Sending …");
-    try {
-      const id = input.value.trim();
-      const { token } = await this._services.requests.send(invitation(id, role));
-      input.value = "";
-      setTextOrHide(this._answer, token ? `${id} was added. Its token, shown only once: ${token}` : `${id} was added.`);
-    } catch (error) {
-      setTextOrHide(this._answer, error.message);
-    }
   }
 }
 

@@ -28,6 +28,11 @@ export class Requests {
     return this._fetch(gatewayUrl(path, query), { method: "GET" });
   }
 
+  /** Send a JSON document to a route of the gateway; resolves with its answer. Throws `Refused`. */
+  async post(path, body, timeoutMs) {
+    return this._fetch(gatewayUrl(path), { method: "POST", body: JSON.stringify(body) }, timeoutMs);
+  }
+
   /** Send an envelope; resolves with the gateway's receipt. Throws `Refused`. */
   async send(envelope) {
     const { space, participant } = this._session;
@@ -85,13 +90,13 @@ export class Requests {
     finish();
   }
 
-  async _fetch(url, options) {
+  async _fetch(url, options, timeoutMs = FETCH_TIMEOUT_MS) {
     let response;
     try {
       const headers = { Authorization: `Bearer ${this._session.token}`, "Content-Type": "application/json" };
-      response = await fetch(url, { ...options, headers, cache: "no-store", signal: AbortSignal.timeout(FETCH_TIMEOUT_MS) });
-    } catch {
-      throw new Refused("Not sent: the gateway is unreachable.");
+      response = await fetch(url, { ...options, headers, cache: "no-store", signal: AbortSignal.timeout(timeoutMs) });
+    } catch (error) {
+      throw new Refused(error.name === "TimeoutError" ? `No answer for ${span(timeoutMs)}.` : "Not sent: the gateway is unreachable.");
     }
     if (!response.ok) throw new Refused(`Refused: ${sentence(await messageOf(response))}`);
     return response.json();

@@ -10,21 +10,22 @@ from typing import Any
 
 import anyio
 from anyio import to_thread
-from mew_protocol import errors
+from mew_protocol import errors, kinds
 from mew_protocol.codec import decode_envelope
-from mew_protocol.envelope import PROTOCOL
+from mew_protocol.envelope import PROTOCOL, Draft
 from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId
 from mew_protocol.metrics import context_metrics
 from mew_protocol.payloads.fit import Fit, fit_in
 from mew_protocol.position import Position
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from mew_spaces.gateway import http_operations as operations
+from mew_spaces.gateway import programs
 from mew_spaces.gateway.acknowledgements import NOT_STORED_MESSAGE
 from mew_spaces.gateway.api_error import ApiError
 from mew_spaces.gateway.events import EventReader, EventResponse, newest_before
@@ -79,6 +80,10 @@ class HttpApi:
             operations.FIT: self._fit,
             operations.ATTENTION: self._attention,
             operations.PROPOSALS: self._proposals,
+            operations.PROGRAMS: self._list_programs,
+            operations.PROGRAM_LOG: self._program_log,
+            operations.RESTART_PROGRAM: self._restart_program,
+            operations.ADD_PROGRAM: self._add_program,
             operations.EVENTS: self._events,
         }
 
@@ -208,6 +213,44 @@ class HttpApi:
         space, _ = self._authenticate(request, request.path_params["space"])
         return _uncached(space.space.proposals(now=space.snapshot().at))
 
+    async def _list_programs(self, request: Request) -> Response:
+        space, _ = self._authenticate(request, request.path_params["space"])
+        control = self._registry.programs.get(space.space.id)
+        names = None if control is None else control.participants()
+        return _uncached(operations.ProgramList(running=names is not None, participants=list(names or ())))
+
+    async def _program_log(self, request: Request) -> Response:
+        name = request.path_params["participant"]
+        control = self._programs(request, Draft(kind=programs.READ_LOG, to=(name,)))
+        lines = await control.log(name, _number(request, operations.LINES))
+        if lines is None:
+            raise ApiError(404, errors.PARTICIPANT_NOT_FOUND, f"no program of '{name}' runs here")
+        return _uncached(operations.ProgramLog(participant=name, lines=list(lines)))
+
+    async def _restart_program(self, request: Request) -> Response:
+        name = request.path_params["participant"]
+        control = self._programs(request, Draft(kind=programs.RESTART, to=(name,)))
+        return _program_answer(name, await control.restart(name))
+
+    async def _add_program(self, request: Request) -> Response:
+        control = self._programs(request, Draft(kind=programs.ADD), Draft(kind=kinds.SPACE_INVITE))
+        limits = self._registry.default.config.limits
+        body = await _read_body(request, limits.http_body_bytes, limits.header_timeout_seconds)
+        try:
+            agent = programs.NewAgent.model_validate_json(body)
+        except ValidationError as problem:
+            first = problem.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "body"
+            raise ApiError(400, errors.INVALID_REQUEST, f"{where}: {first['msg']}") from None
+        return _program_answer(agent.participant, await control.add(agent))
+
+    def _programs(self, request: Request, draft: Draft, *others: Draft) -> programs.ProgramControl:
+        space, sender = self._authenticate(request, request.path_params["space"])
+        control = programs.permitted_control(space, self._registry.programs.get(space.space.id), sender, draft, *others)
+        if request.method != "GET":
+            log.info("%s by '%s'%s", draft.kind, sender, f" for '{draft.to[0]}'" if draft.to else "")
+        return control
+
     async def _events(self, request: Request) -> Response:
         space, _ = self._authenticate(request, request.path_params["space"])
         request.scope.setdefault("state", {})[STREAMING] = True
@@ -261,6 +304,10 @@ def _message_page(entries: Sequence[Entry], place: Position, *, is_complete: boo
         b"true" if has_more else b"false",
     )
     return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
+
+
+def _program_answer(name: str, outcome: programs.ProgramOutcome) -> Response:
+    return _uncached(operations.ProgramAnswer(participant=name, done=outcome.is_done, text=outcome.text))
 
 
 def _uncached(answer: BaseModel) -> Response:

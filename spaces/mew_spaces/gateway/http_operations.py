@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mew_spaces.gateway.events import MAX_LAST
 from mew_spaces.gateway.openapi import Operation, Parameter
+from mew_spaces.gateway.programs import NewAgent
 from mew_spaces.log.figures import RAW_SECONDS
 
 # Models. Their titles name them in the OpenAPI document.
@@ -87,6 +88,30 @@ class MessagePage(BaseModel):
     more: bool = Field(description="whether more messages are available now")
 
 
+class ProgramList(BaseModel):
+    """Which participants have a program that runs, or ran, next to the gateway."""
+
+    model_config = ConfigDict(title="Programs")
+
+    running: bool = Field(description="whether the gateway can start and restart programs")
+    participants: list[str]
+
+
+class ProgramLog(BaseModel):
+    """The end of what a program wrote, without secrets."""
+
+    participant: str
+    lines: list[str]
+
+
+class ProgramAnswer(BaseModel):
+    """What came of a request about a program."""
+
+    participant: str
+    done: bool
+    text: str
+
+
 class ErrorAnswer(BaseModel):
     """Body of every error response. Some errors add keys."""
 
@@ -110,6 +135,8 @@ TOKENS = Parameter(
 
 SECONDS = Parameter("seconds", "How far back, in seconds", minimum=1, maximum=KEPT_SECONDS, default=RAW_SECONDS)
 MOST = Parameter("limit", "How many statuses to return at most, the newest", minimum=1, maximum=10_000, default=1_000)
+_PROGRAM = Parameter("participant", "The participant whose program it is")
+LINES = Parameter("lines", "How many lines to return at most", minimum=1, maximum=1_000, default=200)
 BEFORE = Parameter("before", "Instead of `since`: the newest messages before this position, without statuses")
 _ONE = Parameter("participant", "Only this participant's")
 _SINCE = Parameter("since", "The last event seen; the header Last-Event-ID takes precedence")
@@ -197,6 +224,39 @@ PROPOSALS = Operation(
     UndecidedProposals,
     parameters=(_SPACE,),
     errors=_REFUSED,
+)
+PROGRAMS = Operation(
+    "GET",
+    "/spaces/{space}/programs",
+    "List the participants whose programs run next to the gateway",
+    ProgramList,
+    parameters=(_SPACE,),
+    errors=_REFUSED,
+)
+PROGRAM_LOG = Operation(
+    "GET",
+    "/spaces/{space}/programs/{participant}/log",
+    "Read the end of what a participant's program wrote; needs the capability `program/log`",
+    ProgramLog,
+    parameters=(_SPACE, _PROGRAM, LINES),
+    errors=(400, *_REFUSED, 409),
+)
+RESTART_PROGRAM = Operation(
+    "POST",
+    "/spaces/{space}/programs/{participant}/restart",
+    "Restart a participant's program, and wait until it has joined; needs the capability `program/restart`",
+    ProgramAnswer,
+    parameters=(_SPACE, _PROGRAM),
+    errors=(*_REFUSED, 409),
+)
+ADD_PROGRAM = Operation(
+    "POST",
+    "/spaces/{space}/programs",
+    "Add an agent to space.yaml and start it; needs the capabilities `program/add` and `space/invite`",
+    ProgramAnswer,
+    parameters=(_SPACE,),
+    body=NewAgent,
+    errors=(400, *_REFUSED, 409, 413),
 )
 EVENTS = Operation(
     "GET",

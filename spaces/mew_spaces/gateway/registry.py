@@ -7,6 +7,7 @@ from mew_spaces.core.admission import TokenBucket
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.clock import steady_time
 from mew_spaces.gateway.events import EventStreams
+from mew_spaces.gateway.programs import ProgramControl
 from mew_spaces.gateway.service import SpaceService
 
 DEFAULT_NAME = "default"
@@ -54,6 +55,8 @@ class SpaceRegistry:
         """By space and participant."""
         self.reads = AttemptLimit(per_second=limits.reads_per_second, burst=500)
         """By space and token: observers have no participant."""
+        self.programs: dict[str, ProgramControl] = {}
+        """What runs the programs of a space, by space."""
         self.event_streams = EventStreams(
             per_token=limits.event_streams_per_token, per_address=limits.event_streams_per_address
         )

@@ -25,6 +25,9 @@ MAX_LOG_BYTES: Final = 64 * 1024 * 1024
 CHECK_SECONDS: Final = 5.0
 """How often the sizes of logs are checked."""
 
+MAX_TAIL_BYTES: Final = 256 * 1024
+"""How much of a log's end is read at most."""
+
 _LINE_BYTES: Final = 64 * 1024
 _TAIL_BYTES: Final = 4096
 
@@ -104,6 +107,18 @@ def last_line(path: Path) -> str:
         return ""
     lines = [line for line in tail.decode("utf-8", errors="replace").splitlines() if line.strip()]
     return lines[-1].strip() if lines else ""
+
+
+def tail(path: Path, lines: int, *, max_bytes: int = MAX_TAIL_BYTES) -> list[str]:
+    """Return the last lines of a log; fewer if they are longer than `max_bytes` together. Raises `OSError`."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = max(0, size - max_bytes)
+        file.seek(start)
+        content = file.read(max_bytes)
+    if start:  # begins within a line
+        content = content.partition(b"\n")[2]
+    return [_as_text(line) for line in content.splitlines()[-lines:]]
 
 
 def last_write(folder: Path) -> datetime | None:

@@ -1,0 +1,78 @@
+"""Programs in the dashboard: a log, a restart, and adding agents, people and tool servers."""
+
+from mew_spaces.gateway.gateway import RunningGateway
+from mew_spaces.gateway.programs import NewAgent, ProgramOutcome
+from playwright.async_api import expect
+
+from tests.browser.conftest import HOSTILE, Join, OpenDashboard, Tab
+from tests.browser.test_dashboard import REPORTED, WINDOW, answer, part, row
+
+
+class Programs:
+    """Records what the page asks for."""
+
+    def __init__(self) -> None:
+        self.added: list[NewAgent] = []
+
+    def participants(self) -> tuple[str, ...] | None:
+        return ("coder",)
+
+    async def log(self, participant: str, lines: int) -> tuple[str, ...] | None:
+        return tuple(f"{HOSTILE} line {number}" for number in range(lines))
+
+    async def restart(self, participant: str) -> ProgramOutcome:
+        return ProgramOutcome(is_done=True, text="restarted")
+
+    async def add(self, agent: NewAgent) -> ProgramOutcome:
+        self.added.append(agent)
+        return ProgramOutcome(is_done=len(self.added) > 1, text="its program exited with code 3")
+
+
+async def test_programs_are_read_restarted_and_added(
+    gateway: RunningGateway, open_dashboard: OpenDashboard, join: Join, tab: Tab
+) -> None:
+    programs = Programs()
+    gateway.registry.programs["review"] = programs
+    page = await open_dashboard()
+    async with join("coder") as coder:
+        await coder.report(tokens=9_000, **WINDOW, context=REPORTED)
+        await row(page, "coder").click()
+        await page.locator("#detail [data-section=log] summary").click()
+        await expect(part(page, "program-log")).to_contain_text("line 199")
+        await expect(page.get_by_text("mew logs coder --follow")).to_be_visible()
+        await page.get_by_text("More", exact=True).click()
+        await page.get_by_role("button", name="Restart program: coder").click()
+        await expect(page.get_by_text("continues its stored session")).to_be_visible()
+        await page.get_by_role("button", name="Restart program", exact=True).click()
+        await expect(answer(page)).to_have_text("Restarted.")
+        await row(page, "writer").click()
+        await expect(page.get_by_role("button", name="Restart program: writer")).to_have_count(0)
+
+        await page.get_by_role("button", name="Whole space").click()
+        await page.get_by_text("Add a participant").click()
+        await page.get_by_label("Name").fill("editor")
+        await page.get_by_label("Role").select_option("tool")
+        command = page.get_by_text('mew agent add editor --role tool --command "PROGRAM ARGUMENTS"')
+        await expect(command).to_be_visible()
+        await page.get_by_label("Role").select_option("agent")
+        await expect(command).to_be_hidden()
+        await page.get_by_label("Prompt").fill("You edit.")
+        add = page.get_by_role("button", name="Add", exact=True)
+        outcome = page.locator("#detail form .answer")
+        await add.click()
+        await expect(outcome).to_have_text("its program exited with code 3.")
+        await add.click()
+        await expect(outcome).to_have_text("editor: its program exited with code 3.")
+        assert programs.added[1] == NewAgent(participant="editor", like="coder", system_prompt="You edit.")
+        await page.get_by_label("Name").fill("grace")
+        await page.get_by_label("Role").select_option("person")
+        await add.click()
+        await expect(outcome).to_contain_text("grace was added. Its token, shown only once: ")
+        await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        await page.get_by_role("button", name="Copy sign-in link").click()
+        await expect(page.get_by_role("button", name="Copied")).to_be_visible()
+        link = await page.evaluate("navigator.clipboard.readText()")
+        second = await page.context.new_page()
+        await second.goto(link)
+        await expect(second.locator("#me-name")).to_have_text("grace")
+    assert tab.complaints == []
