@@ -118,29 +118,35 @@ async def running_program(
                 yield program
             finally:
                 with anyio.CancelScope(shield=True):
-                    await _end(process)
+                    await end_process(process)
                 tasks.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
             await process.aclose()
 
 
-async def _end(process: Process) -> None:
-    """Close its input, then send SIGTERM to its group, then SIGKILL; wait after each step."""
-    assert process.stdin is not None
-    with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        await process.stdin.aclose()
-    for number in (0, signal.SIGTERM, signal.SIGKILL):
+async def end_process(process: Process, *, reads_input: bool = True) -> None:
+    """End a process group: close its input unless it reads none, then send SIGTERM, then SIGKILL; wait after each."""
+    if reads_input:
+        assert process.stdin is not None
+        with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await process.stdin.aclose()
+    for number in (0, signal.SIGTERM, signal.SIGKILL)[not reads_input :]:
         _signal(process, number)
         if await _is_gone(process):
             return
     logger.warning("process %d did not exit", process.pid)
 
 
+def group_exists(process: Process) -> bool:
+    """Whether the process, or a program that it started, still runs."""
+    return process.returncode is None or _signal(process, 0)
+
+
 async def _is_gone(process: Process) -> bool:
     """Whether the process and its group exit in time. `wait` is no help: it also waits for inherited pipes."""
     with anyio.move_on_after(CLOSE_SECONDS):
-        while process.returncode is None or _signal(process, 0):  # noqa: ASYNC110 - a process group has no exit event
+        while group_exists(process):  # noqa: ASYNC110 - a process group has no exit event
             await anyio.sleep(_POLL_SECONDS)
         return True
     return False

@@ -19,6 +19,7 @@ from acp.exceptions import RequestError
 from mew_agent._version import __version__
 from mew_agent.acp.files import ProjectFiles
 from mew_agent.acp.settings import AcpSettings
+from mew_agent.acp.terminals import Terminals, terminals_below
 from mew_agent.child_program import ChildFailed, ChildProgram, running_program
 
 logger = logging.getLogger("mew_agent.acp")
@@ -217,6 +218,7 @@ async def open_session(
     """Start the agent and open a session, the one with `session_id` if the agent can load it. Raises `AcpFailed`."""
 
     files = ProjectFiles(settings.cwd, settings.files)
+    terminals: Terminals
 
     async def handle(method: str, params: Any, is_notification: bool) -> Any:
         values = params if isinstance(params, Mapping) else {}
@@ -224,9 +226,10 @@ async def open_session(
             chosen = await on_permission(values)
             outcome = {"outcome": "cancelled"} if chosen is None else {"outcome": "selected", "optionId": chosen}
             return {"outcome": outcome}
-        if files.allows(method):
+        asked = next((one for one in (files, terminals) if one.allows(method)), None)
+        if asked is not None:
             try:
-                return await files.request(method, values)
+                return await asked.request(method, values)
             except (ValueError, OSError) as error:
                 raise RequestError(INVALID_PARAMS, str(error)) from None
         if not is_notification:
@@ -235,6 +238,7 @@ async def open_session(
         return None
 
     async with (
+        terminals_below(settings.cwd, settings.terminal) as terminals,
         running_program(settings.program, settings.environment(os.environ), settings.cwd, AcpFailed) as program,
         anyio.create_task_group() as tasks,
     ):
@@ -268,7 +272,11 @@ async def _handshake(
             {
                 "protocolVersion": PROTOCOL_VERSION,
                 "clientInfo": {"name": "mew-agent", "version": __version__},
-                "clientCapabilities": {"fs": files.capabilities, "terminal": False, "session": {"compaction": {}}},
+                "clientCapabilities": {
+                    "fs": files.capabilities,
+                    "terminal": settings.terminal,
+                    "session": {"compaction": {}},
+                },
             },
         )
         info = about.get("agentInfo")

@@ -35,6 +35,8 @@ class AcpSettings(BaseModel):
     permission_timeout_seconds: float = Field(default=600.0, gt=0)
     files: FileAccess = "none"
     """What the agent may do with the files of `cwd` through us, besides what its own tools do."""
+    terminal: bool = False
+    """Whether the agent may have us run commands, besides those that it runs itself."""
     answer_broadcasts: bool = False
     store: str | None = None
     compact_at_percent: int | None = Field(default=None, ge=1, le=99)

@@ -154,6 +154,8 @@ class AcpConfig(_ConfigSection):
     env: dict[str, Text] = Field(default_factory=dict)
     files: Literal["none", "read", "write"] = "none"
     """What the agent may do with files through `mew`, only below its working folder."""
+    terminal: bool = False
+    """Whether the agent may run commands through `mew`, which start below its working folder."""
     answer_broadcasts: bool = False
     permission_seconds: float = Field(default=600.0, gt=0)
     """How long a request for permission waits for a decision; then it is rejected."""

@@ -232,6 +232,7 @@ class Launch:
             "env": named | {key: substitute(one, known) for key, one in {**participant.env, **acp.env}.items()},
             "cwd": str(self.folder / (participant.cwd or "")),
             "files": acp.files,
+            "terminal": acp.terminal,
             "answer_broadcasts": acp.answer_broadcasts,
             "permission_timeout_seconds": acp.permission_seconds,
             "turn_timeout_seconds": acp.turn_seconds,

@@ -117,8 +117,8 @@ def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each wo
         if "permission" in text:
             say(f"You said {ask_permission(1000 + number)}.")
         elif "fs/" in text or "terminal/" in text:
-            _, method, path = text.split()
-            say(request(2000 + number, method, {"path": path, "content": "new", "command": "ls"}))
+            method, rest = text.partition(": ")[2].split(" ", 1)
+            say(request(2000 + number, method, {"path": rest, "content": "new", "command": rest}))
         elif "declared" in text:
             say(json.dumps(declared))
         elif "crash" in text:
