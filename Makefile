@@ -37,9 +37,10 @@ $(VENV)/.local-installed: $(PACKAGE)
 	touch $@
 
 # Published ACP agents on the rehearsal model: npm installs 1 GB into ~/.cache/mew-test-agents the first time. Writes
-# docs/reference/acp-agents.md.
+# docs/reference/acp-agents.md, and the recordings that tests/mew_agent/acp replays.
 test-agents: $(STAMP)
 	$(BIN)/python -m tests.acp_agents
+	$(BIN)/python -m tests.acp_agents.recordings
 
 # The same agents behind `mew meter`: what it takes each call for, and whether its figures are those that the agents say.
 test-meter: $(STAMP)

@@ -7,6 +7,7 @@ mean is in `profiles`, and when they hold in `figures`.
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -21,7 +22,7 @@ from mew_agent import tracing
 from mew_agent.acp.figures import AgentUsage, UsageTracker, compaction_step, usage_in, window_in
 from mew_agent.acp.kept_session import KeptSession
 from mew_agent.acp.own_compactions import OwnCompactions
-from mew_agent.acp.profiles import UNKNOWN, AcpProfile, profile_for
+from mew_agent.acp.profiles import UNKNOWN, AcpProfile, CompactionStep, profile_for
 from mew_agent.acp.session import AcpFailed, AcpSession, open_session
 from mew_agent.acp.settings import AcpSettings
 from mew_agent.acp.turn import AcpTurn
@@ -58,6 +59,24 @@ COMMANDS_SECONDS: Final = 5.0
 """How long a compaction waits for an agent that has just started to announce its commands."""
 
 
+@dataclass
+class _RequestedCompaction:
+    """What the agent says of a compaction that it was asked for. `over` is set when it ended, or the agent has."""
+
+    step: CompactionStep | None = None
+    over: anyio.Event = field(default_factory=anyio.Event)
+
+    def follow(self, step: CompactionStep) -> None:
+        self.step = step
+        if step != "started":
+            self.over.set()
+
+    async def ended(self) -> None:
+        """Wait for the end of a compaction that has only been announced."""
+        if self.step == "started":
+            await self.over.wait()
+
+
 class AcpAgent(Participant):
     """One session of an ACP agent. `async with AcpAgent(...)` joins, starts the program and answers chats."""
 
@@ -91,6 +110,7 @@ class AcpAgent(Participant):
         self._kept: KeptSession | None = None
         """The session to continue."""
         self._agent_ready = anyio.Event()
+        self._requested: _RequestedCompaction | None = None
         self._commands: tuple[str, ...] = ()
         self._commands_known = anyio.Event()
         self._one_prompt = anyio.Lock()
@@ -247,6 +267,8 @@ class AcpAgent(Participant):
     def _forget_agent(self) -> None:
         before, self._agent, self._agent_ready = self._agent_ready, None, anyio.Event()
         before.set()
+        if self._requested is not None:
+            self._requested.over.set()
 
     async def _ready_session(self) -> AcpSession:
         """Wait until the agent is ready. Raises `AcpFailed` if it no longer is started."""
@@ -322,7 +344,10 @@ class AcpAgent(Participant):
             await self.control.announce()
             await self._keep_session()
             self.start_soon(self._own_compactions.apply_pending)
-        match compaction_step(update):
+        step = compaction_step(update, self.profile)
+        if step is not None and self._requested is not None:
+            self._requested.follow(step)
+        match step:
             case "started":
                 self._usage.compacted()
                 if not self.external_context.is_compacting:
@@ -370,14 +395,18 @@ class AcpAgent(Participant):
             self._prompting = "compaction"
             self._usage.turn_started(is_main=False)
             self._usage.compacted()
+            self._requested = requested = _RequestedCompaction()
             try:
                 response = await session.prompt(f"/{command}", self._withdraw_questions)
+                await requested.ended()  # some agents compact after their response
             except AcpFailed as error:
                 return CompactDone(status="skipped", skipped=True, reason=str(error))
             finally:
-                self._prompting = None
+                self._prompting = self._requested = None
         if response.get("stopReason") == "cancelled":
             return CompactDone(status="skipped", skipped=True, reason="cancelled")
+        if requested.step in ("started", "failed"):
+            return CompactDone(status="skipped", skipped=True, reason="failed")
         return CompactDone(status="compacted")
 
     async def _clear(self) -> None:

@@ -6,11 +6,9 @@ main turn nothing is known. Does not send: what to report is a return value.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from mew_agent.acp.profiles import AcpProfile
-
-CompactionStep = Literal["started", "completed", "failed"]
+from mew_agent.acp.profiles import AcpProfile, CompactionStep
 
 _STEPS: Final[Mapping[str, CompactionStep]] = {
     "in_progress": "started",
@@ -42,10 +40,14 @@ def usage_in(update: Mapping[str, Any], profile: AcpProfile) -> AgentUsage | Non
     return None
 
 
-def compaction_step(update: Mapping[str, Any]) -> CompactionStep | None:
+def compaction_step(update: Mapping[str, Any], profile: AcpProfile) -> CompactionStep | None:
     """What a `session/update` says of a compaction that the agent makes."""
     if update.get("sessionUpdate") == "compaction_update":
         return _STEPS.get(str(update.get("status")))
+    content = update.get("content")
+    if update.get("sessionUpdate") == "agent_message_chunk" and isinstance(content, Mapping):
+        text = str(content.get("text") or "")
+        return next((step for start, step in profile.compaction_texts.items() if text.startswith(start)), None)
     return None
 
 

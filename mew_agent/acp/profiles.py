@@ -12,6 +12,8 @@ from typing import Final, Literal
 Used = Literal["total", "prompt", "unspecified"]
 """What `used` counts: prompt and reply of the last main call, its prompt, or not known."""
 
+CompactionStep = Literal["started", "completed", "failed"]
+
 
 @dataclass(frozen=True, slots=True)
 class AcpProfile:
@@ -26,6 +28,8 @@ class AcpProfile:
     compact_commands: tuple[str, ...] = ("compact", "compress")
     hidden_command: str | None = None
     """The command that compacts, for an agent that does not announce it."""
+    compaction_texts: Mapping[str, CompactionStep] = field(default_factory=lambda: MappingProxyType({}))
+    """How its messages about a compaction begin, for an agent that only writes them. It may compact between prompts."""
     usage_is_late: bool = False
     """Whether the figure of a turn arrives after the turn's response."""
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -67,6 +71,13 @@ PROFILES: Final[Mapping[str, AcpProfile]] = MappingProxyType(
                 ("kimi", "acp"),
                 ("kimi",),
                 "total",
+                compaction_texts={
+                    "Context compaction started": "started",
+                    "Compacting conversation context": "started",
+                    "Compaction completed.": "completed",
+                    "Compaction cancelled.": "failed",
+                    "Compaction is blocked by": "failed",
+                },
                 usage_is_late=True,
                 install="npm install --global @moonshot-ai/kimi-code",
             ),

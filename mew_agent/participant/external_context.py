@@ -114,8 +114,8 @@ class ExternalContext:
         self._unknown: UnknownReason | None = None
         """Why the size is not known now, whatever was reported before."""
         self._revision = 0
-        self._compacting: str | None = None
-        """The trigger of the compaction that runs."""
+        self._compacting: tuple[str, str | None] | None = None
+        """The trigger of the compaction that runs, and its reason."""
         self._compactions = 0
         self._last_compaction: LastCompaction | None = None
 
@@ -164,13 +164,13 @@ class ExternalContext:
         """The figures that hold now; None while the size is not known."""
         return None if self._unknown is not None or self.is_compacting else self._figures
 
-    def compaction_started(self, trigger: str = "requested") -> None:
+    def compaction_started(self, trigger: str = "requested", reason: str | None = None) -> None:
         """A compaction runs, so the figures no longer hold."""
-        self._compacting = trigger
+        self._compacting = trigger, reason
 
     def compaction_ended(self, done: CompactDone, at: str) -> None:
         """The compaction ended. Unless it was skipped, the size is unknown until the next report or given in `done`."""
-        trigger, self._compacting = self._compacting or "requested", None
+        (trigger, reason), self._compacting = self._compacting or ("requested", None), None
         if done.skipped:
             return
         before = done.tokens_before
@@ -185,6 +185,7 @@ class ExternalContext:
             freed_tokens=done.freed_tokens,
             freed_messages=done.freed_messages,
             basis=done.basis or "projected",
+            reason=reason,
         )
         self.forget_figures("compacted")
 
@@ -228,7 +229,7 @@ class ExternalContext:
     async def compact(self, request: Compact, asked_by: str | None = None) -> CompactDone:
         if self.on_compact is None:
             return CompactDone(status="skipped", skipped=True, reason=self.refuses_with)
-        self.compaction_started("requested" if asked_by is not None else "compact_at")
+        self.compaction_started("requested" if asked_by is not None else "compact_at", request.reason)
         done = CompactDone(status="skipped", skipped=True, reason="failed")
         try:
             with anyio.move_on_after(self.handler_timeout_seconds) as bound:

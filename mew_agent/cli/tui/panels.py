@@ -140,12 +140,14 @@ def details(about: ParticipantDetails, *, now: datetime, width: int, style: Term
 
 
 def _facts(report: ContextReport, entry: BoardEntry, now: datetime, width: int) -> Iterator[Line]:
+    cut = report.last_compaction
     rows = [
         ("next call", words.next_call(report)),
         ("compacts in", words.compacts_in(entry)),
         ("compacts at", "-" if report.compact_at_tokens is None else f"{report.compact_at_tokens:,}"),
         ("last compaction", words.last_compaction(report, now)),
-        ("cost", str(report.last_compaction.cost) if report.last_compaction and report.last_compaction.cost else "-"),
+        ("reason", words.clean(cut.reason or "-") if cut else "-"),
+        ("cost", str(cut.cost) if cut and cut.cost else "-"),
         ("model", words.clean(report.model or "-")),
         ("policy", words.words(report.policy or "-")),
         ("reported", words.ago(report.measured_at, now) or "-"),

@@ -44,7 +44,8 @@ export class FigureHistory {
       if (series.samples.length > MAX_SAMPLES) series.samples = series.samples.filter((_, index) => index % 2 || index > MAX_SAMPLES / 2);
     }
     const cut = status.context?.last_compaction;
-    if (cut && !series.compactions.some((one) => one.at === cut.at)) series.compactions = merged(series.compactions, [compactionOf(cut)]);
+    const isKnown = (one) => one.at === cut.at && one.freed_tokens === cut.freed_tokens;
+    if (cut && !series.compactions.some(isKnown)) series.compactions = merged([compactionOf(cut)], series.compactions);
   }
 
   /** The figures of a participant since a time; the one in force then comes first, moved to it. */
