@@ -60,6 +60,7 @@ test-long: $(STAMP)
 	$(PYTEST) -m hypothesis --hypothesis-profile=long
 	MEW_TASKS=1000 $(BIN)/python -m pytest tests/mew_agent/conversation/test_work_goes_on.py
 	MEW_COMPACTIONS=1000 $(BIN)/python -m pytest -s tests/mew_agent/acp/test_compaction_requests.py
+	MEW_LEADERS=10 $(BIN)/python -m pytest tests/spaces/backplane/test_trouble.py
 	MEW_KILLS=100 MEW_SEED=$(SEED) $(BIN)/python -m pytest tests/interaction/test_agent_kills.py
 
 # The same tests with the lowest version of each dependency that pyproject.toml allows.

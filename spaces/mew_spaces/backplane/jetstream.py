@@ -31,7 +31,7 @@ from mew_spaces.backplane.interface import (
     StoredBatch,
 )
 from mew_spaces.backplane.leases import LeaseTable
-from mew_spaces.backplane.nats_link import START_SECONDS, NatsLink
+from mew_spaces.backplane.nats_link import LinkTimes, NatsLink
 from mew_spaces.backplane.stream_reader import RECOVERY_SECONDS, StoredMessage, read_stream
 from mew_spaces.config.backplane_options import BackplaneOptions
 
@@ -324,15 +324,14 @@ async def connect_jetstream(
     servers: Sequence[str] | None = None,
     token: str | None = None,
     lease_seconds: float = LEASE_SECONDS,
-    start_seconds: float = START_SECONDS,
+    times: LinkTimes | None = None,
 ) -> AsyncIterator[JetStreamBackplane]:
     """Connect one gateway to a space on NATS while the block runs, and create the streams of the space.
 
     `kept_bytes` and `kept_batches` bound the stored batches; the oldest leave first. `servers` and `token` are those of
-    an embedded server. Raises `BackplaneUnavailable` if NATS does not answer for `start_seconds`, and
-    `BackplaneRefused`.
+    an embedded server. Raises `BackplaneUnavailable` if NATS does not answer, and `BackplaneRefused`.
     """
-    link = NatsLink(options, folder, servers or options.servers, token)
+    link = NatsLink(options, folder, servers or options.servers, token, times or LinkTimes())
     backplane = JetStreamBackplane(link, space, options, lease_seconds)
     configs = backplane.configs(kept_bytes=kept_bytes, kept_batches=kept_batches)
 
@@ -341,7 +340,7 @@ async def connect_jetstream(
             await link.call(partial(_ensure_stream, config=config))
 
     try:
-        await link.start(prepare, start_seconds)
+        await link.start(prepare)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(link.keep_connected)
             tasks.start_soon(backplane.watch_leases)

@@ -29,14 +29,6 @@ from mew_spaces.config.backplane_options import BackplaneOptions
 
 log = logging.getLogger("mew_spaces.backplane")
 
-START_SECONDS: Final = 10.0
-"""How long the first connection may take: NATS and gateways are often started together."""
-
-REQUEST_SECONDS: Final = 3.0
-_CONNECT_SECONDS: Final = 2.0
-_PING_SECONDS: Final = 1.0
-_PONG_SECONDS: Final = 3.0
-"""A server that does not answer for so long is left for another one."""
 _RETRY_SECONDS: Final = 0.2
 _CLOSE_SECONDS: Final = 1.0
 
@@ -44,6 +36,23 @@ _WRONG_REVISION: Final = (10071, 10164)
 _NO_PEERS: Final = 10005  # also while the servers of a cluster start
 
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTimes:
+    """Bounds in seconds."""
+
+    start: float = 10.0
+    """How long the first connection may take: NATS and gateways are often started together."""
+    connect: int = 2
+    request: float = 3.0
+    ping: float = 1.0
+    pong: float = 3.0
+    """A server that does not answer for so long is left for another one."""
+    heartbeat: float = 0.5
+    silence: float = 2.5
+    """A reader that gets neither a message nor a heartbeat for so long asks another server."""
+
 
 logging.getLogger("nats").setLevel(logging.CRITICAL)  # what it logs is raised as well, and logged here
 
@@ -94,11 +103,14 @@ class _LinkedClient:
 class NatsLink:
     """See the module. `start` first; then `keep_connected` runs as a task, until `close`."""
 
-    def __init__(self, options: BackplaneOptions, folder: Path, servers: Sequence[str], token: str | None) -> None:
+    def __init__(
+        self, options: BackplaneOptions, folder: Path, servers: Sequence[str], token: str | None, times: LinkTimes
+    ) -> None:
         self._options = options
         self._folder = folder
         self._servers = servers
         self._token = token
+        self.times = times
         self._connection: _LinkedClient | None = None
         self._connected = anyio.Event()
         self._subscriptions: set[LinkSubscription] = set()
@@ -122,10 +134,10 @@ class NatsLink:
         """Run an exchange with JetStream. Raises errors of a backplane; `NotFoundError` passes."""
         connection = self._connection_now()
         connection.error = None
-        with anyio.move_on_after(REQUEST_SECONDS + 1) as scope:
+        with anyio.move_on_after(self.times.request + 1) as scope:
             connection.in_flight.add(scope)
             try:
-                return await exchange(connection.client.jetstream(timeout=REQUEST_SECONDS))
+                return await exchange(connection.client.jetstream(timeout=self.times.request))
             except NotFoundError:
                 raise
             except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
@@ -139,7 +151,7 @@ class NatsLink:
     async def publish(self, subject: str, data: bytes) -> None:
         """Send a message that nobody acknowledges. Raises errors of a backplane."""
         client = self._connection_now().client
-        with anyio.move_on_after(REQUEST_SECONDS):
+        with anyio.move_on_after(self.times.request):
             try:
                 return await client.publish(subject, data)
             except (nats.errors.Error, OSError) as error:
@@ -178,12 +190,12 @@ class NatsLink:
                     log.warning("connection to NATS lost: %s", _reason(error) if error else "it does not answer")
                 await self._drop()
 
-    async def start(self, prepare: Callable[[], Awaitable[None]], seconds: float) -> None:
-        """Connect, and prepare what is needed; both are repeated while they are unavailable, at most for this time.
+    async def start(self, prepare: Callable[[], Awaitable[None]]) -> None:
+        """Connect, and prepare what is needed; both are repeated while they are unavailable, for a bounded time.
 
         Raises the last error.
         """
-        deadline = anyio.current_time() + seconds
+        deadline = anyio.current_time() + self.times.start
         while True:
             try:
                 if not self.is_connected:
@@ -258,11 +270,11 @@ class NatsLink:
             inbox = client.new_inbox()
             await client.subscribe(inbox, cb=note_echo)
             while not client.is_closed:
-                with anyio.move_on_after(_PING_SECONDS):
+                with anyio.move_on_after(self.times.ping):
                     await connection.closed.wait()
                     return
                 echoed = anyio.Event()
-                with anyio.move_on_after(_PONG_SECONDS) as scope:
+                with anyio.move_on_after(self.times.pong) as scope:
                     await client.publish(inbox, b"")
                     await echoed.wait()
                 if scope.cancelled_caught:
@@ -301,7 +313,7 @@ class NatsLink:
             allow_reconnect=False,
             max_reconnect_attempts=1,
             reconnect_time_wait=0,
-            connect_timeout=int(_CONNECT_SECONDS),
+            connect_timeout=self.times.connect,
             error_cb=connection.note_error,
             closed_cb=connection.note_closed,
             tls=self._tls() if must_encrypt else None,
@@ -369,6 +381,6 @@ def _translated(error: Exception) -> BackplaneError:
         case nats.errors.NoRespondersError() | NoStreamResponseError():
             return BackplaneUnavailable("no NATS server stores the space now")
         case nats.errors.TimeoutError() | TimeoutError():
-            return BackplaneUnavailable(f"no answer from NATS within {REQUEST_SECONDS:.0f} seconds")
+            return BackplaneUnavailable("no answer from NATS in time")
         case _:
             return BackplaneUnavailable(f"NATS: {_reason(error)}")

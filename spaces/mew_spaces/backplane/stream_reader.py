@@ -17,10 +17,6 @@ from nats.js.errors import NotFoundError
 from mew_spaces.backplane.interface import BackplaneUnavailable, HistoryLost
 from mew_spaces.backplane.nats_link import LinkSubscription, NatsLink
 
-_HEARTBEAT_SECONDS: Final = 1.0
-_SILENCE_SECONDS: Final = 4.0
-"""A consumer without a message or heartbeat for so long is replaced."""
-
 RECOVERY_SECONDS: Final = 10.0
 """How long a cluster that recovers may not know its newest messages or its streams."""
 
@@ -101,7 +97,7 @@ class _Consumer:
             deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE,
             opt_start_seq=after + 1,
             ack_policy=api.AckPolicy.NONE,
-            idle_heartbeat=_HEARTBEAT_SECONDS,
+            idle_heartbeat=link.times.heartbeat,
             flow_control=True,
             mem_storage=True,
             num_replicas=1,
@@ -118,7 +114,7 @@ class _Consumer:
         """Return the next message, or None once the consumer has to be replaced. Raises errors of a backplane."""
         while True:
             message: Msg | None = None
-            with anyio.move_on_after(_SILENCE_SECONDS), suppress(anyio.EndOfStream):
+            with anyio.move_on_after(self._link.times.silence), suppress(anyio.EndOfStream):
                 message = await self._subscription.messages.receive()
             if message is None:
                 return None

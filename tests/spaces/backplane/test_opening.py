@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mew_spaces.backplane.interface import BackplaneRefused, BackplaneUnavailable
 from mew_spaces.backplane.jetstream import connect_jetstream, safe_name
+from mew_spaces.backplane.nats_link import LinkTimes
 from mew_spaces.backplane.nats_server import NatsServer
 from mew_spaces.backplane.opening import open_backplane
 from mew_spaces.config.backplane_options import BackplaneOptions
@@ -46,6 +47,7 @@ async def test_gateways_of_one_folder_share_an_embedded_server(tmp_path: Path) -
 OWNER = """
 import sys
 from pathlib import Path
+from mew_spaces.backplane.nats_link import LinkTimes
 from mew_spaces.backplane.nats_server import NatsServer
 server = NatsServer(Path(sys.argv[1]))
 server.start()
@@ -76,7 +78,7 @@ def running(server: NatsServer) -> Iterator[NatsServer]:
 async def first_append(options: Mapping[str, object], folder: Path, *, start_seconds: float = PATIENCE_SECONDS) -> int:
     read = BackplaneOptions.model_validate(options)
     async with connect_jetstream(
-        read, "a", folder=folder, kept_bytes=1_000_000, start_seconds=start_seconds
+        read, "a", folder=folder, kept_bytes=1_000_000, times=LinkTimes(start=start_seconds)
     ) as backplane:
         return await backplane.append(b"a", "1")
 
