@@ -12,11 +12,12 @@ import ast
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
@@ -34,9 +35,11 @@ from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.gateway import http_operations as http_routes
 from mew_spaces.gateway.openapi import Operation
 
+from mew_agent.cli.main import run as run_mew
 from mew_agent.config.agent_config import build_agent_config, file_source, load_policy
 from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy
 from tests.interaction.test_failures import TABLE
+from tests.support.cli import Output
 from tests.support.ports import unused_ports
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
@@ -241,6 +244,24 @@ def is_same_output(line: str, other: str) -> bool:
     return all(abs(one - two) <= max(5, one // 10) for one, two in zip(figures, others, strict=True))
 
 
+def command_words(command: str) -> list[str]:
+    """The words of a command; none if a shell has to read it."""
+    if re.search(r"[$`*?~\\\n]", command):
+        return []
+    parts = shlex.shlex(command, posix=True, punctuation_chars=True)
+    parts.whitespace_split, parts.commenters = True, ""
+    words = list(parts)
+    return [] if any(re.fullmatch(r"[();<>|&]+", word) for word in words) else words
+
+
+STARTS_NO_PROGRAM = re.compile(
+    r"mew (agent add|chat|clear|compact|context|down|fit|grant|history|pause|pin|proposals|resume|revoke|status|token"
+    r"|tools|unpin)\b"
+)
+"""Commands that run in the process of the tests, where everything is imported: each process of `mew` imports for 0.3 s.
+Real processes of them are in test_cli_processes.py."""
+
+
 class Reader:
     """A reader of a page: a folder, a shell with our `mew` first on its PATH, and ports that nobody else uses."""
 
@@ -260,8 +281,30 @@ class Reader:
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
         """Type a command and wait for its end."""
-        done = subprocess.run(
-            ["bash", "-c", self._with_own_ports(command)],
+        command = self._with_own_ports(command)
+        words = command_words(command)
+        here = STARTS_NO_PROGRAM.match(command) and words
+        done = self._run_here(words) if here else self._run_in_shell(command)
+        print(f"$ {command}\n{done.stdout}{done.stderr}")
+        return done
+
+    def _run_here(self, words: list[str]) -> subprocess.CompletedProcess[str]:
+        kept, environ = Output.empty(), dict(os.environ)
+        with chdir(self.folder), Path(os.devnull).open() as nothing, pytest.MonkeyPatch.context() as patch:
+            os.environ.clear()
+            os.environ.update(self._environment)
+            patch.setattr(sys, "stdin", nothing)
+            try:
+                with redirect_stdout(kept.out), redirect_stderr(kept.err):
+                    code = run_mew(words[1:])
+            finally:
+                os.environ.clear()
+                os.environ.update(environ)
+        return subprocess.CompletedProcess(words, code, kept.text(kept.out), kept.text(kept.err))
+
+    def _run_in_shell(self, command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-c", command],
             cwd=self.folder,
             env=self._environment,
             stdin=subprocess.DEVNULL,
@@ -270,8 +313,6 @@ class Reader:
             timeout=COMMAND_SECONDS,
             check=False,
         )
-        print(f"$ {command}\n{done.stdout}{done.stderr}")
-        return done
 
     @contextmanager
     def keeps_running(self, command: str) -> Iterator[None]:
