@@ -23,9 +23,10 @@ from benchmarks.corpus import Writer
 from benchmarks.projection import FAMILIES, SCENARIOS, SYSTEM, WINDOW_TOKENS, converse, load_counter, record_call
 from mew_agent.compaction.compactor import apply_plan, history_after
 from mew_agent.compaction.planner import CompactionPlan, MostTokens
+from mew_agent.context.cuts import CountedCut
 from mew_agent.context.history import History, Item, Summary, summary_text
 from mew_agent.context.policy import PRESETS
-from mew_agent.context.tracker import CountedCut, Tracker
+from mew_agent.context.tracker import Tracker
 from mew_agent.errors import ConfigError
 from mew_agent.model.interface import Window
 from mew_agent.tokens.tokenizers import TextCounter

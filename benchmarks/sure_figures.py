@@ -21,10 +21,11 @@ from typing import Literal, get_args
 
 from mew_agent.compaction.compactor import apply_plan, history_after
 from mew_agent.compaction.planner import CompactionPlan
+from mew_agent.context.cuts import CountedCut
 from mew_agent.context.history import History, Item, Summary, summary_text
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.policy import PRESETS, CompactionMethod
-from mew_agent.context.tracker import CountedCut, Tracker
+from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import ToolCall, Window
 from mew_agent.model.usage import Usage
 from tests.support.trackers import keep_call, planned

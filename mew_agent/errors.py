@@ -413,6 +413,13 @@ def first_problem(error: "ValidationError", *, hidden_steps: Collection[str] = (
     return f"{place}: {first['msg']}"
 
 
+def first_cause(error: BaseException) -> BaseException:
+    """The first exception in a group, or in a group of groups; any other exception itself."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """` (did you mean 'x'?)` with the known name that means the same or is most similar; empty if none is."""
     from mew_protocol.agent_settings import OTHER_NAMES  # only needed for an error

@@ -34,7 +34,7 @@ from mew_agent.agent.reception import Reception
 from mew_agent.agent.resources import CLOSE_SECONDS
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import MemoryStore, Store, StoredChat
-from mew_agent.errors import GatewayError, NotPermitted, PeerError
+from mew_agent.errors import GatewayError, NotPermitted, PeerError, first_cause
 from mew_agent.participant.client import backoff_seconds
 from mew_agent.participant.external_context import POLICY
 from mew_agent.participant.messenger import timestamp
@@ -223,7 +223,7 @@ class AcpAgent(Participant):
                 await self._run_session()
                 problem = "ended"
             except* Exception as group:
-                problem = str(_first(group)) or type(_first(group)).__name__
+                problem = str(first_cause(group)) or type(first_cause(group)).__name__
             finally:
                 self._forget_agent()
             failures = 1 if anyio.current_time() - since >= STABLE_SECONDS else failures + 1
@@ -484,9 +484,3 @@ def _plan_status(update: Mapping[str, Any]) -> str:
     done = sum(one.get("status") == "completed" for one in entries)
     now = next((str(one.get("content")) for one in entries if one.get("status") == "in_progress"), "")
     return f"plan:{done} of {len(entries)} done{f'; {now[:120]}' if now else ''}"
-
-
-def _first(group: BaseException) -> BaseException:
-    while isinstance(group, BaseExceptionGroup):
-        group = group.exceptions[0]
-    return group

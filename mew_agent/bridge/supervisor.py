@@ -13,6 +13,7 @@ from mew_protocol import kinds
 
 from mew_agent.bridge.session import Notify, ServerSession, connected
 from mew_agent.bridge.settings import BridgeSettings, HttpServer, ServerFailed
+from mew_agent.errors import first_cause
 from mew_agent.participant.client import backoff_seconds
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.catalog import UNAVAILABLE, RequestFailed
@@ -112,7 +113,7 @@ class Bridge:
 
     def _failure_from(self, error: Exception) -> ServerFailed:
         """The server's failure in an exception, which may be a group of groups."""
-        cause = _cause_of(error)
+        cause = first_cause(error)
         if isinstance(cause, ServerFailed):
             return cause
         logger.debug("the connection to the MCP server failed", exc_info=error)
@@ -153,9 +154,4 @@ async def run_bridge(
                 await me.run_forever()
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        raise _cause_of(group) from None
-
-
-def _cause_of(error: BaseException) -> BaseException:
-    """The first exception in a group of groups."""
-    return _cause_of(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+        raise first_cause(group) from None

@@ -5,12 +5,10 @@ clock, the transport or the model.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, field, replace
 
 from mew_protocol.context_report import (
     Basis,
-    CompactionCost,
     ContextReport,
     Injection,
     LastCompaction,
@@ -18,7 +16,6 @@ from mew_protocol.context_report import (
     Progress,
     QueuedMessages,
     SessionContext,
-    SummaryWriter,
     UnknownReason,
     Waiting,
 )
@@ -26,6 +23,7 @@ from mew_protocol.payloads.participant import Status
 
 from mew_agent.context import policy as policies
 from mew_agent.context.archive import UNDO, RestorePoint
+from mew_agent.context.cuts import CountedCut, CutOutcome
 from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.ledger import Ledger
 from mew_agent.context.measurement import Measurement
@@ -40,44 +38,6 @@ from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import Calibration, Units
 
 NOTHING_COUNTED: Mapping[int, int] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class CutOutcome:
-    """The result of a compaction or forget, in tokens."""
-
-    trigger: str
-    tokens_before: int | None
-    tokens_after: int | None
-    freed_tokens: int  # net: before minus after, if both are known
-    freed_gross_tokens: int  # including the summary's tokens
-    summary_tokens: int
-    freed_messages: int
-    basis: PartBasis
-    freed_gross_basis: PartBasis = "projected"
-    summary_by: SummaryWriter | None = None
-    summary_problem: str | None = None
-    cost: CompactionCost | None = None
-    approval: str | None = None
-    reason: str | None = None
-
-    def as_last_compaction(self, at: str) -> LastCompaction:
-        """The outcome as the report shows it, for a compaction that ended at this time."""
-        return LastCompaction(at=at, **asdict(self))
-
-
-CountBasis = Literal["server_counted", "exact"]
-
-
-@dataclass(frozen=True, slots=True)
-class CountedCut:
-    """The next request before and after a cut, in tokens, as the server counts it or (`exact`) has reported it."""
-
-    before: int
-    after: int
-    without_summary: int | None = None  # after the cut, without the new summary; None if there is no new one
-    is_next_prompt: bool = True  # whether what was counted is the next request, not one that is only like it
-    basis: CountBasis = "server_counted"
 
 
 @dataclass
@@ -257,24 +217,15 @@ class Tracker:
         Returns the outcome with the counted figures, unless `was_measured` says that the reported size does not
         include all that left.
         """
-        freed, before = counted.before - counted.after, outcome.tokens_before
-        summary_tokens = None if counted.without_summary is None else counted.after - counted.without_summary
-        self.ledger.correct_cut(freed - projected_tokens, summary_tokens)
+        self.ledger.correct_cut(counted.freed_tokens - projected_tokens, counted.summary_tokens)
         if counted.is_next_prompt:
             self.next_prompt.set_server_count(counted.after)
+        before = outcome.tokens_before
         if before is not None:
             if not was_measured:
                 return outcome
-            self.measurement.correct(max(0, before - freed))
-        return replace(
-            outcome,
-            tokens_after=self.tokens,
-            freed_tokens=freed,
-            freed_gross_tokens=freed + (summary_tokens or 0),
-            summary_tokens=summary_tokens or 0,
-            basis=counted.basis,
-            freed_gross_basis=counted.basis,
-        )
+            self.measurement.correct(max(0, before - counted.freed_tokens))
+        return counted.correct(outcome, self.tokens)
 
     def compacted(self, outcome: CutOutcome, *, at: str, at_seconds: float, progressed: bool) -> None:
         """A whole compaction ended; it becomes `last_compaction`."""

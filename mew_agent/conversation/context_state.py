@@ -17,6 +17,7 @@ from mew_agent.compaction.cost import SummarySpending, cache_lost_tokens
 from mew_agent.compaction.planner import CompactionPlan, MostTokens, NothingToDo, plan_compaction, plan_forget
 from mew_agent.context import policy as policies
 from mew_agent.context.archive import ITSELF, ArchivedCompaction, LeavingItems, Origin, entry_of, returning_items
+from mew_agent.context.cuts import CountedCut, CutOutcome
 from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.persisted_state import PersistedState
@@ -24,7 +25,7 @@ from mew_agent.context.policy import NO_FLAGS, Action, CompactionMethod, Generat
 from mew_agent.context.reminders import Reminders
 from mew_agent.context.store import NO_CHANGE, UNCHANGED, CallRecord, InboxChange, Session, SessionChange, Store
 from mew_agent.context.suggestions import SavingSuggestions
-from mew_agent.context.tracker import CountedCut, CutOutcome, Tracker
+from mew_agent.context.tracker import Tracker
 from mew_agent.conversation import texts
 from mew_agent.conversation.events import ConversationEvents, ItemAdded, ResultCut
 from mew_agent.conversation.pins import ContextPins

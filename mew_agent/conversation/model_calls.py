@@ -22,6 +22,7 @@ from mew_agent.compaction.compactor import SUMMARY_TIMEOUT_SECONDS, history_afte
 from mew_agent.compaction.cost import SummarySpending
 from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.compaction.summary import RejectedSummary
+from mew_agent.context.cuts import CountBasis, CountedCut
 from mew_agent.context.history import History, Pin, Summary
 from mew_agent.context.prefix import PrefixText
 from mew_agent.context.store import (
@@ -29,7 +30,6 @@ from mew_agent.context.store import (
     CallRole,
     SessionChange,
 )
-from mew_agent.context.tracker import CountBasis, CountedCut
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.pins import ContextPins
 from mew_agent.errors import MewAgentError, ModelError, ModelStreamCut

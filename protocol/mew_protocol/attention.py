@@ -6,12 +6,14 @@ reads, and what a reader may send.
 """
 
 import json
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, Literal
 
 from mew_protocol import kinds
 from mew_protocol.context_report import ContextReport
+from mew_protocol.envelope import unix_seconds
 from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, UndecidedProposal
 from mew_protocol.payloads.participant import BoardEntry, Status
@@ -41,7 +43,7 @@ LEVELS: Final[tuple[AttentionLevel, ...]] = ("blocking", "warning", "notice")
 MOST_OF_A_KIND: Final = 3
 """More items of one kind become one item."""
 
-STALLED_AFTER: Final = timedelta(minutes=10)
+STALLED_SECONDS: Final = 600
 """A compaction that reports nothing for so long counts as stalled."""
 
 _MODEL_WORDS: Final[Mapping[str, tuple[AttentionKind, AttentionLevel, str]]] = {
@@ -219,9 +221,8 @@ def _stopped_items(entry: BoardEntry, word: str, detail: str, now: datetime) -> 
         yield _item(entry, "compaction_stalled", "blocking", reason, at, *_make_room(entry.id))
     elif word == "compaction_failed":
         yield _item(entry, "compaction_failed", "warning", f"{entry.id} could not compact{why}", at, _compact(entry.id))
-    elif word == "compacting" and (begun := _time(at)) is not None and now - begun >= STALLED_AFTER:
-        minutes = int(STALLED_AFTER.total_seconds() // 60)
-        reason = f"{entry.id} has been compacting for more than {minutes} minutes"
+    elif word == "compacting" and now.timestamp() - (unix_seconds(at) or math.inf) >= STALLED_SECONDS:
+        reason = f"{entry.id} has been compacting for more than {STALLED_SECONDS // 60} minutes"
         yield _item(entry, "compaction_stalled", "warning", reason, at, _logs(entry.id), _restart(entry.id))
 
 
@@ -369,10 +370,3 @@ def _freed(arguments: object) -> str:
 
 def _clip(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _time(at: str | None) -> datetime | None:
-    try:
-        return None if at is None else datetime.fromisoformat(at)
-    except ValueError:
-        return None

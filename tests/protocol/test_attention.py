@@ -61,6 +61,7 @@ KINDS = [
     (entry("a", "turn_stopped:after 40 steps"), "turn_stopped", "warning", "after 40 steps"),
     (entry("a", "compaction_stalled"), "compaction_stalled", "blocking", "without getting smaller"),
     (entry("a", "compacting", at=EARLIER), "compaction_stalled", "warning", "more than 10 minutes"),
+    (entry("a", "compacting", at="2020-01-01T00:00:00"), "compaction_stalled", "warning", "more than 10 minutes"),
     (entry("a", "compaction_failed:no summary"), "compaction_failed", "warning", "no summary"),
     (
         entry("a", "paused: loop with b", **waiting("loop", "20 answers", peer="b")),

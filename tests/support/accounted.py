@@ -5,11 +5,12 @@ from typing import Any
 
 from mew_protocol.context_report import ContextReport
 
+from mew_agent.context.cuts import CutOutcome
 from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.persisted_state import SavedContext
 from mew_agent.context.policy import MEW, PolicyState
-from mew_agent.context.tracker import CutOutcome, Tracker
+from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import ToolCall, Window
 from mew_agent.model.usage import Usage
 from tests.support.trackers import keep_call

@@ -6,7 +6,15 @@ from mew_spaces.errors import PortInUse, SpaceConfigError, SpacesError, TokenErr
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.errors import ConfigError, MewAgentError, NotConnected, NotPermitted, PeerTimeout, Unauthorized
+from mew_agent.errors import (
+    ConfigError,
+    MewAgentError,
+    NotConnected,
+    NotPermitted,
+    PeerTimeout,
+    Unauthorized,
+    first_cause,
+)
 
 _BAD_INPUT: Final = (ConfigError, Unauthorized, NotPermitted, SpaceConfigError, TokenError, PortInUse)
 _NO_ANSWER: Final = (NotConnected, PeerTimeout)
@@ -14,8 +22,7 @@ _NO_ANSWER: Final = (NotConnected, PeerTimeout)
 
 def report_error(error: BaseException) -> int:
     """Print one line and return the exit code. From a group of errors the first one is reported."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    error = first_cause(error)
     if isinstance(error, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
     if isinstance(error, BrokenPipeError):

@@ -4,10 +4,10 @@ import pytest
 from mew_protocol.context_report import Injection, LastReported
 from pydantic import ValidationError
 
+from mew_agent.context.cuts import CutOutcome
 from mew_agent.context.persisted_state import PersistedState, PromptAnchor, SavedContext
 from mew_agent.context.policy import PolicyState
 from mew_agent.context.reminders import ContinuationPackage, Reminder
-from mew_agent.context.tracker import CutOutcome
 
 FULL = PersistedState(
     reminders=(

@@ -1,0 +1,69 @@
+"""[pure] What a cut of the history freed, in tokens: by the accounts, and as a server counts it.
+
+Owns both results, and how the second corrects the first. Does not know the accounts; see `Tracker`.
+"""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+from mew_protocol.context_report import CompactionCost, LastCompaction, PartBasis, SummaryWriter
+
+
+@dataclass(frozen=True, slots=True)
+class CutOutcome:
+    """The result of a compaction or forget, in tokens."""
+
+    trigger: str
+    tokens_before: int | None
+    tokens_after: int | None
+    freed_tokens: int  # net: before minus after, if both are known
+    freed_gross_tokens: int  # including the summary's tokens
+    summary_tokens: int
+    freed_messages: int
+    basis: PartBasis
+    freed_gross_basis: PartBasis = "projected"
+    summary_by: SummaryWriter | None = None
+    summary_problem: str | None = None
+    cost: CompactionCost | None = None
+    approval: str | None = None
+    reason: str | None = None
+
+    def as_last_compaction(self, at: str) -> LastCompaction:
+        """The outcome as the report shows it, for a compaction that ended at this time."""
+        return LastCompaction(at=at, **asdict(self))
+
+
+CountBasis = Literal["server_counted", "exact"]
+
+
+@dataclass(frozen=True, slots=True)
+class CountedCut:
+    """The next request before and after a cut, in tokens, as the server counts it or (`exact`) has reported it."""
+
+    before: int
+    after: int
+    without_summary: int | None = None  # after the cut, without the new summary; None if there is no new one
+    is_next_prompt: bool = True  # whether what was counted is the next request, not one that is only like it
+    basis: CountBasis = "server_counted"
+
+    @property
+    def freed_tokens(self) -> int:
+        """What the cut freed, net."""
+        return self.before - self.after
+
+    @property
+    def summary_tokens(self) -> int | None:
+        """What the new summary takes; None if there is no new one."""
+        return None if self.without_summary is None else self.after - self.without_summary
+
+    def correct(self, outcome: CutOutcome, tokens_after: int | None) -> CutOutcome:
+        """The outcome with these figures in place of projected ones, and the size of the context after the cut."""
+        return replace(
+            outcome,
+            tokens_after=tokens_after,
+            freed_tokens=self.freed_tokens,
+            freed_gross_tokens=self.freed_tokens + (self.summary_tokens or 0),
+            summary_tokens=self.summary_tokens or 0,
+            basis=self.basis,
+            freed_gross_basis=self.basis,
+        )
