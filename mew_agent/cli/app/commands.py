@@ -53,7 +53,9 @@ COMMANDS: Final[Sections] = {
             "List, show, undo and search compactions; try out policies.",
             {
                 "history": _command("List a participant's compactions.", "remote.archive:history"),
-                "show": _command("Print a compaction's summary and what it replaced.", "remote.archive:show"),
+                "show": _command(
+                    "Print what fills a context, or a compaction's summary and what it replaced.", "remote.archive:show"
+                ),
                 "undo": _command("Undo a compaction: what it removed returns to the context.", "remote.archive:undo"),
                 "recall": _command("Search what left a participant's context.", "remote.archive:recall"),
                 "simulate": _command("Replay a log of context sizes through a policy.", "programs.context:simulate"),
@@ -119,8 +121,12 @@ COMMANDS: Final[Sections] = {
             },
         ),
         "a2a": GroupEntry(
-            "Offer agents to A2A clients.",
-            {"serve": _command("Offer the agents to A2A clients, each with a card.", "programs.a2a_server:serve")},
+            "Offer participants to A2A clients.",
+            {
+                "serve": _command(
+                    "Offer agents, tools and people to A2A clients, each with a card.", "programs.a2a_server:serve"
+                )
+            },
         ),
         "mcp": GroupEntry(
             "Run an MCP server for a space, a folder or a game.",
