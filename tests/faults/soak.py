@@ -71,7 +71,7 @@ class SoakReport:
 
 async def run_soak(folder: Path, *, seconds: float, pause_seconds: float = 0.3) -> SoakReport:
     """Ask an agent again and again while others chat. Raises `AssertionError` if a process keeps growing."""
-    report, model_port = SoakReport(seconds), unused_ports()[0]
+    report, model_port, warm_at = SoakReport(seconds), unused_ports()[0], 0.0
     gateway = GatewayProcess(folder, json.dumps(_SPACE))
     command = [sys.executable, "-m", "mew_agent", "model", "serve", "--port", str(model_port)]
     model = ProgramProcess("model", folder, command, {})
@@ -98,7 +98,9 @@ async def run_soak(folder: Path, *, seconds: float, pause_seconds: float = 0.3) 
             text = f"Question {report.questions}. {_FILLER * 5}What do you know about tides?"
             await ada.ask_agent("coder", text, inactivity_seconds=60)
             report.questions += 1
-            await anyio.sleep(pause_seconds)
+            # Until then as fast as possible: the model keeps its newest requests, up to a bound.
+            is_warm = anyio.current_time() >= warm_at
+            await anyio.sleep(pause_seconds if is_warm else 0)
 
     async def talk(bob: Participant) -> None:
         while True:
@@ -121,6 +123,7 @@ async def run_soak(folder: Path, *, seconds: float, pause_seconds: float = 0.3) 
                 while "coder" not in ada.peers:
                     await anyio.sleep(0.05)
             await _send_first_chats(bob)
+            warm_at = anyio.current_time() + seconds * WARM_UP / 2
             tasks.start_soon(ask, ada)
             tasks.start_soon(talk, bob)
             for _ in range(SAMPLES):
