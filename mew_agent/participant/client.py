@@ -394,9 +394,10 @@ class Client:
             if isinstance(message, Envelope):
                 self.credentials.raise_if_rejected(message, is_joined=self.is_joined)
                 arrival = self.delivery.receive(message)
-                if arrival is Arrival.GO_LIVE and self._socket is None:
+                if arrival is Arrival.GO_LIVE:  # again, if frames were lost between gateways
                     await self._put_gaps(message, put)
-                    await self._go_live(socket, put)
+                    if self._socket is None:
+                        await self._go_live(socket, put)
                 is_past = arrival is Arrival.PASS_ON_AS_PAST
                 if arrival is not Arrival.PASS_ON and not is_past:
                     continue

@@ -67,9 +67,9 @@ class RelayedFrames:
         self._counts = dict.fromkeys(streams, 0)
         self._closed_at: dict[str, int] = {}  # by when they were closed
 
-    def add(self, stream_id: str) -> None:
-        """Count a frame of an open stream."""
-        self._counts[stream_id] = self._counts.get(stream_id, 0) + 1
+    def add(self, stream_id: str, frames: int = 1) -> None:
+        """Count frames of an open stream."""
+        self._counts[stream_id] = self._counts.get(stream_id, 0) + frames
 
     def follow(self, changes: Iterable[Change], sequence: int) -> None:
         """Follow the opening and closing of streams; `sequence` is the number of the newest envelope."""
@@ -188,6 +188,13 @@ class DeliverySessions:
         """A connection stays open and gets no more broadcasts."""
         self.presences.end(connection)
         self.replaying.pop(connection, None)
+
+    def report_lost_frames(self, stream_id: str, frames: int) -> None:
+        """Frames of a stream did not reach this gateway. Its sessions see that by the counts."""
+        self.frames.add(stream_id, frames)
+        for connection, session in tuple(self.by_connection.items()):
+            if session.is_live:
+                self._notify(connection, status="live", position=self._log.position, frames=self._frames_of(session))
 
     def replay(self) -> None:
         """Write on to the sessions that catch up, as far as their buffers allow.

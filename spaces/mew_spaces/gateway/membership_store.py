@@ -70,7 +70,7 @@ class MembershipStore:
         ended = [name for name in invited if invited[name].until_restart and name not in config.participants]
         for participant in ended:
             del invited[participant]
-        self._forget_former(config)
+        self.forget_former(config)
         for participant in self.state.removed:
             tokens.remove(participant)  # space.yaml still names it, so its token was loaded
         overridden = []
@@ -86,7 +86,7 @@ class MembershipStore:
         elif folder is not None and ended:
             self._write_at_start(folder)
 
-    def _forget_former(self, config: SpaceConfig) -> None:
+    def forget_former(self, config: SpaceConfig) -> None:
         """Forget what is stored of participants that neither space.yaml nor an invitation names any more."""
         state = self.state
         known = config.participants.keys() | state.invited.keys()

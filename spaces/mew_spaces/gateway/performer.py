@@ -80,7 +80,9 @@ class EffectPerformer:
                 self.sessions.frames.add(frame.stream_id)
                 self.fanout.write_frame(frame_message(frame.raw), connections)
                 if self.frame_readers:
-                    recipients = None if connections is None else {self.owners[one] for one in connections}
+                    owners = self.owners
+                    known = {owners[one] for one in connections or () if one in owners}
+                    recipients = None if connections is None else known
                     for receive in tuple(self.frame_readers):
                         receive(frame, recipients)
             case Admit() | Dismiss() | CloseConnection():

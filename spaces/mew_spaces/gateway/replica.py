@@ -16,16 +16,16 @@ from pathlib import Path
 import anyio
 from anyio.abc import TaskStatus
 from mew_protocol import errors, kinds
-from mew_protocol.codec import decode_envelope
+from mew_protocol.codec import StreamFrame, decode_envelope
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import ParticipantId
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.position import Position
 from websockets.frames import CloseCode
 
-from mew_spaces.backplane.interface import LEASE_SECONDS, Backplane, BackplaneUnavailable, HistoryLost, StoredBatch
+from mew_spaces.backplane.interface import LEASE_SECONDS, Backplane, BackplaneError, BackplaneUnavailable, StoredBatch
 from mew_spaces.config.settings import SpaceConfig
-from mew_spaces.core.effects import Broadcast, ConnectionId, Deliver, Effect, Receipt
+from mew_spaces.core.effects import Broadcast, ConnectionId, Deliver, Effect, Receipt, Relay
 from mew_spaces.core.events import (
     ConnectionJoins,
     ConnectionLeaves,
@@ -45,8 +45,9 @@ from mew_spaces.gateway.auth import TokenBook, generate_token
 from mew_spaces.gateway.clock import new_uuid
 from mew_spaces.gateway.delivery import RelayedFrames
 from mew_spaces.gateway.event_queue import EventQueue, Submission
+from mew_spaces.gateway.frame_relay import FrameRelay, RemoteFrame
 from mew_spaces.gateway.log_writer import LogWriter
-from mew_spaces.gateway.replica_store import LEASE_PREFIX, TICKER_LEASE, ReplicaStore
+from mew_spaces.gateway.replica_store import LEASE_PREFIX, TICKER_LEASE, ReplicaStore, SpaceRecord
 from mew_spaces.gateway.service import SpaceService
 from mew_spaces.log.interface import Bounds
 from mew_spaces.log.memory import MemoryLog
@@ -73,7 +74,8 @@ class ReplicaOptions:
     queued_events: int = 10_000
     queued_bytes: int = 32 * 1024 * 1024
     snapshot_events: int = 5_000
-    """After how many events the state is kept for gateways that start."""
+    snapshot_bytes: int = 8 * 1024 * 1024
+    """After how many events, or bytes of them, the state is kept for gateways that start."""
 
 
 class ReplicaService(SpaceService):
@@ -121,12 +123,18 @@ class ReplicaService(SpaceService):
             max_bytes=self.options.queued_bytes,
             wait_seconds=self.options.wait_seconds,
         )
+        self._frames = FrameRelay(backplane, self._deliver_frame)
         self._deliveries: dict[ConnectionId, DeliveryRequest] = {}
         """What connections asked for whose join is not applied yet."""
         self._is_ticker = False
         self._is_stopping = False
         self._needs_number = anyio.Event()
         self._applied = anyio.Event()
+        self._unsaved_events = self._unsaved_bytes = 0
+        """What was applied since this gateway learned of a snapshot."""
+        self._leases: Mapping[str, bytes] | None = None
+        self._seen: set[int] = set()
+        self._unseen_since: dict[int, float] = {}
 
     # Lifetime
 
@@ -137,11 +145,9 @@ class ReplicaService(SpaceService):
         Raises `SpacesError` if the backplane cannot be reached or other gateways have another configuration.
         """
         async with anyio.create_task_group() as tasks:
-            with anyio.fail_after(self.options.start_seconds):
-                await tasks.start(self._follow)
-            tasks.start_soon(self._queue.run)
-            tasks.start_soon(self._keep_leases)
-            tasks.start_soon(self._watch_gateways)
+            await tasks.start(self._follow)
+            for task in (self._queue.run, self._frames.run, self._keep_leases, self._watch_gateways, self._keep_state):
+                tasks.start_soon(task)
             await self._begin()
             try:
                 yield
@@ -157,9 +163,11 @@ class ReplicaService(SpaceService):
         await self._backplane.renew(f"{LEASE_PREFIX}{number}", b"")
         self._last_connection = first_connection(number)
         self._queue.begin(number)
-        with anyio.fail_after(self.options.start_seconds):
+        with anyio.move_on_after(self.options.start_seconds):
             while number not in self._shared.gateways:
                 await self._applied.wait()
+        if number not in self._shared.gateways:
+            raise BackplaneUnavailable("the backplane stored nothing for too long")
 
     async def _end(self) -> None:
         """Let all connections of this gateway leave at once, instead of when its lease expires."""
@@ -179,27 +187,34 @@ class ReplicaService(SpaceService):
 
     async def _follow(self, *, task_status: TaskStatus[None]) -> None:
         """Apply every batch in order until cancelled. Started once everything that was stored before is applied."""
-        last: int | None = None
         is_started = False
         while True:
-            await self._load()
-            if last is None:
-                _, last = await self._backplane.bounds()
             try:
+                record = await self._load()
+                _, last = await self._backplane.bounds()
                 async with aclosing(self._backplane.follow(self._shared.batch)) as batches:
-                    while True:
-                        if not is_started and self._shared.batch >= last:
-                            is_started = True
-                            self.started_position = self.log.position
-                            task_status.started()
+                    while self._shared.batch < last:
                         self._apply_batch(await anext(batches))
-            except HistoryLost as error:
+                    if self._stored.differing(record):
+                        self._store.forget_former(self.config)
+                        await self._stored.change_space(record, self._shared.batch, self._snapshot())
+                    if not is_started:
+                        is_started = True
+                        self.started_position = self.log.position
+                        task_status.started()
+                    async for batch in batches:
+                        self._apply_batch(batch)
+            except BackplaneError as error:
+                if not is_started:
+                    raise
                 log.warning("backplane: %s", error)
                 self._leave_others()
+                await anyio.sleep(self.options.renew_seconds)
 
-    async def _load(self) -> None:
+    async def _load(self) -> SpaceRecord:
+        """Begin with what the gateways of this space share, as of a snapshot."""
         record = await self._stored.open_space()
-        snapshot = await self._stored.oldest_snapshot()
+        snapshot = await self._stored.load_snapshot(newest=bool(self._stored.differing(record)))
         for participant in self._shared.tokens:
             self.tokens.remove(participant)
         if snapshot is not None:
@@ -211,6 +226,25 @@ class ReplicaService(SpaceService):
             self.tokens.remove(name)
         for participant, token in self._shared.tokens.items():
             self.tokens.add(participant, token)
+        return record
+
+    def _snapshot(self) -> bytes:
+        return self._shared.snapshot().model_dump_json().encode()
+
+    async def _keep_state(self) -> None:
+        """Keep the state for gateways that start, now and then. One gateway does."""
+        options = self.options
+        while True:
+            await anyio.sleep(options.renew_seconds)
+            is_due = self._unsaved_events >= options.snapshot_events or self._unsaved_bytes >= options.snapshot_bytes
+            if not is_due:
+                continue
+            self._unsaved_events = self._unsaved_bytes = 0
+            if self._is_ticker:
+                try:
+                    await self._stored.save_snapshot(self._shared.batch, self._snapshot())
+                except BackplaneError as error:
+                    log.warning("backplane: the state was not kept: %s", error)
 
     def _apply_batch(self, batch: StoredBatch) -> None:
         header, events = decode_batch(batch.data)
@@ -231,6 +265,9 @@ class ReplicaService(SpaceService):
                     submission.waiter.set()
         for submission in waiting:  # this gateway was gone before its batch came
             self._queue.refuse(submission)
+        self._unsaved_events += len(events)
+        self._unsaved_bytes += len(batch.data)
+        self._frames.follow(batch.sequence)
         self._applied.set()
         self._applied = anyio.Event()
 
@@ -328,6 +365,20 @@ class ReplicaService(SpaceService):
         """Not possible: other gateways decide, too. Use `post`."""
         raise SpacesError("an envelope of a space on several gateways has to be posted")
 
+    def relay(self, connection: ConnectionId, sender: ParticipantId, frame: StreamFrame) -> None:
+        """Handle a stream frame from a socket: deliver it here, and send it to the other gateways."""
+        effects = self.space.relay(frame, sender=sender, connection=connection, now=self._clock())
+        self._perform(effects)
+        if any(isinstance(one, Relay) for one in effects):
+            self._frames.send(frame, self.space.state.streams[frame.stream_id].targets)
+
+    def _deliver_frame(self, remote: RemoteFrame) -> None:
+        stream_id, targets = remote.frame.stream_id, remote.targets
+        if remote.missed:
+            self._sessions.report_lost_frames(stream_id, remote.missed)
+        connections = self.space.membership.connections_of(targets) if targets else None
+        self._perform((Relay(remote.frame, connections),))
+
     def _check(self, connection: ConnectionId | None, sender: ParticipantId, draft: Draft) -> Receipt | None:
         """Answer what no other gateway has to know: a refusal, or a heartbeat."""
         now = self._clock()
@@ -394,30 +445,38 @@ class ReplicaService(SpaceService):
                 elif self._needs_number.is_set() and not self._is_stopping:
                     self._needs_number = anyio.Event()
                     await self._begin()
-            except BackplaneUnavailable as error:
+            except BackplaneError as error:
                 self._is_ticker = False
                 if not number:
+                    self._queue.begin(0)
                     self._needs_number.set()
                 self._queue.note_failure(error)
+            self._end_gone_gateways()
             with anyio.move_on_after(self.options.renew_seconds):
-                await self._needs_number.wait()
+                await (anyio.sleep_forever() if self._needs_number.is_set() else self._needs_number.wait())
 
     async def _watch_gateways(self) -> None:
-        """Let the connections of gateways leave whose leases have expired."""
-        seen: set[int] = set()
         async with aclosing(self._backplane.leases()) as changes:
             async for leases in changes:
-                present = _gateways_in(leases)
-                for number in self._shared.gateways.keys() & (seen - present):
-                    if number != self._queue.gateway:
-                        log.warning("gateway %d is gone", number)
-                        self._queue.submit(GatewayIsGone(number))
-                seen = (seen | present) & {*self._shared.gateways, *present}
+                self._leases = leases
+                self._end_gone_gateways()
+
+    def _end_gone_gateways(self) -> None:
+        """Let the connections of gateways leave whose leases have expired."""
+        if self._leases is None or not self._queue.gateway:
+            return
+        now, known = anyio.current_time(), self._shared.gateways.keys() - {self._queue.gateway}
+        present = {number for number in known if f"{LEASE_PREFIX}{number}" in self._leases}
+        self._seen = (self._seen & known) | present
+        # Of one that was never seen, the lease may come late, or it ended before this gateway started.
+        self._unseen_since = {number: self._unseen_since.get(number, now) for number in known - self._seen}
+        late = {name for name, since in self._unseen_since.items() if now - since >= self.options.unseen_seconds}
+        for number in sorted((self._seen - present) | late):
+            log.warning("gateway %d is gone", number)
+            self._seen.discard(number)
+            self._unseen_since[number] = now
+            self._queue.submit(GatewayIsGone(number))
 
 
 def _transport(connection: ConnectionId | None) -> Transport:
     return "http" if connection is None else "websocket"
-
-
-def _gateways_in(leases: Mapping[str, bytes]) -> set[int]:
-    return {int(name.removeprefix(LEASE_PREFIX)) for name in leases if name.startswith(LEASE_PREFIX)}

@@ -63,35 +63,55 @@ class ReplicaStore:
     async def open_space(self) -> SpaceRecord:
         """Return the record of the space; the first gateway writes it.
 
-        Raises `SpacesError` if other gateways hold the space with another configuration, and `BackplaneUnavailable`.
+        One with another configuration is returned if no other gateway runs; `change_space` then replaces it. Raises
+        `SpacesError` if other gateways run with it, and `BackplaneUnavailable`.
         """
         mine = SpaceRecord(rules=RULES_VERSION, epoch=secrets.token_hex(4), config=shared_config(self._config))
         while True:
             saved = await self._backplane.load(_SPACE_KEY)
+            if saved is not None:
+                record = _read_record(saved.value)
+                await self._check_alone(record)
+                return record
             try:
-                if saved is None:
-                    await self._backplane.save(_SPACE_KEY, to_json(mine), expected=0)
-                    return mine
-                try:
-                    record = SpaceRecord.model_validate_json(saved.value)
-                except ValidationError:
-                    raise SpacesError(
-                        "the backplane holds this space in a form that this version cannot read"
-                    ) from None
-                differing = _differing(record, mine)
-                if not differing:
-                    return record
-                if record.rules != mine.rules or await self._gateways():
-                    raise SpacesError(
-                        f"other gateways hold this space with another configuration ({', '.join(differing)}); use the "
-                        "same space.yaml and version everywhere, or stop all gateways before one starts with a new one"
-                    )
-                log.warning("the configuration of this space changed (%s): no other gateway runs", ", ".join(differing))
-                changed = record.model_copy(update={"config": mine.config})
-                await self._backplane.save(_SPACE_KEY, to_json(changed), expected=saved.revision)
-                return changed
+                await self._backplane.save(_SPACE_KEY, to_json(mine), expected=0)
             except Conflict:
                 continue
+            return mine
+
+    def differing(self, record: SpaceRecord) -> list[str]:
+        """Return the sections of the configuration that differ from those of a record."""
+        mine, theirs = shared_config(self._config), record.config
+        rules = [] if record.rules == RULES_VERSION else ["version"]
+        return rules + sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
+
+    async def change_space(self, record: SpaceRecord, batch: int, snapshot: bytes) -> None:
+        """Make our configuration that of the space. The batches before were decided by another one, so nothing is kept
+        but the state after them.
+
+        Raises `SpacesError` if another gateway started meanwhile, and `BackplaneUnavailable`.
+        """
+        saved = await self._backplane.load(_SPACE_KEY)
+        await self._check_alone(record)
+        if saved is None or _read_record(saved.value) != record:
+            raise SpacesError("another gateway changed the configuration of this space at the same time; start again")
+        await self.save_snapshot(batch, snapshot, kept=1)
+        mine = record.model_copy(update={"rules": RULES_VERSION, "config": shared_config(self._config)})
+        try:
+            await self._backplane.save(_SPACE_KEY, to_json(mine), expected=saved.revision)
+        except Conflict as error:
+            raise SpacesError(f"another gateway changed this space at the same time ({error}); start again") from None
+
+    async def _check_alone(self, record: SpaceRecord) -> None:
+        """Raise `SpacesError` if gateways run with another configuration than ours."""
+        differing = self.differing(record)
+        if "version" in differing and record.rules > RULES_VERSION:
+            raise SpacesError("a newer version of mew held this space; use that version")
+        if differing and await self._has_gateways():
+            raise SpacesError(
+                f"other gateways hold this space with another configuration ({', '.join(differing)}); use the same "
+                "space.yaml and version everywhere, or stop all gateways before one starts with a new one"
+            )
 
     async def take_number(self) -> int:
         """Return a number that no other gateway of this space has had. Raises `BackplaneUnavailable`."""
@@ -104,14 +124,15 @@ class ReplicaStore:
                 continue
             return number
 
-    async def oldest_snapshot(self) -> ReplicaSnapshot | None:
+    async def load_snapshot(self, *, newest: bool = False) -> ReplicaSnapshot | None:
         """Return the oldest snapshot from which the kept batches go on; None if they go on from the very beginning.
 
         Raises `HistoryLost` if there is neither, and `BackplaneUnavailable`.
         """
         first, _ = await self._backplane.bounds()
         saved = await self._backplane.load(_SNAPSHOTS_KEY)
-        for batch in [] if saved is None else json.loads(saved.value):
+        known: list[int] = [] if saved is None else json.loads(saved.value)
+        for batch in known[::-1] if newest else known:
             stored = await self._backplane.load(_snapshot_key(batch)) if batch >= first - 1 else None
             if stored is not None:
                 return await to_thread.run_sync(_read_snapshot, stored.value)
@@ -119,27 +140,28 @@ class ReplicaStore:
             raise HistoryLost("no snapshot of this space goes on with the batches that the backplane keeps")
         return None
 
-    async def save_snapshot(self, batch: int, snapshot: bytes) -> None:
+    async def save_snapshot(self, batch: int, snapshot: bytes, *, kept: int = KEPT_SNAPSHOTS) -> None:
         """Keep a snapshot as of a batch, and remove the oldest ones with the batches that only they need.
 
         Raises `BackplaneUnavailable`.
         """
         packed = await to_thread.run_sync(zlib.compress, snapshot)
+        there = await self._backplane.load(_snapshot_key(batch))
+        saved = await self._backplane.load(_SNAPSHOTS_KEY)
+        known: list[int] = [] if saved is None else json.loads(saved.value)
+        newest = sorted({*known, batch})[-kept:]
         try:
-            await self._backplane.save(_snapshot_key(batch), packed, expected=0)
-            saved = await self._backplane.load(_SNAPSHOTS_KEY)
-            known = [] if saved is None else json.loads(saved.value)
-            kept = sorted({*known, batch})[-KEPT_SNAPSHOTS:]
+            await self._backplane.save(_snapshot_key(batch), packed, expected=0 if there is None else there.revision)
             revision = 0 if saved is None else saved.revision
-            await self._backplane.save(_SNAPSHOTS_KEY, to_json(kept), expected=revision)
+            await self._backplane.save(_SNAPSHOTS_KEY, to_json(newest), expected=revision)
         except Conflict:
             return  # another gateway keeps one
         for old in known:
-            if old not in kept:
+            if old not in newest:
                 await self._backplane.delete(_snapshot_key(old))
-        await self._backplane.trim(kept[0] + 1)
+        await self._backplane.trim(newest[0] + 1)
 
-    async def _gateways(self) -> bool:
+    async def _has_gateways(self) -> bool:
         """Return whether any gateway of this space runs."""
         generator = self._backplane.leases()
         try:
@@ -147,6 +169,13 @@ class ReplicaStore:
         finally:
             await generator.aclose()
         return any(name.startswith(LEASE_PREFIX) for name in leases)
+
+
+def _read_record(data: bytes) -> SpaceRecord:
+    try:
+        return SpaceRecord.model_validate_json(data)
+    except ValidationError:
+        raise SpacesError("the backplane holds this space in a form that this version cannot read") from None
 
 
 def _snapshot_key(batch: int) -> str:
@@ -170,9 +199,3 @@ def shared_config(config: SpaceConfig) -> dict[str, str]:
         "limits": {name: getattr(config.limits, name) for name in _SHARED_LIMITS},
     }
     return {name: hashlib.sha256(to_json(part)).hexdigest()[:16] for name, part in parts.items()}
-
-
-def _differing(record: SpaceRecord, mine: SpaceRecord) -> list[str]:
-    rules = [] if record.rules == mine.rules else ["version"]
-    sections = record.config.keys() | mine.config.keys()
-    return rules + sorted(name for name in sections if record.config.get(name) != mine.config.get(name))

@@ -1,17 +1,27 @@
 """Several gateways hold one space: whatever happens on one happens on all, in one order."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
+import httpx2
+import pytest
+from mew_protocol import errors
+from mew_protocol.codec import StreamFrame, encode_frame
 from mew_spaces.backplane.memory import MemoryBackplane, MemoryHub
 from mew_spaces.config.loading import parse_space
+from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_spaces.gateway.replica import ReplicaOptions
 
+from mew_agent.errors import NotAccepted
 from mew_agent.participant.events import ChatReceived
+from mew_agent.participant.gaps import HistoryGap
 from mew_agent.participant.participant import Participant
-from tests.support.waiting import until
+from tests.support.faulty_link import faulty_link
+from tests.support.gateway_client import joined, opened
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 SPACE = """
 space: {id: demo}
@@ -20,48 +30,313 @@ participants:
   bob: {command: x, capabilities: [{kind: chat}, {kind: "mcp/*"}, {kind: "stream/*"}, {kind: participant/status}],
     tokens: [b]}
   cleo: {command: x, capabilities: [{kind: chat}], tokens: [c]}
-  near: {command: x, capabilities: [{kind: chat}], tokens: [n]}
+  dan: {command: x, capabilities: [{kind: chat}], tokens: [d]}
 limits: {envelopes_per_second: 100000, envelope_burst: 100000}
 """
-QUICK = ReplicaOptions(renew_seconds=0.1, wait_seconds=0.3, stop_seconds=0.5)
+PATIENT = ReplicaOptions(wait_seconds=PATIENCE_SECONDS, start_seconds=PATIENCE_SECONDS, renew_seconds=0.1)
+"""A busy machine refuses nothing, and takes no gateway for gone."""
 
 
 @asynccontextmanager
-async def gateway(hub: MemoryHub) -> AsyncIterator[tuple[RunningGateway, MemoryBackplane]]:
+async def gateway(
+    hub: MemoryHub, options: ReplicaOptions = PATIENT, space: str = SPACE
+) -> AsyncIterator[tuple[RunningGateway, MemoryBackplane]]:
     link = hub.connect()
-    async with serve_gateway(parse_space(SPACE), backplane=link, replica=QUICK) as running:
+    async with serve_gateway(parse_space(space), backplane=link, replica=options) as running:
         yield running, link
 
 
-def participant(running: RunningGateway, name: str) -> Participant:
-    return Participant(running.ws_url, space="demo", id=name, token=name[0])
+def new_hub(lease_seconds: float = PATIENCE_SECONDS) -> MemoryHub:
+    return MemoryHub(lease_seconds=lease_seconds)
+
+
+def participant(where: RunningGateway | str, name: str) -> Participant:
+    url = where if isinstance(where, str) else where.ws_url
+    return Participant(url, space="demo", id=name, token=name[0])
 
 
 class Recorder:
+    """The chats and gaps that one participant got."""
+
     def __init__(self, me: Participant) -> None:
         self.texts: list[str] = []
+        self.gaps: list[HistoryGap] = []
         me.on_chat(self._record)
+        me.on(HistoryGap)(self._miss)
 
     async def _record(self, chat: ChatReceived) -> None:
         self.texts.append(chat.text)
+
+    async def _miss(self, gap: HistoryGap) -> None:
+        self.gaps.append(gap)
+
+
+class FrameRecorder(Participant):
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.frames: list[str | bytes] = []
+
+    async def receive_frame(self, frame: StreamFrame) -> None:
+        self.frames.append(frame.data)
 
 
 def history(running: RunningGateway) -> list[tuple[int, bytes]]:
     return [(entry.sequence, entry.data) for entry in running.service.log.last(10_000)]
 
 
+def figures(running: RunningGateway) -> list[tuple[str, bool, Any]]:
+    return [
+        (one.id, one.connected, None if one.status is None else one.status.tokens)
+        for one in sorted(running.board().participants, key=lambda one: one.id)
+    ]
+
+
+async def refusal_of(send: Callable[[], Awaitable[object]]) -> str:
+    with pytest.raises(NotAccepted) as refused:
+        await send()
+    return refused.value.error
+
+
 async def test_members_of_two_gateways_receive_all_chats_in_one_order() -> None:
-    hub = MemoryHub()
+    hub = new_hub()
     async with gateway(hub) as (first, _), gateway(hub) as (second, _):
         ada, bob, cleo = participant(first, "ada"), participant(second, "bob"), participant(second, "cleo")
-        near, far = participant(first, "near"), Recorder(cleo)
-        near_texts = Recorder(near)
-        async with ada, bob, cleo, near:
+        dan = participant(first, "dan")
+        far, near = Recorder(cleo), Recorder(dan)
+        async with ada, bob, cleo, dan:
             async with anyio.create_task_group() as tasks:
                 for number in range(20):
                     tasks.start_soon(ada.chat, f"a{number}")
                     tasks.start_soon(bob.chat, f"b{number}")
-            await until(lambda: len(far.texts) == len(near_texts.texts) == 40)
-            assert far.texts == near_texts.texts
+            await until(lambda: len(far.texts) == len(near.texts) == 40)
+            assert far.texts == near.texts
             assert [text for text in far.texts if text[0] == "a"] == [f"a{number}" for number in range(20)]
+            await bob.report_context(tokens=700, window=1000)
+            await until(lambda: figures(first) == figures(second))
+            assert ("bob", True, 700) in figures(first)
             await until(lambda: history(first) == history(second))
+
+
+async def test_the_newest_connection_wins_across_gateways_and_people_hold_several() -> None:
+    hub = new_hub()
+    async with (
+        gateway(hub) as (first, _),
+        gateway(hub) as (second, _),
+        joined(first, "bob") as older,
+        joined(second, "bob") as newer,
+        joined(first, "ada") as here,
+        joined(second, "ada") as there,
+    ):
+        assert (await older.error())["error"] == errors.SUPERSEDED
+        await older.chat("from the older one")
+        assert (await older.error())["error"] == errors.SUPERSEDED
+        await newer.chat("to both")
+        for client in (here, there):
+            assert (await client.until("chat"))["payload"]["text"] == "to both"
+
+
+async def test_grants_pauses_and_kicks_act_on_every_gateway_before_they_are_answered() -> None:
+    hub = new_hub()
+    async with gateway(hub) as (first, _), gateway(hub) as (second, _):
+        ada, cleo = participant(first, "ada"), participant(second, "cleo")
+        async with ada, cleo:
+            assert not cleo.may_send("mcp/request")
+            await ada.send("capability/grant", {"recipient": "cleo", "capabilities": [{"kind": "mcp/request"}]})
+            await until(lambda: cleo.may_send("mcp/request"))
+            await cleo.send("mcp/request", {"method": "x"})
+            await ada.send("participant/pause", to="cleo")
+            assert await refusal_of(lambda: cleo.chat("paused")) == errors.PAUSED
+            await ada.send("participant/resume", to="cleo")
+            await cleo.chat("resumed")
+            async with httpx2.AsyncClient(headers={"Authorization": "Bearer a"}) as client:
+                body = {"kind": "space/invite", "payload": {"participant_id": "eve"}}
+                invited = (await client.post(f"{first.url}/participants/ada/messages", json=body)).json()
+            async with opened(second, "eve") as eve:
+                await until(lambda: second.service.tokens.knows("eve"))
+                await eve.join(invited["token"])
+                assert (await eve.next())["kind"] == "system/welcome"
+                await ada.send("space/kick", {"participant_id": "eve"})
+                assert (await eve.closing())[0] == errors.CLOSE_REMOVED
+            await until(lambda: not second.service.tokens.knows("eve"))
+
+
+async def test_an_envelope_sent_through_two_gateways_is_delivered_once() -> None:
+    hub = new_hub()
+    async with gateway(hub) as (first, _), gateway(hub) as (second, _):
+        bob = participant(second, "bob")
+        recorder = Recorder(bob)
+        envelope = {"kind": "chat", "id": "once", "payload": {"text": "once"}}
+        async with bob, httpx2.AsyncClient(headers={"Authorization": "Bearer a"}) as client:
+            answers = [
+                (await client.post(f"{one.url}/participants/ada/messages?space=demo", json=envelope)).json()
+                for one in (first, second, first)
+            ]
+            async with opened(first, "ada") as session:
+                await session.send({"type": "join", "token": "a", "participantId": "ada", "delivery": {}})
+                await session.send(envelope)
+                receipt = await session.until("system/receipt")
+                while receipt["payload"]["status"] != "duplicate":
+                    receipt = await session.until("system/receipt")
+            await client.post(f"{second.url}/participants/ada/messages", json={**envelope, "payload": {"text": "last"}})
+            await until(lambda: "last" in recorder.texts)
+        assert [one["status"] for one in answers] == ["accepted", "duplicate", "duplicate"]
+        assert answers[1]["position"] == answers[2]["position"] == receipt["payload"]["position"]
+        assert recorder.texts == ["once", "last"]
+
+
+async def test_members_of_a_gateway_that_dies_move_and_miss_nothing() -> None:
+    hub = new_hub(lease_seconds=1.0)
+    async with gateway(hub) as (first, _), anyio.create_task_group() as tasks:
+        ends, started = anyio.CancelScope(), anyio.Event()
+        found: list[tuple[RunningGateway, MemoryBackplane]] = []
+
+        async def run_second() -> None:
+            with ends:
+                async with gateway(hub, ReplicaOptions(stop_seconds=0.0)) as running:
+                    found.append(running)
+                    started.set()
+                    await anyio.sleep_forever()
+
+        tasks.start_soon(run_second)
+        await started.wait()
+        second, link = found[0]
+        async with faulty_link(second.port) as wire:
+            ada, bob = participant(first, "ada"), participant(f"{wire.url},{first.ws_url}", "bob")
+            recorder = Recorder(bob)
+            async with ada, bob, joined(second, "cleo"):
+                await ada.chat("before")
+                await until(lambda: "cleo" in first.service.space.members)
+                link.is_cut_off = True  # it cannot say that it ends
+                await ada.chat("meanwhile")
+                ends.cancel()
+                await wire.cut("reset")
+                await until(lambda: "cleo" not in first.service.space.members)
+                await ada.chat("after")
+                await until(lambda: "after" in recorder.texts)
+                assert recorder.texts == ["before", "meanwhile", "after"]
+                assert recorder.gaps == []
+
+
+async def test_nothing_is_confirmed_while_the_backplane_is_away() -> None:
+    hub = new_hub()
+    brief = ReplicaOptions(wait_seconds=0.2, start_seconds=PATIENCE_SECONDS, renew_seconds=0.1)
+    async with gateway(hub, brief) as (first, _), gateway(hub) as (second, _):
+        ada, bob = participant(first, "ada"), participant(second, "bob")
+        recorder = Recorder(bob)
+        async with ada, bob, joined(first, "cleo") as cleo, anyio.create_task_group() as tasks:
+            await ada.chat("before")
+            hub.is_available = False
+            await until(lambda: not first.service.is_storing)
+            await cleo.chat("refused", id="refused")
+            error = await cleo.until("system/error")
+            assert (error["payload"]["error"], error["correlation_id"]) == (errors.NOT_STORED, ["refused"])
+            tasks.start_soon(ada.chat, "sent again")
+            async with httpx2.AsyncClient(headers={"Authorization": "Bearer a"}) as client:
+                body = {"kind": "chat", "payload": {"text": "refused"}}
+                assert (await client.post(f"{first.url}/participants/ada/messages", json=body)).status_code == 503
+                assert (await client.get(f"{first.url}/ready")).status_code == 503
+            async with opened(first, "dan") as late:
+                await late.join("d")
+                refused = await late.error()
+                assert refused["error"] == errors.NOT_STORED
+                assert refused["retry_after_seconds"] > 0
+            assert ada.is_joined
+            hub.is_available = True
+            await until(lambda: "sent again" in recorder.texts)
+            await ada.chat("after")
+            await until(lambda: "after" in recorder.texts)
+            assert recorder.texts == ["before", "sent again", "after"]
+
+
+async def test_a_gateway_that_was_cut_off_starts_again_under_another_number() -> None:
+    hub = new_hub(lease_seconds=1.0)
+    async with gateway(hub) as (first, _), gateway(hub) as (second, link):
+        ada, bob = participant(first, "ada"), participant(second, "bob")
+        recorder = Recorder(bob)
+        async with ada, bob:
+            await until(lambda: "bob" in first.service.space.members)
+            link.is_cut_off = True
+            await until(lambda: "bob" not in first.service.space.members)
+            await ada.chat("meanwhile")
+            link.is_cut_off = False
+            await until(lambda: "bob" in first.service.space.members)
+            await bob.chat("back")
+            await until(lambda: recorder.texts == ["meanwhile"])
+            assert recorder.gaps == []
+            await until(lambda: history(first) == history(second))
+
+
+async def test_stream_frames_cross_gateways_to_the_stream_s_readers() -> None:
+    hub = new_hub()
+    async with gateway(hub) as (first, _), gateway(hub) as (second, _):
+        bob = participant(first, "bob")
+        ada, cleo = (FrameRecorder(second.ws_url, space="demo", id=name, token=name[0]) for name in ("ada", "cleo"))
+        async with bob, ada, cleo:
+            opening = await bob.ask(
+                "stream/request", {"direction": "up", "target": ["ada"]}, to="gateway", answer="stream/open"
+            )
+            stream = str(opening.body["stream_id"])
+            for number in range(50):
+                await bob.send_frame(encode_frame(stream, str(number)))
+            await until(lambda: len(ada.frames) == 50)
+            assert ada.frames == [str(number) for number in range(50)]
+            assert cleo.frames == []
+
+
+async def test_a_gateway_starts_from_a_snapshot_with_all_that_others_know() -> None:
+    hub = new_hub()
+    often = ReplicaOptions(
+        wait_seconds=PATIENCE_SECONDS, start_seconds=PATIENCE_SECONDS, renew_seconds=0.05, snapshot_events=5
+    )
+    async with gateway(hub, often) as (first, _):
+        headers = {"Authorization": "Bearer a"}
+        async with httpx2.AsyncClient(headers=headers) as client:
+
+            async def post(running: RunningGateway, **envelope: Any) -> dict[str, Any]:
+                answer = await client.post(f"{running.url}/participants/ada/messages", json=envelope)
+                found: dict[str, Any] = answer.json()
+                return found
+
+            invited = await post(first, kind="space/invite", payload={"participant_id": "eve"})
+            await post(first, kind="chat", id="once", payload={"text": "once"})
+
+            async def is_trimmed() -> bool:
+                await post(first, kind="chat", payload={"text": "more"})
+                return hub.batches[0].sequence > 5
+
+            await until(is_trimmed)
+            async with gateway(hub) as (second, _):
+                again = await post(second, kind="chat", id="once", payload={"text": "once"})
+                assert again["status"] == "duplicate"
+                async with opened(second, "eve") as eve:
+                    await eve.join(invited["token"])
+                    assert (await eve.next())["kind"] == "system/welcome"
+                await until(lambda: history(second)[-1] == history(first)[-1])
+                assert history(first)[-len(history(second)) :] == history(second)
+
+
+async def test_a_gateway_with_another_configuration_starts_only_alone() -> None:
+    hub = new_hub()
+    changed = SPACE.replace("cleo: {command: x, capabilities: [{kind: chat}]", "cleo: {command: x, capabilities: []")
+    async with gateway(hub) as (first, _), joined(first, "ada"):
+        with pytest.raises(SpacesError, match="participants"):
+            async with gateway(hub, space=changed):
+                pass
+    async with (
+        gateway(hub, space=changed) as (second, _),
+        gateway(hub, space=changed) as (third, _),
+        joined(second, "cleo") as cleo,
+        joined(third, "ada"),
+    ):
+        await cleo.chat("not allowed")
+        assert (await cleo.error())["error"] == errors.CAPABILITY_VIOLATION
+    async with gateway(hub, space=changed):
+        with pytest.raises(SpacesError, match="participants"):
+            async with gateway(hub):
+                pass
+
+
+async def test_log_files_of_participants_are_refused_with_a_backplane() -> None:
+    with pytest.raises(SpacesError, match="output_log of cleo"):
+        async with gateway(new_hub(), space=SPACE.replace("cleo: {", "cleo: {output_log: cleo.log, ")):
+            pass
