@@ -95,9 +95,16 @@ ENVELOPES = st.one_of(
     st.sampled_from([b"{", b"[]", b'{"kind":"chat","payload":{"text":"\\ud83d"}}']),
 )
 EVENTS: st.SearchStrategy[SpaceEvent] = st.one_of(
-    st.builds(lambda socket, checked_at: ConnectionJoins(*socket, checked_at), SOCKETS, st.sampled_from([4, 99])),
-    st.builds(lambda socket: ConnectionLeaves(*socket), SOCKETS),
-    st.builds(lambda socket, *rest: EnvelopeArrives(*socket, 0, *rest), SOCKETS, st.booleans(), ENVELOPES),
+    st.builds(
+        lambda socket, checked_at: ConnectionJoins(socket[0], socket[1], checked_at), SOCKETS, st.sampled_from([4, 99])
+    ),
+    st.builds(lambda socket: ConnectionLeaves(socket[0], socket[1]), SOCKETS),
+    st.builds(
+        lambda socket, may_repeat, data: EnvelopeArrives(socket[0], socket[1], 0, may_repeat, data),
+        SOCKETS,
+        st.booleans(),
+        ENVELOPES,
+    ),
     st.builds(EnvelopeArrives, st.none(), NAMES, st.sampled_from([4, 99]), st.booleans(), ENVELOPES),
     st.just(TimePasses()),
     st.just(GatewayStarts()),
@@ -218,12 +225,12 @@ def test_a_space_restored_at_any_point_of_a_long_story_goes_on_the_same(cut: int
 
 def test_the_story_reaches_what_a_snapshot_must_hold() -> None:
     """A join with a token that was revoked meanwhile, a repeated envelope, and the connections of a dead gateway."""
-    space, receipts = new_space(), list[Receipt]()
-    for place, (gateway, seconds, events) in enumerate(
-        [(1, 0, [GatewayStarts()]), (2, 0, [GatewayStarts()]), *STORY], 1
-    ):
+    space = new_space()
+    receipts: list[Receipt] = []
+    started: list[SpaceEvent] = [GatewayStarts()]
+    for place, (gateway, seconds, events) in enumerate([(1, 0.0, started), (2, 0.0, started), *STORY], 1):
         header = BatchHeader(gateway, place, EPOCH + timedelta(days=20_000, seconds=seconds), b"%016d" % place)
-        receipts += [one.receipt for one in space.apply(place, header, list(events))]
+        receipts += [one.receipt for one in space.apply(place, header, events)]
     closed = [one.code for receipt in receipts for one in receipt.effects if isinstance(one, CloseConnection)]
     assert closed.count(errors.CLOSE_UNAUTHORIZED) == 2
     assert sum(receipt.answer.get("status") == "duplicate" for receipt in receipts) == 1
