@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # The tests start hundreds of processes; without their bytecode each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-local test test-agents test-meter test-frameworks test-local test-long test-lowest test-llama dist check lint types coverage audit sbom schema docs bench clean faults
+.PHONY: demo demo-local test test-agents test-meter test-frameworks test-local test-long test-lowest test-llama dist check lint types coverage audit sbom screens schema docs bench clean faults
 
 demo: $(PACKAGE)
 	$(BIN)/mew demo
@@ -120,6 +120,10 @@ sbom: $(STAMP)
 	$(BIN)/cyclonedx-py environment --output-reproducible \
 	  --of JSON -o dist/sbom.json .venv-sbom/bin/python
 	rm -rf .venv-sbom
+
+# The stored screens of the terminal application, after a change of what it draws.
+screens: $(STAMP)
+	RENEW_SCREENS=1 $(BIN)/python -m pytest -q tests/mew_agent/cli/tui/test_screens.py
 
 schema: $(STAMP)
 	$(BIN)/python -m mew_protocol.schema

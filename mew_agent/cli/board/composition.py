@@ -59,7 +59,7 @@ def prefix_name(part: PrefixPart) -> str:
     return words.count_of(part.count or 0, "smaller tool") if part.part == "other_tools" else words.words(part.part)
 
 
-def composition_lines(status: Status, prefix: Sequence[PrefixPart] = ()) -> Iterator[str]:
+def composition_lines(status: Status, prefix: Sequence[PrefixPart] = (), *, has_basis: bool = True) -> Iterator[str]:
     """The parts as a table, with the parts of the prefix below it: name, tokens, share of the window, basis."""
     parts, window = composition(status), status.max_tokens
     if prefix and not any(one.part == "prefix" for one in parts):  # no call yet
@@ -73,7 +73,7 @@ def composition_lines(status: Status, prefix: Sequence[PrefixPart] = ()) -> Iter
     widths = [max((words.cells(row[column]) for row in rows), default=0) for column in range(3)]
     for name, tokens, share, basis in rows:
         padded = name + " " * (widths[0] - words.cells(name))
-        yield f"{padded}  {tokens:>{widths[1]}}  {share:>{widths[2]}}  {basis}"
+        yield f"{padded}  {tokens:>{widths[1]}}  {share:>{widths[2]}}{f'  {basis}' if has_basis else ''}"
 
 
 def _figures(one: Share, window: int | None) -> tuple[str, str, str]:

@@ -244,7 +244,17 @@ class TerminalChat:
         self._skipped.discard(envelope.sender)
         if (not mine and word in _QUIET_STATUSES) or (was_skipped and word == "compacted"):
             return None
-        return f"* {envelope.sender}: {words.state(word) or 'no status'}{figures_of(envelope.body)}"
+        work = progress_of(envelope.body)
+        return f"* {envelope.sender}: {words.state(word) or 'no status'}{work or figures_of(envelope.body)}"
+
+
+def progress_of(body: Mapping[str, Any]) -> str:
+    """How far a participant is with a long piece of work by its status, after a comma; empty without any."""
+    try:
+        report = Status.model_validate(body).context
+    except ValidationError:
+        return ""
+    return f", {words.progress(report.progress)}" if report is not None and report.progress is not None else ""
 
 
 def figures_of(body: Mapping[str, Any]) -> str:

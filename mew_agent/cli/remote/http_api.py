@@ -70,10 +70,10 @@ class EventStream:
     A partial event is lost when a read times out.
     """
 
-    def __init__(self, api: "GatewayApi") -> None:
+    def __init__(self, api: "GatewayApi", last: int = 0) -> None:
         self._api = api
         self._last_id: str | None = None
-        self._connection, self._response, self._wire = api.open_events()
+        self._connection, self._response, self._wire = api.open_events(last=last)
 
     def close(self) -> None:
         """Close the connection."""
@@ -222,13 +222,13 @@ class GatewayApi:
         place = f"&since={_quoted(since)}" if since is not None else ""
         return self._object("GET", f"{self._messages}&limit={PAGE_MESSAGES}{place}")
 
-    def events(self) -> closing[EventStream]:
-        """The space's events from now on, starting with the board."""
-        return closing(EventStream(self))
+    def events(self, last: int = 0) -> closing[EventStream]:
+        """The space's events: the newest `last` envelopes that are no status, the board, and what follows."""
+        return closing(EventStream(self, last))
 
-    def open_events(self, since: str | None = None, *, deadline: float | None = None) -> "_OpenAnswer":
-        """Open the event stream after the event with the id `since`. The caller closes the connection."""
-        place = f"?since={_quoted(since)}" if since is not None else ""
+    def open_events(self, since: str | None = None, *, last: int = 0, deadline: float | None = None) -> "_OpenAnswer":
+        """Open the event stream after the event with the id `since`, else see `events`. The caller closes it."""
+        place = f"?since={_quoted(since)}" if since is not None else f"?last={last}" if last else ""
         path = f"/spaces/{_quoted(self.space)}/events{place}"
         return self._repeat(lambda: self._request("GET", path, accept="text/event-stream"), deadline)
 

@@ -23,12 +23,12 @@ from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.board import words
 from mew_agent.cli.board.needs import single_items
 from mew_agent.cli.board.table import TerminalStyle
-from mew_agent.cli.chat.slash import HELP
 from mew_agent.cli.remote.session import Identity
 from mew_agent.cli.tui.feed import FeedEntry
 from mew_agent.cli.tui.joined_space import JoinedSpace
 from mew_agent.cli.tui.panels import (
     COMPACT_ABOVE,
+    Line,
     ParticipantDetails,
     attention_line,
     details,
@@ -39,6 +39,9 @@ from mew_agent.cli.tui.widgets import AttentionList, BoardList, Composer, FeedVi
 
 FRAME_SECONDS: Final = 0.05
 """Changes that arrive within this time are drawn together."""
+
+ENTRIES_A_FRAME: Final = 5
+"""How many entries of the conversation are drawn in one frame."""
 
 AGE_SECONDS: Final = 1.0
 FIGURES_SECONDS: Final = 10.0
@@ -117,9 +120,11 @@ class SpaceApp(App[None]):
         start_on: Focus = "conversation",
         bell: bool = False,
         now: Callable[[], datetime] = lambda: datetime.now(UTC).astimezone(),
+        joined: type[JoinedSpace] = JoinedSpace,
     ) -> None:
+        """`now` is the clock for ages, `joined` the kind of connection."""
         super().__init__()
-        self.view = JoinedSpace(who, targets, self._changed)
+        self.view = joined(who, targets, self._changed)
         self.failure: Exception | None = None
         """What ended the connection."""
         self._start_on, self._bell, self._now = start_on, bell, now
@@ -128,6 +133,7 @@ class SpaceApp(App[None]):
         self._style = TerminalStyle()
         self._pending: dict[str, FeedEntry] = {}
         self._is_stale = False
+        self._details: list[Line] = []
         self._filter = ""
 
     # -- layout ------------------------------------------------------------------------------------------
@@ -155,7 +161,9 @@ class SpaceApp(App[None]):
         self.run_worker(self._take_part(), exit_on_error=False)
         self.set_interval(FRAME_SECONDS, self._draw_changes)
         self.set_interval(AGE_SECONDS, self._mark_stale)
-        self.set_interval(FIGURES_SECONDS, self.view.load_figures)
+        self.set_interval(AGE_SECONDS, lambda: self.run_worker(self._load_prefix(), group="prefix"))
+        # As workers: an answer over a slow link must not hold up the keys.
+        self.set_interval(FIGURES_SECONDS, lambda: self.run_worker(self.view.load_figures(), group="figures"))
         self._mark_stale()
 
     async def _take_part(self) -> None:
@@ -176,11 +184,13 @@ class SpaceApp(App[None]):
         self._is_stale = True
 
     def _draw_changes(self) -> None:
-        with suppress(NoMatches):  # the screen is closing, and some of its widgets are gone
+        with suppress(NoMatches):  # the screen is closing: its widgets go one after another
             feed = self.query_one(FeedView)
             if self._pending:
-                entries, self._pending = list(self._pending.values()), {}
-                feed.show(entries)
+                # To draw a long past at once would hold up the keys for seconds.
+                names = [*self._pending][:ENTRIES_A_FRAME]
+                feed.show([self._pending.pop(name) for name in names])
+                self._is_stale = self._is_stale or len(names) == ENTRIES_A_FRAME
             if self._is_stale:
                 self._is_stale = False
                 self._draw_panels()
@@ -217,14 +227,17 @@ class SpaceApp(App[None]):
         view = self.view
         assert view.board is not None
         here = sum(one.connected for one in view.board.participants)
-        is_joined = view.me.is_joined
+        is_joined = view.is_joined
         state = f"you are {view.who.participant}" if is_joined else "connection lost; reconnecting"
         style = "" if is_joined else "bold $error"
         needs = f" · {waiting} need{'s' if waiting == 1 else ''} you" if waiting else ""
+        if len(self._pending) > ENTRIES_A_FRAME:
+            state, style = f"catching up, {words.count_of(len(self._pending), 'message')} to show", ""
         self.query_one("#heading", Static).update(
             Content.assemble(
                 (words.clean(view.board.space), "bold"), f" · {here} here · ", (state, style), (needs, "bold $warning")
-            )
+            ),
+            layout=False,
         )
 
     def _draw_details(self) -> None:
@@ -238,11 +251,23 @@ class SpaceApp(App[None]):
             entry,
             self.view.figures.get(entry.id),
             tools=tuple(one.name for one in peer.tools or ()) if peer is not None else (),
+            prefix=self.view.prefixes.get(entry.id, ()),
             fault=self.view.faults.get(entry.id),
         )
         width = max(20, pane.size.width - 3)
         lines = details(about, now=self._now(), width=width, style=self._style)
-        self.query_one("#details", Static).update(content_of(lines))
+        if lines != self._details:
+            # To lay out all widgets again costs far more than to draw one.
+            has_other_size, self._details = len(lines) != len(self._details), lines
+            self.query_one("#details", Static).update(content_of(lines), layout=has_other_size)
+
+    async def _load_prefix(self) -> None:
+        """Read the parts of the selected agent's prefix, once after each of its calls."""
+        board = self.query(BoardList)
+        entry = self.view.entry(board.first().chosen) if board else None
+        report = entry.status.context if entry is not None and entry.status is not None else None
+        if entry is not None and report is not None and entry.connected and self.query_one("#details-pane").display:
+            await self.view.load_prefix(entry.id, report.call_id)
 
     # -- typing ------------------------------------------------------------------------------------------
 
@@ -308,8 +333,8 @@ class SpaceApp(App[None]):
             self.action_show_board()
 
     def action_keys(self) -> None:
-        """Show the keys and the slash commands."""
-        self.view.note(f"{_KEYS}\n{HELP}")
+        """Show the keys; the slash commands would push them off a small screen."""
+        self.view.note(f"{_KEYS}\nType /help for the commands.")
 
     def action_show_board(self) -> None:
         """Go to the participants, and back."""

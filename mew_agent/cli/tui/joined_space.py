@@ -15,13 +15,13 @@ from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.figures import ContextHistory, ParticipantFigures
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, UndecidedProposal
-from mew_protocol.payloads.participant import Board, BoardEntry
+from mew_protocol.payloads.participant import Board, BoardEntry, PrefixPart, RequestStatus, Status
 from mew_spaces.launch.run_file import read_run_file
 from pydantic import ValidationError
 
 from mew_agent.cli.board.live_board import apply_event, entry_of
 from mew_agent.cli.chat.slash import InvalidLine, TypedEnvelope
-from mew_agent.cli.chat.terminal_chat import LeaveChat, PrintText, TerminalChat
+from mew_agent.cli.chat.terminal_chat import LeaveChat, PrintText, TerminalChat, progress_of
 from mew_agent.cli.remote.http_api import MAX_REPORTS, GatewayApi
 from mew_agent.cli.remote.session import Identity
 from mew_agent.cli.tui.feed import ConversationFeed, FeedEntry
@@ -32,7 +32,11 @@ from mew_agent.participant.participant import Participant
 logger = logging.getLogger("mew_agent.cli.tui")
 
 PAST_CHATS: Final = 100
+PAST_ENVELOPES: Final = 1_000
+"""How many envelopes the chats are looked for in."""
+
 HISTORY_SECONDS: Final = 3600
+PREFIX_SECONDS: Final = 20.0
 
 
 class _Watcher(Participant):
@@ -67,8 +71,11 @@ class JoinedSpace:
         self.feed = ConversationFeed()
         self.board: Board | None = None
         self.figures: Mapping[str, ParticipantFigures] = {}
+        self.prefixes: dict[str, tuple[PrefixPart, ...]] = {}
+        """The prefix of each agent that was asked for it, part by part."""
         self.faults: Mapping[str, str] = {}
         """What is wrong with programs of a space that runs on this machine."""
+        self._asked_at: dict[str, str | None] = {}
         self._expected: tuple[str, ...] = ()
         self._api: GatewayApi | None = None
         self._early: list[Envelope | StreamFrame] | None = []
@@ -87,8 +94,7 @@ class JoinedSpace:
         try:
             if await anyio.to_thread.run_sync(api.is_complete):
                 self._api = api
-                self.board = Board.model_validate(await anyio.to_thread.run_sync(api.board))
-                past = await anyio.to_thread.run_sync(_newest_chats, api)
+                self.board, past = await anyio.to_thread.run_sync(_newest, api)
                 await self.load_figures()
         except (MewAgentError, ValidationError) as error:
             logger.warning("the past of the space could not be read: %s", error)
@@ -109,6 +115,21 @@ class JoinedSpace:
             self.figures = {one.id: one for one in ContextHistory.model_validate(read).participants}
         except (MewAgentError, ValidationError) as error:
             logger.info("the figures of the last hour could not be read: %s", error)
+
+    async def load_prefix(self, name: str, call_id: str | None) -> None:
+        """Ask an agent for the parts of its prefix, unless it was asked since its call `call_id`."""
+        if self._asked_at.get(name, ...) == call_id:
+            return
+        self._asked_at[name] = call_id
+        request, answer = RequestStatus(fields=("prefix",)), kinds.PARTICIPANT_STATUS
+        try:
+            got = await self.me.ask(
+                kinds.PARTICIPANT_REQUEST_STATUS, request, to=name, answer=answer, timeout_seconds=PREFIX_SECONDS
+            )
+            self.prefixes[name] = Status.model_validate(got.body).prefix or ()
+            self.on_change(())
+        except (MewAgentError, ValidationError) as error:
+            logger.info("the prefix of '%s' could not be read: %s", name, error)
 
     # -- what arrives ------------------------------------------------------------------------------------
 
@@ -138,11 +159,19 @@ class JoinedSpace:
         self.board, _ = apply_event(self.board, "envelope", envelope.as_dict())
         line, entry = self.chat.receive(envelope), self.feed.receive(envelope)
         shown = [entry] if entry is not None else []
-        if line is not None and envelope.kind != kinds.CHAT:
+        # The parts of a prefix and the progress of work are shown elsewhere.
+        is_status = envelope.kind == kinds.PARTICIPANT_STATUS
+        has_place = is_status and ("prefix" in envelope.body or progress_of(envelope.body) != "")
+        if line is not None and envelope.kind != kinds.CHAT and not has_place:
             shown.append(self.feed.add_note(line.removeprefix("* ")))
         self.on_change(shown)
 
     # -- what the panels show ----------------------------------------------------------------------------
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether there is a connection right now."""
+        return self.me.is_joined
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -224,17 +253,14 @@ class JoinedSpace:
         return next(found, None)
 
 
-def _newest_chats(api: GatewayApi) -> list[Envelope]:
-    """The newest chats that the gateway still keeps, oldest first."""
+def _newest(api: GatewayApi) -> tuple[Board, list[Envelope]]:
+    """The board, and the newest chats that the gateway still keeps, oldest first."""
     found: list[Envelope] = []
-    since: str | None = None
-    while True:
-        page = api.messages(since)
-        chats = (one for one in page["messages"] if one.get("kind") == kinds.CHAT)
-        found = [*found, *(Envelope.model_validate(one) for one in chats)][-PAST_CHATS:]
-        since = str(page["next"])
-        if not page.get("more"):
-            return found
+    with api.events(PAST_ENVELOPES) as events:
+        while (event := events.next()).name != "board":
+            if event.name == "envelope" and event.body.get("kind") == kinds.CHAT:
+                found.append(Envelope.model_validate(event.body))
+    return Board.model_validate(event.body), found[-PAST_CHATS:]
 
 
 def _now() -> datetime:

@@ -12,9 +12,10 @@ from typing import Final
 from mew_protocol.attention import AttentionItem, AttentionLevel
 from mew_protocol.context_report import ContextReport
 from mew_protocol.payloads.figures import ParticipantFigures
-from mew_protocol.payloads.participant import Board, BoardEntry, Status
+from mew_protocol.payloads.participant import Board, BoardEntry, PrefixPart, Status
 
 from mew_agent.cli.board import words
+from mew_agent.cli.board.composition import composition_lines
 from mew_agent.cli.board.needs import single_items
 from mew_agent.cli.board.table import TerminalStyle, gauge
 
@@ -91,7 +92,11 @@ def row(
     is_quiet = status is None or (status.status or "") in words.QUIET
     figure = f"{words.tokens(status)} of {words.window(status)} {words.basis(status)}"
     dot = "·" if style.unicode else "-"
-    second = figure if is_quiet else f"{figure} {dot} {doing}"
+    work = status.context.progress if status is not None and status.context is not None else None
+    if work is not None:
+        second = f"{doing}, {words.progress(work)} {dot} {figure}"
+    else:
+        second = figure if is_quiet else f"{figure} {dot} {doing}"
     return [first, ((f"  {words.clip(second, width - 2)}", "dim"),)]
 
 
@@ -105,11 +110,12 @@ def fill_style(status: Status | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ParticipantDetails:
-    """What is known of the participant that is selected; `figures` are those of the last hour."""
+    """What is known of the participant that is selected: `figures` of the last hour, and the parts of its `prefix`."""
 
     entry: BoardEntry
     figures: ParticipantFigures | None = None
     tools: tuple[str, ...] = ()
+    prefix: tuple[PrefixPart, ...] = ()
     fault: str | None = None
 
 
@@ -130,8 +136,9 @@ def details(about: ParticipantDetails, *, now: datetime, width: int, style: Term
             lines.append(((f"{gauge(status, max(4, width - 5), style, with_limit=True)} {share:>3}%", severity),))
     lines += [((words.clip(one, width), ""),) for one in words.remarks(entry, now=now, fault=about.fault)]
     if report is not None:
+        assert status is not None
         lines += _facts(report, entry, now, width)
-        lines += _parts(report, width)
+        lines += _parts(status, about.prefix, width)
     if about.figures is not None and about.figures.samples:
         lines += _over_time(about.figures, now, width, style)
     if about.tools:
@@ -157,15 +164,10 @@ def _facts(report: ContextReport, entry: BoardEntry, now: datetime, width: int) 
             yield ((f"{name:<16}", "dim"), (words.clip(value, max(4, width - 16)), ""))
 
 
-def _parts(report: ContextReport, width: int) -> list[Line]:
-    """The composition, the largest part first; a part that is not counted or reported carries a `~`."""
-    parts = sorted(report.breakdown or (), key=lambda one: -one.tokens)
-    texts = (
-        f"{words.words(one.part):<14}{'' if one.basis in words.COUNTED else '~'}{one.tokens:,}".rstrip()
-        for one in parts
-        if one.tokens
-    )
-    return _section("Composition", (words.clip(text, width) for text in texts))
+def _parts(status: Status, prefix: Sequence[PrefixPart], width: int) -> list[Line]:
+    """The composition, part by part; empty if no part is known."""
+    texts = [words.clip(text, width) for text in composition_lines(status, prefix, has_basis=False)]
+    return _section("Composition", texts) if texts else []
 
 
 def _over_time(figures: ParticipantFigures, now: datetime, width: int, style: TerminalStyle) -> list[Line]:

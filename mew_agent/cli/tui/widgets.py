@@ -3,6 +3,7 @@
 Own how something is drawn and which keys it has. What is drawn is `feed` and `panels`.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Final
 
@@ -36,6 +37,10 @@ def content_of(lines: Iterable[Line]) -> Content:
     )
 
 
+_MARKDOWN: Final = re.compile(r"[*_`#|~\[\]\\&]|^ *(?:[-+>]|\d+[.)]) |^ {4}|^ *[-=]+$|\n", re.MULTILINE)
+"""What only Markdown makes something of; a line without any of these is itself."""
+
+
 def _markdown_parser() -> MarkdownIt:
     # HTML is shown as it was written, and `connection.py` is not a link.
     return MarkdownIt("gfm-like", {"html": False, "linkify": False})
@@ -55,7 +60,11 @@ class ChatView(Vertical):
         time = f"{at.astimezone():%H:%M}" if at is not None else ""
         heading = Content.assemble((words.clean(entry.sender), "bold"), (f"{to}  {time}", "$text-muted"))
         yield Static(heading, classes="heading")
-        yield Markdown(clean_text(entry.text), parser_factory=_markdown_parser, open_links=False)
+        text = clean_text(entry.text)
+        if _MARKDOWN.search(text):
+            yield Markdown(text, parser_factory=_markdown_parser, open_links=False)
+        else:  # costs a tenth
+            yield Static(Content(text))
 
 
 class WorkView(Vertical):

@@ -1,8 +1,11 @@
 """A day of two agents, in which every surface shows the same integer and the same basis at every step."""
 
 import json
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import anyio
@@ -14,12 +17,15 @@ from mew_spaces.gateway.metrics import write_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from mew_agent.cli.programs.mcp_tools import context_uri
+from mew_agent.cli.remote.session import Identity
+from mew_agent.cli.tui.app import SpaceApp
 from mew_agent.participant.participant import Participant
 from tests.mew_agent.cli.programs.test_mcp_tools import connected as mcp_client
 from tests.mew_agent.openai_api.conftest import KEY, ChatApiDriver, StartChatApi
 from tests.support.cli import mew, seat
 from tests.support.faulty_link import faulty_link
 from tests.support.gateway_client import opened
+from tests.support.terminal_app import Screen
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 Figure = tuple[int | None, str]
@@ -33,6 +39,7 @@ class Surfaces:
     built: ChatApiDriver
     http: httpx2.AsyncClient
     mcp: Client
+    terminal: Screen
     steps: int = 0
 
     @property
@@ -91,6 +98,7 @@ class Surfaces:
             while any(_of_peer(reader, agent) != figure == self._sent(agent)[1] for reader in readers.values()):
                 await anyio.sleep(0.005)  # their sockets may be later
         shown |= {name: _of_peer(reader, agent) for name, reader in readers.items()}
+        shown["terminal application"] = await self._on_screen(agent, figure)
 
         url, key = built.base_url.removesuffix("/v1"), {"authorization": f"Bearer {KEY}"}
         shown["metrics of mew serve"] = _of_metrics((await self.http.get(f"{url}/metrics", headers=key)).text, agent)
@@ -99,6 +107,22 @@ class Surfaces:
             mew_key = model.json()["mew"]
             shown["models of mew serve"] = (mew_key.get("tokens"), mew_key["basis"])
         return shown
+
+    async def _on_screen(self, agent: str, figure: Figure) -> Figure:
+        """The figure that the terminal application draws below the agent's name; it draws a little later."""
+        found: Figure = (None, "not drawn")
+
+        async def is_drawn() -> bool:
+            nonlocal found
+            rows = [line.split("│")[0] for line in (await self.terminal.text()).splitlines()]
+            below = next((second for first, second in pairwise(rows) if agent in first.split()), "")
+            if drawn := re.match(r"  ([~?\d,]+) of [~?\d,]+ (\w+)", below):
+                found = (None if drawn[1] == "?" else int(drawn[1].strip("~").replace(",", ""))), drawn[2]
+            return found == figure or figure != self._sent(agent)[1]
+
+        with suppress(TimeoutError):
+            await until(is_drawn, every_seconds=0.05)
+        return found
 
 
 def _of_entry(entry: dict[str, Any]) -> Figure:
@@ -146,8 +170,10 @@ async def test_every_surface_shows_the_same_figure_all_day(chat: StartChatApi, g
         mcp_client(gateway) as client,
         httpx2.AsyncClient(timeout=60, trust_env=False) as http,
         Participant(gateway.ws_url, space="demo", id="mute", token=gateway.token_of("mute")) as foreign,
+        SpaceApp(Identity(gateway.ws_url, "demo", "ada", gateway.token_of("ada"))).run_test(size=(50, 24)) as pilot,
     ):
-        day, driver = Surfaces(built, http, client.client), built.driver
+        day, driver = Surfaces(built, http, client.client, Screen(pilot)), built.driver
+        await pilot.press("f2")  # only the participants have room
         assert await day.agree("coder", lambda figure: figure[1] == "unknown") == (None, "unknown")
 
         await driver.ask("How does the lexer find the end of a string that is not closed?")

@@ -1,7 +1,5 @@
 """The terminal application against a real gateway and a real agent on the rehearsal model, driven as a person does."""
 
-import html
-import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -12,7 +10,6 @@ from mew_protocol.envelope import Envelope
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
-from textual.pilot import Pilot
 from textual.widgets import Collapsible
 
 from mew_agent import Participant
@@ -22,11 +19,10 @@ from mew_agent.cli.tui.widgets import AttentionList, BoardList, Composer, FeedVi
 from mew_agent.errors import Unauthorized
 from mew_agent.participant import streams
 from tests.mew_agent.conftest import StartAgent
+from tests.support.terminal_app import Screen, screen_text
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 USAGE = ((1_000, 40, 1_040), (2_000, 40, 2_040), (3_000, 40, 3_040), (6_000, 40, 6_040), (6_400, 60, 6_460))
-CELL = 12.2
-"""The width of a character in an exported picture."""
 
 
 @pytest.fixture
@@ -35,53 +31,16 @@ async def gateway(space: SpaceConfig, tokens: TokenBook) -> AsyncIterator[Runnin
         yield running
 
 
-def screen_text(app: SpaceApp) -> str:
-    """What the screen shows, line by line."""
-    rows: dict[float, str] = {}
-    found = re.findall(r'<text[^>]*? x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)</text>', app.export_screenshot())
-    for x, y, text in sorted(found, key=lambda one: (float(one[1]), float(one[0]))):
-        rows[float(y)] = rows.get(float(y), "").ljust(round(float(x) / CELL)) + html.unescape(text).replace("\xa0", " ")
-    return "\n".join(line.rstrip() for line in rows.values())
-
-
 @asynccontextmanager
 async def console(
     gateway: RunningGateway, *, size: tuple[int, int] = (130, 40), **options: Any
-) -> AsyncIterator["Screen"]:
+) -> AsyncIterator[Screen]:
     who = Identity(gateway.ws_url, "demo", "ada", gateway.token_of("ada"))
     app = SpaceApp(who, **options)
     async with app.run_test(size=size) as pilot:
-        screen = Screen(app, pilot)
+        screen = Screen(pilot)
         await screen.shows("you are ada")
         yield screen
-
-
-class Screen:
-    """The application and the hands of a person."""
-
-    def __init__(self, app: SpaceApp, pilot: Pilot[None]) -> None:
-        self.app, self.pilot = app, pilot
-
-    async def type(self, line: str) -> None:
-        await self.pilot.press("escape")
-        self.app.query_one(Composer).value = line
-        await self.pilot.press("enter")
-
-    async def shows(self, *texts: str) -> str:
-        """Wait until the screen shows all these texts, and return what it shows."""
-        shown = ""
-
-        async def found() -> bool:
-            nonlocal shown
-            await self.pilot.pause()
-            shown = screen_text(self.app)
-            return all(text in shown for text in texts)
-
-        try:
-            await until(found, every_seconds=0.2)
-        except TimeoutError:
-            pytest.fail(f"not shown: {texts}\n{shown}")
-        return shown
 
 
 async def test_a_person_chats_acts_and_sees_the_figures_of_the_status(
