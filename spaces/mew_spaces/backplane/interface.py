@@ -118,9 +118,9 @@ class Backplane(Protocol):
     def leases(self) -> AsyncGenerator[Mapping[str, bytes], None]:
         """Yield all leases in force with their values: at once, and after each change, expiry included.
 
-        The renewals of all gateways measure the time after which a lease expires, so every gateway keeps one of its own
-        renewed. A paused gateway therefore does not take the others for gone, and an outage of the backplane expires no
-        lease. A gateway that has just connected may see an old lease for `LEASE_SECONDS` more. Changes may be merged.
+        The backplane measures the time after which a lease expires. So a paused gateway does not take the others for
+        gone, and an outage of the backplane expires no lease. A gateway that has just connected may see the lease of
+        one that was killed long ago, for up to `LEASE_SECONDS` more. Changes may be merged.
         """
 
     async def publish(self, data: bytes) -> None:

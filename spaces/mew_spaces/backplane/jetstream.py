@@ -48,6 +48,8 @@ _EXPECTED: Final = api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value
 
 _HELD: Final = b"+"
 _ENDED: Final = b"-"
+_TIME: Final = "_time"
+"""Name of a lease that nobody holds."""
 
 _STREAM_EXISTS: Final = 10058
 _LOAD_ATTEMPTS: Final = 10
@@ -217,6 +219,16 @@ class JetStreamBackplane(Backplane):
             self._table.restart()
             await self._link.wait_connected()
 
+    async def keep_time(self) -> None:
+        """Store a message wherever no gateway renews, so that leases of gateways that were killed expire."""
+        step_seconds = self._table.lease_seconds / 4
+        while True:
+            seen = self._table.sequence
+            await anyio.sleep(step_seconds)
+            if self._table.sequence == seen:
+                with suppress(BackplaneError):
+                    await self._store(f"{self._lease_subject}.{_TIME}", _ENDED, {})
+
     def configs(self, *, kept_bytes: int, kept_batches: int | None) -> list[api.StreamConfig]:
         """Return the streams of the space."""
 
@@ -344,6 +356,7 @@ async def connect_jetstream(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(link.keep_connected)
             tasks.start_soon(backplane.watch_leases)
+            tasks.start_soon(backplane.keep_time)
             try:
                 yield backplane
             finally:

@@ -8,7 +8,7 @@ reads the missed renewals first and comes to the same result as the others.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-_MAX_STEP: Final = 0.4
+_MAX_STEP: Final = 0.3
 
 
 class _Renewal(NamedTuple):
@@ -24,7 +24,7 @@ class LeaseTable:
     def __init__(self, lease_seconds: float) -> None:
         self.sequence = 0
         """The newest one that was read."""
-        self._lease_seconds = lease_seconds
+        self.lease_seconds = lease_seconds
         self._renewals: dict[str, _Renewal] = {}
         self._clock = 0.0
         self._stored_at: float | None = None
@@ -32,7 +32,7 @@ class LeaseTable:
     def read(self, name: str, value: bytes | None, *, sequence: int, at: float) -> None:
         """Apply the next renewal of the stream, or the end of a lease (None). `at` is the server's time."""
         if self._stored_at is not None and at > self._stored_at:
-            self._clock += min(at - self._stored_at, _MAX_STEP * self._lease_seconds)
+            self._clock += min(at - self._stored_at, _MAX_STEP * self.lease_seconds)
         self._stored_at = at
         self.sequence = sequence
         self.note(name, value, sequence=sequence)
@@ -42,7 +42,7 @@ class LeaseTable:
         known = self._renewals.get(name)
         if known is None or known.sequence <= sequence:
             # An ended lease keeps its sequence: a claim names the newest one.
-            at = self._clock if value is not None else -self._lease_seconds
+            at = self._clock if value is not None else -self.lease_seconds
             self._renewals[name] = _Renewal(sequence, value or b"", at)
 
     def restart(self) -> None:
@@ -52,7 +52,7 @@ class LeaseTable:
 
     def in_force(self) -> Mapping[str, bytes]:
         """Return the value of each lease that has not expired."""
-        expired_at = self._clock - self._lease_seconds
+        expired_at = self._clock - self.lease_seconds
         return {name: one.value for name, one in self._renewals.items() if one.at > expired_at}
 
     def sequence_of(self, name: str) -> int:

@@ -239,9 +239,7 @@ class NatsLink:
 
     def _connection_now(self) -> _LinkedClient:
         if self._connection is None:
-            raise BackplaneUnavailable(
-                "there is no connection to NATS" + (f": {self._problem}" if self._problem else "")
-            )
+            raise BackplaneUnavailable(self._problem or "the connection to NATS is lost")
         return self._connection
 
     async def _reconnect(self) -> None:

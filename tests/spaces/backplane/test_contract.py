@@ -165,6 +165,7 @@ async def test_one_gateway_gets_a_free_lease(connect: Connect) -> None:
 @pytest.mark.parametrize("lease_seconds", [0.4])
 async def test_a_lease_ends_once_it_is_not_renewed(connect: Connect) -> None:
     one, other = await connect(), await connect()
+    await one.renew("gateway.3", b"c")
     renewed = {"gateway.1": b"a", "gateway.2": b"b"}
 
     async def keep_renewing() -> None:
@@ -182,6 +183,9 @@ async def test_a_lease_ends_once_it_is_not_renewed(connect: Connect) -> None:
             while await anext(changes) != renewed:
                 pass
             tasks.cancel_scope.cancel()
+    async with aclosing(other.leases()) as changes:
+        while await anext(changes):  # also the last one ends, with no renewal of any other
+            pass
     assert await other.claim("gateway.1", b"d")
 
 
