@@ -23,7 +23,7 @@ async def test_a_compaction_shows_how_far_it_is_and_what_is_unknown_of_it(
         await coder.report(tokens=90_000, **WINDOW, status="compacting", context={**REPORTED, "progress": work})
         bar = page.get_by_role("progressbar", name="compaction")
         await expect(bar).to_have_attribute("aria-valuetext", re.compile("^compaction: 2 of 5 pieces"))
-        await expect(row(page, "coder")).to_contain_text("compacting, 2 of 5 pieces")
+        await expect(row(page, "coder")).to_contain_text("compacting 2/5")
         cut = {"at": since, "trigger": "next_task", "reason": "the next task needs 9,000", "basis": "projected"}
         await coder.report(
             tokens=50_000,

@@ -3,10 +3,9 @@
 
 import { invitation, ROLES } from "./actions.js";
 import { make, makeText, setText } from "./dom.js";
+import { START_TIMEOUT_MS } from "./requests.js";
 import { gatewayUrl } from "./session.js";
 import { sentence } from "./text.js";
-
-const START_TIMEOUT_MS = 120_000;
 
 const HINTS = {
   person: "A person gets a link to sign in.",

@@ -117,6 +117,8 @@ class SpaceView {
       maySend: send,
       select: (id) => this._choose(id),
       age: this._services.age,
+      mayRestart: (id) => this._programs.participants.includes(id) && send("program/restart", id),
+      restart: (id) => this._requests.restartProgram(id),
     });
   }
 

@@ -2,7 +2,7 @@
 // the gateway; statuses that need nobody get their tone here. Trouble never looks calm.
 
 import { hasContext } from "./board.js";
-import { basisOf, counted, percentOf, plain, progress, severityOf, statusWord } from "./text.js";
+import { basisOf, counted, percentOf, plain, severityOf, statusWord } from "./text.js";
 
 /** The tones, the most urgent first. */
 export const TONES = ["blocking", "warning", "notice", "fine", "unknown", "none", "away"];
@@ -63,7 +63,7 @@ export function wordOf(entry, items = []) {
   if (!connected) return "disconnected";
   if (!status) return "connected";
   const word = statusWord(status);
-  if (word === "compacting" && status.context?.progress) return `${word}, ${progress(status.context)}`;
+  if (word === "compacting" && status.context?.progress) return `${word} ${status.context.progress.done}/${status.context.progress.total}`;
   if (word && !["active", "idle", "ready", "joined"].includes(word)) return word;
   if (urgent || (hasContext(entry) && compactsNext(status))) return WORDS[urgent?.kind ?? "about_to_compact"];
   if (!hasContext(entry)) return word || "connected";

@@ -36,10 +36,20 @@ export class ConversationView {
     list.addEventListener("scroll", () => (this._newest.hidden = this._isAtEnd()), { passive: true, signal });
     newest.addEventListener("click", () => this.toEnd(), { signal });
     newest.hidden = true;
+    // The pane changes its size with the queue above it and the composer below it; its end stays in view.
+    this._follows = true;
+    this._height = 0;
+    list.addEventListener("scroll", () => list.clientHeight === this._height && (this._follows = this._isAtEnd()), { passive: true, signal });
+    this._sizes = new ResizeObserver(() => {
+      this._height = list.clientHeight; // 0 while another pane is in view
+      if (this._follows && this._height) this.toEnd();
+    });
+    this._sizes.observe(list);
   }
 
   close() {
     this._events.abort();
+    this._sizes.disconnect();
     this._list.replaceChildren();
   }
 
@@ -58,7 +68,7 @@ export class ConversationView {
     for (const id of this._late) changed.add(id);
     this._late.clear();
     if (!changed.size) return;
-    const follows = this._isAtEnd();
+    const follows = this._follows;
     for (const id of changed) this._drawOne(id, nowMs);
     this._showEmpty();
     if (follows) this.toEnd();
@@ -85,6 +95,7 @@ export class ConversationView {
 
   toEnd() {
     this._list.scrollTop = this._list.scrollHeight;
+    this._follows = true;
     this._newest.hidden = true;
   }
 

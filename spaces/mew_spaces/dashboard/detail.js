@@ -2,6 +2,7 @@
 // it. Owns the sections and their forms. Figures come from the board, the past from the gateway or the agent.
 
 import { ACTIONS, availableActions } from "./actions.js";
+import { parseTime } from "./board.js";
 import { Chart } from "./chart.js";
 import { fillTone } from "./attention.js";
 import { Composition } from "./composition.js";
@@ -69,7 +70,8 @@ export class Detail {
     this._pins = make("div", "pins");
     this._tools = make("div", "tools");
     this._log = make("ol", "log");
-    this._program = new ProgramLog(this.id, async (lines) => (await this._services.requests.read(this._programPath("log"), { lines })).lines);
+    const log = `spaces/${encodeURIComponent(this._services.space)}/programs/${encodeURIComponent(this.id)}/log`;
+    this._program = new ProgramLog(this.id, async (lines) => (await this._services.requests.read(log, { lines })).lines);
     root.replaceChildren(
       make("header", "detail-head", make("div", "", this._name, p("about")), p("word", "span")),
       this._actions,
@@ -262,7 +264,7 @@ export class Detail {
     const last = content.lastElementChild;
     try {
       const list = await this._past({});
-      const found = (list.entries ?? []).find((entry) => entry.at === one.at);
+      const found = (list.entries ?? []).find((entry) => parseTime(entry.at) === one.ms);
       if (!found) throw new Error(`${this.id} no longer has this entry.`);
       const whole = await this._past({ number: found.number });
       content.replaceChildren(facts(text.changeFacts({ ...one, ...found })), ...this._shownCut(found, whole));
@@ -351,17 +353,12 @@ export class Detail {
     });
   }
 
-  _programPath(what) {
-    return `spaces/${encodeURIComponent(this._services.space)}/programs/${encodeURIComponent(this.id)}/${what}`;
-  }
-
   // Actions
 
   async _restartProgram() {
     this._say(`Restarting the program of ${this.id} …`);
     try {
-      const { done, text: words } = await this._services.requests.post(this._programPath("restart"), {}, 120_000);
-      this._say(text.sentence(done ? "Restarted" : words), !done);
+      this._say(await this._services.requests.restartProgram(this.id));
     } catch (error) {
       this._say(error.message, true);
     }

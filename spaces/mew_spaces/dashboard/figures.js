@@ -44,7 +44,7 @@ export class FigureHistory {
       if (series.samples.length > MAX_SAMPLES) series.samples = series.samples.filter((_, index) => index % 2 || index > MAX_SAMPLES / 2);
     }
     const cut = status.context?.last_compaction;
-    const isKnown = (one) => one.at === cut.at && one.freed_tokens === cut.freed_tokens;
+    const isKnown = (one) => one.ms === parseTime(cut.at) && one.freed_tokens === cut.freed_tokens;
     if (cut && !series.compactions.some(isKnown)) series.compactions = merged([compactionOf(cut)], series.compactions);
   }
 
@@ -79,7 +79,7 @@ const compactionOf = (one) => ({ ...one, ms: parseTime(one.at), title: `${plain(
 
 /** Both lists without repetitions, oldest first; those of the first list win. */
 function merged(first, second) {
-  const all = [...first, ...second.filter((one) => !first.some((other) => other.at === one.at))];
+  const all = [...first, ...second.filter((one) => !first.some((other) => other.ms === one.ms))];
   return all.filter((one) => Number.isFinite(one.ms)).sort((a, b) => a.ms - b.ms);
 }
 

@@ -7,10 +7,12 @@ import { byId, make, makeText, setText } from "./dom.js";
 import { span } from "./text.js";
 
 const MAX_SHOWN = 5;
+const GONE = new Set(["program_ended", "disconnected"]); // a restart is what helps
 
 export class Queue {
   /**
-   * `actions`: send(envelope) resolves or rejects with a sentence; maySend(kind); select(id); age(time) in ms.
+   * `actions`: send(envelope) resolves or rejects with a sentence; maySend(kind); select(id); age(time) in ms;
+   * mayRestart(id) whether restart(id) can restart its program, which resolves with what came of it.
    */
   constructor(actions) {
     this._actions = actions;
@@ -119,10 +121,18 @@ export class Queue {
     if (grant && this._actions.maySend("capability/grant")) bar.append(button("Allow this tool always", { action: "grant" }));
     if (item.items?.length) bar.append(button(this._open.has(item.id) ? "Fold" : `Show all ${item.items.length}`, { action: "unfold" }));
     if (item.participant) bar.append(button("Show", { action: "select" }));
-    const commands = (item.actions ?? []).filter((action) => !action.envelope && action.command);
+    const restarts = this._restarts(item);
+    if (restarts) bar.append(button("Restart program", { action: "restart" }, GONE.has(item.kind)));
+    const commands = restarts ? [] : (item.actions ?? []).filter((action) => !action.envelope && action.command);
     if (commands.length) bar.append(make("span", "soft", "in a terminal: "), ...commands.flatMap((action, index) => [index ? ", " : "", make("code", "", action.command)]));
     for (const node of bar.querySelectorAll("button")) node.dataset.key = `${item.id} ${node.dataset.action} ${node.dataset.index ?? ""}`;
     return bar;
+  }
+
+  /** Whether restarting the program may help, and can be done here. */
+  _restarts(item) {
+    const helps = (item.actions ?? []).some((action) => action.command?.startsWith("mew restart"));
+    return helps && item.participant && this._actions.mayRestart(item.participant);
   }
 
   /** The grant that lets the proposer call this tool without asking. */
@@ -151,6 +161,7 @@ export class Queue {
     else if (action === "select") this._actions.select(item.participant);
     else if (action === "send") void this._send(item, item.actions[Number(index)].envelope);
     else if (action === "grant") void this._allow(item);
+    else if (action === "restart") void this._restart(item);
     this._draw();
     if (action === "reject") byId("queue-items").querySelector("input")?.focus();
   }
@@ -167,6 +178,13 @@ export class Queue {
   /** Approve the call, and let the proposer make such calls itself from now on. */
   async _allow(item) {
     if (await this._send(item, this._grant(item))) await this._send(item, proposalOf(item));
+  }
+
+  async _restart(item) {
+    this._answers.set(item.id, `Restarting the program of ${item.participant} …`);
+    this._draw();
+    this._answers.set(item.id, await this._actions.restart(item.participant).catch((error) => error.message));
+    this._draw();
   }
 
   async _send(item, envelope) {

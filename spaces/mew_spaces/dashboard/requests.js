@@ -7,6 +7,7 @@ import { sentence, span } from "./text.js";
 
 const ANSWER_TIMEOUT_MS = 180_000;
 const FETCH_TIMEOUT_MS = 30_000;
+export const START_TIMEOUT_MS = 120_000; // programs join, or end, within this time
 
 /** A request that was refused or not answered; the message is a sentence for people. */
 export class Refused extends Error {}
@@ -31,6 +32,14 @@ export class Requests {
   /** Send a JSON document to a route of the gateway; resolves with its answer. Throws `Refused`. */
   async post(path, body, timeoutMs) {
     return this._fetch(gatewayUrl(path), { method: "POST", body: JSON.stringify(body) }, timeoutMs);
+  }
+
+  /** Restart a participant's program; resolves with what came of it. Throws `Refused`, also if it did not join again. */
+  async restartProgram(id) {
+    const path = `spaces/${encodeURIComponent(this._session.space)}/programs/${encodeURIComponent(id)}/restart`;
+    const { done, text } = await this.post(path, {}, START_TIMEOUT_MS);
+    if (!done) throw new Refused(sentence(text));
+    return "Restarted.";
   }
 
   /** Send an envelope; resolves with the gateway's receipt. Throws `Refused`. */
