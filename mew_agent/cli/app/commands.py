@@ -145,8 +145,11 @@ COMMANDS: Final[Sections] = {
     },
     "Run one component": {
         "gateway": GroupEntry(
-            "Run a gateway.",
-            {"start": _command("Run the gateway of one or more spaces.", "programs.gateway:start")},
+            "Run or drain a gateway.",
+            {
+                "start": _command("Run the gateway of one or more spaces.", "programs.gateway:start"),
+                "drain": _command("Stop a gateway after its members have moved to others.", "programs.gateway:drain"),
+            },
         ),
         "model": GroupEntry(
             "Run a model server.",

@@ -1,6 +1,10 @@
-"""`mew gateway start`: runs the gateway of one or more spaces in the foreground; and the gateway of a test."""
+"""`mew gateway`: runs the gateway of one or more spaces in the foreground, and drains it; and the gateway of a test."""
 
-from contextlib import AbstractAsyncContextManager
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +15,8 @@ from mew_spaces.gateway.certificate import TlsFiles
 from mew_spaces.gateway.gateway import HostedSpace, run_gateway, serve_gateway
 from mew_spaces.gateway.gateway import RunningGateway as RunningGateway
 from mew_spaces.gateway.proxies import TrustedProxies
+from mew_spaces.launch.processes import is_running, started_mark
+from mew_spaces.private_files import make_private_folder, replace_private_file
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import on_backplane, space_config_path
@@ -18,7 +24,9 @@ from mew_agent.cli.app.options import (
     DEFAULT_HOST,
     DEFAULT_PORT,
     BackplaneOption,
+    FolderOption,
     HostOption,
+    JsonOption,
     LogFormatOption,
     LogLevel,
     LogLevelOption,
@@ -26,7 +34,11 @@ from mew_agent.cli.app.options import (
     option,
 )
 from mew_agent.cli.programs.program_control import CommandLinePrograms
-from mew_agent.errors import ConfigError
+from mew_agent.errors import ConfigError, GatewayError
+
+DRAIN_SECONDS = 5.0
+STOP_SECONDS = 30.0
+"""How long a drained gateway may take to end."""
 
 
 def start(
@@ -45,13 +57,17 @@ def start(
         list[str] | None, option("--trusted-proxy NETWORK", "Proxy whose X-Forwarded headers count; repeatable.")
     ] = None,
     backplane: BackplaneOption = None,
+    drain_seconds: Annotated[
+        float, option("--drain-seconds N", "Time for members to move to other gateways when it is stopped.", min=0)
+    ] = DRAIN_SECONDS,
     log_level: LogLevelOption = LogLevel.INFO,
     log_format: LogFormatOption = None,
     auto_start: Annotated[bool, option("--auto-start/--no-auto-start", hidden=True)] = False,
 ) -> None:
     """Run the gateway of one or more spaces.
 
-    Starts no participants; `mew up` does.
+    Starts no participants; `mew up` does. If other gateways hold the space, too, SIGTERM and Ctrl-C let the members
+    move to them first.
     """
     terminal.use_log_format(log_format)
     terminal.configure_logging(log_level)
@@ -78,16 +94,74 @@ def start(
         dashboard = f"{gateway.config.gateway.public_url or gateway.url}/dashboard"
         terminal.print_line(f"gateway of {names} listens at {gateway.url} (dashboard: {dashboard})")
 
-    run_gateway(
-        first.config,
-        state=states[0],
-        host=host,
-        port=port,
-        others=others,
-        on_ready=announce,
-        tls=tls,
-        trusted_proxies=trusted_proxy or (),
-    )
+        for state in states:
+            running.enter_context(_recorded(state, gateway.port))
+
+    with ExitStack() as running:
+        run_gateway(
+            first.config,
+            state=states[0],
+            host=host,
+            port=port,
+            others=others,
+            on_ready=announce,
+            tls=tls,
+            trusted_proxies=trusted_proxy or (),
+            drain_seconds=drain_seconds,
+        )
+
+
+def drain(
+    *,
+    port: Annotated[int | None, option("--port, -p PORT", "Port of the gateway (default: the only one here).")] = None,
+    folder: FolderOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop a gateway after its members have moved to others.
+
+    It runs on this machine, by `mew gateway start`, and other gateways hold its space. Returns when it has ended.
+    """
+    gateways = {
+        int(path.stem): path for path in (state_dir(space_config_path(None, folder)) / "gateways").glob("*.pid")
+    }
+    running = {number: one for number, path in gateways.items() if (one := _process_in(path)) is not None}
+    chosen = next(iter(running)) if port is None and len(running) == 1 else port
+    if chosen not in running:
+        known = ", ".join(map(str, sorted(running)))
+        problem = "several gateways run in this folder" if port is None and running else "no such gateway runs here"
+        raise ConfigError("--port", problem, known or "a gateway of `mew gateway start`")
+    pid, mark = running[chosen]
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_SECONDS
+    while is_running(pid, mark):
+        if time.monotonic() >= deadline:
+            raise GatewayError(f"the gateway at port {chosen} still runs after {STOP_SECONDS:g} seconds")
+        time.sleep(0.05)
+    if as_json:
+        terminal.print_json({"port": chosen, "stopped": True})
+    else:
+        terminal.print_line(f"the gateway at port {chosen} has stopped")
+
+
+@contextmanager
+def _recorded(state: Path, port: int) -> Iterator[None]:
+    """Let `mew gateway drain` find this process while the block runs."""
+    path = state / "gateways" / f"{port}.pid"
+    make_private_folder(path.parent)
+    replace_private_file(path, f"{os.getpid()} {started_mark(os.getpid())}\n")
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _process_in(path: Path) -> tuple[int, str] | None:
+    """The process that a file names, if it still runs."""
+    try:
+        pid, mark = path.read_text().split()
+        return (int(pid), mark) if is_running(int(pid), mark) else None
+    except (OSError, ValueError):
+        return None
 
 
 def serve_for_tests(space: str | Path) -> AbstractAsyncContextManager[RunningGateway]:

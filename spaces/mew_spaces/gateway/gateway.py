@@ -7,10 +7,12 @@ decide what participants may do.
 
 import asyncio
 import contextlib
+import math
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
 from pathlib import Path
@@ -54,6 +56,10 @@ from mew_spaces.log.sqlite import SqliteLog
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
+
+DRAINED_AT_ONCE = 20
+DRAIN_PAUSE_SECONDS = 0.1
+"""A gateway that is drained closes connections at this pace, or faster if it has more."""
 
 EXPIRY_SECONDS = 1.0
 """How often timeouts are checked."""
@@ -135,6 +141,24 @@ class RunningGateway:
     writes_directly: bool
     """Whether WebSocket connections bypass ASGI (`protocol_choice`)."""
     has_tls: bool = False
+    server: GatewayServer | None = None
+
+    async def drain(self, seconds: float) -> None:
+        """Let clients move to other gateways of their spaces: accept nobody, and close connections a few at a time.
+
+        Returns when the last one has gone, or after `seconds`; at once if there is no other gateway.
+        """
+        shared = [one for one in self.registry if isinstance(one, ReplicaService) and one.has_other_gateways]
+        if not shared or self.server is None:
+            return
+        self.server.stop_listening()
+        pauses = max(1.0, seconds / DRAIN_PAUSE_SECONDS)
+        most = max(DRAINED_AT_ONCE, math.ceil(2 * sum(one.connections for one in shared) / pauses))
+        with anyio.move_on_after(seconds):
+            left = 1
+            while left:
+                left = sum(one.close_connections(most) for one in shared)
+                await anyio.sleep(DRAIN_PAUSE_SECONDS)
 
     @property
     def url(self) -> str:
@@ -211,7 +235,15 @@ async def serve_gateway(
             await server.listening.wait()
             try:
                 yield RunningGateway(
-                    host, port, config, first.tokens, first, registry, websocket is not None, has_tls=tls is not None
+                    host,
+                    port,
+                    config,
+                    first.tokens,
+                    first,
+                    registry,
+                    websocket is not None,
+                    has_tls=tls is not None,
+                    server=server,
                 )
             finally:
                 with anyio.CancelScope(shield=True):
@@ -292,10 +324,12 @@ def run_gateway(
     on_ready: Callable[[RunningGateway], None] | None = None,
     tls: TlsFiles | None = None,
     trusted_proxies: Sequence[str] = (),
+    drain_seconds: float = 0.0,
 ) -> None:
     """Run a gateway in the foreground until SIGINT or SIGTERM, on the backplanes that the configurations name.
 
-    Raises what `serve_gateway` raises, and `BackplaneError`.
+    Its members then have `drain_seconds` to move to other gateways of their spaces; a second signal ends that. Raises
+    what `serve_gateway` raises, and `BackplaneError`.
     """
 
     async def main() -> None:
@@ -319,7 +353,7 @@ def run_gateway(
                 )
                 if on_ready is not None:
                     on_ready(gateway)
-                await _wait_for_signal()
+                await _until_stopped(partial(gateway.drain, drain_seconds))
 
     anyio.run(main, backend_options={"use_uvloop": has_uvloop()})
 
@@ -338,14 +372,23 @@ def has_uvloop() -> bool:
     return False
 
 
-async def _wait_for_signal() -> None:
+async def _until_stopped(drain: Callable[[], Awaitable[None]]) -> None:
+    """Wait for a signal, then until drained or for another signal."""
     import signal
 
     if sys.platform == "win32":  # anyio cannot receive signals there; Ctrl-C cancels the loop
         await anyio.sleep_forever()
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            return
+        await anext(signals)
+        async with anyio.create_task_group() as tasks:
+
+            async def finish() -> None:
+                await drain()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(finish)
+            await anext(signals)
+            tasks.cancel_scope.cancel()
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from pathlib import Path
 
 import anyio
@@ -182,6 +183,19 @@ class ReplicaService(SpaceService):
             await self._backplane.release(f"{LEASE_PREFIX}{number}")
             if self._is_ticker:
                 await self._backplane.release(TICKER_LEASE)
+
+    @property
+    def has_other_gateways(self) -> bool:
+        """Whether another gateway holds this space, too."""
+        return bool(self._shared.gateways.keys() - {self._queue.gateway})
+
+    def close_connections(self, most: int) -> int:
+        """Ask up to `most` clients to connect again. Returns how many connections are left, these included."""
+        channels, owners = self._performer.channels, self._performer.owners
+        is_open = (one for name in owners if (one := channels.get(name)) is not None and one.is_open)
+        for channel in tuple(islice(is_open, most)):
+            channel.close(CloseCode.SERVICE_RESTART, "")
+        return len(owners)
 
     # Applying
 
@@ -429,10 +443,7 @@ class ReplicaService(SpaceService):
         if self._is_stopping:
             return
         log.warning("this gateway was away for too long; its connections are closed, and it starts again")
-        for connection in tuple(self._performer.owners):
-            channel = self._performer.channels.get(connection)
-            if channel is not None:
-                channel.close(CloseCode.SERVICE_RESTART, "")
+        self.close_connections(len(self._performer.owners))
         self._needs_number.set()
 
     async def _keep_leases(self) -> None:

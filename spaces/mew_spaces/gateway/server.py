@@ -40,6 +40,11 @@ class GatewayServer(uvicorn.Server):
         self.stopped = anyio.Event()
         self._stop = anyio.Event()
 
+    def stop_listening(self) -> None:
+        """Accept no more connections; the open ones go on."""
+        for server in self.servers:
+            server.close()
+
     def stop(self) -> None:
         """Stop serving. `stopped` is set when that is done."""
         self.should_exit = True
