@@ -33,6 +33,8 @@ class AcpProfile:
     usage_is_late: bool = False
     """Whether the figure of a turn arrives after the turn's response."""
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    sign_in: str = ""
+    """How to sign in, for an agent that names no command for it."""
     install: str = ""
     """The command that installs it."""
 
@@ -64,6 +66,7 @@ PROFILES: Final[Mapping[str, AcpProfile]] = MappingProxyType(
                 ("codex",),
                 "total",
                 window_percent=95,
+                sign_in="run `codex login`, or set OPENAI_API_KEY in `env`",
                 install="npm install --global @agentclientprotocol/codex-acp",
             ),
             AcpProfile(
@@ -89,6 +92,7 @@ PROFILES: Final[Mapping[str, AcpProfile]] = MappingProxyType(
                 ("claude-agent-acp",),
                 ("claude",),
                 "total",
+                sign_in="run `claude` and type /login, or set ANTHROPIC_API_KEY in `env`",
                 install="npm install --global @agentclientprotocol/claude-agent-acp",
             ),
         )

@@ -7,6 +7,7 @@ and skipped. The only module that imports `acp`; its errors become `AcpFailed`. 
 import json
 import logging
 import os
+import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from acp.exceptions import RequestError
 
 from mew_agent._version import __version__
 from mew_agent.acp.files import ProjectFiles
+from mew_agent.acp.profiles import PROFILES
 from mew_agent.acp.settings import AcpSettings
 from mew_agent.acp.terminals import Terminals, terminals_below
 from mew_agent.child_program import ChildFailed, ChildProgram, running_program
@@ -102,6 +104,8 @@ class AcpSession:
     name: str = ""
     """The name that the agent announces."""
     version: str = ""
+    sign_in: str = ""
+    """How to sign in, as the agent says."""
     session_id: str = ""
     opened: Mapping[str, Any] = field(default_factory=dict)
     """The answer to `session/new` or `session/load`."""
@@ -163,6 +167,8 @@ class AcpSession:
         try:
             answer = await self.connection.send_request(method, dict(params))
         except RequestError as error:
+            if error.code == AUTH_REQUIRED:
+                raise AcpFailed(self.program.name, f"needs a sign-in: {self.sign_in}") from None
             raise AcpFailed(self.program.name, f"refused {method}: {_text_of(error)}") from None
         except ConnectionError:
             # Without an end of its output it is we who closed the connection, and nothing is to be waited for.
@@ -282,6 +288,7 @@ async def _handshake(
         info = about.get("agentInfo")
         info = info if isinstance(info, Mapping) else {}
         session.name, session.version = str(info.get("name") or ""), str(info.get("version") or "")
+        session.sign_in = _ways_to_sign_in(about, settings)
         capabilities = about.get("agentCapabilities")
         can_load = isinstance(capabilities, Mapping) and bool(capabilities.get("loadSession"))
         usable = [one for one in mcp_servers if _can_use(capabilities, one)]
@@ -298,7 +305,7 @@ async def _handshake(
                 if lines.closed.is_set():
                     raise
                 logger.warning("the earlier session is gone: %s", error)
-        session.opened = await _new_session(session, where, about)
+        session.opened = await session.request("session/new", where)
         session.session_id = str(session.opened.get("sessionId") or "")
     if bound.cancelled_caught:
         waited = f"did not answer within {settings.start_timeout_seconds:g} seconds"
@@ -313,24 +320,26 @@ def _can_use(capabilities: object, server: Mapping[str, Any]) -> bool:
     return kind == "stdio" or (isinstance(known, Mapping) and bool(known.get(kind)))
 
 
-async def _new_session(session: AcpSession, where: Mapping[str, Any], about: Mapping[str, Any]) -> Mapping[str, Any]:
-    try:
-        answer = await session.connection.send_request("session/new", dict(where))
-    except RequestError as error:
-        if error.code == AUTH_REQUIRED:
-            raise AcpFailed(session.program.name, f"needs a sign-in: {_ways_to_sign_in(about)}") from None
-        raise AcpFailed(session.program.name, f"refused session/new: {_text_of(error)}") from None
-    except ConnectionError:
-        program = session.program
-        raise AcpFailed(program.name, await program.exit_reason(), program.stderr_tail) from None
-    return answer if isinstance(answer, Mapping) else {}
-
-
-def _ways_to_sign_in(about: Mapping[str, Any]) -> str:
+def _ways_to_sign_in(about: Mapping[str, Any], settings: AcpSettings) -> str:
+    """The agent's `authMethods` as a sentence, with the commands to run."""
     methods = about.get("authMethods")
     named = [one for one in methods if isinstance(one, Mapping)] if isinstance(methods, list) else []
-    ways = [str(one.get("description") or one.get("name") or one.get("id")) for one in named]
-    return "; or ".join(ways) or "start it once by hand and sign in"
+    profile = PROFILES.get(settings.agent or "")
+    own = (profile.sign_in,) if profile is not None and profile.sign_in else ()
+    return "; or ".join((*own, *(_way_to_sign_in(one, settings) for one in named))) or "start it once by hand"
+
+
+def _way_to_sign_in(method: Mapping[str, Any], settings: AcpSettings) -> str:
+    text = str(method.get("description") or method.get("name") or method.get("id")).rstrip(".")
+    meta = method.get("_meta")
+    terminal = meta.get("terminal-auth") if isinstance(meta, Mapping) else None
+    if isinstance(terminal, Mapping) and terminal.get("command"):
+        program, given = [str(terminal["command"])], terminal.get("args")
+    elif method.get("type") == "terminal":
+        program, given = list(settings.program), method.get("args")
+    else:
+        return text
+    return f"{text}: run `{shlex.join([*program, *map(str, given if isinstance(given, list) else ())])}`"
 
 
 def _text_of(error: RequestError) -> str:

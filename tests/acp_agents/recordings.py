@@ -61,7 +61,7 @@ async def record(name: str) -> None:
         lines = [json.loads(line) for line in file.read_text().splitlines()]
         texts = [json.dumps({"figures": figures}), *(json.dumps(one) for one in compacted(lines))]
         FOLDER.mkdir(exist_ok=True)
-        written = "\n".join(texts).replace(folder, "/home/user")
+        written = "\n".join(texts).replace(folder, "/home/user").replace(str(Path.home()), "/home/user")
         (FOLDER / f"{name}.jsonl").write_text(f"{written}\n")
         print(f"{name}: {figures}, {len(texts)} messages, {len(written):,} bytes", flush=True)
 

@@ -114,6 +114,9 @@ def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each wo
             sys.stderr.write("x" * 200_000 + "\n")
         if "larger model" in text:
             size = 40_000
+        if "expired" in text:
+            write({"id": number, "error": {"code": -32000, "message": "Authentication required"}})
+            return
         if "permission" in text:
             say(f"You said {ask_permission(1000 + number)}.")
         elif "fs/" in text or "terminal/" in text:
@@ -176,7 +179,12 @@ def main() -> None:  # noqa: C901 - one branch for each method
             if STYLE == "silent":
                 continue
             info = {"name": {"late": "kimi"}.get(STYLE, STYLE), "version": "1"}
-            methods = [{"id": "key", "name": "API key", "description": "Run `agent login`"}]
+            terminal = {"command": "/bin/agent", "args": ["log in"]}
+            methods = [
+                {"id": "key", "name": "API key", "description": "Get a key."},
+                {"id": "here", "name": "Here", "type": "terminal", "args": ["--login"]},
+                {"id": "there", "name": "There", "_meta": {"terminal-auth": terminal}},
+            ]
             write(
                 {
                     "id": number,

@@ -1,6 +1,7 @@
 """An ACP agent in a space: a real program behind a real gateway."""
 
 import json
+import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -175,7 +176,7 @@ async def test_noise_and_unknown_updates_change_nothing(start: Start) -> None:
     [
         ("broken", {}, "exited with code 1; stderr: cannot start: no key"),
         ("silent", {"start_timeout_seconds": 0.5}, "did not answer within 0.5 seconds"),
-        ("signed-out", {}, "needs a sign-in: Run `agent login`"),
+        ("signed-out", {}, "needs a sign-in: Get a key; or Here: run `"),
         ("codex", {"command": ("/no/such/agent",)}, "cannot be started: no such file or directory"),
     ],
 )
@@ -185,6 +186,15 @@ async def test_an_agent_that_cannot_start_says_why_on_the_board_and_in_the_chat(
     async with start(style, max_restarts=0, **settings) as s:
         await s.until_status(lambda body: body["status"].startswith("failed:") and problem in body["status"])
         assert problem in await s.ask("hello")
+
+
+async def test_expired_sign_in_is_told_with_the_commands(start: Start) -> None:
+    async with start() as s:
+        answer = await s.ask("Is it expired?")
+    assert answer.startswith("I cannot answer: the ACP agent")
+    assert "needs a sign-in: run `codex login`" in answer
+    assert f"Here: run `{sys.executable} " in answer
+    assert "There: run `/bin/agent 'log in'`" in answer
 
 
 async def test_clear_begins_a_new_session(start: Start) -> None:
