@@ -90,8 +90,11 @@ class ChatWorker:
 
     async def _turn_for(self, chat: StoredChat) -> Turn:
         session = await self.sessions.session_for(chat.envelope.sender, chat.envelope.body.get("session"))
-        is_main = session is self.sessions.main
-        status = self.participant.control.status() if is_main else session.conversation.status()
+        prefix = ""
+        if self.config.context_line:
+            is_main = session is self.sessions.main
+            status = self.participant.control.status() if is_main else session.conversation.status()
+            prefix = f"{context_line(status)}\n\n"
         return Turn(
             self.participant,
             session,
@@ -100,7 +103,7 @@ class ChatWorker:
             max_iterations=self.config.max_iterations,
             show_reasoning=self.config.reasoning_enabled,
             max_seconds=self.config.max_turn_seconds,
-            prefix=f"{context_line(status)}\n\n" if self.config.context_line else "",
+            prefix=prefix,
         )
 
     async def _answer_traced(self, turn: Turn) -> None:

@@ -14,7 +14,7 @@ from mew_agent.compaction.approval import CompactionDecision
 from mew_agent.compaction.planner import CompactionPlan, NothingToDo
 from mew_agent.context.archive import Origin
 from mew_agent.context.history import History
-from mew_agent.context.policy import CompactAction, GenerationFlags, Phase, level_of
+from mew_agent.context.policy import CompactAction, GenerationFlags, Phase
 from mew_agent.context.policy.threshold import Fraction
 from mew_agent.context.prefix import prefix_parts
 from mew_agent.context.store import Store
@@ -118,21 +118,21 @@ class Conversation:
 
     async def emit_status(self, word: str | None = None) -> None:
         """Emit a new level, if there is one, and the present status; None: with its default word."""
-        await self._emit_level_change()
-        await self._emit_status(word)
+        status = self.status(word)
+        await self._emit_level_change(status)
+        await self.events.emit(events.StatusChanged(status, word))
 
     async def _emit_status(self, word: str | None) -> None:
         await self.events.emit(events.StatusChanged(self.status(word), word))
 
-    async def _emit_level_change(self) -> None:
-        tracker = self.tracker
-        level, severity = level_of(tracker.policy, tracker.snapshot())
-        if level == self._level:
+    async def _emit_level_change(self, status: Status) -> None:
+        report, before = status.context, self._level
+        if report is None or report.level == before:
             return
-        before, self._level = self._level, level
-        status = tracker.status("")
-        basis = tracker.shown_basis[0]
-        await self.events.emit(events.LevelChanged(before, level, severity, status.tokens, status.max_tokens, basis))
+        self._level = report.level
+        severity = None if report.severity == "unknown" else report.severity
+        figures = severity, status.tokens, status.max_tokens, report.basis
+        await self.events.emit(events.LevelChanged(before, report.level, *figures))
 
     # -- controls (see `Controllable`) -------------------------------------------------------------------
 
@@ -458,7 +458,7 @@ class Conversation:
         if is_shown:
             await self.events.emit(events.ReplyNotice("compacting", texts.COMPACTING))
         changed = await self._run_compaction(action, decision)
-        await self._emit_level_change()
+        await self._emit_level_change(self.status())
         if is_shown and changed:
             await self.events.emit(events.ReplyNotice("compacted", texts.COMPACTED))
         elif is_shown:

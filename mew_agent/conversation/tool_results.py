@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from mew_agent.context.policy import CompactAction, withholds_tool_result
+from mew_agent.context.policy import CompactAction, level_of, withholds_tool_result
 from mew_agent.conversation import texts
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.overflow import halved
@@ -24,7 +24,7 @@ def withhold_results(calls: Sequence[ToolCall], results: dict[str, ToolResult], 
         size_bytes = len(result.prompt_text.encode())
         is_withheld = withholds_tool_result(tracker.policy, tracker.policy_state, snapshot, size_bytes)
         if is_withheld:
-            level = tracker.report().level
+            level = level_of(tracker.policy, snapshot)[0]
             if level == "unknown":
                 level = tracker.policy_state.level or level
             text = texts.withheld_result(size_bytes, level, failed=result.is_error)
