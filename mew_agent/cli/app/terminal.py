@@ -8,13 +8,14 @@ import logging
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final, Self, TextIO
 
 from mew_agent.cli.board.table import TerminalStyle
-from mew_agent.cli.board.words import clean
+from mew_agent.cli.board.words import clean, clip
 
 _DEFAULT_WIDTH: Final = 200
 """Width of a pipe or a file, which have room for long lines."""
@@ -74,6 +75,35 @@ def print_outcome(text: str, value: Any, *, as_json: bool) -> None:
 def warn(text: str) -> None:
     """Print an error, a warning or a hint on standard error."""
     print(_printable(f"mew: {text}", sys.stderr), file=sys.stderr, flush=True)
+
+
+class ProgressLine:
+    """How far a command is: a line on standard error that the next one replaces, and nothing without a terminal."""
+
+    def __init__(self) -> None:
+        self._is_shown = is_terminal(sys.stderr) and os.environ.get("TERM", "dumb") != "dumb"
+        self._begun = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Remove the line."""
+        self._write("")
+
+    def show(self, text: str) -> None:
+        """Replace the line, and add the seconds since the command began."""
+        room = shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns - 1
+        seconds = f", {time.monotonic() - self._begun:.0f} s"
+        self._write(clip(_printable(text, sys.stderr), room - len(seconds)) + seconds)
+
+    def _write(self, text: str) -> None:
+        if self._is_shown:
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
 
 
 def own_command() -> str:

@@ -57,8 +57,10 @@ def serve(
         options = LocalModelOptions(found, window, threads, model_name or "", reply_tokens or 0)
 
         async def run() -> None:
-            with listening_failures("--port", f"{host}:{port}"):
+            with terminal.ProgressLine() as progress, listening_failures("--port", f"{host}:{port}"):
+                progress.show(f"loading {found} ({found.stat().st_size // 1_000_000:,} MB)")
                 async with serve_local(options, host=host, port=port) as base_url:
+                    progress.clear()
                     announce(f"{found} on llama.cpp", options.model_name, base_url)
                     await anyio.sleep_forever()
 

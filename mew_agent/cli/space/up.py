@@ -134,8 +134,9 @@ def start_detached(plan: LaunchPlan, *, as_json: bool = False) -> int:
             # A child that ends early breaks the pipe; `_wait_ready` reports why.
             with suppress(BrokenPipeError), cast("IO[bytes]", child.stdin) as pipe:
                 pipe.write(plan.to_json())  # tokens included: no other program can read a pipe
-            _wait_ready(child, plan, own_log)
-            joined = _wait_joined(plan)
+            with terminal.ProgressLine() as progress:
+                _wait_ready(child, plan, own_log, progress)
+                joined = _wait_joined(plan, progress)
             faults = _recorded_faults(plan.run_path)
         except KeyboardInterrupt:
             _stop_again(child, plan)
@@ -204,7 +205,9 @@ async def _start_new_participants(supervisor: Supervisor, plan: LaunchPlan) -> L
     return newest
 
 
-def _wait_ready(child: "subprocess.Popen[bytes]", plan: LaunchPlan, own_log: Path) -> RunFile:
+def _wait_ready(
+    child: "subprocess.Popen[bytes]", plan: LaunchPlan, own_log: Path, progress: terminal.ProgressLine
+) -> RunFile:
     """Wait until the supervisor has started everything. If it ends instead, raises with the last line of its log."""
     until = time.monotonic() + READY_SECONDS
     while time.monotonic() < until:
@@ -213,6 +216,8 @@ def _wait_ready(child: "subprocess.Popen[bytes]", plan: LaunchPlan, own_log: Pat
             return run
         if child.poll() is not None:
             raise ConfigError(plan.space, f"did not start: {_last_line(own_log)}")
+        is_loading = plan.serves not in (None, REHEARSAL)
+        progress.show(f"{plan.space}: {f'loading {plan.serves}' if is_loading else 'starting the gateway'}")
         time.sleep(_POLL_SECONDS)
     child.send_signal(signal.SIGTERM)
     child.wait()
@@ -229,7 +234,7 @@ def _stop_again(child: "subprocess.Popen[bytes]", plan: LaunchPlan) -> None:
     terminal.print_line(f"{plan.space}: stopped")
 
 
-def _wait_joined(plan: LaunchPlan) -> set[str]:
+def _wait_joined(plan: LaunchPlan, progress: terminal.ProgressLine) -> set[str]:
     """Wait for the started participants, and return those that have joined. Stops early if the others have ended."""
     expected = {program.name for program in plan.launch.participants()}
     reader = plan.person or next(iter(plan.launch.tokens), "")
@@ -247,6 +252,8 @@ def _wait_joined(plan: LaunchPlan) -> set[str]:
         joined |= {entry["id"] for entry in entries if entry["connected"]} & expected
         if joined | ended >= expected:
             break
+        missing = ", ".join(sorted(expected - joined - ended))
+        progress.show(f"{plan.space}: {len(joined)} of {len(expected)} joined, waiting for {missing}")
         time.sleep(_POLL_SECONDS)
     return joined
 

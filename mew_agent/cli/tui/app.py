@@ -435,10 +435,10 @@ class SpaceApp(App[None]):
             self.query_one(Composer).fill(f"/reject {number} ")
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The palette: the controls of each participant, besides Textual's own commands."""
+        """The palette: harmless controls of each participant, and Textual's own commands."""
         yield from super().get_system_commands(screen)
         for name in self.view.names:
-            for command in ("compact", "pause", "resume", "clear"):
+            for command in ("compact", "pause", "resume"):  # what deletes a history is typed in full
                 yield SystemCommand(
                     f"{command.capitalize()} {name}",
                     f"Send /{command} {name}",

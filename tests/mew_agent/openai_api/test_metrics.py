@@ -2,11 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
 from mew_spaces.gateway.metrics import write_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -37,8 +40,31 @@ async def scrape(url: str, token: str) -> tuple[Samples, dict[str, str]]:
 
 def queries(dashboard: dict[str, Any]) -> list[str]:
     """All queries of a dashboard, those of its variables included."""
-    variables = [one["definition"] for one in dashboard["templating"]["list"] if one["type"] == "query"]
+    variables = [one["query"]["query"] for one in dashboard["templating"]["list"] if one["type"] == "query"]
     return variables + [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+
+
+def unknown_keys(given: object, known: object, path: str = "") -> Iterator[str]:
+    """Where a value has a key or a value that its copy through Grafana's types lacks."""
+    if isinstance(given, dict) and isinstance(known, dict):
+        for key, value in given.items():
+            yield from unknown_keys(value, known.get(key, ...), f"{path}/{key}")
+    elif isinstance(given, list) and isinstance(known, list) and len(given) == len(known):
+        for at, (one, other) in enumerate(zip(given, known, strict=True)):
+            yield from unknown_keys(one, other, f"{path}/{at}")
+    elif given != known:
+        yield path
+
+
+def test_grafanas_own_types_read_the_dashboard_completely() -> None:
+    register_default_plugins()
+    given = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+
+    def problems(dashboard: dict[str, Any]) -> list[str]:
+        return list(unknown_keys(dashboard, json.loads(JSONEncoder().encode(Dashboard.from_json(dashboard)))))
+
+    assert problems(given) == []
+    assert problems({**given, "panels": [{**given["panels"][0], "gridpos": {"x": 0}}]}) == ["/panels/0/gridpos"]
 
 
 async def test_gateway_and_mew_serve_expose_the_figures_of_the_board(

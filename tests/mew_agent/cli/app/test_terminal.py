@@ -42,6 +42,20 @@ def test_width_is_that_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert terminal.style_of(screen(), {}).width == 61
 
 
+def test_a_progress_line_replaces_itself_and_stays_out_of_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "30")
+    written = []
+    for stream in (screen(), io.TextIOWrapper(io.BytesIO(), write_through=True)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with terminal.ProgressLine() as progress:
+            progress.show("review: 1 of 10 joined, waiting for a, b, c")
+        assert isinstance(stream.buffer, io.BytesIO)
+        written.append(stream.buffer.getvalue().decode())
+    assert written[0].replace("\r\x1b[K", "|") == "|review: 1 of 10 joined,…, 0 s|"
+    assert written[1] == ""
+
+
 def test_output_to_a_pipe_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     assert terminal.style_of(io.StringIO(), {}).width >= 160
