@@ -49,12 +49,16 @@ _MAX_DEPTH = 2_000
 
 
 class Applied(NamedTuple):
-    """What one event did. `draft` is the envelope that came, with the bytes of it that `encode` returns if known."""
+    """What one event did. `draft` is the envelope that came, with the bytes of it that `encode` returns if known.
+
+    `problem` is a defect of the rules, which fails everywhere in the same way.
+    """
 
     event: SpaceEvent
     receipt: Receipt
     draft: Draft | None = None
     data: bytes | None = None
+    problem: Exception | None = None
 
 
 class KnownEnvelope(NamedTuple):
@@ -120,7 +124,11 @@ class ReplicatedSpace:
         self.gateways[header.gateway] = header.number
         for index, event in enumerate(events):
             with self.ids.within(header.seed, index):
-                applied = self._apply(event)
+                try:
+                    applied = self._apply(event)
+                except Exception as problem:  # without this, no gateway could ever get past the event
+                    refused = refuse(errors.INTERNAL_ERROR, "the gateway failed to process this message")
+                    applied = Applied(event, refused, problem=problem)
             for effect in applied.receipt.effects:
                 self._follow(effect)
             yield applied

@@ -80,7 +80,7 @@ class EventQueue:
         self._in_flight: deque[tuple[int, list[Submission]]] = deque()
         self._number = 0
         self._wake = anyio.Event()
-        self._failing_since: float | None = None
+        self._failing_since: dict[str, float] = {}
         self.gateway = 0
         """The number under which this gateway submits; 0: it has none, and all events are refused."""
 
@@ -91,8 +91,8 @@ class EventQueue:
     @property
     def is_away(self) -> bool:
         """Whether the backplane could not be reached for longer than events wait."""
-        since = self._failing_since
-        return since is not None and anyio.current_time() - since >= self._wait_seconds
+        before = anyio.current_time() - self._wait_seconds
+        return any(since <= before for since in self._failing_since.values())
 
     def begin(self, gateway: int) -> None:
         """Submit under another number from now on; what was submitted under the old one is refused."""
@@ -145,16 +145,15 @@ class EventQueue:
             while self._waiting:
                 await self._append(self._pack())
 
-    def note_failure(self, error: Exception) -> None:
-        """Record that the backplane did not do something."""
-        if self._failing_since is None:
-            self._failing_since = anyio.current_time()
+    def note_failure(self, what: str, error: Exception) -> None:
+        """Record that the backplane did not do something, until it does the same again."""
+        if not self._failing_since:
             log.warning("backplane: %s; nothing is confirmed until it answers", error)
+        self._failing_since.setdefault(what, anyio.current_time())
 
-    def note_success(self) -> None:
-        """Record that the backplane has stored something."""
-        if self._failing_since is not None:
-            self._failing_since = None
+    def note_success(self, what: str) -> None:
+        """Record that the backplane did something."""
+        if self._failing_since.pop(what, None) is not None and not self._failing_since:
             log.info("backplane: it answers again")
 
     def _pack(self) -> tuple[BatchHeader, list[Submission]]:
@@ -181,13 +180,13 @@ class EventQueue:
                 await self._backplane.append(data, batch_id)
             except BackplaneUnavailable as error:
                 is_unknown = True
-                self.note_failure(error)
+                self.note_failure("append", error)
             except BackplaneRefused as error:
-                self.note_failure(error)
+                self.note_failure("append", error)
                 if not is_unknown:
                     self._give_back(packed)
             else:
-                self.note_success()
+                self.note_success("append")
                 return
             await anyio.sleep(pause)
             pause = min(2 * pause, MAX_RETRY_SECONDS)

@@ -21,6 +21,7 @@ from mew_protocol.codec import StreamFrame, decode_envelope
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import ParticipantId
 from mew_protocol.join import DeliveryRequest
+from mew_protocol.payloads.system import SystemError as ErrorPayload
 from mew_protocol.position import Position
 from websockets.frames import CloseCode
 
@@ -68,6 +69,8 @@ class ReplicaOptions:
     """After how long a gateway of which no lease was ever seen counts as gone."""
     wait_seconds: float = 5.0
     """How long events wait for a backplane that is away before their senders learn that they were not stored."""
+    post_seconds: float = 30.0
+    """How long an HTTP request waits for the fate of its envelope."""
     start_seconds: float = 15.0
     """How long a gateway that starts waits for the backplane."""
     stop_seconds: float = 3.0
@@ -261,7 +264,10 @@ class ReplicaService(SpaceService):
                     log.warning("backplane: the state was not kept: %s", error)
 
     def _apply_batch(self, batch: StoredBatch) -> None:
-        header, events = decode_batch(batch.data)
+        try:
+            header, events = decode_batch(batch.data)
+        except ValueError as error:
+            raise SpacesError(f"the backplane of this space holds {error}; use the same version everywhere") from None
         submissions = self._queue.arrived(header)
         is_own = bool(submissions)
         # Each envelope is in the logs of the gateway that it came to.
@@ -269,6 +275,8 @@ class ReplicaService(SpaceService):
         waiting = iter(submissions)
         for applied in self._shared.apply(batch.sequence, header, events):
             submission = next(waiting, None)
+            if applied.problem is not None:
+                log.error("failed to apply an event", exc_info=applied.problem)
             try:
                 self._perform_applied(applied, is_own=is_own)
             except Exception:
@@ -279,6 +287,7 @@ class ReplicaService(SpaceService):
                     submission.waiter.set()
         for submission in waiting:  # this gateway was gone before its batch came
             self._queue.refuse(submission)
+        self._audit = self._performer.audit = self._own_audit
         self._unsaved_events += len(events)
         self._unsaved_bytes += len(batch.data)
         self._frames.follow(batch.sequence)
@@ -286,14 +295,14 @@ class ReplicaService(SpaceService):
         self._applied = anyio.Event()
 
     def _perform_applied(self, applied: Applied, *, is_own: bool) -> None:
-        event, receipt, draft, data = applied
+        event, receipt, draft, data, _ = applied
         effects = self._own_effects(receipt.effects)
         if isinstance(event, EnvelopeArrives):
             if draft is not None and receipt.answer.get("status") != "duplicate":
                 own = receipt._replace(effects=effects)
                 self._perform_receipt(draft, own, event.sender, _transport(event.connection), self._shared.now, data)
-            if is_own and event.may_repeat and event.connection is not None:
-                self._answer_session(event.connection, event.sender, receipt)
+            if is_own and event.connection is not None:
+                self._answer_socket(event, event.connection, receipt)
             return
         if isinstance(event, ConnectionJoins):
             delivery = self._deliveries.pop(event.connection, None)
@@ -312,23 +321,22 @@ class ReplicaService(SpaceService):
             one for one in effects if not isinstance(one, Deliver) or any(name in channels for name in one.connections)
         )
 
-    def _answer_session(self, connection: ConnectionId, sender: ParticipantId, receipt: Receipt) -> None:
-        """Confirm an envelope that is not broadcast: its echo confirms any other."""
-        accepted = receipt.accepted
-        if accepted is None or accepted.kind == kinds.SYSTEM_HEARTBEAT:
+    def _answer_socket(self, event: EnvelopeArrives, connection: ConnectionId, receipt: Receipt) -> None:
+        """Confirm an envelope that is not broadcast to a sender that expects it: its echo confirms any other."""
+        accepted, refused = receipt.accepted, receipt.refused
+        if refused is not None and not receipt.effects:  # it could not be read, or applying it failed
+            self.send_error(connection, refused.error, refused.message or "", code=refused.code)
+        if accepted is None or not event.may_repeat:
             return
-        status = str(receipt.answer.get("status"))
-        if status == "duplicate":
-            known = receipt.answer.get("position")
-            position = None if known is None else Position.parse(str(known))
-            answer = self._acknowledgements.receipt(
-                connection, sender, accepted.id, status="duplicate", position=position
-            )
-        elif any(isinstance(one, Broadcast) and one.envelope.id == accepted.id for one in receipt.effects):
-            return
-        else:
-            answer = self._acknowledgements.receipt(connection, sender, accepted.id, status="accepted")
-        self._outbox.put(answer)
+        status, known = receipt.answer.get("status"), receipt.answer.get("position")
+        if status != "duplicate":
+            status = "accepted"
+            if any(isinstance(one, Broadcast) and one.envelope.id == accepted.id for one in receipt.effects):
+                return
+        position = None if known is None else Position.parse(str(known))
+        self._outbox.put(
+            self._acknowledgements.receipt(connection, event.sender, accepted.id, status=status, position=position)
+        )
 
     # Connections
 
@@ -372,7 +380,11 @@ class ReplicaService(SpaceService):
             return receipt
         event = EnvelopeArrives(None, sender, self._shared.batch, may_repeat=True, data=draft.encode())
         submission = self._queue.submit(event, waiter := anyio.Event())
-        await waiter.wait()
+        with anyio.move_on_after(self.options.post_seconds):
+            await waiter.wait()
+        if submission.receipt is None and not waiter.is_set():
+            text = "the gateway does not know yet whether this envelope is stored; send it again with the same id"
+            return Receipt((), refused=ErrorPayload(error=errors.NOT_STORED, message=text, attempted_kind=draft.kind))
         return submission.receipt or self._acknowledgements.refusal(None, sender, draft)
 
     def inject(self, sender: ParticipantId, draft: Draft) -> Receipt:
@@ -456,12 +468,13 @@ class ReplicaService(SpaceService):
                 elif self._needs_number.is_set() and not self._is_stopping:
                     self._needs_number = anyio.Event()
                     await self._begin()
+                self._queue.note_success("leases")
             except BackplaneError as error:
                 self._is_ticker = False
                 if not number:
                     self._queue.begin(0)
                     self._needs_number.set()
-                self._queue.note_failure(error)
+                self._queue.note_failure("leases", error)
             self._end_gone_gateways()
             with anyio.move_on_after(self.options.renew_seconds):
                 await (anyio.sleep_forever() if self._needs_number.is_set() else self._needs_number.wait())
