@@ -7,8 +7,8 @@ applies everything at once.
 """
 
 import logging
-from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
@@ -48,8 +48,9 @@ from mew_spaces.gateway.clock import new_uuid
 from mew_spaces.gateway.delivery import RelayedFrames
 from mew_spaces.gateway.event_queue import EventQueue, Submission
 from mew_spaces.gateway.frame_relay import FrameRelay, RemoteFrame
+from mew_spaces.gateway.gateway_leases import GatewayLeases
 from mew_spaces.gateway.log_writer import LogWriter
-from mew_spaces.gateway.replica_store import LEASE_PREFIX, TICKER_LEASE, ReplicaStore, SpaceRecord
+from mew_spaces.gateway.replica_store import ReplicaStore, SpaceRecord
 from mew_spaces.gateway.service import SpaceService
 from mew_spaces.log.interface import Bounds
 from mew_spaces.log.memory import MemoryLog
@@ -130,15 +131,12 @@ class ReplicaService(SpaceService):
         self._frames = FrameRelay(backplane, self._deliver_frame)
         self._deliveries: dict[ConnectionId, DeliveryRequest] = {}
         """What connections asked for whose join is not applied yet."""
-        self._is_ticker = False
+        self._leases = GatewayLeases(backplane, unseen_seconds=self.options.unseen_seconds)
         self._is_stopping = False
         self._needs_number = anyio.Event()
         self._applied = anyio.Event()
         self._unsaved_events = self._unsaved_bytes = 0
         """What was applied since this gateway learned of a snapshot."""
-        self._leases: Mapping[str, bytes] | None = None
-        self._seen: set[int] = set()
-        self._unseen_since: dict[int, float] = {}
 
     # Lifetime
 
@@ -150,8 +148,9 @@ class ReplicaService(SpaceService):
         """
         async with anyio.create_task_group() as tasks:
             await tasks.start(self._follow)
-            for task in (self._queue.run, self._frames.run, self._keep_leases, self._watch_gateways, self._keep_state):
+            for task in (self._queue.run, self._frames.run, self._keep_leases, self._keep_state):
                 tasks.start_soon(task)
+            tasks.start_soon(self._leases.watch, self._end_gone_gateways)
             await self._begin()
             try:
                 yield
@@ -164,7 +163,7 @@ class ReplicaService(SpaceService):
         """Take a number, and wait until the other gateways know it. Raises `BackplaneUnavailable`."""
         number = await self._stored.take_number()
         # Before the others learn of this gateway: one without a lease counts as gone.
-        await self._backplane.renew(f"{LEASE_PREFIX}{number}", b"")
+        await self._leases.renew(number)
         self._last_connection = first_connection(number)
         self._queue.begin(number)
         with anyio.move_on_after(self.options.start_seconds):
@@ -180,12 +179,10 @@ class ReplicaService(SpaceService):
         if not number:
             return
         self._queue.submit(GatewayIsGone(number))
-        with anyio.move_on_after(self.options.stop_seconds):
+        with anyio.move_on_after(self.options.stop_seconds), suppress(BackplaneError):
             while self._queue.gateway == number:
                 await self._applied.wait()
-            await self._backplane.release(f"{LEASE_PREFIX}{number}")
-            if self._is_ticker:
-                await self._backplane.release(TICKER_LEASE)
+            await self._leases.release(number)
 
     @property
     def has_other_gateways(self) -> bool:
@@ -257,7 +254,7 @@ class ReplicaService(SpaceService):
             if not is_due:
                 continue
             self._unsaved_events = self._unsaved_bytes = 0
-            if self._is_ticker:
+            if self._leases.is_ticker:
                 try:
                     await self._stored.save_snapshot(self._shared.batch, self._snapshot())
                 except BackplaneError as error:
@@ -432,7 +429,7 @@ class ReplicaService(SpaceService):
 
     def _end_expired(self) -> None:
         self._queue.refuse_late()
-        if self._is_ticker and self.space.waits_for_time:
+        if self._leases.is_ticker and self.space.waits_for_time:
             self._queue.submit(TimePasses())
 
     def _shift_deadlines(self, by: timedelta) -> None:
@@ -446,12 +443,12 @@ class ReplicaService(SpaceService):
     @property
     def posts_attention(self) -> bool:
         """Whether this gateway posts to the webhook; of all gateways of a space, one does."""
-        return self._is_ticker
+        return self._leases.is_ticker
 
     def _leave_others(self) -> None:
         """Close all connections: for the other gateways, those of this one have left."""
         self._queue.begin(0)
-        self._is_ticker = False
+        self._leases.is_ticker = False
         if self._is_stopping:
             return
         log.warning("this gateway was away for too long; its connections are closed, and it starts again")
@@ -463,14 +460,14 @@ class ReplicaService(SpaceService):
             number = self._queue.gateway
             try:
                 if number:
-                    await self._backplane.renew(f"{LEASE_PREFIX}{number}", b"")
-                    self._is_ticker = await self._backplane.claim(TICKER_LEASE, b"%d" % number)
+                    await self._leases.renew(number)
+                    await self._leases.claim_ticker(number)
                 elif self._needs_number.is_set() and not self._is_stopping:
                     self._needs_number = anyio.Event()
                     await self._begin()
                 self._queue.note_success("leases")
             except BackplaneError as error:
-                self._is_ticker = False
+                self._leases.is_ticker = False
                 if not number:
                     self._queue.begin(0)
                     self._needs_number.set()
@@ -479,26 +476,11 @@ class ReplicaService(SpaceService):
             with anyio.move_on_after(self.options.renew_seconds):
                 await (anyio.sleep_forever() if self._needs_number.is_set() else self._needs_number.wait())
 
-    async def _watch_gateways(self) -> None:
-        async with aclosing(self._backplane.leases()) as changes:
-            async for leases in changes:
-                self._leases = leases
-                self._end_gone_gateways()
-
     def _end_gone_gateways(self) -> None:
         """Let the connections of gateways leave whose leases have expired."""
-        if self._leases is None or not self._queue.gateway:
-            return
-        now, known = anyio.current_time(), self._shared.gateways.keys() - {self._queue.gateway}
-        present = {number for number in known if f"{LEASE_PREFIX}{number}" in self._leases}
-        self._seen = (self._seen & known) | present
-        # Of one that was never seen, the lease may come late, or it ended before this gateway started.
-        self._unseen_since = {number: self._unseen_since.get(number, now) for number in known - self._seen}
-        late = {name for name, since in self._unseen_since.items() if now - since >= self.options.unseen_seconds}
-        for number in sorted((self._seen - present) | late):
+        own = self._queue.gateway
+        for number in self._leases.gone(self._shared.gateways.keys() - {own}) if own else ():
             log.warning("gateway %d is gone", number)
-            self._seen.discard(number)
-            self._unseen_since[number] = now
             self._queue.submit(GatewayIsGone(number))
 
 

@@ -21,9 +21,7 @@ from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.events import RULES_VERSION
 from mew_spaces.core.replicated_space import ReplicaSnapshot
 from mew_spaces.errors import SpacesError
-
-LEASE_PREFIX = "gateway."
-TICKER_LEASE = "ticker"
+from mew_spaces.gateway.gateway_leases import LEASE_PREFIX
 
 KEPT_SNAPSHOTS = 3
 """A gateway that starts begins with the oldest, so that its own history reaches back."""
