@@ -189,7 +189,7 @@ PERSON = "space: {id: a}\nparticipants:\n  ada:"
 def test_a_key_without_effect_gives_a_notice_with_its_place(tmp_path: Path, text: str, notice: str) -> None:
     path = tmp_path / "space.yaml"
     path.write_text(f"{text}\n")
-    (found,) = make_launch_plan(StartOptions(folder=tmp_path), {}).notices
+    (found,) = make_launch_plan(StartOptions(port=0, folder=tmp_path), {}).notices
     assert found.startswith(f"{path}:")
     assert found.endswith("; you can remove it")
     assert notice in found
@@ -201,7 +201,7 @@ def test_a_person_with_fifos_and_a_program_with_options_give_no_notice(tmp_path:
         f"{PERSON} {{auto_connect: true, fifo: true, cwd: .}}\n  tool: {{command: 'true', args: [x], env: {{A: b}}}}\n"
         "  log: {output_log: log, auto_connect: true}\nattention: {webhook: 'http://127.0.0.1/', kinds: [loop]}\n"
     )
-    assert make_launch_plan(StartOptions(folder=tmp_path), {}).notices == ()
+    assert make_launch_plan(StartOptions(port=0, folder=tmp_path), {}).notices == ()
 
 
 def test_unset_variable_is_reported_with_its_position(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_star_that_crosses_folders_gives_a_notice(tmp_path: Path) -> None:
     )
     under, meant = "participants.ada.capabilities.1.payload", "also matches what is in subfolders; write"
     other = "if that is meant, else a regular expression with [^/]*"
-    assert make_launch_plan(StartOptions(folder=tmp_path), {}).notices == (
+    assert make_launch_plan(StartOptions(port=0, folder=tmp_path), {}).notices == (
         f"{path}:7:57: {under}.params.uri.0: '/a/*' {meant} '/a/**' {other}",
         f"{path}:7:121: {under}.path: 'x*' {meant} 'x**' {other}",
     )
