@@ -150,7 +150,7 @@ class _TaskUpdates:
         """The next event, and whether the collected text is to be sent before it."""
         if self._collected is None:
             return await self._exchange.next_event(), False
-        with anyio.move_on_at(due):
+        with anyio.CancelScope(deadline=due):
             return await self._exchange.next_event(), False
         return None, True
 

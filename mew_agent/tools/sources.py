@@ -1,7 +1,9 @@
 """The tools of an agent's model: several sources under one set of names. Does not know the model or envelopes."""
 
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Protocol
 
 import anyio
@@ -33,13 +35,20 @@ class ToolSource(Protocol):
         """Carry out one call and return its result. Never raises: a failed call has a result with `is_error`."""
 
 
+@cache  # schemas take a millisecond each, and every session of an agent has the same methods
+def _method_tool(method: ToolFunction) -> Tool:
+    """The tool of a class's method, not yet bound to an object."""
+    return Tool.from_function(partial(method, None))
+
+
 class FunctionTools:
     """A source whose tools are methods of its own."""
 
     def __init__(self, *functions: ToolFunction) -> None:
         self._toolbox = Toolbox()
         for function in functions:
-            self._toolbox.add(Tool.from_function(function))
+            tool = _method_tool(function.__func__) if inspect.ismethod(function) else Tool.from_function(function)
+            self._toolbox.add(replace(tool, function=function))
 
     def specs(self) -> tuple[ToolSpec, ...]:
         return self._toolbox.specs()

@@ -131,7 +131,7 @@ async def browser() -> AsyncIterator[Browser]:
         await running.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def config() -> SpaceConfig:
     """The space of these tests."""
     return parse_space(SPACE)

@@ -27,7 +27,7 @@ limits: {message_bytes: 65536, http_body_bytes: 8192, join_timeout_seconds: 1.0,
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def config() -> SpaceConfig:
     return parse_space(SPACE)
 

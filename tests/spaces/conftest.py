@@ -25,7 +25,7 @@ limits: {message_bytes: 65536, write_buffer_bytes: 65536, http_body_bytes: 4096,
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def config() -> SpaceConfig:
     return parse_space(SPACE)
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import yaml
 from mew_protocol.payloads.participant import PinRequest
-from mew_spaces.config.loading import SpaceConfig, load_space
+from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.errors import ConfigError, ControlRefused, NotPermitted
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RecordedRequest
-from tests.mew_agent.conftest import AgentDriver, StartAgent
+from tests.mew_agent.conftest import SPACE, AgentDriver, StartAgent
 from tests.support.cli import mew, seat
 from tests.support.gateway_client import joined as raw_client
 
@@ -147,13 +147,11 @@ class TestSpaceFacts:
     """What space.yaml says to its agents."""
 
     @pytest.fixture
-    def space(self, space: SpaceConfig, tmp_path: Path) -> SpaceConfig:
-        path = tmp_path / "space.yaml"
-        written = yaml.safe_load(path.read_text())
+    def space(self) -> SpaceConfig:
+        written = yaml.safe_load(SPACE)
         written["space"]["instructions"] = "Speak English."
         written["participants"]["coder"]["description"] = "reviews Python"
-        path.write_text(yaml.safe_dump(written))
-        return load_space(path)
+        return parse_space(yaml.safe_dump(written))
 
     async def test_instructions_and_roles_are_pinned_from_the_welcome(self, start_agent: StartAgent) -> None:
         async with start_agent() as s:

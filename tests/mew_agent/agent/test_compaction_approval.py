@@ -8,7 +8,7 @@ import anyio
 import pytest
 import yaml
 from mew_protocol.envelope import Envelope
-from mew_spaces.config.loading import SpaceConfig, load_space
+from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
@@ -16,7 +16,7 @@ from mew_agent import ProposalMade
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
-from tests.mew_agent.conftest import AgentDriver, EnvelopeRecorder, StartAgent, running_agent
+from tests.mew_agent.conftest import SPACE, AgentDriver, EnvelopeRecorder, StartAgent, running_agent
 from tests.support.cli import Outcome, mew, seat
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -27,16 +27,14 @@ FULL = ((3000, 60, 3060), (5000, 60, 5060), (7400, 60, 7460))
 
 
 @pytest.fixture
-def space(space: SpaceConfig, tmp_path: Path) -> SpaceConfig:
-    path = tmp_path / "space.yaml"
-    written = yaml.safe_load(path.read_text())
+def space() -> SpaceConfig:
+    written = yaml.safe_load(SPACE)
     may_propose = ("mcp/proposal", "mcp/withdraw", "mcp/response")
     written["participants"]["coder"]["capabilities"] += [
         {"kind": "mcp/request", "payload": {"method": "*/list"}},
         *({"kind": kind} for kind in may_propose),
     ]
-    path.write_text(yaml.safe_dump(written))
-    return load_space(path)
+    return parse_space(yaml.safe_dump(written))
 
 
 def asking(wait_seconds: float = 300.0) -> dict[str, Any]:
