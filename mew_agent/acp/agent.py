@@ -25,7 +25,7 @@ from mew_agent.acp.own_compactions import OwnCompactions
 from mew_agent.acp.profiles import UNKNOWN, AcpProfile, CompactionStep, profile_for
 from mew_agent.acp.session import AcpFailed, AcpSession, open_session
 from mew_agent.acp.settings import AcpSettings
-from mew_agent.acp.turn import AcpTurn
+from mew_agent.acp.turn import AcpTurn, text_in
 from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
 from mew_agent.agent.chat_worker import attempt
 from mew_agent.agent.inbox import Inbox
@@ -46,11 +46,13 @@ logger = logging.getLogger("mew_agent.acp")
 PERMISSION: Final = "permission"
 """The tool that a permission request proposes to call."""
 
+MAX_TEXT_CHARS: Final = 1_000
+"""How much text of a permission request is proposed, so that reports show it too."""
+
 FIRST_DELAY_SECONDS: Final = 1.0
 MAX_DELAY_SECONDS: Final = 30.0
 STABLE_SECONDS: Final = 60.0
 """After a run of this length the next failure counts as the first."""
-
 
 GO_ON: Final = "Your context was compacted while you worked on the last message. Go on with it where you stopped."
 AGAIN: Final = "(You were restarted while you worked on this message. Go on where you stopped.)\n"
@@ -433,6 +435,7 @@ class AcpAgent(Participant):
             "tool": str(call.get("title") or call.get("kind") or "a tool"),
             "kind": call.get("kind"),
             "input": call.get("rawInput"),
+            "text": None if call.get("rawInput") else _text_of(call)[:MAX_TEXT_CHARS],
             "locations": call.get("locations"),
         }
         params = {"name": PERMISSION, "arguments": {key: one for key, one in arguments.items() if one}}
@@ -477,6 +480,13 @@ def _option(options: object, wanted: str) -> str | None:
     """The id of the option of this kind; None without one, which cancels the agent's call."""
     listed = [one for one in options if isinstance(one, Mapping)] if isinstance(options, list) else []
     return next((str(one.get("optionId")) for one in listed if one.get("kind") == wanted), None)
+
+
+def _text_of(call: Mapping[str, Any]) -> str:
+    """What a tool call shows: its texts, and the files that it changes. Some agents name the command only there."""
+    listed = call.get("content")
+    parts = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+    return "\n".join(filter(None, (text_in(one.get("content")) or str(one.get("path") or "") for one in parts)))
 
 
 def _plan_status(update: Mapping[str, Any]) -> str:

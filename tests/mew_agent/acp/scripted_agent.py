@@ -58,7 +58,15 @@ def ask_permission(number: int) -> str:
             "method": "session/request_permission",
             "params": {
                 "sessionId": SESSION,
-                "toolCall": {"toolCallId": "c1", "title": "rm -r build", "rawInput": {"path": "build"}},
+                "toolCall": {
+                    "toolCallId": "c1",
+                    "title": "rm -r build",
+                    **({"rawInput": {"path": "build"}} if STYLE != "late" else {}),
+                    "content": [
+                        {"type": "content", "content": {"type": "text", "text": "Deletes 3 files"}},
+                        {"type": "diff", "path": "/a.txt", "oldText": "a", "newText": ""},
+                    ],
+                },
                 "options": [
                     {"optionId": "yes", "name": "Allow", "kind": "allow_once"},
                     {"optionId": "no", "name": "Reject", "kind": "reject_once"},

@@ -88,6 +88,15 @@ async def test_the_first_decision_about_a_permission_counts(start: Start) -> Non
             s.recorder.received.clear()
 
 
+async def test_permission_request_without_input_shows_its_text(start: Start) -> None:
+    async with start("kimi") as s:
+        asked = await s.ada.chat("permission please", to="codex")
+        proposal = await s.recorder.first("codex", "mcp/proposal")
+        assert proposal.body["params"]["arguments"] == {"tool": "rm -r build", "text": "Deletes 3 files\n/a.txt"}
+        await s.ada.send("mcp/reject", {"reason": "no"}, to="codex", correlation_id=(proposal.id,))
+        await s.recorder.first("codex", "chat", about=asked)
+
+
 @pytest.mark.parametrize("second", ["approve", "reject"])
 async def test_of_two_decisions_at_once_the_first_counts_and_the_second_learns_it(start: Start, second: str) -> None:
     async with start() as s:
