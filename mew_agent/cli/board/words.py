@@ -44,7 +44,9 @@ _PIN_HASHES: Final = 3
 SHUTTING_DOWN: Final = "shutting_down"
 """The last status before a participant leaves. A program that sends no status when it joins again keeps it."""
 
-QUIET: Final = frozenset({"", "active", "idle", "ready", "joined", "compacted", "pinned", "already_pinned", "unpinned"})
+QUIET: Final = frozenset(
+    {"", "active", "idle", "ready", "joined", "rejoined", "compacted", "pinned", "already_pinned", "unpinned"}
+)
 """Statuses that need no action from a reader."""
 
 _FAILURES: Final = ("model_", "context_overflow", "turn_stopped", "policy_stopped")

@@ -21,7 +21,7 @@ from mew_agent.cli.chat.slash import HELP, InvalidLine, TypedEnvelope, as_typed,
 K = TypeVar("K")
 
 _REMEMBERED: Final = 200
-_QUIET_STATUSES: Final = frozenset({"active", "ready", "thinking", ""})
+_QUIET_STATUSES: Final = frozenset({"active", "ready", "rejoined", "thinking", ""})
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ class ConversationFeed:
     def __init__(self) -> None:
         self.entries: dict[str, FeedEntry] = {}
         self._notes = 0
+        self._presence = ""
 
     def receive(self, envelope: Envelope) -> FeedEntry | None:
         """The entry that an envelope adds or changes; None if it changes none."""
@@ -103,6 +104,19 @@ class ConversationFeed:
         """Add a line about something that happened."""
         self._notes += 1
         return self._keep(FeedEntry(f"note:{self._notes}", "note", text=text))
+
+    def add_presence(self, name: str, verb: str) -> FeedEntry:
+        """Add that a participant joined or left, to the line before if that says the same of others.
+
+        After a restart of the gateway all of them join again.
+        """
+        last, tail = next(reversed(self.entries.values()), None), f" {verb}"
+        if last is None or last.key != self._presence or not last.text.endswith(tail):
+            last = self.add_note(f"{name}{tail}")
+            self._presence = last.key
+        elif name not in (known := last.text.removesuffix(tail).split(", ")):
+            last.text = f"{', '.join((*known, name))}{tail}"
+        return last
 
     def _keep(self, entry: FeedEntry) -> FeedEntry:
         self.entries[entry.key] = entry

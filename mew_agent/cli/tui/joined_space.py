@@ -162,7 +162,10 @@ class JoinedSpace:
         # The parts of a prefix and the progress of work are shown elsewhere.
         is_status = envelope.kind == kinds.PARTICIPANT_STATUS
         has_place = is_status and ("prefix" in envelope.body or progress_of(envelope.body) != "")
-        if line is not None and envelope.kind != kinds.CHAT and not has_place:
+        if line is not None and envelope.kind == kinds.SYSTEM_PRESENCE:
+            name, _, verb = line.removeprefix("* ").rpartition(" ")
+            shown.append(self.feed.add_presence(name, verb))
+        elif line is not None and envelope.kind != kinds.CHAT and not has_place:
             shown.append(self.feed.add_note(line.removeprefix("* ")))
         self.on_change(shown)
 

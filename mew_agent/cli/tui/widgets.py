@@ -128,6 +128,8 @@ class FeedView(VerticalScroll):
             view = self._views.get(entry.key)
             if isinstance(view, WorkView):
                 view.redraw()
+            elif isinstance(view, Static):
+                view.update(Content(clean_text(entry.text)))
         for entry in new:
             self._views[entry.key] = self._view_of(entry)
         if new:

@@ -94,6 +94,10 @@ CHATS: tuple[tuple[str, str, dict[str, Any], dict[str, Any]], ...] = (
     ("reasoning/start", "coder", {"input": "Write"}, {"id": "r1", "correlation_id": ["q1"]}),
     ("reasoning/thought", "coder", READ, {"context": "r1"}),
     ("mcp/proposal", "coder", WRITE, {"to": ["files"], "id": "p1"}),
+    ("system/presence", "system:gateway", {"event": "join", "participant": {"id": "gone"}}, {}),
+    ("system/presence", "system:gateway", {"event": "leave", "participant": {"id": "gone"}}, {}),
+    ("system/presence", "system:gateway", {"event": "join", "participant": {"id": "writer"}}, {}),
+    ("system/presence", "system:gateway", {"event": "join", "participant": {"id": "files"}}, {}),
     ("chat", "writer", {"text": "I read <b>all</b> of it: 你好."}, {"id": "c2"}),
 )  # fmt: skip
 
