@@ -219,7 +219,8 @@ def _start(name: str, run_path: Path, run: RunFile) -> AddOutcome:
     try:
         fault = start_program(name, run_path, run, supervisor, session)
     except TimeoutError:
-        return AddOutcome(f"added, but has not joined yet; `mew logs {name}` shows what it writes")
+        log = name if log_path(log_folder(run_path.parent), name).exists() else "mew"  # `mew up` did not start it
+        return AddOutcome(f"added, but has not joined yet; `mew logs {log}` shows why")
     return AddOutcome(fault, is_added=False) if fault is not None else AddOutcome("added and joined", has_joined=True)
 
 
