@@ -6,13 +6,17 @@ import shutil
 import signal
 import subprocess
 import sys
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import yaml
 from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.server import STOP_SECONDS
 from mew_spaces.launch.run_file import read_run_file, run_file_path
 
+from mew_agent.cli.main import command_line
 from tests.interaction.test_docs import DOCS, ROOT, blocks_of
 from tests.support.waiting import PATIENCE_SECONDS, until_in_thread
 
@@ -110,3 +114,47 @@ def test_caddy_accepts_the_file_for_compose() -> None:
         capture_output=True,
         timeout=PATIENCE_SECONDS,
     )
+
+
+def test_compose_starts_two_gateways_on_one_nats() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose-gateways.yaml").read_text(encoding="utf-8"))["services"]
+    ports = [compose[name].pop("ports") for name in ("first", "second")]
+    names = [compose[name].pop("hostname") for name in ("first", "second")]
+    assert (ports, names) == ([["8080:8080"], ["8081:8080"]], ["first", "second"])
+    assert compose["first"] == compose["second"]
+    build = compose["first"]["build"]
+    assert (DEPLOY / build["context"] / build["dockerfile"]).resolve() == DEPLOY / "Containerfile"
+    _assert_is_a_command(compose["first"]["command"])
+
+
+def test_kubernetes_probes_and_selects_the_pods_of_the_deployment() -> None:
+    deployment, service, budget = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text(encoding="utf-8"))
+    pods = deployment["spec"]["template"]
+    container = pods["spec"]["containers"][0]
+    labels = pods["metadata"]["labels"]
+    assert service["spec"]["selector"] == labels
+    assert budget["spec"]["selector"]["matchLabels"] == deployment["spec"]["selector"]["matchLabels"] == labels
+    _assert_is_a_command(container["args"])
+    drain_seconds = float(container["args"][-1])
+    assert drain_seconds + STOP_SECONDS <= pods["spec"]["terminationGracePeriodSeconds"]
+    probes = [container[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")]
+    assert [(one["path"], one["port"]) for one in probes] == [
+        ("/health", "http"),
+        ("/health", "http"),
+        ("/ready", "http"),
+    ]
+
+
+@pytest.mark.skipif(
+    find_spec("kubernetes_validate") is None, reason="kubernetes-validate is missing; .ci/run installs it"
+)
+def test_kubernetes_accepts_the_manifests() -> None:
+    validate = import_module("kubernetes_validate")
+    for manifest in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text(encoding="utf-8")):
+        validate.validate(manifest, "1.31", strict=True)
+
+
+def _assert_is_a_command(words: list[str]) -> None:
+    """`mew gateway start` would accept these words."""
+    assert words[:3] == ["mew", "gateway", "start"]
+    command_line().get_command(None, "gateway").get_command(None, "start").make_context("start", words[3:])

@@ -137,10 +137,8 @@ def drain(
         if time.monotonic() >= deadline:
             raise GatewayError(f"the gateway at port {chosen} still runs after {STOP_SECONDS:g} seconds")
         time.sleep(0.05)
-    if as_json:
-        terminal.print_json({"port": chosen, "stopped": True})
-    else:
-        terminal.print_line(f"the gateway at port {chosen} has stopped")
+    outcome = {"port": chosen, "stopped": True}
+    terminal.print_outcome(f"the gateway at port {chosen} has stopped", outcome, as_json=as_json)
 
 
 @contextmanager
