@@ -63,6 +63,10 @@ class Backplane(Protocol):
         """The largest `data` that `publish` accepts. Batches and values may be larger."""
 
     @property
+    def stale_lease_seconds(self) -> float:
+        """How long a gateway that has just connected may see the lease of one that was killed before."""
+
+    @property
     def is_connected(self) -> bool:
         """Whether there is a connection now. A call may still fail, or wait for an answer that does not come."""
 
@@ -119,8 +123,7 @@ class Backplane(Protocol):
         """Yield all leases in force with their values: at once, and after each change, expiry included.
 
         The backplane measures the time after which a lease expires. So a paused gateway does not take the others for
-        gone, and an outage of the backplane expires no lease. A gateway that has just connected may see the lease of
-        one that was killed long ago, for up to `LEASE_SECONDS` more. Changes may be merged.
+        gone, and an outage of the backplane expires no lease. Changes may be merged.
         """
 
     async def publish(self, data: bytes) -> None:

@@ -83,6 +83,10 @@ class JetStreamBackplane(Backplane):
         return self._link.max_payload
 
     @property
+    def stale_lease_seconds(self) -> float:
+        return 2 * self._table.lease_seconds  # the clock of the table starts late and is slow
+
+    @property
     def is_connected(self) -> bool:
         return self._link.is_connected
 
@@ -222,12 +226,14 @@ class JetStreamBackplane(Backplane):
     async def keep_time(self) -> None:
         """Store a message wherever no gateway renews, so that leases of gateways that were killed expire."""
         step_seconds = self._table.lease_seconds / 4
+        seen = 0
         while True:
-            seen = self._table.sequence
             await anyio.sleep(step_seconds)
-            if self._table.sequence == seen:
-                with suppress(BackplaneError):
-                    await self._store(f"{self._lease_subject}.{_TIME}", _ENDED, {})
+            if self._table.sequence > seen:
+                seen = self._table.sequence
+                continue
+            with suppress(BackplaneError):
+                seen = await self._store(f"{self._lease_subject}.{_TIME}", _ENDED, {})
 
     def configs(self, *, kept_bytes: int, kept_batches: int | None) -> list[api.StreamConfig]:
         """Return the streams of the space."""

@@ -101,6 +101,10 @@ class MemoryBackplane(Backplane):
         return self.hub.max_frame_bytes
 
     @property
+    def stale_lease_seconds(self) -> float:
+        return 0.0
+
+    @property
     def is_connected(self) -> bool:
         return self.hub.is_available and not self._is_cut_off and not self._is_closed
 

@@ -9,9 +9,10 @@ import json
 import logging
 import secrets
 import zlib
-from collections.abc import Mapping
+from contextlib import aclosing
 from typing import Any
 
+import anyio
 from anyio import to_thread
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
@@ -160,13 +161,13 @@ class ReplicaStore:
         await self._backplane.trim(newest[0] + 1)
 
     async def _has_gateways(self) -> bool:
-        """Return whether any gateway of this space runs."""
-        generator = self._backplane.leases()
-        try:
-            leases: Mapping[str, bytes] = await anext(generator)
-        finally:
-            await generator.aclose()
-        return any(name.startswith(LEASE_PREFIX) for name in leases)
+        """Return whether any gateway of this space runs; the lease of a killed one is left time to expire."""
+        with anyio.move_on_after(self._backplane.stale_lease_seconds):
+            async with aclosing(self._backplane.leases()) as changes:
+                async for leases in changes:
+                    if not any(name.startswith(LEASE_PREFIX) for name in leases):
+                        return False
+        return True
 
 
 def _read_record(data: bytes) -> SpaceRecord:
