@@ -17,7 +17,7 @@ from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId
 from mew_protocol.position import Position
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
 from mew_spaces.core.effects import AddToken, Broadcast, ConnectionId, Effect, Receipt, RevokeTokens, refuse
@@ -69,24 +69,24 @@ class KnownEnvelope(NamedTuple):
 
 
 class ReplicaSnapshot(BaseModel):
-    """Everything that the gateways of a space share, after one batch."""
+    """Everything that the gateways of a space share, after one batch; by default, before the first."""
 
     model_config = ConfigDict(extra="forbid")
 
-    batch: int
-    epoch: str
-    now: datetime
-    sequence: int
-    gateways: dict[int, int]
-    state: SpaceState
-    members: dict[ParticipantId, list[ConnectionId]]
-    absent_since: dict[ParticipantId, datetime]
-    not_back_yet: set[str]
-    trends: dict[str, list[tuple[float, int]]]
-    measured_at: dict[str, datetime]
-    known: list[tuple[str, str, str, int]]
-    tokens: dict[ParticipantId, str]
-    revoked: dict[ParticipantId, int]
+    batch: int = 0
+    epoch: str = ""
+    now: datetime = EPOCH
+    sequence: int = 0
+    gateways: dict[int, int] = Field(default_factory=dict)
+    state: SpaceState = Field(default_factory=SpaceState)
+    members: dict[ParticipantId, list[ConnectionId]] = Field(default_factory=dict)
+    absent_since: dict[ParticipantId, datetime] = Field(default_factory=dict)
+    not_back_yet: set[str] = Field(default_factory=set)
+    trends: dict[str, list[tuple[float, int]]] = Field(default_factory=dict)
+    measured_at: dict[str, datetime] = Field(default_factory=dict)
+    known: list[tuple[str, str, str, int]] = Field(default_factory=list)
+    tokens: dict[ParticipantId, str] = Field(default_factory=dict)
+    revoked: dict[ParticipantId, int] = Field(default_factory=dict)
 
 
 @dataclass

@@ -39,7 +39,7 @@ from mew_spaces.core.events import (
     first_connection,
     gateway_of,
 )
-from mew_spaces.core.replicated_space import Applied, ReplicatedSpace
+from mew_spaces.core.replicated_space import Applied, ReplicaSnapshot, ReplicatedSpace
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.acknowledgements import NOT_STORED_MESSAGE
 from mew_spaces.gateway.audit import AuditLog, Transport
@@ -231,8 +231,7 @@ class ReplicaService(SpaceService):
         snapshot = await self._stored.load_snapshot(newest=bool(self._stored.differing(record)))
         for participant in self._shared.tokens:
             self.tokens.remove(participant)
-        if snapshot is not None:
-            self._shared.restore(snapshot)
+        self._shared.restore(snapshot or ReplicaSnapshot())
         self._shared.epoch = record.epoch
         self._local_log.begin_at(Position(record.epoch, self._shared.sequence))
         self._sessions.frames = RelayedFrames(self.space.state.streams)

@@ -286,6 +286,25 @@ async def test_a_gateway_that_was_cut_off_starts_again_under_another_number() ->
             await until(lambda: history(first) == history(second))
 
 
+async def test_gateways_begin_again_when_the_backplane_lost_everything() -> None:
+    hub = new_hub()
+    async with gateway(hub) as (first, _), gateway(hub) as (second, _):
+        ada, bob = participant(first, "ada"), participant(second, "bob")
+        recorder = Recorder(bob)
+        async with ada, bob:
+            await ada.chat("before")
+            await until(lambda: recorder.texts == ["before"])
+            hub.batches.clear()
+            hub.values.clear()
+            hub.last_sequence = 0
+            hub.wake()
+            await until(lambda: recorder.gaps)
+            await ada.chat("after")
+            await until(lambda: recorder.texts == ["before", "after"])
+            assert [gap.reason for gap in recorder.gaps] == ["other_epoch"]
+            await until(lambda: history(first) == history(second))
+
+
 async def test_stream_frames_cross_gateways_to_the_stream_s_readers(hub: MemoryHub | Nats) -> None:
     async with gateway(hub) as (first, _), gateway(hub) as (second, _):
         bob = participant(first, "bob")

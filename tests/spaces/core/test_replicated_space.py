@@ -157,7 +157,7 @@ def check_cut(steps: list[Step], cut: int) -> None:
 
 
 @given(steps=STEPS, cut=st.integers(0, 12))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15)
 def test_equal_events_have_equal_effects_on_a_restored_space(steps: list[Step], cut: int) -> None:
     check_cut(steps, cut)
 
