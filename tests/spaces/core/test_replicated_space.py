@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mew_protocol import errors
 from mew_protocol.ids import ParticipantId
@@ -157,7 +157,7 @@ def check_cut(steps: list[Step], cut: int) -> None:
 
 
 @given(steps=STEPS, cut=st.integers(0, 12))
-@settings(max_examples=15)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 def test_equal_events_have_equal_effects_on_a_restored_space(steps: list[Step], cut: int) -> None:
     check_cut(steps, cut)
 
