@@ -153,7 +153,7 @@ async def send_reports(coder: Member, writer: Member, local: Member) -> None:
             word="near_limit",
             messages=97,
             parts=CODER_PARTS,
-            seconds_ago=3,
+            seconds_ago=1,
             model="gpt-4o",
             compactions=1,
             last_compaction=cut,
@@ -217,7 +217,7 @@ async def play(page: Page, gateway: RunningGateway, members: Sequence[Member]) -
     await page.locator("form.action").get_by_role("button", name="Compact").click()
     asked = await writer.received(kinds.PARTICIPANT_COMPACT)
     more = {"model": "qwen2.5-14b-instruct", "max_tokens_basis": "loaded", "turns_to_compaction": 2}
-    busy = reported(25_215, 32_768, word="compacting", messages=36, parts=WRITER_PARTS, seconds_ago=24, **more)
+    busy = reported(25_215, 32_768, word="compacting", messages=36, parts=WRITER_PARTS, seconds_ago=21, **more)
     status = busy.model_dump(mode="json", exclude_none=True)
     await writer.send(kinds.PARTICIPANT_STATUS, status, correlation_id=[asked["id"]])
     await row.get_by_text("compacting").wait_for()
