@@ -32,6 +32,7 @@ BATCH_BYTES = 256 * 1024
 
 RETRY_SECONDS = 0.05
 MAX_RETRY_SECONDS = 1.0
+REFUSED_SECONDS = 0.25
 
 log = logging.getLogger("spaces")
 
@@ -83,6 +84,8 @@ class EventQueue:
         self._failing_since: dict[str, float] = {}
         self.gateway = 0
         """The number under which this gateway submits; 0: it has none, and all events are refused."""
+        self.is_refused = False
+        """Whether the backplane answered, but stored nothing: its storage may be full. Each send tries again."""
 
     def __len__(self) -> int:
         """How many events wait or are on their way."""
@@ -101,6 +104,7 @@ class EventQueue:
         self._waiting.clear()
         self._waiting_bytes = self._number = 0
         self.gateway = gateway
+        self._failing_since.pop("append", None)  # that attempt is over
         for submission in dropped:
             self.refuse(submission)
         if gateway:
@@ -123,6 +127,7 @@ class EventQueue:
         while header.gateway == self.gateway and self._in_flight and self._in_flight[0][0] <= header.number:
             number, submissions = self._in_flight.popleft()
             if number == header.number:
+                self.note_success("append")  # also if its acknowledgement was lost
                 return submissions
         return []
 
@@ -178,21 +183,26 @@ class EventQueue:
         while any(submissions is packed for _, submissions in self._in_flight):
             try:
                 await self._backplane.append(data, batch_id)
+                self.is_refused = False
+                break
             except BackplaneUnavailable as error:
                 is_unknown = True
                 self.note_failure("append", error)
             except BackplaneRefused as error:
-                self.note_failure("append", error)
-                if not is_unknown:
-                    self._give_back(packed)
-            else:
-                self.note_success("append")
-                return
+                if not self.is_refused:
+                    log.warning("backplane: %s; envelopes are refused until they can be stored", error)
+                self.is_refused = True
+                if not is_unknown and self._give_back(packed):
+                    await anyio.sleep(REFUSED_SECONDS)
+                    return
             await anyio.sleep(pause)
             pause = min(2 * pause, MAX_RETRY_SECONDS)
+        self.note_success("append")
 
-    def _give_back(self, packed: list[Submission]) -> None:
-        """Refuse what was not stored, and keep what the others must learn for another batch."""
+    def _give_back(self, packed: list[Submission]) -> bool:
+        """Refuse what was not stored, and keep what the others must learn for another batch. False: it is over."""
+        if not self._in_flight or self._in_flight[-1][1] is not packed:
+            return False
         self._in_flight.pop()
         kept = [one for one in packed if not one.may_be_refused]
         self._waiting.extendleft(reversed(kept))
@@ -200,6 +210,7 @@ class EventQueue:
         for submission in packed:
             if submission.may_be_refused:
                 self.refuse(submission)
+        return True
 
     def refuse(self, submission: Submission) -> None:
         """Answer the sender of an event that will not be stored."""

@@ -437,7 +437,7 @@ class ReplicaService(SpaceService):
     @property
     def is_storing(self) -> bool:
         """Whether accepted envelopes can be stored."""
-        return bool(self._queue.gateway) and not self._queue.is_away
+        return bool(self._queue.gateway) and not (self._queue.is_away or self._queue.is_refused)
 
     @property
     def posts_attention(self) -> bool:

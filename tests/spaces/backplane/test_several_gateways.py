@@ -238,7 +238,7 @@ async def test_members_of_a_gateway_that_dies_move_and_miss_nothing() -> None:
 
 async def test_nothing_is_confirmed_while_the_backplane_is_away() -> None:
     hub = new_hub()
-    brief = ReplicaOptions(wait_seconds=0.2, start_seconds=PATIENCE_SECONDS, renew_seconds=0.1)
+    brief = ReplicaOptions(wait_seconds=0.0, start_seconds=PATIENCE_SECONDS, renew_seconds=0.1)
     async with gateway(hub, brief) as (first, _), gateway(hub) as (second, _):
         ada, bob = participant(first, "ada"), participant(second, "bob")
         recorder = Recorder(bob)
@@ -263,8 +263,11 @@ async def test_nothing_is_confirmed_while_the_backplane_is_away() -> None:
             hub.is_available = True
             await until(lambda: "sent again" in recorder.texts)
             await ada.chat("after")
-            await until(lambda: "after" in recorder.texts)
-            assert recorder.texts == ["before", "sent again", "after"]
+            hub.unacknowledged_appends = 1
+            await ada.chat("stored without an answer")
+            assert first.service.is_storing
+            await until(lambda: len(recorder.texts) == 4)
+            assert recorder.texts == ["before", "sent again", "after", "stored without an answer"]
 
 
 async def test_a_gateway_that_was_cut_off_starts_again_under_another_number() -> None:
