@@ -18,6 +18,7 @@ from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import ConnectionOptions, option, participant_argument, with_option_groups
 from mew_agent.cli.board import words
 from mew_agent.cli.remote.session import ApiSession, open_session
+from mew_agent.errors import ConfigError
 
 Message = dict[str, Any]
 """An envelope as JSON."""
@@ -33,12 +34,15 @@ def show_history(
     ] = None,
     everything: Annotated[bool, option("--all", "Show every kind.")] = False,
     as_json: Annotated[bool, option("--json", "Print JSON Lines, one envelope per line.")] = False,
+    as_markdown: Annotated[bool, option("--markdown", "Print a Markdown document.")] = False,
     connection: ConnectionOptions,
 ) -> int:
     """Print recent chats of a space, or envelopes of other kinds.
 
     Reads what the gateway still keeps, oldest first.
     """
+    if as_json and as_markdown:
+        raise ConfigError("--markdown", "excludes --json")
     patterns = ["*"] if everything else kind or [kinds.CHAT]
     newest: deque[Message] = deque(maxlen=last)
     for message in _all_messages(open_session(connection)):
@@ -48,6 +52,8 @@ def show_history(
     for message in newest:
         if as_json:
             terminal.print_json(message)
+        elif as_markdown:
+            terminal.print_line(_markdown(message))
         else:
             terminal.print_line(_line(message, datetime.now(UTC).astimezone()))
     if not newest and not as_json:
@@ -64,6 +70,16 @@ def _all_messages(session: ApiSession) -> Iterator[Message]:
         since = str(page["next"])
         if not page.get("more"):
             return
+
+
+def _markdown(message: Message) -> str:
+    """One envelope as a section: a chat as it was written, others as JSON."""
+    to, payload = ", ".join(message.get("to") or ()), message.get("payload") or {}
+    who = f"{message.get('from')} to {to}" if to else str(message.get("from"))
+    if message.get("kind") == kinds.CHAT:
+        return f"## {who}, {message.get('ts')}\n\n{payload.get('text')}\n"
+    shown = json.dumps(payload, ensure_ascii=False, indent=2)
+    return f"## {who}, {message.get('kind')}, {message.get('ts')}\n\n~~~~json\n{shown}\n~~~~\n"
 
 
 def _line(message: Message, now: datetime) -> str:

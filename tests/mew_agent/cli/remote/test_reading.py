@@ -33,12 +33,15 @@ async def test_history_prints_the_newest_envelopes_that_match(gateway: RunningGa
         statuses = await mew("history", "coder", "--kind", "participant/*", "--json", *seat(gateway))
         of_nobody = await mew("history", "ghost", "--all", *seat(gateway))
         everything = await mew("history", "--all", *seat(gateway))
+        document = await mew("history", "--all", "-n", "2", "--markdown", *seat(gateway))
     first, second = chats.out.splitlines()
     assert re.fullmatch(r"\d\d:\d\d:\d\d  coder to ada: Two\.\[2J", first)
     assert second.endswith("  coder to ada: Three.")
     assert [json.loads(line)["payload"] for line in statuses.out.splitlines()] == [{"messages_in_context": 3}]
     assert of_nobody.out == "the gateway keeps no such envelope\n"
     assert len(everything.out.splitlines()) >= 4
+    assert re.search(r"## coder to ada, \S+\n\nThree\.\n", document.out)
+    assert re.search(r"## coder, participant/status, \S+\n\n~~~~json\n\{\n  \"messages_in_context\": 3", document.out)
 
 
 async def test_tools_are_listed_by_participant() -> None:
