@@ -108,6 +108,8 @@ class Client:
         self._over = False
         self.joins = 0
         """The number of joined connections; a second welcome on one connection does not count."""
+        self.catching_up: int | None = None
+        """How many missed envelopes a welcomed connection has brought so far, if more follow; None otherwise."""
         self._last_cause = "not joined yet"
 
     @property
@@ -305,6 +307,7 @@ class Client:
 
     def _lose(self, socket: ClientConnection | None) -> None:
         """Forget a broken connection, so that senders wait for the next."""
+        self.catching_up = None
         if socket is not None and socket is self._socket:
             self._socket = None
             self._joined = anyio.Event()
@@ -351,6 +354,7 @@ class Client:
         is_live = self.delivery.begin(welcome)
         await put(Arrived(welcome, self.delivery.position))
         await self._put_gaps(welcome, put)
+        self.catching_up = 0
         if is_live:
             await self._go_live(socket, put)
 
@@ -366,7 +370,9 @@ class Client:
             for sent in self.delivery.undecided():
                 if not await self._written(socket, sent.text):
                     return
-        self._socket = socket
+        if self.catching_up:
+            logger.info("caught up with %d missed envelopes", self.catching_up)
+        self._socket, self.catching_up = socket, None
         self._joined.set()
 
     async def _put_gaps(self, envelope: Envelope, put: _PutArrived) -> None:
@@ -401,6 +407,8 @@ class Client:
                 is_past = arrival is Arrival.PASS_ON_AS_PAST
                 if arrival is not Arrival.PASS_ON and not is_past:
                     continue
+                if self.catching_up is not None:
+                    self.catching_up += 1
                 if message.kind == SYSTEM_PRESENCE_BATCH and message.sender == GATEWAY:
                     for presence in presences_in(message):
                         await put(Arrived(presence, self.delivery.position, is_past))

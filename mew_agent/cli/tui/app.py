@@ -230,6 +230,8 @@ class SpaceApp(App[None]):
         is_joined = view.is_joined
         state = f"you are {view.who.participant}" if is_joined else "connection lost; reconnecting"
         style = "" if is_joined else "bold $error"
+        if view.catching_up is not None:
+            state, style = f"catching up, {words.count_of(view.catching_up, 'envelope')} so far", ""
         needs = f" · {waiting} need{'s' if waiting == 1 else ''} you" if waiting else ""
         if len(self._pending) > ENTRIES_A_FRAME:
             state, style = f"catching up, {words.count_of(len(self._pending), 'message')} to show", ""

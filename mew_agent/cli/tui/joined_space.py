@@ -177,6 +177,11 @@ class JoinedSpace:
         return self.me.is_joined
 
     @property
+    def catching_up(self) -> int | None:
+        """How many missed envelopes have arrived while more follow; None if nothing is missing."""
+        return self.me.messenger.session.client.catching_up
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The participants that are here, without us."""
         return tuple(sorted(self.me.peers))

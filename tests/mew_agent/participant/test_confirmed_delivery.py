@@ -192,7 +192,8 @@ async def test_a_handler_can_await_the_confirmation_of_its_send() -> None:
         await recorder.until(1)
 
 
-async def test_missing_more_than_the_gateway_keeps_emits_a_gap() -> None:
+async def test_missing_more_than_the_gateway_keeps_emits_a_gap(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     async with (
         serve_gateway(config("history_envelopes: 5")) as gateway,
         faulty_link(gateway.port) as link,
@@ -208,6 +209,8 @@ async def test_missing_more_than_the_gateway_keeps_emits_a_gap() -> None:
             link.release()
             await recorder.until(3)
             await until(lambda: recorder.gaps)
+            await until(lambda: "missed envelopes" in caplog.text)
+            assert ada.messenger.session.client.catching_up is None
     assert recorder.gaps[0].reason == "history_gone"
     assert recorder.texts[-1] == "19"
     assert recorder.texts == [str(number) for number in range(20 - len(recorder.texts), 20)]

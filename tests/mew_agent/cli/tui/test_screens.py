@@ -112,7 +112,7 @@ class StoredSpace(JoinedSpace):
     """A space that stands still."""
 
     entries: tuple[dict[str, Any], ...] = THREE
-    is_joined = True
+    is_joined, catching_up = True, None
 
     async def run(self) -> None:
         samples = [
