@@ -1,17 +1,19 @@
 """The configuration of a backplane, embedded servers, and what is said when NATS cannot be used."""
 
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 
+import anyio
 import pytest
 import trustme
 from hypothesis import given
 from hypothesis import strategies as st
-from mew_spaces.backplane.interface import BackplaneRefused, BackplaneUnavailable
+from mew_spaces.backplane.interface import Backplane, BackplaneRefused, BackplaneUnavailable
 from mew_spaces.backplane.jetstream import connect_jetstream, safe_name
 from mew_spaces.backplane.nats_link import LinkTimes
 from mew_spaces.backplane.nats_server import NatsServer
@@ -136,6 +138,40 @@ async def test_a_server_without_jetstream_is_refused(tmp_path: Path) -> None:
         pytest.raises(BackplaneUnavailable, match="is JetStream enabled"),
     ):
         await first_append({"servers": server.address}, tmp_path, start_seconds=0.1)
+
+
+async def test_the_documented_permissions_are_enough(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "several-gateways.md").read_text(encoding="utf-8")
+    found = re.search(r'title="nats-users.conf"\n(.*?)```', page, re.DOTALL)
+    assert found is not None
+    (tmp_path / "password").write_text("choose-a-password")
+    with running(NatsServer(tmp_path / "nats", settings=found[1])) as server:
+        options = BackplaneOptions(servers=(server.address,), user="mew", password_file="password")
+        async with connect_jetstream(options, "a", folder=tmp_path, kept_bytes=1_000_000) as backplane:
+            with anyio.fail_after(PATIENCE_SECONDS):
+                assert await backplane.claim("ticker", b"1")
+                async with aclosing(backplane.leases()) as changes:
+                    assert await anext(changes) == {"ticker": b"1"}
+                assert await backplane.save("key", b"value", expected=0) > 0
+                assert await backplane.append(b"a", "1") == 1
+                async with aclosing(backplane.follow(0)) as batches:
+                    assert await anext(batches) == (1, b"a")
+                await backplane.trim(2)
+                async with aclosing(backplane.frames()) as frames:
+                    await publish_until_heard(backplane, frames)
+
+
+async def publish_until_heard(backplane: Backplane, frames: AsyncGenerator[bytes, None]) -> None:
+    async with anyio.create_task_group() as tasks:
+
+        async def publish() -> None:
+            while True:
+                await backplane.publish(b"frame")
+                await anyio.sleep(0.01)
+
+        tasks.start_soon(publish)
+        assert await anext(frames) == b"frame"
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_missing_permission_is_named(tmp_path: Path) -> None:
