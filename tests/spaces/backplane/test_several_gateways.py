@@ -23,7 +23,7 @@ from mew_spaces.gateway.replica import ReplicaOptions
 
 from mew_agent.errors import NotAccepted
 from mew_agent.participant.events import ChatReceived
-from mew_agent.participant.gaps import HistoryGap
+from mew_agent.participant.gaps import HistoryGap, StreamGap
 from mew_agent.participant.participant import Participant
 from tests.support.faulty_link import faulty_link
 from tests.support.gateway_client import joined, opened
@@ -322,6 +322,31 @@ async def test_stream_frames_cross_gateways_to_the_stream_s_readers(hub: MemoryH
             await until(lambda: len(ada.frames) == 50)
             assert ada.frames == [str(number) for number in range(50)]
             assert cleo.frames == []
+
+
+async def test_frames_that_are_lost_between_gateways_are_counted_as_missed() -> None:
+    hub = new_hub()
+    async with gateway(hub) as (first, _), gateway(hub) as (second, link):
+        bob, ada = participant(first, "bob"), FrameRecorder(second.ws_url, space="demo", id="ada", token="a")
+        gaps: list[StreamGap] = []
+
+        async def miss(gap: StreamGap) -> None:
+            gaps.append(gap)
+
+        ada.on(StreamGap)(miss)
+        async with bob, ada:
+            opening = await bob.ask("stream/request", {"direction": "up"}, to="gateway", answer="stream/open")
+            stream = str(opening.body["stream_id"])
+            await bob.send_frame(encode_frame(stream, "0"))
+            await until(lambda: ada.frames == ["0"])
+            assert isinstance(link, MemoryBackplane)
+            link.is_cut_off = True
+            for number in range(1, 4):
+                await bob.send_frame(encode_frame(stream, str(number)))
+            await bob.chat("behind the frames")  # they have left the gateway before this is confirmed
+            link.is_cut_off = False
+            await bob.send_frame(encode_frame(stream, "4"))
+            await until(lambda: ada.frames == ["0", "4"] and gaps == [StreamGap(stream, 3)])
 
 
 async def test_a_gateway_starts_from_a_snapshot_with_all_that_others_know(hub: MemoryHub | Nats) -> None:
