@@ -54,7 +54,7 @@ COMMANDS: Final[Sections] = {
             {
                 "history": _command("List a participant's compactions.", "remote.archive:history"),
                 "show": _command(
-                    "Print what fills a context, or a compaction's summary and what it replaced.", "remote.archive:show"
+                    "Print what fills a context, or what a compaction replaced.", "remote.archive:show"
                 ),
                 "undo": _command("Undo a compaction: what it removed returns to the context.", "remote.archive:undo"),
                 "recall": _command("Search what left a participant's context.", "remote.archive:recall"),

@@ -110,9 +110,10 @@ def show(
     as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> int:
-    """Print what fills a context, or a compaction's summary and what it replaced.
+    """Print what fills a context, or what a compaction replaced.
 
-    Without N, lists the parts of the context and each tool with its tokens; `~` marks an estimate.
+    Without N, lists the parts of the context and each tool with its tokens; `~` marks an estimate. With N, prints the
+    compaction's summary and the messages that it replaced.
     """
     if number is None:
         return _show_composition(connection, target, timeout, as_json=as_json)
