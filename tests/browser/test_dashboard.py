@@ -421,6 +421,10 @@ async def test_an_answer_streams_and_becomes_markdown(open_dashboard: OpenDashbo
         start = await coder.received(kinds.REASONING_START)
         await coder.send_envelope(kinds.STREAM_REQUEST, {"direction": "upload"}, to=["gateway"])
         stream = (await coder.received(kinds.STREAM_OPEN))["payload"]["stream_id"]
+        async with join("ada") as other:  # whose stream cannot write into coder's turn
+            await other.send_envelope(kinds.STREAM_REQUEST, {"direction": "upload"}, to=["gateway"])
+            own = (await other.received(kinds.STREAM_OPEN))["payload"]["stream_id"]
+            await other.send_frame(own, {"context": start["id"], "type": "token", "value": "forged "})
         for kind, value in (("thinking", "I look first."), ("token", "It is **nearly**"), ("token", " done")):
             await coder.send_frame(stream, {"context": start["id"], "type": kind, "value": value})
         turn = log(page).locator(".turn")

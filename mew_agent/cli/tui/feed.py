@@ -13,6 +13,7 @@ from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 
 from mew_agent.cli.board import words
+from mew_agent.participant.stream_owners import StreamOwners
 
 MAX_ENTRIES: Final = 400
 _CALL_CHARS: Final = 300
@@ -52,11 +53,13 @@ class ConversationFeed:
 
     def __init__(self) -> None:
         self.entries: dict[str, FeedEntry] = {}
+        self._streams = StreamOwners()
         self._notes = 0
         self._presence = ""
 
     def receive(self, envelope: Envelope) -> FeedEntry | None:
         """The entry that an envelope adds or changes; None if it changes none."""
+        self._streams.receive(envelope)
         body, work = envelope.body, self.entries.get(f"work:{envelope.context}")
         match envelope.kind:
             case kinds.CHAT if isinstance(body.get("text"), str):
@@ -92,6 +95,8 @@ class ConversationFeed:
         work, text = self.entries.get(f"work:{value.get('context')}"), value.get("value")
         if work is None or not work.is_running or not isinstance(text, str):
             return None
+        if self._streams.owner(frame.stream_id) != work.sender:
+            return None  # another participant names this work as its own
         if value.get("type") == "token":
             work.text += text
         elif value.get("type") in ("thinking", "thought"):

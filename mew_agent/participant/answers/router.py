@@ -4,7 +4,7 @@ Owns the open exchanges, the owners of streams, and the notices about each agent
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from mew_protocol import kinds
@@ -22,6 +22,7 @@ from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.gaps import StreamGap
 from mew_agent.participant.peers import PeerContext, Peers
 from mew_agent.participant.requests import is_from_gateway
+from mew_agent.participant.stream_owners import StreamOwners
 
 MAX_ABANDONED: Final = 200
 PIECE_MISSING: Final = "a piece of the text was lost on the way; the rest comes with the whole answer"
@@ -46,7 +47,7 @@ class AnswerRouter:
         self._notes: dict[str, ContextNotes] = {}
         self._missed_notes: dict[str, ContextNote] = {}
         self._asked: set[str] = set()
-        self._stream_owners: dict[str, str] = {}
+        self._streams = StreamOwners()
 
     # -- exchanges ---------------------------------------------------------------------------------------
 
@@ -89,15 +90,10 @@ class AnswerRouter:
         """Route an envelope. Returns whether it starts a reasoning about an abandoned question."""
         if envelope.sender == self._me:
             return False
+        self._streams.receive(envelope)
         match envelope.kind:
-            case kinds.SYSTEM_WELCOME if envelope.is_for(self._me):
-                self._stream_owners = dict(_owners_of(envelope.body.get("active_streams")))
             case kinds.SYSTEM_ERROR if is_from_gateway(envelope):
                 self._receive_refusal(envelope)
-            case kinds.STREAM_OPEN if is_from_gateway(envelope):
-                self._stream_owners |= _owners_of([dict(envelope.body)])
-            case kinds.STREAM_CLOSE:
-                self._stream_owners.pop(str(envelope.body.get("stream_id")), None)
             case kinds.PARTICIPANT_STATUS if is_whole_status(envelope) and envelope.sender in self._peers:
                 self._receive_status(envelope, self._peers[envelope.sender].context)
             case _:
@@ -207,7 +203,7 @@ class AnswerRouter:
 
     def receive_frame(self, frame: StreamFrame) -> None:
         """Route a frame of an agent's reasoning stream. Frames of streams that the agent does not own are ignored."""
-        owner = self._stream_owners.get(frame.stream_id)
+        owner = self._streams.owner(frame.stream_id)
         exchanges = self._open_with(owner) if owner is not None else []
         if owner is None or not exchanges:
             return
@@ -221,7 +217,7 @@ class AnswerRouter:
 
     def receive_gap(self, gap: StreamGap) -> None:
         """Tell the readers of a stream that frames are missing, rather than join what is left of its text."""
-        owner = self._stream_owners.get(gap.stream_id)
+        owner = self._streams.owner(gap.stream_id)
         for exchange in self._open_with(owner) if owner is not None else ():
             if exchange.reasoning_id is not None:
                 exchange.add(exchange.answer.skip_call(PIECE_MISSING))
@@ -279,9 +275,3 @@ def _json_object(data: bytes | str) -> dict[str, Any]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _owners_of(streams: object) -> Iterator[tuple[str, str]]:
-    for stream in streams if isinstance(streams, list) else ():
-        if isinstance(stream, Mapping) and isinstance(stream.get("stream_id"), str):
-            yield stream["stream_id"], str(stream.get("owner") or "")

@@ -142,7 +142,7 @@ class SpaceView {
       this._conversation.note(new Date().toISOString(), "Some events were missed while disconnected and are no longer available.");
       this._conversation.missedFrames();
     } else if (name === "attention") this._needs(value.items ?? []);
-    else if (name === "frame") this._conversation.frame(value.data);
+    else if (name === "frame") this._conversation.frame(value.stream_id, value.data);
     else if (name === "envelope") this._receiveEnvelope(value, nowMs);
     this._showSoon();
   }

@@ -14,7 +14,7 @@ export class Conversation {
   constructor() {
     this.entries = new Map();
     this._byId = new Map(); // envelope ids to entries
-    this._pending = new Map(); // stream text of turns whose start has not arrived
+    this._owners = new Map(); // of open streams: a frame names its turn itself, so only the turn's agent can be believed
     this._changed = new Set();
     this._seen = new Set();
     this._most = MAX_ENTRIES;
@@ -51,8 +51,16 @@ export class Conversation {
     if (handler) this[handler](envelope, payload);
   }
 
-  /** Apply the data of one stream frame: JSON {context, type, value}. Anything else is ignored. */
-  frame(data) {
+  _streamOpen(envelope, payload) {
+    if (envelope.from === "gateway" && typeof payload.stream_id === "string") this._owners.set(payload.stream_id, payload.owner);
+  }
+
+  _streamClose(envelope, payload) {
+    if (envelope.from === "gateway" || envelope.from === this._owners.get(payload.stream_id)) this._owners.delete(payload.stream_id);
+  }
+
+  /** Apply the data of a stream's frame: JSON {context, type, value}. Anything else is ignored. */
+  frame(streamId, data) {
     let frame;
     try {
       frame = JSON.parse(data);
@@ -62,6 +70,7 @@ export class Conversation {
     if (typeof frame?.context !== "string" || typeof frame.value !== "string") return;
     const turn = this._byId.get(frame.context);
     if (turn?.type !== "turn" || turn.state !== "running" || turn.hasHole) return;
+    if (this._owners.get(streamId) !== turn.from) return;
     if (frame.type === "token" && turn.text.length < MAX_STREAM_CHARS) turn.text += frame.value;
     else if (frame.type === "thinking" && turn.thinking.length < MAX_STREAM_CHARS) turn.thinking += frame.value;
     else return;
@@ -280,6 +289,8 @@ const HANDLERS = {
   "reasoning/thought": "_thought",
   "reasoning/conclusion": "_conclude",
   "reasoning/cancel": "_reasoningCancel",
+  "stream/open": "_streamOpen",
+  "stream/close": "_streamClose",
   "mcp/request": "_request",
   "mcp/response": "_response",
   "mcp/proposal": "_proposal",
