@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from mew_spaces.backplane.interface import Backplane, BackplaneRefused, BackplaneUnavailable
 from mew_spaces.core.effects import Receipt
@@ -148,6 +149,7 @@ class EventQueue:
             await self._wake.wait()
             self._wake = anyio.Event()
             while self._waiting:
+                await checkpoint()  # what arrives in the same turn of the event loop goes along
                 await self._append(self._pack())
 
     def note_failure(self, what: str, error: Exception) -> None:
