@@ -103,6 +103,7 @@ def test_unknown_name_raises_attribute_error() -> None:
             SERVER_AND_MODEL | {"anyio", "websockets", "yaml", "typer", "rich", "pytest"},
         ),
         ("from mew_agent import Agent", SERVER_AND_MODEL | {"typer", "rich", "mcp"}),
+        ("import mew_agent.cli.programs.gateway", {"nats"}),  # only a space with a backplane needs it
         (
             "from mew_agent.cli.main import run; run(['--help'])",
             {"pydantic", "anyio", "openai", "websockets", "starlette", "yaml", "rich"},
