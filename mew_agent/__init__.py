@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_protocol.context_report import LastCompaction as LastCompaction
     from mew_protocol.context_report import LastReported as LastReported
     from mew_protocol.context_report import PinReport as PinReport
+    from mew_protocol.context_report import Progress as Progress
     from mew_protocol.context_report import QueuedMessages as QueuedMessages
     from mew_protocol.context_report import SavingSuggestion as SavingSuggestion
     from mew_protocol.context_report import SessionContext as SessionContext
@@ -52,6 +53,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_protocol.payloads.fit import Fit as Fit
     from mew_protocol.payloads.participant import CompactDone as CompactDone
     from mew_protocol.payloads.participant import PinnedText as PinnedText
+    from mew_protocol.payloads.participant import PrefixPart as PrefixPart
     from mew_protocol.payloads.participant import Status as Status
 
     from mew_agent.agent.agent import Agent as Agent
@@ -200,12 +202,12 @@ _NAMES_OF = {
     "mew_protocol.capability": "CapabilitySet",
     "mew_protocol.codec": "StreamFrame",
     "mew_protocol.context_report": (
-        "BreakdownPart CompactionCost ContextReport Injection LastCompaction LastReported PinReport QueuedMessages "
-        "SavingSuggestion SessionContext Waiting"
+        "BreakdownPart CompactionCost ContextReport Injection LastCompaction LastReported PinReport Progress "
+        "QueuedMessages SavingSuggestion SessionContext Waiting"
     ),
     "mew_protocol.envelope": "Envelope",
     "mew_protocol.payloads.fit": "Fit",
-    "mew_protocol.payloads.participant": "CompactDone PinnedText Status",
+    "mew_protocol.payloads.participant": "CompactDone PinnedText PrefixPart Status",
 }
 _HOMES = {name: home for home, names in _NAMES_OF.items() for name in names.split()}
 
