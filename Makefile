@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # The tests start hundreds of processes; without their bytecode each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-local test test-agents test-meter test-frameworks test-local test-long test-lowest test-llama dist check lint types coverage audit sbom screens schema docs bench clean faults
+.PHONY: demo demo-local test test-agents test-meter test-frameworks test-local test-long test-lowest test-llama dist check lint types coverage audit sbom screens schema docs bench clean faults faults-several
 
 demo: $(PACKAGE)
 	$(BIN)/mew demo
@@ -90,6 +90,10 @@ SECONDS ?= 300
 SEED ?= 1
 faults: $(STAMP)
 	$(BIN)/python -m tests.faults --seconds $(SECONDS) --seed $(SEED)
+
+# Two gateways on three NATS servers while all of them, and the network between them, break.
+faults-several: $(STAMP)
+	$(BIN)/python -m tests.faults --several --seconds $(SECONDS) --seed $(SEED)
 
 # Everything a change must pass: format, lint, strict types, tests with branch coverage, generated files current, and no
 # dependency with a known vulnerability.

@@ -10,6 +10,7 @@ import anyio
 
 from tests.faults.fuzz import run_fuzz
 from tests.faults.harness import FaultPlan, PromiseBroken, run_faults
+from tests.faults.several import SeveralPlan, run_several
 from tests.faults.soak import run_soak
 
 
@@ -28,12 +29,15 @@ def main() -> int:
     parser.add_argument("--fuzz", action="store_true", help="send invalid input to a gateway instead")
     parser.add_argument("--inputs", type=int, default=100_000, help="with --fuzz (default: 100,000; 0: no limit)")
     parser.add_argument("--soak", action="store_true", help="measure memory at a low rate instead (default: 900 s)")
+    parser.add_argument("--several", action="store_true", help="two gateways on three NATS servers (default: 60 s)")
     chosen = parser.parse_args()
     logging.getLogger("mew_agent").setLevel(logging.ERROR)
     if chosen.fuzz:
         return fuzz(chosen.seed, chosen.inputs or 2**62, chosen.seconds or 3600.0)
     if chosen.soak:
         return soak(chosen.seconds or 900.0)
+    if chosen.several:
+        return several(SeveralPlan(chosen.seed, chosen.seconds or 60.0))
     seconds = chosen.seconds if chosen.seconds or chosen.cuts or chosen.kills or chosen.agent_kills else 30.0
     plan = FaultPlan(
         seed=chosen.seed,
@@ -53,6 +57,17 @@ def main() -> int:
             print(broken, file=sys.stderr)
             return 1
     print(report)
+    return 0
+
+
+def several(plan: SeveralPlan) -> int:
+    """Break gateways, NATS servers and their network; the exit code says whether all held."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            print(anyio.run(run_several, plan, Path(folder)))
+        except PromiseBroken as broken:
+            print(broken, file=sys.stderr)
+            return 1
     return 0
 
 

@@ -8,7 +8,7 @@ import asyncio
 import json
 import urllib.request
 from collections import Counter
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -239,17 +239,22 @@ class FaultMember(Participant):
             await anyio.sleep(random.uniform(0, 1.0))
 
     async def _outcome(self, sending: Awaitable[object]) -> SendOutcome:
-        try:
-            await sending
-        except NotConfirmed as error:
-            self._run.note(f"{self.id}: {error}")
-            return SendOutcome.UNKNOWN
-        except NotConnected:
-            return SendOutcome.NEVER_SENT
-        except NotAccepted as error:
-            self._run.note(f"{self.id}: {error}")
-            return SendOutcome.REFUSED
-        return SendOutcome.CONFIRMED
+        return await outcome_of(sending, lambda text: self._run.note(f"{self.id}: {text}"))
+
+
+async def outcome_of(sending: Awaitable[object], note: Callable[[str], None]) -> SendOutcome:
+    """Wait for a send and return how it ended. `note` receives why it is not confirmed."""
+    try:
+        await sending
+    except NotConfirmed as error:
+        note(str(error))
+        return SendOutcome.UNKNOWN
+    except NotConnected:
+        return SendOutcome.NEVER_SENT
+    except NotAccepted as error:
+        note(str(error))
+        return SendOutcome.REFUSED
+    return SendOutcome.CONFIRMED
 
 
 class FaultRun:

@@ -122,15 +122,23 @@ class ProgramProcess:
 class GatewayProcess(ProgramProcess):
     """`mew gateway start` on a fixed port of the loopback interface, with a wall clock that `set_clock` moves."""
 
-    def __init__(self, folder: Path, space_yaml: str, *, port: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        space_yaml: str,
+        *,
+        port: int | None = None,
+        name: str = "gateway",
+        options: Sequence[str] = (),
+    ) -> None:
         self.port = port or unused_ports()[0]
-        config, offset = folder / "space.yaml", folder / "clock"
+        config, offset = folder / "space.yaml", folder / f"{name}.clock"
         config.write_text(space_yaml)
         offset.write_bytes(struct.pack("d", 0.0))
         with offset.open("r+b") as file:
             self._offset = mmap.mmap(file.fileno(), 8)
         start = ["gateway", "start", "-s", str(config), "--port", str(self.port), "--log-level", "warning"]
-        super().__init__("gateway", folder, [sys.executable, str(PROGRAMS), "mew", str(offset), *start], {})
+        super().__init__(name, folder, [sys.executable, str(PROGRAMS), "mew", str(offset), *start, *options], {})
 
     @property
     def url(self) -> str:
