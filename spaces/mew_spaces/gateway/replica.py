@@ -146,12 +146,20 @@ class ReplicaService(SpaceService):
 
         Raises `SpacesError` if the backplane cannot be reached or other gateways have another configuration.
         """
+        starts_until = anyio.current_time() + self.options.start_seconds
         async with anyio.create_task_group() as tasks:
-            await tasks.start(self._follow)
+            await tasks.start(self._follow, starts_until)
             for task in (self._queue.run, self._frames.run, self._keep_leases, self._keep_state):
                 tasks.start_soon(task)
             tasks.start_soon(self._leases.watch, self._end_gone_gateways)
-            await self._begin()
+            while True:
+                try:
+                    await self._begin()
+                    break
+                except BackplaneUnavailable:
+                    if anyio.current_time() >= starts_until:
+                        raise
+                await anyio.sleep(self.options.renew_seconds)
             try:
                 yield
             finally:
@@ -199,8 +207,11 @@ class ReplicaService(SpaceService):
 
     # Applying
 
-    async def _follow(self, *, task_status: TaskStatus[None]) -> None:
-        """Apply every batch in order until cancelled. Started once everything that was stored before is applied."""
+    async def _follow(self, starts_until: float, *, task_status: TaskStatus[None]) -> None:
+        """Apply every batch in order until cancelled. Started once everything that was stored before is applied.
+
+        A backplane that is away is tried again until `starts_until`, as one that elects a leader needs some seconds.
+        """
         is_started = False
         while True:
             try:
@@ -219,10 +230,11 @@ class ReplicaService(SpaceService):
                     async for batch in batches:
                         self._apply_batch(batch)
             except BackplaneError as error:
-                if not is_started:
+                if is_started:
+                    log.warning("backplane: %s", error)
+                    self._leave_others()
+                elif not isinstance(error, BackplaneUnavailable) or anyio.current_time() >= starts_until:
                     raise
-                log.warning("backplane: %s", error)
-                self._leave_others()
                 await anyio.sleep(self.options.renew_seconds)
 
     async def _load(self) -> SpaceRecord:

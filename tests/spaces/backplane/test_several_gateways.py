@@ -239,6 +239,13 @@ async def test_members_of_a_gateway_that_dies_move_and_miss_nothing() -> None:
 async def test_nothing_is_confirmed_while_the_backplane_is_away() -> None:
     hub = new_hub()
     brief = ReplicaOptions(wait_seconds=0.0, start_seconds=PATIENCE_SECONDS, renew_seconds=0.1)
+    has_started_late = anyio.Event()
+
+    async def start_late() -> None:
+        async with gateway(hub):
+            pass
+        has_started_late.set()
+
     async with gateway(hub, brief) as (first, _), gateway(hub) as (second, _):
         ada, bob = participant(first, "ada"), participant(second, "bob")
         recorder = Recorder(bob)
@@ -250,6 +257,7 @@ async def test_nothing_is_confirmed_while_the_backplane_is_away() -> None:
             error = await cleo.until("system/error")
             assert (error["payload"]["error"], error["correlation_id"]) == (errors.NOT_STORED, ["refused"])
             tasks.start_soon(ada.chat, "sent again")
+            tasks.start_soon(start_late)
             async with httpx2.AsyncClient(headers={"Authorization": "Bearer a"}) as client:
                 body = {"kind": "chat", "payload": {"text": "refused"}}
                 assert (await client.post(f"{first.url}/participants/ada/messages", json=body)).status_code == 503
@@ -262,6 +270,7 @@ async def test_nothing_is_confirmed_while_the_backplane_is_away() -> None:
             assert ada.is_joined
             hub.is_available = True
             await until(lambda: "sent again" in recorder.texts)
+            await until(has_started_late.is_set)
             await ada.chat("after")
             hub.unacknowledged_appends = 1
             await ada.chat("stored without an answer")
