@@ -32,6 +32,9 @@ log = logging.getLogger("mew_spaces.backplane")
 _RETRY_SECONDS: Final = 0.2
 _CLOSE_SECONDS: Final = 1.0
 
+_LINK_ERRORS: Final = (nats.errors.Error, OSError, RuntimeError)
+"""What `nats-py` raises when a connection fails: `RuntimeError` if `uvloop` has just closed what it writes to."""
+
 _WRONG_REVISION: Final = (10071, 10164)
 _NO_PEERS: Final = 10005  # also while the servers of a cluster start
 
@@ -69,7 +72,7 @@ class LinkSubscription:
         """End it. May be called after the connection was lost."""
         self._sender.close()
         self.messages.close()
-        with anyio.move_on_after(_CLOSE_SECONDS, shield=True), suppress(nats.errors.Error, OSError):
+        with anyio.move_on_after(_CLOSE_SECONDS, shield=True), suppress(*_LINK_ERRORS):
             await self._vendor.unsubscribe()
 
 
@@ -140,7 +143,7 @@ class NatsLink:
                 return await exchange(connection.client.jetstream(timeout=self.times.request))
             except NotFoundError:
                 raise
-            except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
+            except (*_LINK_ERRORS, ValueError) as error:
                 raise _translated(error) from None
             finally:
                 connection.in_flight.discard(scope)
@@ -154,7 +157,7 @@ class NatsLink:
         with anyio.move_on_after(self.times.request):
             try:
                 return await client.publish(subject, data)
-            except (nats.errors.Error, OSError) as error:
+            except _LINK_ERRORS as error:
                 raise _translated(error) from None
         raise BackplaneUnavailable("NATS takes no more messages")
 
@@ -164,7 +167,7 @@ class NatsLink:
         sender, receiver = anyio.create_memory_object_stream[Msg](64)
         try:
             subscription = LinkSubscription(receiver, sender, await client.subscribe(subject, cb=sender.send))
-        except (nats.errors.Error, OSError) as error:
+        except _LINK_ERRORS as error:
             sender.close()
             receiver.close()
             raise _translated(error) from None
@@ -214,7 +217,7 @@ class NatsLink:
             connection = _LinkedClient()
             try:
                 await self._open(connection, server)
-            except (nats.errors.Error, OSError, TimeoutError) as error:
+            except _LINK_ERRORS as error:
                 cause = connection.error or error
                 problems.append(f"{server} ({_reason(cause)})")
                 await _abandon(connection.client)
@@ -264,7 +267,7 @@ class NatsLink:
         async def note_echo(_message: Msg) -> None:
             echoed.set()
 
-        with suppress(nats.errors.Error, OSError):
+        with suppress(*_LINK_ERRORS):
             inbox = client.new_inbox()
             await client.subscribe(inbox, cb=note_echo)
             while not client.is_closed:
@@ -344,7 +347,7 @@ class NatsLink:
 
 async def _abandon(client: Client) -> None:
     """Close a client, even one whose server reads nothing any more."""
-    with anyio.move_on_after(_CLOSE_SECONDS, shield=True), suppress(nats.errors.Error, OSError):
+    with anyio.move_on_after(_CLOSE_SECONDS, shield=True), suppress(*_LINK_ERRORS):
         await client.close()
 
 
