@@ -70,7 +70,7 @@ async def test_an_editor_talks_to_an_agent_and_sees_its_figures(start_agent: Sta
     async with start_agent() as s, edited(s) as (link, editor, session):
         answer = await link.prompt(session_id=session, prompt=[acp.text_block("What does it do?")])
         assert answer.stop_reason == "end_turn"
-        assert editor.text
+        await until(lambda: bool(editor.text))
         await until(lambda: bool(editor.of("usage_update")))
         status = await s.status()
         shown = editor.of("usage_update")[-1]
@@ -83,7 +83,7 @@ async def test_an_editor_compacts_and_cancels(start_agent: StartAgent) -> None:
         for number in range(4):
             await link.prompt(session_id=session, prompt=[acp.text_block(f"Tell me about line {number} of the file.")])
         await link.prompt(session_id=session, prompt=[acp.text_block("/compact")])
-        assert "compacted" in editor.text.lower()
+        await until(lambda: "compacted" in editor.text.lower())
         with pytest.raises(acp.RequestError, match="no session"):
             await link.prompt(session_id="another", prompt=[acp.text_block("hello")])
         with pytest.raises(acp.RequestError, match="no text"):
