@@ -14,7 +14,7 @@ SPACE = """
 space: {id: demo}
 participants: {ada: {capabilities: [{kind: "*"}]}, bob: {}}
 """
-SHORT = "limits: {ping_interval_seconds: 0.5, ping_timeout_seconds: 1.5, envelope_burst: 1000}"
+SHORT = "limits: {ping_interval_seconds: 0.5, ping_timeout_seconds: 4, envelope_burst: 1000}"
 
 
 def test_by_default_a_dead_link_is_noticed_within_ten_seconds() -> None:
