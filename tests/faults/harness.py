@@ -32,6 +32,9 @@ from tests.support.faulty_link import FaultyLink, faulty_link
 from tests.support.waiting import until
 
 SPACE_ID = "faults"
+CLOSED_SECONDS = 60.0
+"""How long the gateway may take to close what belonged to broken links."""
+
 SETTLE_SECONDS = 240.0
 """A bound for busy machines: each agent may have several questions to answer, one after the other."""
 
@@ -329,6 +332,8 @@ class FaultRun:
                 with anyio.move_on_after(SETTLE_SECONDS) as waiting:
                     await until(self._is_settled, every_seconds=0.1)
                 settled = anyio.current_time() - over_at
+                with anyio.move_on_after(CLOSED_SECONDS):  # a link that went dark at the end is noticed in ten seconds
+                    await until(lambda: self.gateway.open_files <= files_with_members + 3, every_seconds=0.1)
                 tasks.cancel_scope.cancel()
             problems = await self._states()
             if waiting.cancelled_caught:
