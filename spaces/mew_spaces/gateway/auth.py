@@ -228,6 +228,7 @@ class TokenBook:
         self._files: dict[Path, _WatchedFile] = {}
         self._by_digest: dict[bytes, _WatchedFile] = {}
         self._folder: Path | None = None
+        self._folder_mark: tuple[int, ...] | None = None
         self._ended: dict[ParticipantId, None] = {}
         self._clock = clock or _now
         self._monotonic = monotonic
@@ -328,13 +329,17 @@ class TokenBook:
         digest = _digest(token)
         if (file := self._by_digest.get(digest)) is not None:
             self._check(file)
-        elif digest not in self._owners and self._monotonic() - self._refreshed_at >= REFRESH_SECONDS:
+        elif digest not in self._owners and (
+            self._monotonic() - self._refreshed_at >= REFRESH_SECONDS
+            or (self._folder is not None and _mark(self._folder) != self._folder_mark)  # a token was made just now
+        ):
             self._check_files()
         return digest
 
     def _check_files(self) -> None:
         self._refreshed_at = self._monotonic()
         if self._folder is not None:
+            self._folder_mark = _mark(self._folder)  # marked first: what changes meanwhile is noticed next time
             for path in self._folder.glob(f"*{_OBSERVER_SUFFIX}"):
                 self._files.setdefault(path, _WatchedFile(path, None))
         for file in tuple(self._files.values()):
