@@ -474,8 +474,7 @@ async def test_an_agent_runs_until_a_shutdown(gateway: RunningGateway, joined: J
 
         tasks.start_soon(run)
         with anyio.fail_after(PATIENCE_SECONDS):
-            while "coder" not in ada.peers:
-                await anyio.wait_all_tasks_blocked()
+            await until(lambda: "coder" in ada.peers)
             answer = await ada.ask("chat", {"text": "Hello?"}, to="coder", answer="chat", timeout_seconds=60)
             assert answer.body["text"]
             await ada.send("participant/shutdown", {}, to="coder")

@@ -19,7 +19,7 @@ from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal.server import EmbeddedRehearsal
 from tests.mew_agent.conftest import EnvelopeRecorder
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 Joined = Callable[..., Participant]
 
@@ -60,8 +60,7 @@ async def test_an_agent_from_the_environment_answers_with_its_own_tools(
     with anyio.fail_after(PATIENCE_SECONDS):
         async with joined("ada") as ada, anyio.create_task_group() as tasks:
             tasks.start_soon(agent.take_part)
-            while "coder" not in ada.peers:
-                await anyio.wait_all_tasks_blocked()
+            await until(lambda: "coder" in ada.peers)
             answer = await ada.ask_agent("coder", 'call roll_dice with {"sides": 20}')
             assert "20" in answer.text
             assert answer.context.max_tokens == 4096
@@ -81,8 +80,7 @@ async def test_handlers_receive_events_of_the_agents_own_context(
         async with joined("ada") as ada, anyio.create_task_group() as tasks:
             recorder = EnvelopeRecorder(ada)
             tasks.start_soon(agent.take_part)
-            while "coder" not in ada.peers:
-                await anyio.wait_all_tasks_blocked()
+            await until(lambda: "coder" in ada.peers)
             await ada.ask_agent("coder", "Hello?")
             first = await recorder.first("coder", "chat", text="unknown -> healthy")
             assert first.addressees == ("ada",)

@@ -29,7 +29,7 @@ from mew_agent.participant.client import (
 )
 from mew_agent.participant.credentials import Credentials
 from mew_agent.participant.delivery import Message
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 WELCOME = (
     '{"protocol":"mew/v0.4","id":"w","ts":"2026-01-01T00:00:00Z","from":"system:gateway","to":["ada"],'
@@ -260,8 +260,7 @@ async def test_client_reconnects_when_the_gateway_returns(space: SpaceConfig, to
         async with running(client, inbox):
             await inbox.until(lambda: client.is_joined)
             stop.set()
-            while client.is_joined:
-                await anyio.wait_all_tasks_blocked()
+            await until(lambda: not client.is_joined)
             # Sent without a gateway; it waits for the connection.
             sending.start_soon(client.send, chat("said in between"))
             again = anyio.Event()

@@ -123,9 +123,10 @@ def test_the_number_of_counted_streams_is_bounded() -> None:
 
 
 async def test_slow_handlers_get_a_gap_where_events_were_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    events, seen, failures, resumed = Listeners(), [], list[Exception](), anyio.Event()
+    events, seen, failures, started, resumed = Listeners(), [], list[Exception](), anyio.Event(), anyio.Event()
 
     async def handle(event: object) -> None:
+        started.set()
         await resumed.wait()
         seen.append(event)
 
@@ -134,16 +135,13 @@ async def test_slow_handlers_get_a_gap_where_events_were_dropped(caplog: pytest.
     events.emit(None, "first")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(events.run, failures.append)
-        await anyio.wait_all_tasks_blocked()
+        await started.wait()
         for number in range(EVENT_BUFFER + 50):
             events.emit(None, number)
         resumed.set()
-        with anyio.fail_after(PATIENCE_SECONDS):
-            while len(seen) < EVENT_BUFFER + 2:
-                await anyio.sleep(0.01)
-            events.emit(None, "last")
-            while seen[-1] != "last":
-                await anyio.sleep(0.01)
+        await until(lambda: len(seen) == EVENT_BUFFER + 2)
+        events.emit(None, "last")
+        await until(lambda: seen[-1] == "last")
         tasks.cancel_scope.cancel()
     events.close()
     assert seen == ["first", *range(EVENT_BUFFER), HistoryGap("handlers_too_slow"), "last"]

@@ -23,7 +23,7 @@ from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext
 from tests.support.peers import space_of_peers, with_tools
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 Joined = Callable[..., Participant]
 
@@ -189,8 +189,7 @@ async def test_withdrawn_proposal_causes_an_event_and_is_closed() -> None:
             done.set()
 
         with anyio.fail_after(PATIENCE_SECONDS):
-            while not {"ada", "tools"} <= set(me.peers):
-                await anyio.wait_all_tasks_blocked()
+            await until(lambda: {"ada", "tools"} <= set(me.peers))
             with pytest.raises(PeerTimeout):
                 await me.propose("tools", "tools/list", timeouts=Timeouts(decision_seconds=0.01))
             await done.wait()
@@ -206,9 +205,7 @@ async def test_handler_fulfils_or_rejects_a_proposal() -> None:
         async def decide(proposal: ProposalMade) -> None:
             await (proposal.fulfil() if proposal.tool == "add" else proposal.reject(f"no {proposal.tool}"))
 
-        with anyio.fail_after(PATIENCE_SECONDS):
-            while not {"ada", "tools"} <= set(me.peers):
-                await anyio.wait_all_tasks_blocked()
+        await until(lambda: {"ada", "tools"} <= set(me.peers))
         assert (await me.call_tool("tools", "add", {"a": 2, "b": 3})).text == "5"
         with pytest.raises(Rejected, match="no fail"):
             await me.call_tool("tools", "fail")

@@ -13,15 +13,13 @@ from mew_agent.participant.credentials import Credentials
 from mew_agent.participant.delivery import Message
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 Joined = Callable[..., Participant]
 
 
 async def until_here(me: Participant, peer: str) -> None:
-    with anyio.fail_after(PATIENCE_SECONDS):
-        while peer not in me.peers:
-            await anyio.wait_all_tasks_blocked()
+    await until(lambda: peer in me.peers)
 
 
 async def test_ask_returns_the_answer_of_the_peer_that_was_asked(joined: Joined) -> None:
@@ -113,9 +111,7 @@ async def test_unreadable_answer_raises_bad_answer(gateway: RunningGateway, join
 
     async with joined("ada") as ada, anyio.create_task_group() as tasks:
         tasks.start_soon(client.run, answer)
-        with anyio.fail_after(PATIENCE_SECONDS):
-            while "writer" not in ada.peers:
-                await anyio.wait_all_tasks_blocked()
+        await until(lambda: "writer" in ada.peers)
         with pytest.raises(BadAnswer, match=r"cannot read the answer of 'writer': .*payload\.status"):
             await ada.compact("writer", timeout_seconds=60)
         await client.aclose()
@@ -146,9 +142,7 @@ async def test_envelopes_wait_during_a_pause(joined: Joined) -> None:
             assert (await ada.request_status("bob", timeout_seconds=60)).status == "paused"
             assert received == []
             await ada.send("participant/resume", to="bob")
-        with anyio.fail_after(PATIENCE_SECONDS):
-            while not received:
-                await anyio.wait_all_tasks_blocked()
+        await until(lambda: received)
         assert received == ["said while paused"]
 
 

@@ -20,7 +20,7 @@ from mew_agent.participant.events import PeerJoined, PeerLeft
 from mew_agent.participant.gaps import SpaceEvent
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 Joined = Callable[..., Participant]
 
@@ -129,8 +129,7 @@ async def test_hook_learns_of_a_new_connection_and_peers_stay_known(space: Space
             gateway = await gateways.start(host, 0, stop)
             async with Counter(gateway.ws_url, space="demo", id="ada", token=gateway.token_of("ada")) as ada:
                 stop.set()
-                while ada.is_joined:
-                    await anyio.wait_all_tasks_blocked()
+                await until(lambda: not ada.is_joined)
                 await gateways.start(host, gateway.port, end)
                 sent = await ada.chat("back again")
                 assert sent.sender == "ada"
@@ -184,8 +183,7 @@ async def test_result_above_the_size_limit_gets_an_error_response(joined: Joined
             return "x" * DEFAULT_MAX_BYTES
 
         with anyio.fail_after(PATIENCE_SECONDS):
-            while "bob" not in ada.peers:
-                await anyio.wait_all_tasks_blocked()
+            await until(lambda: "bob" in ada.peers)
             with pytest.raises(PeerFailed, match="the result cannot be sent: a message of"):
                 await ada.call_tool("bob", "everything")
         assert bob.is_joined

@@ -14,7 +14,7 @@ from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.participant import Participant
 from tests.mew_agent.conftest import EnvelopeRecorder, StartAgent
 from tests.support.faulty_link import faulty_link
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 Joined = Callable[..., Participant]
 
@@ -104,9 +104,7 @@ async def test_each_missing_answer_raises_its_own_error(joined: Joined, monkeypa
 
 async def test_participant_without_the_chat_capability_cannot_ask(joined: Joined) -> None:
     async with joined("mute") as mute, joined("ada") as ada:
-        with anyio.fail_after(PATIENCE_SECONDS):
-            while "ada" not in mute.peers:
-                await anyio.wait_all_tasks_blocked()
+        await until(lambda: "ada" in mute.peers)
         mute.messenger.capabilities = type(mute.capabilities)()
         with pytest.raises(NotPermitted):
             await mute.ask_agent("ada", "Hello?")
