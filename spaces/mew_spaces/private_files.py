@@ -1,4 +1,4 @@
-"""Writes files that only their owner may read, each in one step: a reader sees the old content or the new one."""
+"""Files that only their owner may read, written in one step: a reader sees the old content or the new one. Locks."""
 
 import os
 import secrets
@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+if sys.platform != "win32":
+    import fcntl
 
 
 def make_private_folder(folder: Path) -> None:
@@ -55,6 +58,29 @@ def create_private_file(path: Path, text: str) -> bool:
             return False
     _sync_folder(path.parent)
     return True
+
+
+_DESCRIPTOR = 64
+"""Children may inherit locks: above the descriptors that a shell uses for itself."""
+
+
+class FileLock:
+    """A lock of one process, or of all that share it, until it is released or they end."""
+
+    def __init__(self, path: Path, *, is_shared: bool = False) -> None:
+        """Raises `BlockingIOError` if it is held. Where the system has no such lock, nothing is held."""
+        self.descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        if sys.platform != "win32":
+            opened = self.descriptor
+            try:
+                fcntl.flock(opened, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+                self.descriptor = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, _DESCRIPTOR)
+            finally:
+                os.close(opened)
+
+    def release(self) -> None:
+        """Let the next process have it."""
+        os.close(self.descriptor)
 
 
 @contextmanager

@@ -10,14 +10,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
 from mew_spaces.backplane.interface import BackplaneRefused
-from mew_spaces.private_files import make_private_folder, replace_private_file
+from mew_spaces.private_files import FileLock, make_private_folder, replace_private_file
 
 _MAX_PAYLOAD_BYTES: Final = 8 * 1024 * 1024
 _START_SECONDS: Final = 30.0
@@ -36,9 +35,12 @@ class NatsServer:
         token: str | None = None,
         max_payload_bytes: int = _MAX_PAYLOAD_BYTES,
         settings: str = "",
-        inherited_descriptors: Sequence[int] = (),
+        inherited: FileLock | None = None,
     ) -> None:
-        """`port` -1 picks a free port. `settings` is more text for the server's configuration."""
+        """`port` -1 picks a free port. `settings` is more text for the server's configuration.
+
+        The server holds the lock `inherited`, too, until it ends.
+        """
         self.folder = folder
         self.token = token
         self.address = ""
@@ -46,7 +48,7 @@ class NatsServer:
         self._port = port
         self._max_payload_bytes = max_payload_bytes
         self._settings = settings
-        self._inherited_descriptors = inherited_descriptors
+        self._inherited = inherited
         self._process: subprocess.Popen[bytes] | None = None
         self.pid = 0
 
@@ -71,7 +73,7 @@ class NatsServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=tuple(self._inherited_descriptors),
+            pass_fds=(self._inherited.descriptor,) if self._inherited is not None and sys.platform != "win32" else (),
             start_new_session=True,  # Ctrl-C is for the owner, which stops it last
         )
         deadline = time.monotonic() + _START_SECONDS
@@ -98,6 +100,11 @@ class NatsServer:
         except subprocess.TimeoutExpired:
             self.send_signal(signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
             process.wait()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
 
     def send_signal(self, number: signal.Signals) -> None:
         """Signal the server itself."""

@@ -1,12 +1,11 @@
 """Opens the backplane that space.yaml names: servers that run already, or one that this gateway starts.
 
-Gateways of one folder share an embedded server. The first one starts it, and it ends with that gateway.
+Gateways of one folder share an embedded server. One of them runs it; when that one ends, another one does.
 """
 
 import json
-import os
+import logging
 import secrets
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -15,20 +14,17 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-if sys.platform != "win32":
-    import fcntl
-
 from mew_spaces.backplane.interface import Backplane, BackplaneRefused
 from mew_spaces.backplane.nats_server import NatsServer
 from mew_spaces.config.settings import SpaceConfig
-from mew_spaces.private_files import make_private_folder, replace_private_file
+from mew_spaces.private_files import FileLock, make_private_folder, replace_private_file
+
+log = logging.getLogger("mew_spaces.backplane")
 
 _START_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.05
+_CHECK_SECONDS: Final = 0.5
 _PLACE: Final = "address.json"
-_IS_LOCKED: Final = -1
-_LOCK_DESCRIPTOR: Final = 64
-"""Above those that a shell uses for itself."""
 
 
 @asynccontextmanager
@@ -65,56 +61,100 @@ async def open_backplane(config: SpaceConfig, *, folder: Path, state: Path) -> A
 
 @asynccontextmanager
 async def embedded_server(folder: Path) -> AsyncIterator[tuple[str, str]]:
-    """Address and token of the server of a folder: the one that runs, else one that ends with the block.
+    """Address and token of the server of a folder while the block runs. Both stay when the server is started again.
 
     Raises `BackplaneRefused` if it cannot be started.
     """
     make_private_folder(folder)
-    lock, running = await _lock_or_join(folder)
-    if running is not None:
-        yield running
-        return
-    token = secrets.token_urlsafe(32)
-    inherited = (lock,) if lock is not None else ()
-    server = NatsServer(folder, token=token, inherited_descriptors=inherited)
+    shared = _SharedServer(folder)
     try:
-        await anyio.to_thread.run_sync(server.start)
-        replace_private_file(folder / _PLACE, json.dumps({"address": server.address, "token": token}))
-        yield server.address, token
+        await shared.join_or_start()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(shared.keep_running)
+            yield shared.address, shared.token
+            tasks.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(server.stop)
-        (folder / _PLACE).unlink(missing_ok=True)
-        for descriptor in inherited:
-            os.close(descriptor)
+            await anyio.to_thread.run_sync(shared.stop)
 
 
-async def _lock_or_join(folder: Path) -> tuple[int | None, tuple[str, str] | None]:
-    """Return the lock of the folder, or address and token of the server that another gateway runs there."""
-    with anyio.move_on_after(_START_SECONDS):
-        while (lock := _lock(folder / "lock")) == _IS_LOCKED:
+class _SharedServer:
+    """The server of a folder: this gateway's if it holds the lock of the folder, else another gateway's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.address, self.token = "", ""
+        self._folder = folder
+        self._place = folder / _PLACE
+        self._server: NatsServer | None = None
+        self._lock: FileLock | None = None
+        """The server inherits it, so that no other server starts before it has ended."""
+
+    async def join_or_start(self) -> None:
+        """Raises `BackplaneRefused`."""
+        with anyio.move_on_after(_START_SECONDS):
+            while not self._takes_lock():
+                with suppress(OSError, ValueError, LookupError):
+                    self._read_place()
+                    host, port = self.address.removeprefix("nats://").split(":")
+                    await (await anyio.connect_tcp(host, int(port))).aclose()
+                    return
+                await anyio.sleep(_POLL_SECONDS)
             with suppress(OSError, ValueError, LookupError):
-                running = json.loads((folder / _PLACE).read_text(encoding="utf-8"))
-                host, port = running["address"].removeprefix("nats://").split(":")
-                await (await anyio.connect_tcp(host, int(port))).aclose()
-                return None, (running["address"], running["token"])
-            await anyio.sleep(_POLL_SECONDS)
-        return lock, None
-    raise BackplaneRefused(f"{folder}: another gateway holds this folder, but no NATS server answers there")
+                self._read_place()  # other gateways may wait for the server there
+            try:
+                await anyio.to_thread.run_sync(self._start)
+            except BackplaneRefused:
+                if not self.address:
+                    raise
+                self.address = ""  # another program may use that port now
+                await anyio.to_thread.run_sync(self._start)
+            return
+        raise BackplaneRefused(f"{self._folder}: another gateway holds this folder, but no NATS server answers there")
 
+    async def keep_running(self) -> None:
+        """Start the server again when it ends, and also when the gateway ends that runs it."""
+        problem = ""
+        while True:
+            await anyio.sleep(_CHECK_SECONDS)
+            if not self._takes_lock() or (self._server is not None and self._server.is_running):
+                continue
+            try:
+                await anyio.to_thread.run_sync(self._start)
+            except BackplaneRefused as error:
+                if problem != str(error):
+                    log.warning("%s; trying again", error)
+                problem = str(error)
+            else:
+                problem = ""
+                log.warning("the NATS server had ended; started it again")
 
-def _lock(path: Path) -> int | None:
-    """Return a descriptor that holds the lock, `_IS_LOCKED`, or None where the system has no such lock.
+    def stop(self) -> None:
+        """End the server if it is this gateway's, and let another gateway of the folder start it. Blocks."""
+        if self._server is not None:
+            self._server.stop()
+        if self._lock is not None:
+            self._lock.release()
 
-    The server inherits the descriptor, so that no other server starts before it has ended.
-    """
-    if sys.platform == "win32":
-        return None
-    file = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, _LOCK_DESCRIPTOR)
-    except BlockingIOError:
-        return _IS_LOCKED
-    finally:
-        os.close(file)
+    def _takes_lock(self) -> bool:
+        with suppress(BlockingIOError):
+            self._lock = self._lock or FileLock(self._folder / "lock")
+        return self._lock is not None
+
+    def _read_place(self) -> None:
+        running = json.loads(self._place.read_text(encoding="utf-8"))
+        self.address, self.token = str(running["address"]), str(running["token"])
+
+    def _start(self) -> None:
+        """Blocks. Raises `BackplaneRefused`."""
+        if self._server is not None:
+            self._server.stop()
+        self.token = self.token or secrets.token_urlsafe(32)
+        self._server = NatsServer(
+            self._folder,
+            port=int(self.address.rpartition(":")[2]) if self.address else -1,
+            token=self.token,
+            inherited=self._lock,
+        )
+        self._server.start()
+        self.address = self._server.address
+        replace_private_file(self._place, json.dumps({"address": self.address, "token": self.token}))

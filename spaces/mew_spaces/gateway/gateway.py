@@ -52,7 +52,8 @@ from mew_spaces.gateway.service import SpaceService
 from mew_spaces.gateway.websocket_endpoint import WebSocketEndpoint
 from mew_spaces.log.figures import FigureStore
 from mew_spaces.log.interface import Bounds, NotStored, SpaceLog
-from mew_spaces.log.sqlite import SqliteLog
+from mew_spaces.log.sqlite import SqliteLog, lock_path
+from mew_spaces.private_files import FileLock, make_private_folder
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
@@ -63,6 +64,8 @@ DRAIN_PAUSE_SECONDS = 0.1
 
 EXPIRY_SECONDS = 1.0
 """How often timeouts are checked."""
+
+_IS_HELD = "another gateway holds this space; stop it, or start all of them with the same --backplane"
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +311,8 @@ def open_log(config: SpaceConfig, state: Path) -> SpaceLog | None:
     bounds = Bounds(limits.history_envelopes, limits.history_bytes, config.history.age_seconds)
     try:
         return SqliteLog(path, bounds=bounds, durability=durability)
+    except BlockingIOError:
+        raise SpacesError(f"{path}: {_IS_HELD}") from None
     except (OSError, NotStored) as error:
         raise SpacesError(
             f"{path}: cannot be opened: {error}; set history.durability to memory to do without"
@@ -358,9 +363,23 @@ def run_gateway(
     anyio.run(main, backend_options={"use_uvloop": has_uvloop()})
 
 
-def _backplane_of(space: HostedSpace) -> contextlib.AbstractAsyncContextManager[Backplane | None]:
+@asynccontextmanager
+async def _backplane_of(space: HostedSpace) -> AsyncIterator[Backplane | None]:
+    """Open the backplane that a configuration names, and refuse a folder whose gateway has none."""
     assert space.state is not None
-    return open_backplane(space.config, folder=space_folder(space.state), state=space.state)
+    path, lock = history_path(space.config, space.state), None
+    if space.config.backplane is not None:
+        make_private_folder(space.state)
+        try:
+            lock = FileLock(lock_path(path), is_shared=True)
+        except BlockingIOError:
+            raise SpacesError(f"{path}: {_IS_HELD}") from None
+    try:
+        async with open_backplane(space.config, folder=space_folder(space.state), state=space.state) as backplane:
+            yield backplane
+    finally:
+        if lock is not None:
+            lock.release()
 
 
 def has_uvloop() -> bool:

@@ -9,7 +9,6 @@ that holds what the bounds allow, so the files are read once.
 import logging
 import os
 import sqlite3
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,9 +22,7 @@ from typing import NamedTuple
 from mew_spaces.log.interface import Batch, Bounds, Durability, Entry, NotStored
 from mew_spaces.log.memory import MemoryLog
 from mew_spaces.log.tail import TailFile, read_tail
-
-if sys.platform != "win32":
-    import fcntl
+from mew_spaces.private_files import FileLock
 
 log = logging.getLogger("mew_spaces.log")
 
@@ -50,6 +47,11 @@ CREATE TABLE envelopes (
 """
 
 
+def lock_path(path: Path) -> Path:
+    """Return the file that the gateway of a log holds locked."""
+    return path.with_name(f"{path.name}.lock")
+
+
 class SqliteLog(MemoryLog):
     """See `SpaceLog`. `write` may run in any thread, one call at a time."""
 
@@ -66,11 +68,12 @@ class SqliteLog(MemoryLog):
         """Open or create the file, readable by its owner alone.
 
         A file that cannot be read is renamed to `<name>.damaged-<seconds>`, or `...-<seconds>.<number>` if that exists,
-        and a new epoch starts; one warning says so. Raises `OSError` or `NotStored` if no file can be made at all.
+        and a new epoch starts; one warning says so. Raises `OSError` or `NotStored` if no file can be made at all,
+        and `BlockingIOError` if another gateway has it open.
         """
         self.path = path
         self._clock = clock
-        self._lock = _FileLock(path.with_name(f"{path.name}.lock"))
+        self._lock = FileLock(lock_path(path))  # a second gateway would give its envelopes the same numbers
         try:
             opened = self._open_or_set_aside(durability, new_epoch)
         except BaseException as error:
@@ -304,24 +307,6 @@ def _is_damage(error: Exception) -> bool:
         return True
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and (code & 0xFF in _DAMAGE or code == sqlite3.SQLITE_IOERR_SHORT_READ)
-
-
-class _FileLock:
-    """One gateway a file: a second one would give its own envelopes the same numbers."""
-
-    def __init__(self, path: Path) -> None:
-        """Raises `NotStored` if another process holds the lock. Where the system has no such lock, nothing is held."""
-        self._file = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-        if sys.platform != "win32":
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(self._file)
-                raise NotStored(f"{path}: another gateway uses this history") from None
-
-    def release(self) -> None:
-        """Let the next gateway have it."""
-        os.close(self._file)
 
 
 class _Unreadable(Exception):

@@ -1,7 +1,9 @@
 """The configuration of a backplane, embedded servers, and what is said when NATS cannot be used."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Iterator, Mapping
@@ -11,6 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 import trustme
+from anyio.abc import TaskStatus
 from hypothesis import given
 from hypothesis import strategies as st
 from mew_spaces.backplane.interface import Backplane, BackplaneRefused, BackplaneUnavailable
@@ -33,17 +36,40 @@ async def test_a_space_without_a_backplane_opens_none(tmp_path: Path) -> None:
 
 async def test_gateways_of_one_folder_share_an_embedded_server(tmp_path: Path) -> None:
     config = parse_space("{space: {id: a}, backplane: embedded-nats}")
-    async with open_backplane(config, folder=tmp_path, state=tmp_path) as one:
-        assert one is not None
+    is_over, has_ended = anyio.Event(), anyio.Event()
+
+    async def hold(*, task_status: TaskStatus[Backplane | None]) -> None:
+        async with open_backplane(config, folder=tmp_path, state=tmp_path) as one:
+            task_status.started(one)
+            await is_over.wait()
+        has_ended.set()
+
+    async with anyio.create_task_group() as tasks:
+        one = await tasks.start(hold)
         async with open_backplane(config, folder=tmp_path, state=tmp_path) as other:
-            assert other is not None
             assert await one.append(b"a", "1") == 1
+            assert other is not None
             assert await other.bounds() == (1, 1)
+            (ports,) = (tmp_path / "nats").glob("*.ports")
+            os.kill(int(ports.stem.rpartition("_")[2]), signal.SIGKILL)
+            assert await stored(one, "2") == 2
+            is_over.set()  # the gateway that ran the server ends
+            await has_ended.wait()
+            assert await stored(other, "3") == 3
     # What was stored is there again.
-    async with open_backplane(config, folder=tmp_path, state=tmp_path) as one:
-        assert one is not None
-        assert await one.bounds() == (1, 1)
-    assert not (tmp_path / "nats" / "address.json").exists()
+    async with open_backplane(config, folder=tmp_path, state=tmp_path) as again:
+        assert again is not None
+        assert await again.bounds() == (1, 3)
+
+
+async def stored(backplane: Backplane, batch_id: str) -> int:
+    """Append as a gateway does: repeat it until the backplane answers."""
+    with anyio.fail_after(2 * PATIENCE_SECONDS):
+        while True:
+            try:
+                return await backplane.append(b"a", batch_id)
+            except BackplaneUnavailable:
+                await anyio.sleep(0.05)
 
 
 OWNER = """

@@ -4,15 +4,18 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import anyio
 import httpx2
 import pytest
+from anyio import to_thread
+from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import TokenBook, token_path
-from mew_spaces.gateway.gateway import HostedSpace, RunningGateway, create_app, serve_gateway
+from mew_spaces.gateway.gateway import HostedSpace, RunningGateway, create_app, run_gateway, serve_gateway
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
 
@@ -129,6 +132,16 @@ async def test_two_spaces_with_one_name_are_refused(config: SpaceConfig) -> None
             pass
 
 
+async def test_a_gateway_without_a_backplane_shares_no_folder(config: SpaceConfig, tmp_path: Path) -> None:
+    on_nats = config.model_copy(update={"backplane": BackplaneOptions.model_validate("nats://127.0.0.1:1")})
+    async with serve_gateway(config, state=tmp_path):
+        with pytest.raises(SpacesError, match="--backplane"):
+            async with serve_gateway(config, state=tmp_path):
+                pass
+        with pytest.raises(SpacesError, match="--backplane"):
+            await to_thread.run_sync(partial(run_gateway, on_nats, state=tmp_path, port=0))
+
+
 async def test_logs_are_written_into_the_state_folder(config: SpaceConfig, tmp_path: Path) -> None:
     async with serve_gateway(config, state=tmp_path) as gateway, joined(gateway, "bob") as bob:
         await bob.chat("logged", id="mine")
@@ -153,6 +166,7 @@ async def test_unusable_state_is_reported_with_its_path(config: SpaceConfig, tmp
 
 PROGRAM = """
 import sys
+from functools import partial
 from pathlib import Path
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import run_gateway
