@@ -1,7 +1,7 @@
 """Programs in the dashboard: a log, a restart, and adding agents, people and tool servers."""
 
 from mew_spaces.gateway.gateway import RunningGateway
-from mew_spaces.gateway.programs import NewAgent, ProgramOutcome
+from mew_spaces.gateway.programs import NewProgram, ProgramOutcome
 from playwright.async_api import expect
 
 from tests.browser.conftest import HOSTILE, Join, OpenDashboard, Tab
@@ -12,19 +12,22 @@ class Programs:
     """Records what the page asks for."""
 
     def __init__(self) -> None:
-        self.added: list[NewAgent] = []
+        self.added: list[NewProgram] = []
 
     def participants(self) -> tuple[str, ...] | None:
         return ("coder",)
+
+    async def startable(self) -> tuple[str, ...]:
+        return ("writer",)
 
     async def log(self, participant: str, lines: int) -> tuple[str, ...] | None:
         return tuple(f"{HOSTILE} line {number}" for number in range(lines))
 
     async def restart(self, participant: str) -> ProgramOutcome:
-        return ProgramOutcome(is_done=True, text="restarted")
+        return ProgramOutcome(is_done=True, text="started" if participant == "writer" else "restarted")
 
-    async def add(self, agent: NewAgent) -> ProgramOutcome:
-        self.added.append(agent)
+    async def add(self, new: NewProgram) -> ProgramOutcome:
+        self.added.append(new)
         return ProgramOutcome(is_done=len(self.added) > 1, text="its program exited with code 3")
 
 
@@ -47,15 +50,16 @@ async def test_programs_are_read_restarted_and_added(
         await expect(answer(page)).to_have_text("Restarted.")
         await row(page, "writer").click()
         await expect(page.get_by_role("button", name="Restart program: writer")).to_have_count(0)
+        await page.get_by_role("button", name="Start program: writer").click()
+        await expect(answer(page)).to_have_text("Started.")
 
         await page.get_by_role("button", name="Whole space").click()
         await page.get_by_text("Add a participant").click()
         await page.get_by_label("Name").fill("editor")
         await page.get_by_label("Role").select_option("tool")
-        command = page.get_by_text('mew agent add editor --role tool --command "PROGRAM ARGUMENTS"')
-        await expect(command).to_be_visible()
+        await page.get_by_role("textbox", name="URL").fill("https://tools.example/mcp")
         await page.get_by_label("Role").select_option("agent")
-        await expect(command).to_be_hidden()
+        await expect(page.get_by_role("textbox", name="URL")).to_be_hidden()
         await page.get_by_label("Prompt").fill("You edit.")
         add = page.get_by_role("button", name="Add", exact=True)
         outcome = page.locator("#detail form .answer")
@@ -63,9 +67,18 @@ async def test_programs_are_read_restarted_and_added(
         await expect(outcome).to_have_text("its program exited with code 3.")
         await add.click()
         await expect(outcome).to_have_text("editor: its program exited with code 3.")
-        assert programs.added[1] == NewAgent(participant="editor", like="coder", system_prompt="You edit.")
-        await page.get_by_label("Name").fill("grace")
+        assert programs.added[1] == NewProgram(participant="editor", like="coder", system_prompt="You edit.")
+        await page.get_by_label("Role").select_option("tool")
+        await page.get_by_label("Name").fill("web")
+        await page.get_by_role("textbox", name="URL").fill("https://tools.example/mcp")
+        await add.click()
+        await expect(outcome).to_contain_text("web: ")
+        assert programs.added[2] == NewProgram(participant="web", mcp_url="https://tools.example/mcp")
+        await page.get_by_label("Program").select_option("declared")
+        await page.get_by_role("button", name="Start", exact=True).click()
+        await expect(outcome).to_have_text("writer: Started.")
         await page.get_by_label("Role").select_option("person")
+        await page.get_by_label("Name").fill("grace")
         await add.click()
         await expect(outcome).to_contain_text("grace was added. Its token, shown only once: ")
         await page.context.grant_permissions(["clipboard-read", "clipboard-write"])

@@ -22,6 +22,7 @@ from mew_spaces.launch.processes import left_behind
 from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 from mew_spaces.launch.supervisor import stop_space
 
+from tests.mew_agent.bridge.conftest import workshop_over_http
 from tests.support.certificates import certified
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -193,6 +194,8 @@ async def test_background_space_is_started_used_and_stopped(folder: Folder) -> N
 
 
 async def test_restart_replaces_a_program_or_the_whole_space(folder: Folder) -> None:
+    sums = "  sums: {command: mew, args: [agent, start, --type, calculator], auto_start: false}\n"
+    (folder.path / "space.yaml").write_text(SPACE + sums)
     await folder.mew("up", "--detach", "--port", "0")
     before = folder.run
     assert await folder.mew("shutdown", "coder") == "coder: shut down\n"
@@ -200,13 +203,19 @@ async def test_restart_replaces_a_program_or_the_whole_space(folder: Folder) -> 
     assert await folder.programs("/coder/restart", {}) == {"participant": "coder", "done": True, "text": "restarted"}
     added = await folder.programs("", {"participant": "writer", "like": "coder"})
     assert (added["participant"], added["done"]) == ("writer", True)
-    assert await folder.programs("") == {"running": True, "participants": ["coder", "writer"]}
+    listed = {"running": True, "participants": ["coder", "writer"], "startable": ["sums"]}
+    assert await folder.programs("") == listed
+    assert await folder.programs("/sums/restart", {}) == {"participant": "sums", "done": True, "text": "started"}
+    async with workshop_over_http() as url:
+        added = await folder.programs("", {"participant": "workshop", "mcp_url": url})
+        assert added == {"participant": "workshop", "done": True, "text": "added and joined"}
+        assert (await folder.programs(""))["participants"] == ["coder", "sums", "workshop", "writer"]
     assert (await folder.programs("/coder/log"))["participant"] == "coder"
     one = folder.run
     assert one.pids.gateway == before.pids.gateway
     assert one.pids.participants["coder"] != before.pids.participants["coder"]
     assert "did you mean 'coder'" in await folder.mew("restart", "codr", code=2)
-    assert "started no program for 'ada'" in await folder.mew("restart", "ada", code=2)
+    assert "'ada' has no program in" in await folder.mew("restart", "ada", code=2)
 
     (folder.path / "space.yaml").write_text(SPACE.replace("auto_start", "autostart"))
     assert "autostart" in await folder.mew("restart", code=2)

@@ -8,15 +8,18 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
 import anyio.to_thread
-from mew_spaces.config.loading import SpaceConfig, load_space
+from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, load_space
+from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import space_folder
-from mew_spaces.gateway.programs import NewAgent, ProgramOutcome
+from mew_spaces.gateway.programs import NewProgram, ProgramOutcome
+from mew_spaces.launch.launch import substitute
 from mew_spaces.launch.program_logs import log_folder, log_path, tail
 from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 
@@ -25,10 +28,15 @@ from mew_agent.cli.app.locate import OWN_COMMAND
 COMMAND_SECONDS: Final = 90.0
 """How long a command may take; it waits until a program has joined."""
 
-_SECRET_NAME: Final = re.compile("KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
+MAX_WAITING: Final = 8
+"""How many commands may wait for the one that runs."""
+
+_SECRET_NAME: Final = re.compile("KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
 _SECRET_TEXT: Final = re.compile(
-    r"(?i)(bearer\s+|(?:api[-_]?key|token|secret|password)[\"']?\s*[=:]\s*[\"']?)[^\s\"'&,;]{6,}"
-    r"|\b(?:sk|pk|ghp|gho|xox[abp])[-_][A-Za-z0-9_-]{12,}"
+    r"(?i)((?:bearer|basic)\s+|(?:api[-_]?key|token|secret|password)[\"']?\s*[=:]\s*[\"']?)[^\s\"'&,;]{6,}"
+    r"|(://[^\s/:@]*:)[^\s/@]+(?=@)"
+    r"|\b(?:sk|pk|rk|gh[opsu]|github_pat|glpat|hf|xox[abp])[-_][A-Za-z0-9_-]{12,}"
+    r"|\b(?:AKIA[A-Z0-9]{16}|AIza[\w-]{30,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]+)"
 )
 _SHORTEST_SECRET: Final = 6
 _HIDDEN: Final = "[hidden]"
@@ -51,45 +59,58 @@ class CommandLinePrograms:
         """See `ProgramControl.log`. Tokens of the space and secrets of environments are replaced."""
         if participant not in (self.participants() or ()):
             return None
+        path = log_path(log_folder(self._state), participant)
 
         def read() -> tuple[str, ...]:
-            secrets = known_secrets(self._state, self._config, os.environ)
+            secrets = self._secrets()
             return tuple(hide_secrets(line, secrets) for line in tail(path, lines))
 
-        path = log_path(log_folder(self._state), participant)
         try:
             return await anyio.to_thread.run_sync(read)
         except OSError:
             return ()
+
+    async def startable(self) -> tuple[str, ...]:
+        """See `ProgramControl.startable`."""
+        config = await anyio.to_thread.run_sync(self._newest_config)
+        started = self.participants() or ()
+        return tuple(name for name, one in config.participants.items() if one.has_program and name not in started)
 
     async def restart(self, participant: str) -> ProgramOutcome:
         """See `ProgramControl.restart`."""
         answer = await self._command("restart", "--json", *self._place, "--", participant)
         if isinstance(answer, str):
             return ProgramOutcome(is_done=False, text=answer)
-        fault = answer.get("fault")
-        return ProgramOutcome(is_done=fault is None, text="restarted" if fault is None else str(fault))
+        return ProgramOutcome(is_done=answer.get("restarted") is True, text=answer["text"])
 
-    async def add(self, agent: NewAgent) -> ProgramOutcome:
+    async def add(self, new: NewProgram) -> ProgramOutcome:
         """See `ProgramControl.add`."""
-        options = {"--prompt": agent.system_prompt, "--model": agent.model}
-        if agent.like is not None:
+        options = {"--prompt": new.system_prompt, "--model": new.model, "--mcp": new.mcp_url}
+        if new.like is not None:
             config = await anyio.to_thread.run_sync(self._newest_config)
-            like = config.participants.get(agent.like)
+            like = config.participants.get(new.like)
             if like is None or like.agent is None:
-                return ProgramOutcome(is_done=False, text=f"'{agent.like}' is no agent of space.yaml")
+                return ProgramOutcome(is_done=False, text=f"'{new.like}' is no agent of space.yaml")
             written = like.agent.model_fields_set
-            options["--base-url"] = like.agent.base_url if "base_url" in written else None
-            options["--model"] = agent.model or (like.agent.model if "model" in written else None)
+            for option, key in (("--base-url", "base_url"), ("--api-key-env", "api_key_env"), ("--model", "model")):
+                if key in written:  # the key belongs to the server, so they go together
+                    options[option] = options.get(option) or getattr(like.agent, key)
         given = [f"{name}={value}" for name, value in options.items() if value is not None]
-        answer = await self._command("agent", "add", "--json", *self._place, *given, "--", agent.participant)
+        answer = await self._command("agent", "add", "--json", *self._place, *given, "--", new.participant)
         if isinstance(answer, str):
             return ProgramOutcome(is_done=False, text=answer)
-        return ProgramOutcome(is_done=answer.get("added") is True, text=str(answer.get("text")))
+        return ProgramOutcome(is_done=answer.get("added") is True, text=answer["text"])
 
     def _newest_config(self) -> SpaceConfig:
-        run = self._run()
-        return self._config if run is None else load_space(run.config)
+        """The space.yaml of now; that of the start if it has a mistake now."""
+        try:
+            run = self._run()
+            return self._config if run is None else load_space(run.config)
+        except SpacesError:
+            return self._config
+
+    def _secrets(self) -> list[str]:
+        return known_secrets(self._state, self._newest_config(), os.environ)
 
     @property
     def _place(self) -> tuple[str, ...]:
@@ -104,33 +125,52 @@ class CommandLinePrograms:
         """Run a `mew` command. Returns the object it printed, or why it printed none."""
         if self._run() is None:
             return "no `mew up` runs the programs of this space"
+        if self._turn.statistics().tasks_waiting >= MAX_WAITING:
+            return "too many requests wait already; try again later"
         async with self._turn:
             with anyio.move_on_after(COMMAND_SECONDS):
                 done = await anyio.run_process(
                     [*OWN_COMMAND, *arguments], check=False, stdin=subprocess.DEVNULL, cwd=space_folder(self._state)
                 )
-                try:
-                    answer = json.loads(done.stdout)
-                except ValueError:
-                    answer = None
-                if isinstance(answer, dict):
-                    return answer
-                problem = done.stderr.decode(errors="replace").strip().removeprefix("mew: ")
-                secrets = known_secrets(self._state, self._config, os.environ)
-                return hide_secrets(problem, secrets) or f"`mew {arguments[0]}` ended with code {done.returncode}"
+                # What a program wrote last is part of either output.
+                secrets = await anyio.to_thread.run_sync(self._secrets)
+                with suppress(ValueError):
+                    if isinstance(answer := json.loads(done.stdout), dict):
+                        return answer | {"text": hide_secrets(str(answer.get("text")), secrets)}
+                problem = hide_secrets(done.stderr.decode(errors="replace"), secrets).strip().removeprefix("mew: ")
+                return problem or f"`mew {arguments[0]}` ended with code {done.returncode}"
         return f"`mew {arguments[0]}` did not end within {COMMAND_SECONDS:g} seconds"
 
 
 def known_secrets(state: Path, config: SpaceConfig, environ: Mapping[str, str]) -> list[str]:
-    """The tokens of a space, and the values of variables of its programs whose names sound like secrets."""
+    """The tokens of a space, and the values of variables and headers of its programs whose names sound like secrets."""
     found = [path.read_text(encoding="utf-8").strip() for path in (state / "tokens").glob("*") if path.is_file()]
-    environs = (environ, *(participant.env for participant in config.participants.values()))
-    found += [value for one in environs for name, value in one.items() if _SECRET_NAME.search(name)]
+    found += [value for name, value in environ.items() if _SECRET_NAME.search(name)]
+    for participant in config.participants.values():
+        found += participant.tokens
+        for name, value in _named_values(participant):
+            if _SECRET_NAME.search(name):
+                whole = substitute(value, environ)
+                found += [whole, whole.rpartition(" ")[2]]  # `Bearer KEY`
+        agent = participant.agent
+        if agent is not None:
+            found += [environ.get(one.api_key_env or "", "") for one in (agent, agent.summariser) if one is not None]
+            if agent.summariser is not None and agent.summariser.api_key is not None:
+                found.append(agent.summariser.api_key.get_secret_value())
     return sorted({one for one in found if len(one) >= _SHORTEST_SECRET}, key=len, reverse=True)
+
+
+def _named_values(participant: ParticipantConfig) -> Iterator[tuple[str, str]]:
+    """The variables and headers that space.yaml gives to a participant's program."""
+    yield from participant.env.items()
+    for section in (participant.acp, participant.mcp_server):
+        yield from section.env.items() if section is not None else ()
+    if participant.mcp_server is not None:
+        yield from participant.mcp_server.headers.items()
 
 
 def hide_secrets(text: str, secrets: Iterable[str]) -> str:
     """Replace secrets in a text: those given, and what has the form of a key or follows such a name."""
     for secret in secrets:
         text = text.replace(secret, _HIDDEN)
-    return _SECRET_TEXT.sub(lambda found: f"{found[1] or ''}{_HIDDEN}", text)
+    return _SECRET_TEXT.sub(lambda found: f"{found[1] or found[2] or ''}{_HIDDEN}", text)

@@ -51,16 +51,20 @@ class ParticipantRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NewParticipant:
-    """A participant to add, as given on the command line; an agent unless `command`, `acp`, `meter` or `is_person`."""
+    """A participant to add, as given on the command line; an agent if nothing says otherwise."""
 
     name: Annotated[str, typer.Argument(metavar="NAME", help="Id of the new participant.")]
     model: Annotated[str | None, option("--model, -m NAME", "Model (default: OPENAI_MODEL).")] = None
     base_url: Annotated[str | None, option("--base-url URL", "Model server (default: OPENAI_BASE_URL).")] = None
+    api_key_env: Annotated[
+        str | None, option("--api-key-env NAME", "Variable with its API key (default: OPENAI_API_KEY).")
+    ] = None
     system_prompt: Annotated[str | None, option("--prompt TEXT", "System prompt.")] = None
     command: Annotated[str | None, option("--command COMMAND", "Run this program instead of an agent.")] = None
     acp: Annotated[
         str | None, option("--acp NAME", "Run this agent over ACP: codex, opencode, goose, qwen, kimi or claude.")
     ] = None
+    mcp: Annotated[str | None, option("--mcp URL", "Offer the tools of the MCP server at URL.")] = None
     meter: Annotated[str | None, option("--meter URL", "Meter an agent that calls the model server at URL.")] = None
     is_person: Annotated[bool, option("--person", "Add a person; starts no program.")] = False
     role: Annotated[
@@ -74,12 +78,14 @@ class NewParticipant:
     def settings(self) -> dict[str, Any]:
         """The participant's section of space.yaml. Raises `ConfigError`."""
         section: dict[str, Any] = {}
-        kinds_of = {"--acp": self.acp, "--meter": self.meter, "--command": self.command, "--person": self.is_person}
-        given_kinds = [flag for flag, value in kinds_of.items() if value]
+        kinds_of = {"--acp": self.acp, "--meter": self.meter, "--mcp": self.mcp, "--command": self.command}
+        given_kinds = [flag for flag, value in {**kinds_of, "--person": self.is_person}.items() if value]
         if len(given_kinds) > 1:
             raise ConfigError(given_kinds[0], f"excludes {given_kinds[1]}")
         if self.meter is not None:
             section = {"meter": self.meter}
+        elif self.mcp is not None:
+            section = {"mcp_server": {"url": self.mcp}}
         elif self.acp is not None:
             if self.acp not in PROFILES:
                 problem = f"no agent '{self.acp}' is known{did_you_mean(self.acp, PROFILES)}"
@@ -89,8 +95,8 @@ class NewParticipant:
             program, *arguments = shlex.split(self.command) or [""]
             section = {"command": program, "args": arguments}
         elif not self.is_person and self.role in (None, ParticipantRole.AGENT):
-            given = {"model": self.model, "base_url": self.base_url, "system_prompt": self.system_prompt}
-            section = {"agent": {key: value for key, value in given.items() if value is not None}}
+            keys = ("model", "base_url", "api_key_env", "system_prompt")
+            section = {"agent": {key: value for key in keys if (value := getattr(self, key)) is not None}}
         if section:
             section["auto_start"] = self.starts
         if self.role is not None or self.capabilities is None:

@@ -29,6 +29,7 @@ from mew_spaces.launch.run_file import Pids, RunFile, read_run_file, remove_run_
 from mew_spaces.private_files import make_private_folder
 from pydantic import TypeAdapter
 
+from mew_agent.bridge.settings import require_mcp
 from mew_agent.cli.app.addresses import certified_host, choose_address
 from mew_agent.cli.app.locate import (
     OWN_COMMAND,
@@ -265,12 +266,12 @@ def add_new_participants(
     tokens, settings = dict(plan.launch.tokens), dict(plan.launch.agent_settings)
     for name, participant in added.items():
         tokens[name] = ensure_token(plan.state, name, environ=environ)
-        if participant.agent is not None and participant.auto_start:
+        if participant.agent is not None and (participant.auto_start or name in again):
             agent = read_section(name, participant.agent, config, path, environ)
             check_served(agent.config, plan.serves)
             settings[name] = process_settings(agent, plan.state / "sessions" / f"{name}.db", plan.model_port)
     launch = replace(plan.launch, config=config, tokens=tokens, agent_settings=settings)
-    programs = [program for program in launch.participants() if program.name in added]
+    programs = [program for program in launch.participants(again) if program.name in added]
     check_programs(launch, programs, path)
     make_private_folder(plan.state / "sessions")
     return replace(plan, launch=launch), programs
@@ -283,12 +284,16 @@ def check_new_participant(
 
     `has_model_server`: the running space has started one, or the space does not run. Returns warnings.
     """
-    section, command = config.participants[name].agent, config.participants[name].command
+    one = config.participants[name]
+    section, server = one.agent, one.mcp_server
+    if server is not None:
+        require_mcp()
+    command = one.command or (server.command if server is not None else None)
     found = command is None or "${" in command or shutil.which(command) or (space_folder(path) / command).is_file()
     if not found and command != "mew":
         raise ConfigError(name, f"program '{command}' not found")
-    if config.participants[name].acp is not None:
-        check_acp_agent(name, config.participants[name], path, space_folder(path))
+    if one.acp is not None:
+        check_acp_agent(name, one, path, space_folder(path))
     if section is not None:
         agent = read_section(name, section, config, path, os.environ).config
         if not has_model_server:

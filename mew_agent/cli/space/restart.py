@@ -18,7 +18,7 @@ from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import find_run
 from mew_agent.cli.app.options import ConnectionOptions, FolderOption, JsonOption, LogLevel, participant_argument
 from mew_agent.cli.remote.session import ApiSession, open_session
-from mew_agent.cli.space.plan import StartOptions, make_launch_plan
+from mew_agent.cli.space.plan import StartOptions, check_new_participant, make_launch_plan
 from mew_agent.cli.space.up import JOIN_SECONDS, RELOAD_SIGNAL, start_detached
 from mew_agent.errors import ConfigError, did_you_mean
 
@@ -35,8 +35,8 @@ def restart(
 ) -> int:
     """Restart the running space, or one participant.
 
-    Programs start with the settings that space.yaml has now. A space keeps its address, and runs in the background
-    afterwards.
+    Programs start with the settings that space.yaml has now; that of a participant also if it has not run yet. A space
+    keeps its address, and runs in the background afterwards.
     """
     found = find_run(space_dir)
     if found is None:
@@ -57,20 +57,27 @@ def _restart_participant(name: str, path: Path, run: RunFile, *, as_json: bool) 
     config = load_space(run.config)
     if name not in config.participants:
         raise ConfigError("PARTICIPANT", f"'{name}' is not in {run.config}{did_you_mean(name, config.participants)}")
-    if name not in run.pids.participants and name not in run.exits:
-        raise ConfigError("PARTICIPANT", f"`mew up` started no program for '{name}'")
+    if not config.participants[name].has_program:
+        raise ConfigError("PARTICIPANT", f"'{name}' has no program in {run.config}")
     supervisor = supervisor_of(run)
     if supervisor is None:
         raise ConfigError(run.space, "its `mew up` has ended; use `mew restart` without a participant")
-    request_restart(path, name)
     connection = ConnectionOptions(name, gateway=run.gateway, space=run.space, folder=path.parent.parent)
     session = open_session(connection)  # reads as the participant itself, which every space has a token of
+    is_first = name not in run.pids.participants and name not in run.exits
+    if is_first:
+        if _entry(session, name).get("connected"):
+            raise ConfigError("PARTICIPANT", f"the program of '{name}' was not started by `mew up`; stop it first")
+        for notice in check_new_participant(name, config, Path(run.config), has_model_server=bool(run.pids.model)):
+            terminal.warn(notice)
+    request_restart(path, name)
     try:
         fault = start_program(name, path, run, supervisor, session)
     except TimeoutError as error:
         fault = str(error)
-    text = f"{name}: restarted" if fault is None else f"{name}: {fault}"
-    terminal.print_outcome(text, {"participant": name, "restarted": fault is None, "fault": fault}, as_json=as_json)
+    text = fault or ("started" if is_first else "restarted")
+    outcome = {"participant": name, "restarted": fault is None, "fault": fault, "text": text}
+    terminal.print_outcome(f"{name}: {text}", outcome, as_json=as_json)
     return ExitCode.DONE if fault is None else ExitCode.FAILED
 
 

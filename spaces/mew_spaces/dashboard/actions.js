@@ -56,6 +56,7 @@ export const ACTIONS = {
     isAnswer: (envelope) => envelope.kind === "participant/undo-done",
   },
   restart: { label: "Restart", kind: "participant/restart", confirm: (id) => `Restart ${id}? Its history is deleted.`, payload: withReason, fields: [REASON], isAnswer: isStatus },
+  start_program: { label: "Start program", kind: "program/restart", isMain: true, isProgram: true },
   restart_program: {
     label: "Restart program",
     kind: "program/restart",
@@ -80,13 +81,13 @@ export const ACTIONS = {
 };
 
 /** Actions on a participant without a context: only those that concern its program and its membership. */
-const FOR_ALL = new Set(["pause", "resume", "restart", "restart_program", "shutdown", "grant", "remove"]);
+const FOR_ALL = new Set(["pause", "resume", "restart", "start_program", "restart_program", "shutdown", "grant", "remove"]);
 
 /** The names of the actions that make sense now. `maySend(kind, to)` tells what the user may send. */
-export function availableActions({ id, me, isReporting, isConnected, word, hasTurn, hasProgram }, maySend) {
+export function availableActions({ id, me, isReporting, isConnected, word, hasTurn, programs }, maySend) {
   return Object.entries(ACTIONS).flatMap(([name, action]) => {
     const isMembership = name === "grant" || name === "remove";
-    if (action.isProgram && !hasProgram) return [];
+    if (action.isProgram && !programs[name]) return [];
     const fits = (isReporting || FOR_ALL.has(name)) && (isConnected || isMembership || action.isProgram) && (id !== me || name === "grant");
     const isNow = (action.when?.(word) ?? true) && (!action.needsTurn || hasTurn);
     return fits && isNow && maySend(action.kind, isMembership ? undefined : id) ? [name] : [];

@@ -1,5 +1,6 @@
-// The form that adds a participant: a person or a tool server by an invitation, an agent also as a program that the
-// gateway's machine starts. Owns the fields, and how a token that is shown once is handed over.
+// The form that adds a participant: by an invitation, or with a program that the gateway's machine starts: an agent, the
+// tools of an MCP server at a URL, or a program of space.yaml. Owns the fields, and how a token that is shown once is
+// handed over. A page never chooses a command.
 
 import { invitation, ROLES } from "./actions.js";
 import { make, makeText, setText } from "./dom.js";
@@ -7,32 +8,35 @@ import { START_TIMEOUT_MS } from "./requests.js";
 import { gatewayUrl } from "./session.js";
 import { sentence } from "./text.js";
 
-const HINTS = {
-  person: "A person gets a link to sign in.",
-  agent: "The agent is started next to the gateway and is written to space.yaml.",
-  away: "Its program runs elsewhere and joins with the token that appears here.",
-  tool: "A page may not choose programs that run on the gateway's machine. Add one in a terminal there, or add it here and start it elsewhere with its token.",
+const WAYS = {
+  link: { hint: "A person gets a link to sign in." },
+  agent: { label: "start it here", hint: "The agent is started next to the gateway and is written to space.yaml." },
+  url: { label: "MCP server at a URL", hint: "A bridge next to the gateway connects to it and offers its tools. Write one that needs a key, or a command, into space.yaml and start it here." },
+  declared: { label: "from space.yaml", hint: "Its program is in space.yaml and has not been started." },
+  away: { label: "it runs elsewhere", hint: "Its program runs elsewhere and joins with the token that appears here." },
 };
+const WAYS_OF_ROLE = { person: ["link"], agent: ["agent", "declared", "away"], tool: ["url", "declared", "away"] };
 
 export class AddForm {
   /** `services` as for `Detail`; `agents()` the ids of agents whose model a new one can use. */
   constructor(services, agents) {
     this._services = services;
     this._agents = agents;
-    this._id = field("name", { required: true, placeholder: "name" });
+    this._id = field("name", { placeholder: "name" });
     this._role = choice(Object.entries(ROLES).map(([name, one]) => [name, one.label]));
-    this._where = choice([["here", "start it here"], ["away", "it runs elsewhere"]]);
+    this._way = choice([]);
+    this._declared = choice([]);
+    this._url = field("url", { type: "url", placeholder: "https://…/mcp" });
     this._like = choice([]);
     this._prompt = make("textarea", "");
     this._prompt.placeholder = "system prompt, optional";
-    this._labels = { where: label("Program", this._where), like: label("Model of", this._like), prompt: label("Prompt", this._prompt) };
+    this._rows = { way: label("Program", this._way), id: label("Name", this._id), declared: label("Which", this._declared), url: label("URL", this._url), like: label("Model of", this._like), prompt: label("Prompt", this._prompt) };
     this._hint = make("p", "soft");
-    this._command = make("code", "");
     this._submit = make("button", "primary", "Add");
     this._submit.type = "submit";
     this._answer = make("div", "answer");
     this._answer.setAttribute("role", "status");
-    const form = make("form", "action", label("Name", this._id), label("Role", this._role), ...Object.values(this._labels), this._hint, this._command, make("p", "buttons", this._submit), this._answer);
+    const form = make("form", "action", label("Role", this._role), ...Object.values(this._rows), this._hint, make("p", "buttons", this._submit), this._answer);
     form.addEventListener("submit", (event) => (event.preventDefault(), void this._add()));
     form.addEventListener("input", () => this._update());
     this.node = make("details", "section", make("summary", "", make("h3", "", "Add a participant")), form);
@@ -41,40 +45,41 @@ export class AddForm {
 
   /** Offer what the user may do now. */
   show() {
-    this._mayInvite = this._services.maySend("space/invite");
-    this._mayStart = this._services.runsPrograms() && this._services.maySend("program/add");
-    this.node.hidden = !this._mayInvite;
+    const { maySend, runsPrograms } = this._services;
+    this.node.hidden = !maySend("space/invite");
+    this._mayStart = runsPrograms() && maySend("program/add");
     const agents = this._agents();
-    if (agents.join("\n") !== this._offered) {
-      this._offered = agents.join("\n");
-      const chosen = this._like.value;
-      this._like.replaceChildren(...[["", "the space's default"], ...agents.map((id) => [id, id])].map(option));
-      this._like.value = agents.includes(chosen) ? chosen : (agents[0] ?? "");
-    }
+    offer(this._like, [["", "the space's default"], ...agents.map((id) => [id, id])], agents[0] ?? "");
+    offer(this._declared, this._services.startable().filter((id) => maySend("program/restart", id)).map((id) => [id, id]));
     this._update();
   }
 
   _update() {
-    const role = this._role.value;
-    const starts = role === "agent" && this._mayStart && this._where.value === "here";
-    this._labels.where.hidden = !(role === "agent" && this._mayStart);
-    this._labels.like.hidden = this._labels.prompt.hidden = !starts;
-    setText(this._hint, HINTS[role === "agent" && !starts ? "away" : role]);
-    this._command.hidden = role !== "tool";
-    setText(this._command, `mew agent add ${this._id.value.trim() || "NAME"} --role tool --command "PROGRAM ARGUMENTS"`);
-    this._starts = starts;
+    const possible = { agent: this._mayStart, url: this._mayStart, declared: this._declared.options.length > 0, away: true };
+    const ways = WAYS_OF_ROLE[this._role.value];
+    offer(this._way, ways.filter((way) => possible[way]).map((way) => [way, WAYS[way].label]));
+    const way = (this._chosen = this._way.value || "link");
+    const shown = { way: this._way.options.length > 1, id: way !== "declared", declared: way === "declared", url: way === "url", like: way === "agent", prompt: way === "agent" };
+    for (const [name, row] of Object.entries(this._rows)) row.hidden = !shown[name];
+    this._id.required = shown.id;
+    this._url.required = shown.url;
+    setText(this._hint, WAYS[way].hint);
+    setText(this._submit, way === "declared" ? "Start" : "Add");
   }
 
   async _add() {
     if (this._isOpen) return;
-    const id = this._id.value.trim();
+    const way = this._chosen;
+    const id = way === "declared" ? this._declared.value : this._id.value.trim();
     this._isOpen = true;
-    this._say(this._starts ? `Starting ${id} …` : "Sending …");
+    this._say(way === "link" || way === "away" ? "Sending …" : `Starting ${id} …`);
     this._submit.setAttribute("aria-disabled", "true");
     try {
-      if (this._starts) await this._start(id);
+      if (way === "declared") this._say(`${id}: ${await this._services.requests.restartProgram(id)}`);
+      else if (way === "agent") await this._start({ participant: id, like: this._like.value, system_prompt: this._prompt.value.trim() });
+      else if (way === "url") await this._start({ participant: id, mcp_url: this._url.value.trim() });
       else await this._invite(id);
-      this._id.value = "";
+      this._id.value = this._url.value = "";
     } catch (error) {
       this._say(error.message, true);
     } finally {
@@ -83,11 +88,11 @@ export class AddForm {
     }
   }
 
-  async _start(id) {
-    const body = { participant: id, ...(this._like.value ? { like: this._like.value } : {}), ...(this._prompt.value.trim() ? { system_prompt: this._prompt.value.trim() } : {}) };
+  async _start(program) {
+    const body = Object.fromEntries(Object.entries(program).filter(([, value]) => value));
     const answer = await this._services.requests.post(`spaces/${encodeURIComponent(this._services.space)}/programs`, body, START_TIMEOUT_MS);
     if (!answer.done) throw new Error(sentence(answer.text));
-    this._say(`${id}: ${sentence(answer.text)}`);
+    this._say(`${program.participant}: ${sentence(answer.text)}`);
   }
 
   async _invite(id) {
@@ -115,6 +120,16 @@ function choice(options) {
   const node = make("select", "");
   node.append(...options.map(option));
   return node;
+}
+
+/** Replace the options of a choice if they changed; what was chosen stays, or `preferred` is chosen. */
+function offer(node, options, preferred = options[0]?.[0] ?? "") {
+  const key = JSON.stringify(options);
+  if (node.dataset.offered === key) return;
+  const chosen = node.value;
+  node.dataset.offered = key;
+  node.replaceChildren(...options.map(option));
+  node.value = chosen && options.some(([value]) => value === chosen) ? chosen : preferred;
 }
 
 function field(name, more) {

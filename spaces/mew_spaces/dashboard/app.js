@@ -41,7 +41,7 @@ class SpaceView {
     this._items = [];
     this._itemsById = new Map();
     this._patterns = [];
-    this._programs = { running: false, participants: [] };
+    this._programs = { running: false, participants: [], startable: [] };
     this._selected = undefined;
     this._hasChosen = false;
     this._connection = { state: "connecting" };
@@ -80,6 +80,7 @@ class SpaceView {
       me,
       space: this._session.space,
       programs: () => this._programs.participants,
+      startable: () => this._programs.startable,
       runsPrograms: () => this._programs.running,
       maySend: send,
       age: (time) => this._board.elapsedMs(time, Date.now()),

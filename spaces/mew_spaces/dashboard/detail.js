@@ -162,8 +162,9 @@ export class Detail {
   _available() {
     const { entry, isReporting } = this._line;
     const word = (entry.status?.status ?? "").split(":")[0];
-    const facts = { id: this.id, me: this._services.me, isReporting, isConnected: entry.connected, word, hasTurn: Boolean(this._services.runningTurn(this.id)), hasProgram: this._services.programs().includes(this.id) };
-    this._program.node.hidden = !facts.hasProgram || !this._services.maySend("program/log", this.id);
+    const programs = { restart_program: this._services.programs().includes(this.id), start_program: this._services.startable().includes(this.id) && !entry.connected };
+    const facts = { id: this.id, me: this._services.me, isReporting, isConnected: entry.connected, word, hasTurn: Boolean(this._services.runningTurn(this.id)), programs };
+    this._program.node.hidden = !programs.restart_program || !this._services.maySend("program/log", this.id);
     return availableActions(facts, this._services.maySend);
   }
 
@@ -355,8 +356,8 @@ export class Detail {
 
   // Actions
 
-  async _restartProgram() {
-    this._say(`Restarting the program of ${this.id} …`);
+  async _startProgram(name) {
+    this._say(`${name === "start_program" ? "Starting" : "Restarting"} the program of ${this.id} …`);
     try {
       this._say(await this._services.requests.restartProgram(this.id));
     } catch (error) {
@@ -421,7 +422,7 @@ export class Detail {
 
   async _send(name, values) {
     const action = ACTIONS[name];
-    if (action.isProgram) return this._restartProgram();
+    if (action.isProgram) return this._startProgram(name);
     const turn = action.needsTurn ? this._services.runningTurn(this.id) : undefined;
     const payload = action.payload({ ...values }, this.id);
     const target = payload.target_tokens;

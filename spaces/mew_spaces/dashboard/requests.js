@@ -34,12 +34,12 @@ export class Requests {
     return this._fetch(gatewayUrl(path), { method: "POST", body: JSON.stringify(body) }, timeoutMs);
   }
 
-  /** Restart a participant's program; resolves with what came of it. Throws `Refused`, also if it did not join again. */
+  /** Start a participant's program, again if it runs; resolves with what came of it. Throws `Refused`, also if it did not join. */
   async restartProgram(id) {
     const path = `spaces/${encodeURIComponent(this._session.space)}/programs/${encodeURIComponent(id)}/restart`;
     const { done, text } = await this.post(path, {}, START_TIMEOUT_MS);
     if (!done) throw new Refused(sentence(text));
-    return "Restarted.";
+    return sentence(text[0].toUpperCase() + text.slice(1));
   }
 
   /** Send an envelope; resolves with the gateway's receipt. Throws `Refused`. */

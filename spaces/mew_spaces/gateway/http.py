@@ -216,39 +216,52 @@ class HttpApi:
     async def _list_programs(self, request: Request) -> Response:
         space, _ = self._authenticate(request, request.path_params["space"])
         control = self._registry.programs.get(space.space.id)
-        names = None if control is None else control.participants()
-        return _uncached(operations.ProgramList(running=names is not None, participants=list(names or ())))
+        names = control.participants() if control is not None else None
+        if control is None or names is None:
+            return _uncached(operations.ProgramList(running=False, participants=[], startable=[]))
+        startable = list(await control.startable())
+        return _uncached(operations.ProgramList(running=True, participants=list(names), startable=startable))
 
     async def _program_log(self, request: Request) -> Response:
-        name = request.path_params["participant"]
-        control = self._programs(request, Draft(kind=programs.READ_LOG, to=(name,)))
+        name, control = self._program(request, programs.READ_LOG)
         lines = await control.log(name, _number(request, operations.LINES))
         if lines is None:
             raise ApiError(404, errors.PARTICIPANT_NOT_FOUND, f"no program of '{name}' runs here")
         return _uncached(operations.ProgramLog(participant=name, lines=list(lines)))
 
     async def _restart_program(self, request: Request) -> Response:
-        name = request.path_params["participant"]
-        control = self._programs(request, Draft(kind=programs.RESTART, to=(name,)))
+        name, control = self._program(request, programs.RESTART)
         return _program_answer(name, await control.restart(name))
 
     async def _add_program(self, request: Request) -> Response:
-        control = self._programs(request, Draft(kind=programs.ADD), Draft(kind=kinds.SPACE_INVITE))
-        limits = self._registry.default.config.limits
-        body = await _read_body(request, limits.http_body_bytes, limits.header_timeout_seconds)
+        space, sender = self._authenticate(request, request.path_params["space"])
+        body = await _read_body(
+            request, space.config.limits.http_body_bytes, space.config.limits.header_timeout_seconds
+        )
         try:
-            agent = programs.NewAgent.model_validate_json(body)
+            new = programs.NewProgram.model_validate_json(body)
         except ValidationError as problem:
             first = problem.errors()[0]
             where = ".".join(map(str, first["loc"])) or "body"
             raise ApiError(400, errors.INVALID_REQUEST, f"{where}: {first['msg']}") from None
-        return _program_answer(agent.participant, await control.add(agent))
+        name = new.participant
+        addition = Draft(kind=programs.ADD, to=(name,), payload=new.model_dump(exclude_none=True))
+        invitation = Draft(kind=kinds.SPACE_INVITE, payload={"participant_id": name})
+        return _program_answer(name, await self._control(space, sender, addition, invitation).add(new))
 
-    def _programs(self, request: Request, draft: Draft, *others: Draft) -> programs.ProgramControl:
+    def _program(self, request: Request, kind: str) -> tuple[str, programs.ProgramControl]:
+        """Return the participant in the path, and what runs its program, if the sender may send this kind to it."""
         space, sender = self._authenticate(request, request.path_params["space"])
-        control = programs.permitted_control(space, self._registry.programs.get(space.space.id), sender, draft, *others)
-        if request.method != "GET":
-            log.info("%s by '%s'%s", draft.kind, sender, f" for '{draft.to[0]}'" if draft.to else "")
+        name = _participant_in_path(request, space)
+        control = self._control(space, sender, Draft(kind=kind, to=(name,)))
+        if all(view.id != name for view in space.snapshot().participants):
+            raise ApiError(404, errors.PARTICIPANT_NOT_FOUND, f"no participant '{name}' in this space")
+        return name, control
+
+    def _control(self, space: SpaceService, sender: ParticipantId | None, *drafts: Draft) -> programs.ProgramControl:
+        control = programs.permitted_control(space, self._registry.programs.get(space.space.id), sender, *drafts)
+        if drafts[0].kind != programs.READ_LOG:
+            log.info("%s by '%s' for %r", drafts[0].kind, sender, *drafts[0].addressees)
         return control
 
     async def _events(self, request: Request) -> Response:
@@ -290,8 +303,9 @@ class HttpApi:
             raise ApiError(403, errors.UNAUTHORIZED, f"invalid token for this space; expected {expected}")
         if found is None:
             raise ApiError(404, errors.SPACE_NOT_FOUND, f"no space '{space}' on this gateway")
-        if request.method == "GET" and not self._registry.reads.try_spend(f"{found.space.id}/{token}"):
-            raise ApiError(429, errors.RATE_LIMITED, "too many reads; try again later or follow the event stream")
+        is_message = is_owner and request.method == "POST"  # which has a rate of its own
+        if not is_message and not self._registry.reads.try_spend(f"{found.space.id}/{token}"):
+            raise ApiError(429, errors.RATE_LIMITED, "too many requests; try again later or follow the event stream")
         return found, participant
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mew_spaces.gateway.events import MAX_LAST
 from mew_spaces.gateway.openapi import Operation, Parameter
-from mew_spaces.gateway.programs import NewAgent
+from mew_spaces.gateway.programs import NewProgram
 from mew_spaces.log.figures import RAW_SECONDS
 
 # Models. Their titles name them in the OpenAPI document.
@@ -95,6 +95,7 @@ class ProgramList(BaseModel):
 
     running: bool = Field(description="whether the gateway can start and restart programs")
     participants: list[str]
+    startable: list[str] = Field(description="participants whose programs space.yaml declares and nothing has started")
 
 
 class ProgramLog(BaseModel):
@@ -244,7 +245,7 @@ PROGRAM_LOG = Operation(
 RESTART_PROGRAM = Operation(
     "POST",
     "/spaces/{space}/programs/{participant}/restart",
-    "Restart a participant's program, and wait until it has joined; needs the capability `program/restart`",
+    "Start or restart a participant's program, and wait until it has joined; needs the capability `program/restart`",
     ProgramAnswer,
     parameters=(_SPACE, _PROGRAM),
     errors=(*_REFUSED, 409),
@@ -252,10 +253,11 @@ RESTART_PROGRAM = Operation(
 ADD_PROGRAM = Operation(
     "POST",
     "/spaces/{space}/programs",
-    "Add an agent to space.yaml and start it; needs the capabilities `program/add` and `space/invite`",
+    "Add an agent or the tools of an MCP server to space.yaml, and start its program; needs the capabilities"
+    " `program/add` and `space/invite`",
     ProgramAnswer,
     parameters=(_SPACE,),
-    body=NewAgent,
+    body=NewProgram,
     errors=(400, *_REFUSED, 409, 413),
 )
 EVENTS = Operation(

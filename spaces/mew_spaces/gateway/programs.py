@@ -1,17 +1,18 @@
-"""What the HTTP API can do with the programs of a space: read their logs, restart one, add an agent.
+"""What the HTTP API can do with the programs of a space: read their logs, start one, add an agent or a tool server.
 
 Owns the permissions for it. Who runs the programs is up to `ProgramControl`; a gateway that `mew up` did not start has
 none, and the API says so.
 """
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Annotated, Final, Protocol, Self
+from urllib.parse import urlsplit
 
 from mew_protocol import errors
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
-from mew_protocol.ids import ParticipantId
-from pydantic import BaseModel, ConfigDict, Field
+from mew_protocol.ids import ParticipantId, new_id_problem
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from mew_spaces.gateway.api_error import ApiError
 from mew_spaces.gateway.service import SpaceService
@@ -30,18 +31,42 @@ class ProgramOutcome:
     text: str
 
 
-class NewAgent(BaseModel):
-    """Body of a request to add an agent. It gets the capabilities of the role `agent` and runs no other program.
+def _new_id(text: str) -> str:
+    if problem := new_id_problem(text):
+        raise ValueError(problem)
+    return text
 
-    It uses the model server of the agent `like`, and its model unless `model` names another.
+
+def _server_url(text: str) -> str:
+    """Accept the URL of a server. `${...}` is refused: it would send a variable of the gateway's machine there."""
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or "$" in text:
+        raise ValueError("expected an http:// or https:// URL without a password and without '$'")
+    return text
+
+
+class NewProgram(BaseModel):
+    """Body of a request to add a participant: an agent, or with `mcp_url` the tools of a running MCP server.
+
+    It gets the capabilities of its role, `agent` or `tool`, and runs no other program. An agent uses the model server
+    of the agent `like`, and its model unless `model` names another.
     """
 
     model_config = ConfigDict(extra="forbid")
 
-    participant: str = Field(min_length=1, max_length=200)
+    participant: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_new_id)]
     like: str | None = Field(default=None, min_length=1, max_length=200)
-    model: str | None = Field(default=None, min_length=1, max_length=200)
-    system_prompt: str | None = Field(default=None, min_length=1, max_length=20_000)
+    model: str | None = Field(default=None, max_length=200, pattern=r"^[^\x00-\x20\x7f]+$")
+    system_prompt: str | None = Field(default=None, max_length=20_000, pattern=r"^[^\x00]+$")
+    mcp_url: Annotated[str, Field(max_length=2_000, pattern=r"^[\x21-\x7e]+$"), AfterValidator(_server_url)] | None = (
+        None
+    )
+
+    @model_validator(mode="after")
+    def _one_program(self) -> Self:
+        if self.mcp_url is not None and (self.like or self.model or self.system_prompt):
+            raise ValueError("'mcp_url' adds a tool server, which has no model and no prompt")
+        return self
 
 
 class ProgramControl(Protocol):
@@ -51,29 +76,41 @@ class ProgramControl(Protocol):
         """The participants whose programs were started here; None if nothing runs programs now."""
         ...
 
+    async def startable(self) -> tuple[str, ...]:
+        """The participants whose programs space.yaml declares and nothing has started."""
+        ...
+
     async def log(self, participant: str, lines: int) -> tuple[str, ...] | None:
         """The last lines that a participant's program wrote, without secrets; None if it has no program here."""
         ...
 
     async def restart(self, participant: str) -> ProgramOutcome:
-        """Restart a participant's program with the settings that space.yaml has now."""
+        """Start a participant's program with the settings that space.yaml has now; end the one that runs."""
         ...
 
-    async def add(self, agent: NewAgent) -> ProgramOutcome:
-        """Add an agent to space.yaml and start it."""
+    async def add(self, new: NewProgram) -> ProgramOutcome:
+        """Add a participant to space.yaml and start its program."""
         ...
 
 
 def permitted_control(
     space: SpaceService, control: ProgramControl | None, sender: ParticipantId | None, *drafts: Draft
 ) -> ProgramControl:
-    """Return what runs the programs of a space. Raises `ApiError` if the sender may not, or if nothing does."""
+    """Return what runs the programs of a space.
+
+    `drafts` are the request as envelopes, to which capabilities and pauses apply. Raises `ApiError` if the sender may
+    not send one of them, or if nothing runs programs.
+    """
     # An observer has no id, so no capability.
-    view = next((one for one in space.snapshot().participants if one.id == sender), None)
+    snapshot = space.snapshot()
+    view = next((one for one in snapshot.participants if one.id == sender), None)
     held = CapabilitySet(() if view is None else view.capabilities)
     missing = next((draft.kind for draft in drafts if not held.allows(draft)), None)
     if missing is not None:
         raise ApiError(403, errors.CAPABILITY_VIOLATION, f"{sender or 'an observer'} lacks the capability {missing}")
+    silence = sender and space.space.membership.silenced_because(drafts[0], sender, now=snapshot.at)
+    if silence:
+        raise ApiError(403, errors.PAUSED, silence)
     if control is None:
         what = "this gateway does not run the programs of its participants; `mew up` starts one that does"
         raise ApiError(409, errors.INVALID_REQUEST, what)

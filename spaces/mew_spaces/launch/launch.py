@@ -8,7 +8,7 @@ because this package does not know it.
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -140,12 +140,12 @@ class Launch:
         environment = self._reduced(())
         return Program(MODEL, command, self.folder, environment, "model", opens=ListenAddress("127.0.0.1", port))
 
-    def participants(self) -> list[Program]:
-        """Return the program of each participant with `auto_start`, and the clients of FIFO participants."""
+    def participants(self, also: Collection[str] = ()) -> list[Program]:
+        """Return the programs of participants with `auto_start` and of `also`, and the clients of FIFO participants."""
         return [
             self._participant(name, participant)
             for name, participant in self.config.participants.items()
-            if (participant.auto_start and participant.has_program) or uses_fifos(participant)
+            if ((participant.auto_start or name in also) and participant.has_program) or uses_fifos(participant)
         ]
 
     def unset_variables(self) -> list[tuple[Place, str]]:

@@ -217,7 +217,7 @@ def pop_restart_requests(path: Path) -> list[str]:
         requests = file.rename(file.with_suffix(".read"))  # a request that arrives meanwhile starts a new file
     except FileNotFoundError:
         return []
-    names = requests.read_text(encoding="utf-8").split()
+    names = requests.read_text(encoding="utf-8").splitlines()
     requests.unlink()
     return list(dict.fromkeys(names))
 

@@ -1,16 +1,27 @@
 """Programs over HTTP: who may read logs, restart and add, and what a gateway without programs answers."""
 
+import logging
+
 import httpx2
+import pytest
+from mew_protocol.envelope import Draft
+from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
-from mew_spaces.gateway.programs import NewAgent, ProgramOutcome
+from mew_spaces.gateway.programs import NewProgram, ProgramOutcome
 
 SPACE = """
 space: {id: demo}
 participants:
   ada: {capabilities: [{kind: "program/*"}, {kind: space/invite}]}
   starter: {capabilities: [{kind: "program/*"}]}
+  narrow:
+    capabilities:
+      - {kind: program/add, to: "tmp-*"}
+      - {kind: program/add, payload: {mcp_url: "https://tools.example/*"}}
+      - {kind: space/invite, payload: {participant_id: "t*"}}
   bob: {role: person}
+  pauser: {capabilities: [{kind: participant/pause}]}
   reader: {capabilities: [{kind: "program/log", to: coder}]}
   coder: {role: agent}
 """
@@ -22,14 +33,17 @@ class Programs:
     def participants(self) -> tuple[str, ...] | None:
         return ("coder",)
 
+    async def startable(self) -> tuple[str, ...]:
+        return ("files",)
+
     async def log(self, participant: str, lines: int) -> tuple[str, ...] | None:
         return ("one", "two")[-lines:] if participant == "coder" else None
 
     async def restart(self, participant: str) -> ProgramOutcome:
         return ProgramOutcome(is_done=False, text=f"{participant}: its program exited with code 3")
 
-    async def add(self, agent: NewAgent) -> ProgramOutcome:
-        return ProgramOutcome(is_done=True, text=f"{agent.participant} like {agent.like}")
+    async def add(self, new: NewProgram) -> ProgramOutcome:
+        return ProgramOutcome(is_done=True, text=f"{new.participant} like {new.like or new.mcp_url}")
 
 
 async def ask(gateway: RunningGateway, name: str, path: str, body: object = None) -> tuple[int, dict[str, object]]:
@@ -42,12 +56,13 @@ async def ask(gateway: RunningGateway, name: str, path: str, body: object = None
 
 async def test_programs_obey_participants_with_the_capability() -> None:
     async with serve_gateway(parse_space(SPACE)) as gateway:
-        assert await ask(gateway, "bob", "") == (200, {"running": False, "participants": []})
+        assert await ask(gateway, "bob", "") == (200, {"running": False, "participants": [], "startable": []})
         status, refused = await ask(gateway, "ada", "/coder/restart", {})
         assert (status, refused["error"]) == (409, "invalid_request")
 
         gateway.registry.programs["demo"] = Programs()
-        assert await ask(gateway, "bob", "") == (200, {"running": True, "participants": ["coder"]})
+        listed = {"running": True, "participants": ["coder"], "startable": ["files"]}
+        assert await ask(gateway, "bob", "") == (200, listed)
         for name in ("ada", "reader"):
             found = await ask(gateway, name, "/coder/log?lines=1")
             assert found == (200, {"participant": "coder", "lines": ["two"]})
@@ -66,3 +81,65 @@ async def test_programs_obey_participants_with_the_capability() -> None:
             assert (status, refused["error"]) == (403, "capability_violation")
         assert (await ask(gateway, "bob", "/coder/log"))[0] == 403
         assert (await ask(gateway, "reader", "/ada/log"))[0] == 403
+
+
+async def test_capabilities_limit_which_programs_are_added() -> None:
+    async with serve_gateway(parse_space(SPACE)) as gateway:
+        gateway.registry.programs["demo"] = Programs()
+        for body, status in (
+            ({"participant": "tmp-1"}, 200),
+            ({"participant": "writer"}, 403),
+            ({"participant": "tools", "mcp_url": "https://tools.example/mcp"}, 200),
+            ({"participant": "tools", "mcp_url": "https://other.example/mcp"}, 403),
+            ({"participant": "web", "mcp_url": "https://tools.example/mcp"}, 403),  # may not invite it
+        ):
+            assert (await ask(gateway, "narrow", "", body))[0] == status, body
+        paused = {"kind": "participant/pause", "to": ["ada"], "payload": {}}
+        gateway.service.inject(ParticipantId("pauser"), Draft.model_validate(paused))
+        status, refused = await ask(gateway, "ada", "/coder/restart", {})
+        assert (status, refused["error"]) == (403, "paused")
+
+
+HOSTILE: tuple[tuple[dict[str, object], str], ...] = (
+    ({"participant": "-x"}, "participant: "),
+    ({"participant": "a\x00b"}, "participant: "),
+    ({"participant": "a\nb"}, "participant: "),
+    ({"participant": "../x"}, "participant: "),
+    ({"system_prompt": "a\x00b"}, "system_prompt: "),
+    ({"model": "m\x00"}, "model: "),
+    # A variable in a URL would send what the gateway's machine keeps in it to any server.
+    ({"mcp_url": "https://x.example/${OPENAI_API_KEY}"}, "mcp_url: "),
+    ({"mcp_url": "https://ada:secret@x.example/"}, "mcp_url: "),
+    ({"mcp_url": "file:///etc/passwd"}, "mcp_url: "),
+    ({"mcp_url": "https://"}, "mcp_url: "),
+    ({"mcp_url": "https://x.example/a b"}, "mcp_url: "),
+    ({"mcp_url": "https://x.example/", "like": "coder"}, "'mcp_url' adds a tool server"),
+    ({"mcp_url": "https://x.example/", "headers": {"a": "b"}}, "headers: Extra inputs"),
+)
+
+
+async def test_hostile_additions_are_refused() -> None:
+    async with serve_gateway(parse_space(SPACE)) as gateway:
+        gateway.registry.programs["demo"] = Programs()
+        for body, said in HOSTILE:
+            status, refused = await ask(gateway, "ada", "", {"participant": "writer", **body})
+            assert status == 400
+            assert said in str(refused["message"])
+
+
+async def test_a_name_in_the_path_writes_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with serve_gateway(parse_space(SPACE)) as gateway:
+        gateway.registry.programs["demo"] = Programs()
+        status, _ = await ask(gateway, "ada", "/coder%0A12:00:00%20INFO%20forged%00/restart", {})
+        assert status == 404
+        assert not [record for record in caplog.records if "\n" in record.getMessage()]
+
+
+async def test_requests_about_programs_have_a_rate() -> None:
+    slow = "limits: {reads_per_second: 0.001}\n"
+    async with serve_gateway(parse_space(slow + SPACE)) as gateway:
+        gateway.registry.programs["demo"] = Programs()
+        while gateway.registry.reads.try_spend(f"demo/{gateway.token_of('ada')}"):
+            pass
+        assert (await ask(gateway, "ada", "/coder/restart", {}))[0] == 429

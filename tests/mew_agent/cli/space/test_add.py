@@ -104,8 +104,8 @@ async def test_invalid_participant_is_refused_before_any_change(
 
 
 def test_a_new_participant_gets_the_role_that_fits() -> None:
-    agent = NewParticipant("a", model="m").settings()
-    assert agent == {"agent": {"model": "m"}, "auto_start": True, "role": "agent"}
+    agent = NewParticipant("a", model="m", api_key_env="KEY").settings()
+    assert agent == {"agent": {"model": "m", "api_key_env": "KEY"}, "auto_start": True, "role": "agent"}
     program = NewParticipant("p", command="node 'my tool.js'", starts=False).settings()
     assert program == {"command": "node", "args": ["my tool.js"], "auto_start": False, "role": "tool"}
     bot = NewParticipant("b", command="node bot.js", role=ParticipantRole.AGENT, capabilities='["a/b"]').settings()
@@ -114,6 +114,8 @@ def test_a_new_participant_gets_the_role_that_fits() -> None:
     assert meter == {"meter": "http://127.0.0.1:7100/v1", "auto_start": True, "role": "agent"}
     with pytest.raises(ConfigError, match=r"--meter: .*excludes --person"):
         NewParticipant("m", meter="http://127.0.0.1:7100/v1", is_person=True).settings()
+    server = NewParticipant("s", mcp="https://x.example/mcp").settings()
+    assert server == {"mcp_server": {"url": "https://x.example/mcp"}, "auto_start": True, "role": "tool"}
     assert NewParticipant("c", is_person=True).settings() == {"role": "person"}
     assert {str(role) for role in ParticipantRole} == ROLE_PATTERNS.keys()
 
