@@ -138,13 +138,13 @@ def _open(session: ApiSession) -> tuple[UndecidedProposal, ...]:
 
 
 def _find(session: ApiSession, name: str) -> UndecidedProposal:
-    """The open proposal with this id, or the only one whose id begins so. Raises `ConfigError`."""
+    """Find the open proposal with this id, or the only one whose id begins with it. Raises `ConfigError`."""
     proposals = _open(session)
     found = [one for one in proposals if one.id == name] or [one for one in proposals if one.id.startswith(name)]
     if len(found) == 1:
         return found[0]
-    listed = ", ".join(short_id(one.id) for one in proposals) or "none is open"
-    raise ConfigError(name, "is the beginning of several proposals" if found else "is no open proposal", listed)
+    listed = ", ".join(short_id(one.id) for one in found or proposals) or "none"
+    raise ConfigError(name, "matches several proposals" if found else "not an open proposal", f"one of: {listed}")
 
 
 def announce_approvals(connection: ConnectionOptions, request: SentRequest) -> None:

@@ -61,8 +61,8 @@ def check_acp_agent(name: str, one: ParticipantConfig, path: Path, folder: Path,
         raise ConfigError(place_of(path, name, "cwd"), f"folder '{folder / (one.cwd or '')}' not found")
     command = one.acp.command or (profile.command[0] if profile is not None else "")
     if "${" not in command and shutil.which(command, path=one.acp.env.get("PATH", search)) is None:
-        install = f"`{profile.install}` installs it" if profile is not None else "the agent's program on PATH"
-        raise ConfigError(place_of(path, name, "acp"), f"program '{command}' not found", install)
+        install = f"; install it with `{profile.install}`" if profile is not None else " on PATH"
+        raise ConfigError(place_of(path, name, "acp"), f"program '{command}' not found{install}")
 
 
 def warnings_about(config: SpaceConfig, path: Path) -> Iterator[str]:
