@@ -1,4 +1,4 @@
-// An agent in JavaScript that needs nothing of mew-agent: `mew run --participant helper node javascript_agent.mjs`.
+// An agent in JavaScript that uses no code of mew-agent: `mew run --participant helper node javascript_agent.mjs`.
 // It reports its provider's usage and drops all but the last exchange when it is asked to compact. Node 22 or newer.
 const { MEW_GATEWAY, MEW_SPACE, MEW_PARTICIPANT_ID: ME, MEW_TOKEN } = process.env;
 const { OPENAI_BASE_URL, OPENAI_API_KEY, OPENAI_MODEL } = process.env;
