@@ -13,7 +13,7 @@ from tests.support.cli import mew
 
 HEAVY = (
     "pydantic",
-    "openai",
+    "httpx2",
     "websockets",
     "starlette",
     "uvicorn",
