@@ -4,16 +4,13 @@ Owns the promises and the errors. Each `Backplane` object belongs to one gateway
 see the same batches in the same order, the same state and the same leases.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from mew_spaces.errors import SpacesError
 
 LEASE_SECONDS: Final = 6.0
 """How long a lease is in force after it was renewed. Holders renew it every second."""
-
-DEDUPLICATION_SECONDS: Final = 120.0
-"""How long the id of a stored batch is recognised."""
 
 
 class BackplaneError(SpacesError):
@@ -66,26 +63,20 @@ class Backplane(Protocol):
     def stale_lease_seconds(self) -> float:
         """How long a gateway that has just connected may see the lease of one that was killed before."""
 
-    @property
-    def is_connected(self) -> bool:
-        """Whether there is a connection now. A call may still fail, or wait for an answer that does not come."""
-
-    async def append(self, data: bytes, batch_id: str) -> int:
+    async def append(self, data: bytes) -> int:
         """Store a batch after all others and return its sequence, once it is stored for good.
 
-        With the id of a batch that was stored in the last `DEDUPLICATION_SECONDS`, nothing is stored and the sequence
-        of that batch is returned. So after `BackplaneUnavailable` a caller appends again with the same id. A caller
-        that has tried for longer first follows up to the last of `bounds`, to see whether its batch is there.
-
-        Batches of one gateway that are in flight at once may be stored in any order. Raises `BackplaneUnavailable`,
-        and `BackplaneRefused` if this gateway may not append.
+        After `BackplaneUnavailable` the batch may be stored, now or later. Append it again, and recognise in what is
+        followed what was stored twice. Batches of one gateway that are in flight at once may be stored in any order.
+        Raises `BackplaneUnavailable`, and `BackplaneRefused` if this gateway may not append.
         """
 
-    def follow(self, after: int) -> AsyncGenerator[StoredBatch, None]:
+    def follow(self, applied: Callable[[], int]) -> AsyncGenerator[StoredBatch, None]:
         """Yield every batch after a sequence, in order and once, and wait for further ones.
 
-        Goes on by itself after lost connections and restarts of servers. Raises `HistoryLost` if the next batch is no
-        longer kept, and `BackplaneRefused` if reading is forbidden.
+        `applied` returns the newest sequence that the caller has; a caller that learns of a batch from `append` need
+        not get it here, too. Goes on by itself after lost connections and restarts of servers. Raises `HistoryLost` if
+        the next batch is no longer kept, and `BackplaneRefused` if reading is forbidden.
         """
 
     async def bounds(self) -> tuple[int, int]:

@@ -5,21 +5,22 @@ messages. What is larger than a message of the server is stored in parts: first 
 them. Owns the names, the layout and the order of reading. `nats_link` connects and translates errors.
 """
 
+import asyncio
 import hashlib
 import re
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
 import anyio
+from nats.aio.msg import Msg
 from nats.js import JetStreamContext, api
 from nats.js.errors import APIError, NotFoundError
 
 from mew_spaces.backplane.interface import (
-    DEDUPLICATION_SECONDS,
     LEASE_SECONDS,
     Backplane,
     BackplaneError,
@@ -32,7 +33,7 @@ from mew_spaces.backplane.interface import (
 )
 from mew_spaces.backplane.leases import LeaseTable
 from mew_spaces.backplane.nats_link import LinkTimes, NatsLink
-from mew_spaces.backplane.stream_reader import RECOVERY_SECONDS, StoredMessage, read_stream
+from mew_spaces.backplane.stream_reader import RECOVERY_SECONDS, StoredMessage, StreamSource, read_stream
 from mew_spaces.config.backplane_options import BackplaneOptions
 
 _MESSAGE_OVERHEAD: Final = 4096
@@ -43,7 +44,6 @@ _PART: Final = "Mew-Part"
 _PARTS: Final = "Mew-Parts"
 """Header of a message whose data follows that of other messages: their sequences; of a value, version and number."""
 
-_ID: Final = api.Header.MSG_ID.value
 _EXPECTED: Final = api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value
 
 _HELD: Final = b"+"
@@ -86,26 +86,14 @@ class JetStreamBackplane(Backplane):
     def stale_lease_seconds(self) -> float:
         return 2 * self._table.lease_seconds  # the clock of the table starts late and is slow
 
-    @property
-    def is_connected(self) -> bool:
-        return self._link.is_connected
+    async def append(self, data: bytes) -> int:
+        *parts, last = _split(data, self._part_bytes)
+        sequences = [await self._store(self._batch_subject, part, {_PART: "1"}) for part in parts]
+        return await self._store(self._batch_subject, last, {_PARTS: ",".join(map(str, sequences))} if parts else None)
 
-    async def append(self, data: bytes, batch_id: str) -> int:
-        size = self._part_bytes
-        if len(data) <= size:
-            return await self._store(self._batch_subject, data, {_ID: batch_id})
-        *parts, last = _split(data, size)
-        sequences = [
-            await self._store(self._batch_subject, part, {_ID: f"{batch_id}/{size}/{number}", _PART: "1"})
-            for number, part in enumerate(parts)
-        ]
-        named = ",".join(map(str, sequences))
-        return await self._store(self._batch_subject, last, {_ID: batch_id, _PARTS: named})
-
-    async def follow(self, after: int) -> AsyncGenerator[StoredBatch, None]:
-        async with aclosing(
-            read_stream(self._link, self._batches, after, recovery_seconds=self._recovery_seconds)
-        ) as messages:
+    async def follow(self, applied: Callable[[], int]) -> AsyncGenerator[StoredBatch, None]:
+        source = StreamSource(self._link, self._batches, applied, recovery_seconds=self._recovery_seconds)
+        async with aclosing(read_stream(source)) as messages:
             async for message in messages:
                 if _PART in message.headers:
                     continue
@@ -139,7 +127,7 @@ class JetStreamBackplane(Backplane):
         if parts:
             headers[_PARTS] = f"{version}.{len(parts)}"
         for number, part in enumerate(parts):
-            await self._store(f"{self._part_prefix(key)}.{version}.{number}", part, {})
+            await self._store(f"{self._part_prefix(key)}.{version}.{number}", part)
         revision = await self._store(self._head(key), last, headers)
         with suppress(BackplaneError):  # the value is saved
             await self._remove_parts(key, before=expected, but=version)
@@ -150,7 +138,7 @@ class JetStreamBackplane(Backplane):
         await self._purge(self._state, subject=f"{self._part_prefix(key)}.>")
 
     async def renew(self, lease: str, value: bytes) -> None:
-        self._note(lease, value, await self._store(f"{self._lease_subject}.{lease}", _HELD + value, {}))
+        self._note(lease, value, await self._store(f"{self._lease_subject}.{lease}", _HELD + value))
 
     async def claim(self, lease: str, value: bytes) -> bool:
         subject = f"{self._lease_subject}.{lease}"
@@ -167,7 +155,7 @@ class JetStreamBackplane(Backplane):
                 await self._refresh(lease)
 
     async def release(self, lease: str) -> None:
-        self._note(lease, None, await self._store(f"{self._lease_subject}.{lease}", _ENDED, {}))
+        self._note(lease, None, await self._store(f"{self._lease_subject}.{lease}", _ENDED))
 
     async def leases(self) -> AsyncGenerator[Mapping[str, bytes], None]:
         stored: int | None = None
@@ -193,13 +181,14 @@ class JetStreamBackplane(Backplane):
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
         while not self._link.is_closed:
+            arrived: asyncio.Queue[Msg | None] = asyncio.Queue()
             try:
-                subscription = await self._link.subscribe(self._frame_subject)
+                subscription = await self._link.subscribe(self._frame_subject, arrived.put_nowait)
             except BackplaneUnavailable:
                 await self._link.wait_connected()
                 continue
             try:
-                async for message in subscription.messages:
+                while (message := await arrived.get()) is not None:
                     yield message.data
             finally:
                 await subscription.close()
@@ -212,9 +201,8 @@ class JetStreamBackplane(Backplane):
         """Keep the table of leases up to date until the link is closed."""
         while not self._link.is_closed:
             with suppress(HistoryLost):
-                async with aclosing(
-                    read_stream(self._link, self._leases, self._table.sequence, has_gaps=True)
-                ) as messages:
+                source = StreamSource(self._link, self._leases, lambda: self._table.sequence, has_gaps=True)
+                async with aclosing(read_stream(source)) as messages:
                     async for message in messages:
                         name = message.subject.removeprefix(f"{self._lease_subject}.")
                         value = _lease_value(message.data)
@@ -233,7 +221,7 @@ class JetStreamBackplane(Backplane):
                 seen = self._table.sequence
                 continue
             with suppress(BackplaneError):
-                seen = await self._store(f"{self._lease_subject}.{_TIME}", _ENDED, {})
+                seen = await self._store(f"{self._lease_subject}.{_TIME}", _ENDED)
 
     def configs(self, *, kept_bytes: int, kept_batches: int | None) -> list[api.StreamConfig]:
         """Return the streams of the space."""
@@ -245,9 +233,7 @@ class JetStreamBackplane(Backplane):
 
         latest = {"max_msgs_per_subject": 1}
         return [
-            config(self._batches, self._batch_subject).evolve(
-                max_bytes=kept_bytes, max_msgs=kept_batches or -1, duplicate_window=DEDUPLICATION_SECONDS
-            ),
+            config(self._batches, self._batch_subject).evolve(max_bytes=kept_bytes, max_msgs=kept_batches or -1),
             config(self._state, f"{self._state_subject}.>").evolve(**latest, max_bytes=-1, max_msgs=-1),
             config(self._leases, f"{self._lease_subject}.>").evolve(**latest, max_bytes=-1, max_msgs=_MAX_LEASES),
         ]
@@ -278,11 +264,8 @@ class JetStreamBackplane(Backplane):
             if int(version.split("-")[0]) <= before:
                 await self._purge(self._state, subject=f"{prefix}{version}.>")
 
-    async def _store(self, subject: str, data: bytes, headers: dict[str, str]) -> int:
-        async def publish(jetstream: JetStreamContext) -> int:
-            return (await jetstream.publish(subject, data, headers=headers or None)).seq
-
-        return await self._call(publish)
+    async def _store(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> int:
+        return int((await self._link.request(subject, data, headers))["seq"])
 
     async def _purge(self, stream: str, *, subject: str | None = None, sequence: int | None = None) -> None:
         await self._call(lambda jetstream: jetstream.purge_stream(stream, subject=subject, seq=sequence))
@@ -339,17 +322,16 @@ async def connect_jetstream(
     folder: Path,
     kept_bytes: int,
     kept_batches: int | None = None,
-    servers: Sequence[str] | None = None,
     token: str | None = None,
     lease_seconds: float = LEASE_SECONDS,
     times: LinkTimes | None = None,
 ) -> AsyncIterator[JetStreamBackplane]:
     """Connect one gateway to a space on NATS while the block runs, and create the streams of the space.
 
-    `kept_bytes` and `kept_batches` bound the stored batches; the oldest leave first. `servers` and `token` are those of
-    an embedded server. Raises `BackplaneUnavailable` if NATS does not answer, and `BackplaneRefused`.
+    `kept_bytes` and `kept_batches` bound the stored batches; the oldest leave first. `token` is that of an embedded
+    server. Raises `BackplaneUnavailable` if NATS does not answer, and `BackplaneRefused`.
     """
-    link = NatsLink(options, folder, servers or options.servers, token, times or LinkTimes())
+    link = NatsLink(options, folder, token, times or LinkTimes())
     backplane = JetStreamBackplane(link, space, options, lease_seconds)
     configs = backplane.configs(kept_bytes=kept_bytes, kept_batches=kept_batches)
 

@@ -5,7 +5,7 @@ the hub or the link of one gateway is away, or a stored batch is not acknowledge
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 
 import anyio
 import anyio.lowlevel
@@ -43,8 +43,6 @@ class MemoryHub:
         """How many of the next appends are stored and then raise `BackplaneUnavailable`."""
         self.batches: deque[StoredBatch] = deque(maxlen=kept_batches)
         self.last_sequence = 0
-        self.sequences: dict[str, int] = {}
-        """The sequence of each batch id, for ever."""
         self.values: dict[str, SavedValue] = {}
         self.last_revision = 0
         self.leases: dict[str, tuple[bytes, float]] = {}
@@ -118,22 +116,22 @@ class MemoryBackplane(Backplane):
         self._is_cut_off = value
         self.hub.wake()
 
-    async def append(self, data: bytes, batch_id: str) -> int:
+    async def append(self, data: bytes) -> int:
         await self._reach()
         hub = self.hub
-        sequence = hub.sequences.get(batch_id)
-        if sequence is None:
-            hub.last_sequence = sequence = hub.sequences[batch_id] = hub.last_sequence + 1
-            hub.batches.append(StoredBatch(sequence, data))
-            hub.wake()
+        hub.last_sequence += 1
+        hub.batches.append(StoredBatch(hub.last_sequence, data))
+        hub.wake()
         if hub.unacknowledged_appends:
             hub.unacknowledged_appends -= 1
             raise BackplaneUnavailable("no acknowledgement")
-        return sequence
+        return hub.last_sequence
 
-    async def follow(self, after: int) -> AsyncGenerator[StoredBatch, None]:
+    async def follow(self, applied: Callable[[], int]) -> AsyncGenerator[StoredBatch, None]:
+        after = 0
         while not self._is_closed:
             if self.is_connected:
+                after = max(after, applied())
                 first = self.hub.last_sequence - len(self.hub.batches) + 1
                 if not first - 1 <= after <= self.hub.last_sequence:
                     raise HistoryLost(f"batch {after + 1} is not kept; there are {first} to {self.hub.last_sequence}")

@@ -4,9 +4,9 @@ Owns the consumers: each belongs to one server, acknowledges nothing, and is rep
 Does not know what the messages mean.
 """
 
+import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Final, NamedTuple
 
 import anyio
@@ -21,6 +21,10 @@ RECOVERY_SECONDS: Final = 10.0
 """How long a cluster that recovers may not know its newest messages or its streams."""
 
 
+_SHORT_PLACE: Final = 9
+"""Into how many parts the subject of a stored message splits if its server names no domain."""
+
+
 class StoredMessage(NamedTuple):
     """A message of a stream."""
 
@@ -31,50 +35,60 @@ class StoredMessage(NamedTuple):
     headers: Mapping[str, str]
 
 
-async def read_stream(
-    link: NatsLink, stream: str, after: int, *, has_gaps: bool = False, recovery_seconds: float = 0.0
-) -> AsyncGenerator[StoredMessage, None]:
-    """Yield the messages of a stream after a sequence, over lost connections, until the link is closed.
+class StreamSource(NamedTuple):
+    """A stream, and what its reader knows already: the newest sequence; what is not newer is left out."""
+
+    link: NatsLink
+    stream: str
+    known: Callable[[], int]
+    has_gaps: bool = False
+    recovery_seconds: float = 0.0
+
+
+async def read_stream(source: StreamSource) -> AsyncGenerator[StoredMessage, None]:
+    """Yield the messages of a stream that are not known, over lost connections, until the link is closed.
 
     Raises `HistoryLost` if the next one is gone, or the stream is not the one that was read before.
     """
-    created: object = None
-    while (opened := await _open_consumer(link, stream, after, created, has_gaps, recovery_seconds)) is not None:
+    after, created = source.known(), None
+    while (opened := await _open_consumer(source, after, created)) is not None:
         consumer, created = opened
         try:
             while (message := await consumer.next()) is not None:
-                if message.sequence != after + 1 and not has_gaps:
+                after = max(after, source.known())
+                if message.sequence <= after:
+                    continue
+                if message.sequence != after + 1 and not source.has_gaps:
                     raise HistoryLost(f"message {after + 1} is no longer kept")
                 after = message.sequence
                 yield message
         except BackplaneUnavailable:
             continue
         finally:
+            after = max(after, source.known())
             await consumer.close()
 
 
-async def _open_consumer(
-    link: NatsLink, stream: str, after: int, created: object, has_gaps: bool, recovery_seconds: float
-) -> tuple["_Consumer", object] | None:
+async def _open_consumer(source: StreamSource, after: int, created: object) -> tuple["_Consumer", object] | None:
     """Return a consumer from the next message on, and when its stream was made; None once the link is closed."""
-    missing_since: float | None = None
+    link, missing_since = source.link, None
     while not link.is_closed:
         problem = ""
         try:
-            info = await link.call(lambda jetstream: jetstream.stream_info(stream))
-            if info.state.first_seq > after + 1 and not has_gaps:
+            info = await link.call(lambda jetstream: jetstream.stream_info(source.stream))
+            if info.state.first_seq > after + 1 and not source.has_gaps:
                 raise HistoryLost(f"message {after + 1} is no longer kept; the oldest is {info.state.first_seq}")
             if after > info.state.last_seq or created not in (None, info.created):
                 problem = f"message {after} is not stored; the newest is {info.state.last_seq}"
             else:
-                return await _Consumer.create(link, stream, after), info.created
+                return await _Consumer.create(source, after), info.created
         except NotFoundError:
-            problem = f"the stream {stream} is not there"
+            problem = f"the stream {source.stream} is not there"
         except BackplaneUnavailable:
             missing_since = None
         if problem:
             missing_since = missing_since or anyio.current_time()
-            if anyio.current_time() >= missing_since + recovery_seconds:
+            if anyio.current_time() >= missing_since + source.recovery_seconds:
                 raise HistoryLost(problem)
         await link.wait_connected()
     return None
@@ -83,15 +97,20 @@ async def _open_consumer(
 class _Consumer:
     """Messages of a stream as one server sends them, until any is missing."""
 
-    def __init__(self, link: NatsLink, subscription: LinkSubscription) -> None:
-        self._link = link
-        self._subscription = subscription
+    def __init__(self, source: StreamSource) -> None:
+        self._link, self._known = source.link, source.known
+        self._subscription: LinkSubscription | None = None
+        self._arrived: asyncio.Queue[StoredMessage | str | None] = asyncio.Queue()
+        """Messages, subjects at which the server expects an answer, and None once the consumer has to be replaced."""
         self._delivered = 0
+        self._loop = asyncio.get_running_loop()
+        self._heard_at = self._loop.time()
+        self._timer = self._loop.call_later(self._link.times.silence, self._end_if_silent)
 
     @classmethod
-    async def create(cls, link: NatsLink, stream: str, after: int) -> "_Consumer":
+    async def create(cls, source: StreamSource, after: int) -> "_Consumer":
         """Raises errors of a backplane."""
-        inbox = f"_INBOX.{secrets.token_hex(12)}"
+        link, inbox, consumer = source.link, f"_INBOX.{secrets.token_hex(12)}", cls(source)
         config = api.ConsumerConfig(
             deliver_subject=inbox,
             deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE,
@@ -102,39 +121,54 @@ class _Consumer:
             mem_storage=True,
             num_replicas=1,
         )
-        subscription = await link.subscribe(inbox)
         try:
-            await link.call(lambda jetstream: jetstream.add_consumer(stream, config))
+            consumer._subscription = await link.subscribe(inbox, consumer._take_soon)
+            await link.call(lambda jetstream: jetstream.add_consumer(source.stream, config))
         except BaseException:
-            await subscription.close()
+            await consumer.close()
             raise
-        return cls(link, subscription)
+        return consumer
 
     async def next(self) -> StoredMessage | None:
         """Return the next message, or None once the consumer has to be replaced. Raises errors of a backplane."""
-        while True:
-            message: Msg | None = None
-            with anyio.move_on_after(self._link.times.silence), suppress(anyio.EndOfStream):
-                message = await self._subscription.messages.receive()
-            if message is None:
-                return None
-            headers = message.headers or {}
-            if "Status" not in headers:
-                place = message.metadata
-                if place.sequence.consumer != self._delivered + 1:
-                    return None
-                self._delivered += 1
-                at = place.timestamp.timestamp()
-                return StoredMessage(message.subject, place.sequence.stream, at, message.data, headers)
-            if headers["Status"] != "100":
-                return None
-            # Flow control: the server goes on once this is answered. A heartbeat of a stalled consumer asks again.
-            reply = message.reply or headers.get("Nats-Consumer-Stalled")
-            if reply:
-                await self._link.publish(reply, b"")
-            elif int(headers.get("Nats-Last-Consumer", self._delivered)) > self._delivered:
-                return None
+        while isinstance(arrived := await self._arrived.get(), str):
+            await self._link.publish(arrived, b"")
+        return arrived
 
     async def close(self) -> None:
         """Let the server remove it."""
-        await self._subscription.close()
+        self._timer.cancel()
+        if self._subscription is not None:
+            await self._subscription.close()
+
+    def _take_soon(self, message: Msg | None) -> None:
+        # Behind the tasks that go on already: if the append of a batch was acknowledged right before, its caller has
+        # then applied it, and nothing has to wake up for it here.
+        self._loop.call_soon(self._take, message)
+
+    def _take(self, message: Msg | None) -> None:
+        self._heard_at = self._loop.time()
+        headers = {} if message is None else message.headers or {}
+        if message is None or headers.get("Status", "100") != "100":
+            self._arrived.put_nowait(None)
+        elif "Status" not in headers:
+            # What `metadata` of `nats-py` reads, at a tenth of its cost.
+            place = message.reply.split(".")
+            sequence, delivered, at = map(int, place[5:8] if len(place) == _SHORT_PLACE else place[7:10])
+            self._delivered += 1
+            if delivered != self._delivered:
+                self._arrived.put_nowait(None)
+            elif sequence > self._known():
+                self._arrived.put_nowait(StoredMessage(message.subject, sequence, at / 1e9, message.data, headers))
+        # Flow control: the server goes on once this is answered. A heartbeat of a stalled consumer asks again.
+        elif reply := message.reply or headers.get("Nats-Consumer-Stalled"):
+            self._arrived.put_nowait(reply)
+        elif int(headers.get("Nats-Last-Consumer", 0)) > self._delivered:
+            self._arrived.put_nowait(None)
+
+    def _end_if_silent(self) -> None:
+        due = self._heard_at + self._link.times.silence
+        if due <= self._loop.time():
+            self._arrived.put_nowait(None)
+        else:
+            self._timer = self._loop.call_at(due, self._end_if_silent)

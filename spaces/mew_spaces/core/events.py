@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from mew_protocol.envelope import Draft
 from mew_protocol.ids import ParticipantId
 from pydantic_core import from_json, to_json
 
@@ -44,7 +45,8 @@ class ConnectionLeaves(NamedTuple):
 class EnvelopeArrives(NamedTuple):
     """An envelope of a participant, whose form its gateway has checked; without a connection it came by HTTP.
 
-    `may_repeat` says that the sender sends an envelope again when it learns of no outcome.
+    `may_repeat` says that the sender sends an envelope again when it learns of no outcome. `envelope` is what `data`
+    encodes, if this gateway has read it as it came; it crosses no network.
     """
 
     connection: ConnectionId | None
@@ -52,6 +54,7 @@ class EnvelopeArrives(NamedTuple):
     token_checked_at: int
     may_repeat: bool
     data: bytes
+    envelope: Draft | None = None
 
 
 class TimePasses(NamedTuple):
@@ -104,7 +107,7 @@ def encode_event(event: SpaceEvent) -> bytes:
     """Return an event as one line of JSON, behind which an envelope follows as it is."""
     name = _NAMES[type(event)]
     if isinstance(event, EnvelopeArrives):
-        return b"%s\n%s\n" % (to_json((name, *event[:-1], len(event.data))), event.data)
+        return b"%s\n%s\n" % (to_json((name, *event[:4], len(event.data))), event.data)
     return to_json((name, *event)) + b"\n"
 
 

@@ -202,10 +202,8 @@ class ReplicatedSpace:
 
     def _receive(self, event: EnvelopeArrives) -> Applied:
         sender, connection = event.sender, event.connection
-        max_bytes = len(event.data)
         try:
-            complete = decode_complete(event.data, max_bytes, _MAX_DEPTH)
-            draft, data = complete or (decode_envelope(event.data, max_bytes=max_bytes, max_depth=_MAX_DEPTH), None)
+            draft, data = _read(event)
         except DecodeError as problem:
             return Applied(event, refuse(problem.error, problem.detail, code=problem.code))
         if connection is None and self._is_revoked(sender, event.token_checked_at):
@@ -262,6 +260,15 @@ class ReplicatedSpace:
                     del self._revoked[next(iter(self._revoked))]
             case _:
                 pass
+
+
+def _read(event: EnvelopeArrives) -> tuple[Draft, bytes | None]:
+    """Return the envelope of an event, with its bytes if they are what `encode` returns. Raises `DecodeError`."""
+    if event.envelope is not None:
+        return event.envelope, event.data
+    size = len(event.data)
+    complete = decode_complete(event.data, size, _MAX_DEPTH)
+    return complete or (decode_envelope(event.data, max_bytes=size, max_depth=_MAX_DEPTH), None)
 
 
 def _digest(draft: Draft) -> str:

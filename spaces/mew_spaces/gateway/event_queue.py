@@ -1,19 +1,20 @@
 """What a gateway submits to the order that it shares with others: bounded, in batches, one append at a time.
 
 What arrives while a batch is being appended forms the next one, so the number of appends follows from how fast the
-backplane is. A batch whose fate is unknown is appended again under the same id until that is known. Does not know what
-an event does, and learns from its caller which batches were applied.
+backplane is. A batch whose fate is unknown is appended again until that is known; if it was stored twice, its number
+shows that. Does not know what an event does, and learns from its caller which batches were applied.
 """
 
+import asyncio
 import logging
 import secrets
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from time import monotonic
 
 import anyio
-from anyio.lowlevel import checkpoint
 
 from mew_spaces.backplane.interface import Backplane, BackplaneRefused, BackplaneUnavailable
 from mew_spaces.core.effects import Receipt
@@ -63,17 +64,19 @@ class EventQueue:
         *,
         clock: Callable[[], datetime],
         refuse: Callable[[Submission], None],
+        stored: Callable[[int, BatchHeader, list[Submission]], None],
         max_events: int,
         max_bytes: int,
         wait_seconds: float,
     ) -> None:
-        """`refuse` is called for each event that will not be stored.
+        """`refuse` is called for each event that will not be stored, `stored` with the sequence of each batch that is.
 
         While the backplane is away, events wait up to `wait_seconds`; then all further ones are refused at once.
         """
         self._backplane = backplane
         self._clock = clock
         self._refuse = refuse
+        self._stored = stored
         self._max_events = max_events
         self._max_bytes = max_bytes
         self._wait_seconds = wait_seconds
@@ -81,22 +84,17 @@ class EventQueue:
         self._waiting_bytes = 0
         self._in_flight: deque[tuple[int, list[Submission]]] = deque()
         self._number = 0
-        self._wake = anyio.Event()
+        self._wake = asyncio.Event()  # one of `anyio` cannot be used again, and is not cheap to make
         self._failing_since: dict[str, float] = {}
         self.gateway = 0
         """The number under which this gateway submits; 0: it has none, and all events are refused."""
         self.is_refused = False
         """Whether the backplane answered, but stored nothing: its storage may be full. Each send tries again."""
 
-    def __len__(self) -> int:
-        """How many events wait or are on their way."""
-        return len(self._waiting) + sum(len(submissions) for _, submissions in self._in_flight)
-
     @property
     def is_away(self) -> bool:
         """Whether the backplane could not be reached for longer than events wait."""
-        before = anyio.current_time() - self._wait_seconds
-        return any(since <= before for since in self._failing_since.values())
+        return any(since + self._wait_seconds <= monotonic() for since in self._failing_since.values())
 
     def begin(self, gateway: int) -> None:
         """Submit under another number from now on; what was submitted under the old one is refused."""
@@ -113,7 +111,7 @@ class EventQueue:
 
     def submit(self, event: SpaceEvent, waiter: anyio.Event | None = None) -> Submission:
         """Add an event. It is refused at once if the queue is full or the backplane has been away for long."""
-        submission = Submission(event, encode_event(event), anyio.current_time(), waiter)
+        submission = Submission(event, encode_event(event), monotonic(), waiter)
         is_full = len(self._waiting) >= self._max_events or self._waiting_bytes >= self._max_bytes
         if not self.gateway or (submission.may_be_refused and (is_full or self.is_away)):
             self.refuse(submission)
@@ -134,7 +132,7 @@ class EventQueue:
 
     def refuse_late(self) -> None:
         """Refuse what has waited for too long. Call this regularly."""
-        before = anyio.current_time() - self._wait_seconds
+        before = monotonic() - self._wait_seconds
         late = [one for one in self._waiting if one.at < before and one.may_be_refused]
         if late:
             kept = [one for one in self._waiting if one.at >= before or not one.may_be_refused]
@@ -146,17 +144,16 @@ class EventQueue:
     async def run(self) -> None:
         """Append batch after batch until cancelled."""
         while True:
-            await self._wake.wait()
-            self._wake = anyio.Event()
             while self._waiting:
-                await checkpoint()  # what arrives in the same turn of the event loop goes along
-                await self._append(self._pack())
+                await self._append(*self._pack())
+            self._wake.clear()
+            await self._wake.wait()  # what arrives in the same turn of the event loop goes along
 
     def note_failure(self, what: str, error: Exception) -> None:
         """Record that the backplane did not do something, until it does the same again."""
         if not self._failing_since:
             log.warning("backplane: %s; nothing is confirmed until it answers", error)
-        self._failing_since.setdefault(what, anyio.current_time())
+        self._failing_since.setdefault(what, monotonic())
 
     def note_success(self, what: str) -> None:
         """Record that the backplane did something."""
@@ -176,15 +173,13 @@ class EventQueue:
         self._in_flight.append((header.number, packed))
         return header, packed
 
-    async def _append(self, batch: tuple[BatchHeader, list[Submission]]) -> None:
-        header, packed = batch
+    async def _append(self, header: BatchHeader, packed: list[Submission]) -> None:
         data = encode_batch(header, (one.data for one in packed))
-        batch_id = f"{header.gateway}.{header.number}.{header.seed.hex()}"
         pause, is_unknown = RETRY_SECONDS, False
         # Not in flight any more: it was applied although no answer came, or this gateway is gone for the others.
         while any(submissions is packed for _, submissions in self._in_flight):
             try:
-                await self._backplane.append(data, batch_id)
+                self._stored(await self._backplane.append(data), header, packed)
                 self.is_refused = False
                 break
             except BackplaneUnavailable as error:

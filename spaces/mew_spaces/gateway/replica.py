@@ -29,11 +29,13 @@ from mew_spaces.backplane.interface import LEASE_SECONDS, Backplane, BackplaneEr
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.effects import Broadcast, ConnectionId, Deliver, Effect, Receipt, Relay
 from mew_spaces.core.events import (
+    BatchHeader,
     ConnectionJoins,
     ConnectionLeaves,
     DerivedIds,
     EnvelopeArrives,
     GatewayIsGone,
+    SpaceEvent,
     TimePasses,
     decode_batch,
     first_connection,
@@ -124,6 +126,7 @@ class ReplicaService(SpaceService):
             backplane,
             clock=self._clock,
             refuse=self._refuse_submission,
+            stored=self._apply_own_batch,
             max_events=self.options.queued_events,
             max_bytes=self.options.queued_bytes,
             wait_seconds=self.options.wait_seconds,
@@ -134,7 +137,9 @@ class ReplicaService(SpaceService):
         self._leases = GatewayLeases(backplane, unseen_seconds=self.options.unseen_seconds)
         self._is_stopping = False
         self._needs_number = anyio.Event()
-        self._applied = anyio.Event()
+        self._is_following = False
+        """Whether all that was stored before is applied, so that a batch may be as soon as it is stored."""
+        self._waiters: list[anyio.Event] = []
         self._unsaved_events = self._unsaved_bytes = 0
         """What was applied since this gateway learned of a snapshot."""
 
@@ -176,7 +181,7 @@ class ReplicaService(SpaceService):
         self._queue.begin(number)
         with anyio.move_on_after(self.options.start_seconds):
             while number not in self._shared.gateways:
-                await self._applied.wait()
+                await self._wait_applied()
         if number not in self._shared.gateways:
             raise BackplaneUnavailable("the backplane stored nothing for too long")
 
@@ -189,7 +194,7 @@ class ReplicaService(SpaceService):
         self._queue.submit(GatewayIsGone(number))
         with anyio.move_on_after(self.options.stop_seconds), suppress(BackplaneError):
             while self._queue.gateway == number:
-                await self._applied.wait()
+                await self._wait_applied()
             await self._leases.release(number)
 
     @property
@@ -217,7 +222,7 @@ class ReplicaService(SpaceService):
             try:
                 record = await self._load()
                 _, last = await self._backplane.bounds()
-                async with aclosing(self._backplane.follow(self._shared.batch)) as batches:
+                async with aclosing(self._backplane.follow(lambda: self._shared.batch)) as batches:
                     while self._shared.batch < last:
                         self._apply_batch(await anext(batches))
                     if self._stored.differing(record):
@@ -227,9 +232,11 @@ class ReplicaService(SpaceService):
                         is_started = True
                         self.started_position = self.log.position
                         task_status.started()
+                    self._is_following = True
                     async for batch in batches:
                         self._apply_batch(batch)
             except BackplaneError as error:
+                self._is_following = False
                 if is_started:
                     log.warning("backplane: %s", error)
                     self._leave_others()
@@ -276,12 +283,21 @@ class ReplicaService(SpaceService):
             header, events = decode_batch(batch.data)
         except ValueError as error:
             raise SpacesError(f"the backplane of this space holds {error}; use the same version everywhere") from None
+        self._apply(batch.sequence, header, events, size=len(batch.data))
+
+    def _apply_own_batch(self, sequence: int, header: BatchHeader, submissions: list[Submission]) -> None:
+        """Apply a batch that was just stored, unless others are to be applied first: then it comes in its place."""
+        if self._is_following and sequence == self._shared.batch + 1:
+            events = [one.event for one in submissions]
+            self._apply(sequence, header, events, size=sum(len(one.data) for one in submissions))
+
+    def _apply(self, sequence: int, header: BatchHeader, events: list[SpaceEvent], *, size: int) -> None:
         submissions = self._queue.arrived(header)
         is_own = bool(submissions)
         # Each envelope is in the logs of the gateway that it came to.
         self._audit = self._performer.audit = self._own_audit if is_own else None
         waiting = iter(submissions)
-        for applied in self._shared.apply(batch.sequence, header, events):
+        for applied in self._shared.apply(sequence, header, events):
             submission = next(waiting, None)
             if applied.problem is not None:
                 log.error("failed to apply an event", exc_info=applied.problem)
@@ -297,10 +313,16 @@ class ReplicaService(SpaceService):
             self._queue.refuse(submission)
         self._audit = self._performer.audit = self._own_audit
         self._unsaved_events += len(events)
-        self._unsaved_bytes += len(batch.data)
-        self._frames.follow(batch.sequence)
-        self._applied.set()
-        self._applied = anyio.Event()
+        self._unsaved_bytes += size
+        self._frames.follow(sequence)
+        for waiter in self._waiters:
+            waiter.set()
+        self._waiters.clear()
+
+    async def _wait_applied(self) -> None:
+        """Return after the next batch."""
+        self._waiters.append(waiter := anyio.Event())
+        await waiter.wait()
 
     def _perform_applied(self, applied: Applied, *, is_own: bool) -> None:
         event, receipt, draft, data, _ = applied
@@ -378,7 +400,9 @@ class ReplicaService(SpaceService):
         if receipt is not None:
             return receipt
         is_session = connection in self._sessions.by_connection or connection in self._deliveries
-        self._queue.submit(EnvelopeArrives(connection, sender, self._shared.batch, is_session, data or draft.encode()))
+        read = None if data is None else draft
+        data = data or draft.encode()
+        self._queue.submit(EnvelopeArrives(connection, sender, self._shared.batch, is_session, data, read))
         return Receipt(())
 
     async def post(self, sender: ParticipantId, draft: Draft) -> Receipt:

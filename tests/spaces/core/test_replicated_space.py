@@ -105,7 +105,7 @@ EVENTS: st.SearchStrategy[SpaceEvent] = st.one_of(
         st.booleans(),
         ENVELOPES,
     ),
-    st.builds(EnvelopeArrives, st.none(), NAMES, st.sampled_from([4, 99]), st.booleans(), ENVELOPES),
+    st.builds(EnvelopeArrives, st.none(), NAMES, st.sampled_from([4, 99]), st.booleans(), ENVELOPES, st.none()),
     st.just(TimePasses()),
     st.just(GatewayStarts()),
     st.builds(GatewayIsGone, st.integers(1, 2)),
