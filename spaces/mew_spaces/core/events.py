@@ -6,7 +6,6 @@ every gateway derives the same ids and tokens. Owns the form of batches as bytes
 
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -154,14 +153,9 @@ class DerivedIds:
         self._seed: bytes | None = None
         self._count = 0
 
-    @contextmanager
-    def within(self, seed: bytes, event: int) -> Iterator[None]:
-        """Derive from the seed of a batch and the place of an event in it."""
-        self._seed, self._count = b"%s/%d" % (seed, event), 0
-        try:
-            yield
-        finally:
-            self._seed = None
+    def derive_from(self, seed: bytes | None, event: int = 0) -> None:
+        """Derive what follows from the seed of a batch and the place of an event in it; None ends that."""
+        self._seed, self._count = None if seed is None else b"%s/%d" % (seed, event), 0
 
     def new_id(self) -> str:
         """Return a new envelope id."""

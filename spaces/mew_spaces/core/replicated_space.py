@@ -123,12 +123,14 @@ class ReplicatedSpace:
             return
         self.gateways[header.gateway] = header.number
         for index, event in enumerate(events):
-            with self.ids.within(header.seed, index):
-                try:
-                    applied = self._apply(event)
-                except Exception as problem:  # without this, no gateway could ever get past the event
-                    refused = refuse(errors.INTERNAL_ERROR, "the gateway failed to process this message")
-                    applied = Applied(event, refused, problem=problem)
+            self.ids.derive_from(header.seed, index)
+            try:
+                applied = self._apply(event)
+            except Exception as problem:  # without this, no gateway could ever get past the event
+                refused = refuse(errors.INTERNAL_ERROR, "the gateway failed to process this message")
+                applied = Applied(event, refused, problem=problem)
+            finally:
+                self.ids.derive_from(None)
             for effect in applied.receipt.effects:
                 self._follow(effect)
             yield applied

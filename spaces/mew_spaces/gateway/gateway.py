@@ -45,7 +45,8 @@ from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.protocol_choice import choose_protocol
 from mew_spaces.gateway.proxies import TrustedProxies
 from mew_spaces.gateway.registry import SpaceRegistry
-from mew_spaces.gateway.replica import ReplicaOptions, ReplicaService
+from mew_spaces.gateway.replica import ReplicaService
+from mew_spaces.gateway.replica_store import ReplicaOptions
 from mew_spaces.gateway.request_guard import RequestGuard
 from mew_spaces.gateway.server import GatewayServer, bound_socket, in_url, server_config
 from mew_spaces.gateway.service import SpaceService

@@ -9,7 +9,6 @@ applies everything at once.
 import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
@@ -25,7 +24,7 @@ from mew_protocol.payloads.system import SystemError as ErrorPayload
 from mew_protocol.position import Position
 from websockets.frames import CloseCode
 
-from mew_spaces.backplane.interface import LEASE_SECONDS, Backplane, BackplaneError, BackplaneUnavailable, StoredBatch
+from mew_spaces.backplane.interface import Backplane, BackplaneError, BackplaneUnavailable, StoredBatch
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.effects import Broadcast, ConnectionId, Deliver, Effect, Receipt, Relay
 from mew_spaces.core.events import (
@@ -52,7 +51,7 @@ from mew_spaces.gateway.event_queue import EventQueue, Submission
 from mew_spaces.gateway.frame_relay import FrameRelay, RemoteFrame
 from mew_spaces.gateway.gateway_leases import GatewayLeases
 from mew_spaces.gateway.log_writer import LogWriter
-from mew_spaces.gateway.replica_store import ReplicaStore, SpaceRecord
+from mew_spaces.gateway.replica_store import ReplicaOptions, ReplicaStore, SpaceRecord
 from mew_spaces.gateway.service import SpaceService
 from mew_spaces.log.interface import Bounds
 from mew_spaces.log.memory import MemoryLog
@@ -61,28 +60,6 @@ REJOIN_SECONDS = 2.0
 """When a client that could not join because of the backplane is to try again."""
 
 log = logging.getLogger("spaces")
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaOptions:
-    """Bounds of a gateway among others. Times are in seconds."""
-
-    renew_seconds: float = LEASE_SECONDS / 4
-    unseen_seconds: float = LEASE_SECONDS
-    """After how long a gateway of which no lease was ever seen counts as gone."""
-    wait_seconds: float = 5.0
-    """How long events wait for a backplane that is away before their senders learn that they were not stored."""
-    post_seconds: float = 30.0
-    """How long an HTTP request waits for the fate of its envelope."""
-    start_seconds: float = 15.0
-    """How long a gateway that starts waits for the backplane."""
-    stop_seconds: float = 3.0
-    """How long a gateway that stops waits for the others to learn of it."""
-    queued_events: int = 10_000
-    queued_bytes: int = 32 * 1024 * 1024
-    snapshot_events: int = 5_000
-    snapshot_bytes: int = 8 * 1024 * 1024
-    """After how many events, or bytes of them, the state is kept for gateways that start."""
 
 
 class ReplicaService(SpaceService):
@@ -120,7 +97,7 @@ class ReplicaService(SpaceService):
         self.options = options or ReplicaOptions()
         self._own_audit = audit
         self._backplane = backplane
-        self._stored = ReplicaStore(backplane, config)
+        self._stored = ReplicaStore(backplane, config, self.options)
         self._shared = ReplicatedSpace(self.space, ids, "")
         self._queue = EventQueue(
             backplane,
@@ -140,8 +117,6 @@ class ReplicaService(SpaceService):
         self._is_following = False
         """Whether all that was stored before is applied, so that a batch may be as soon as it is stored."""
         self._waiters: list[anyio.Event] = []
-        self._unsaved_events = self._unsaved_bytes = 0
-        """What was applied since this gateway learned of a snapshot."""
 
     # Lifetime
 
@@ -154,8 +129,9 @@ class ReplicaService(SpaceService):
         starts_until = anyio.current_time() + self.options.start_seconds
         async with anyio.create_task_group() as tasks:
             await tasks.start(self._follow, starts_until)
-            for task in (self._queue.run, self._frames.run, self._keep_leases, self._keep_state):
+            for task in (self._queue.run, self._frames.run, self._keep_leases):
                 tasks.start_soon(task)
+            tasks.start_soon(self._stored.keep_snapshots, self._due_snapshot)
             tasks.start_soon(self._leases.watch, self._end_gone_gateways)
             while True:
                 try:
@@ -227,7 +203,7 @@ class ReplicaService(SpaceService):
                         self._apply_batch(await anext(batches))
                     if self._stored.differing(record):
                         self._store.forget_former(self.config)
-                        await self._stored.change_space(record, self._shared.batch, self._snapshot())
+                        await self._stored.change_space(record, self._shared.snapshot())
                     if not is_started:
                         is_started = True
                         self.started_position = self.log.position
@@ -260,23 +236,8 @@ class ReplicaService(SpaceService):
             self.tokens.add(participant, token)
         return record
 
-    def _snapshot(self) -> bytes:
-        return self._shared.snapshot().model_dump_json().encode()
-
-    async def _keep_state(self) -> None:
-        """Keep the state for gateways that start, now and then. One gateway does."""
-        options = self.options
-        while True:
-            await anyio.sleep(options.renew_seconds)
-            is_due = self._unsaved_events >= options.snapshot_events or self._unsaved_bytes >= options.snapshot_bytes
-            if not is_due:
-                continue
-            self._unsaved_events = self._unsaved_bytes = 0
-            if self._leases.is_ticker:
-                try:
-                    await self._stored.save_snapshot(self._shared.batch, self._snapshot())
-                except BackplaneError as error:
-                    log.warning("backplane: the state was not kept: %s", error)
+    def _due_snapshot(self) -> ReplicaSnapshot | None:
+        return self._shared.snapshot() if self._leases.is_ticker else None
 
     def _apply_batch(self, batch: StoredBatch) -> None:
         try:
@@ -312,8 +273,7 @@ class ReplicaService(SpaceService):
         for submission in waiting:  # this gateway was gone before its batch came
             self._queue.refuse(submission)
         self._audit = self._performer.audit = self._own_audit
-        self._unsaved_events += len(events)
-        self._unsaved_bytes += size
+        self._stored.note_applied(len(events), size)
         self._frames.follow(sequence)
         for waiter in self._waiters:
             waiter.set()

@@ -9,7 +9,9 @@ import json
 import logging
 import secrets
 import zlib
+from collections.abc import Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -17,7 +19,7 @@ from anyio import to_thread
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
-from mew_spaces.backplane.interface import Backplane, Conflict, HistoryLost
+from mew_spaces.backplane.interface import LEASE_SECONDS, Backplane, BackplaneError, Conflict, HistoryLost
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.events import RULES_VERSION
 from mew_spaces.core.replicated_space import ReplicaSnapshot
@@ -52,12 +54,37 @@ class SpaceRecord(BaseModel):
     config: dict[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaOptions:
+    """Bounds of a gateway among others. Times are in seconds."""
+
+    renew_seconds: float = LEASE_SECONDS / 4
+    unseen_seconds: float = LEASE_SECONDS
+    """After how long a gateway of which no lease was ever seen counts as gone."""
+    wait_seconds: float = 5.0
+    """How long events wait for a backplane that is away before their senders learn that they were not stored."""
+    post_seconds: float = 30.0
+    """How long an HTTP request waits for the fate of its envelope."""
+    start_seconds: float = 15.0
+    """How long a gateway that starts waits for the backplane."""
+    stop_seconds: float = 3.0
+    """How long a gateway that stops waits for the others to learn of it."""
+    queued_events: int = 10_000
+    queued_bytes: int = 32 * 1024 * 1024
+    snapshot_events: int = 5_000
+    snapshot_bytes: int = 8 * 1024 * 1024
+    """After how many events, or bytes of them, the state is kept for gateways that start."""
+
+
 class ReplicaStore:
     """The backplane of one space, as a place for what must be agreed on."""
 
-    def __init__(self, backplane: Backplane, config: SpaceConfig) -> None:
+    def __init__(self, backplane: Backplane, config: SpaceConfig, options: ReplicaOptions) -> None:
         self._backplane = backplane
         self._config = config
+        self._options = options
+        self._unsaved_events = self._unsaved_bytes = 0
+        """What was applied since this gateway last looked whether a snapshot is due."""
 
     async def open_space(self) -> SpaceRecord:
         """Return the record of the space; the first gateway writes it.
@@ -84,7 +111,7 @@ class ReplicaStore:
         rules = [] if record.rules == RULES_VERSION else ["version"]
         return rules + sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
 
-    async def change_space(self, record: SpaceRecord, batch: int, snapshot: bytes) -> None:
+    async def change_space(self, record: SpaceRecord, snapshot: ReplicaSnapshot) -> None:
         """Make our configuration that of the space. The batches before were decided by another one, so nothing is kept
         but the state after them.
 
@@ -94,7 +121,7 @@ class ReplicaStore:
         await self._check_alone(record)
         if saved is None or _read_record(saved.value) != record:
             raise SpacesError("another gateway changed the configuration of this space at the same time; start again")
-        await self.save_snapshot(batch, snapshot, kept=1)
+        await self._save_snapshot(snapshot, kept=1)
         mine = record.model_copy(update={"rules": RULES_VERSION, "config": shared_config(self._config)})
         try:
             await self._backplane.save(_SPACE_KEY, to_json(mine), expected=saved.revision)
@@ -139,12 +166,34 @@ class ReplicaStore:
             raise HistoryLost("no snapshot of this space goes on with the batches that the backplane keeps")
         return None
 
-    async def save_snapshot(self, batch: int, snapshot: bytes, *, kept: int = KEPT_SNAPSHOTS) -> None:
-        """Keep a snapshot as of a batch, and remove the oldest ones with the batches that only they need.
+    def note_applied(self, events: int, size: int) -> None:
+        """Count what the newest snapshot may not hold: events, and their bytes."""
+        self._unsaved_events += events
+        self._unsaved_bytes += size
+
+    async def keep_snapshots(self, snapshot: Callable[[], ReplicaSnapshot | None]) -> None:
+        """Save what `snapshot` returns, for gateways that start, each time that enough was applied; until cancelled.
+
+        It returns None if another gateway saves.
+        """
+        options = self._options
+        while True:
+            await anyio.sleep(options.renew_seconds)
+            if self._unsaved_events >= options.snapshot_events or self._unsaved_bytes >= options.snapshot_bytes:
+                self._unsaved_events = self._unsaved_bytes = 0
+                if (due := snapshot()) is not None:
+                    try:
+                        await self._save_snapshot(due)
+                    except BackplaneError as error:
+                        log.warning("backplane: the state was not kept: %s", error)
+
+    async def _save_snapshot(self, snapshot: ReplicaSnapshot, *, kept: int = KEPT_SNAPSHOTS) -> None:
+        """Save a snapshot, and remove the oldest ones with the batches that only they need.
 
         Raises `BackplaneUnavailable`.
         """
-        packed = await to_thread.run_sync(zlib.compress, snapshot)
+        batch, content = snapshot.batch, snapshot.model_dump_json().encode()  # now: it changes with the next batch
+        packed = await to_thread.run_sync(zlib.compress, content)
         there = await self._backplane.load(_snapshot_key(batch))
         saved = await self._backplane.load(_SNAPSHOTS_KEY)
         known: list[int] = [] if saved is None else json.loads(saved.value)

@@ -19,7 +19,7 @@ from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.config.loading import parse_space
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
-from mew_spaces.gateway.replica import ReplicaOptions
+from mew_spaces.gateway.replica_store import ReplicaOptions
 
 from mew_agent.errors import NotAccepted
 from mew_agent.participant.events import ChatReceived
