@@ -42,8 +42,8 @@ _TOOLS_REFUSED: Final = re.compile(
     re.IGNORECASE,
 )
 
-# Names rather than classes: this module does not know the client library. None: the exception's own message is the best
-# wording.
+# Names rather than classes: httpx and httpx2 define the same exceptions, and which of the two is installed depends on
+# the version of the openai package. None: the exception's own message is the best wording.
 _CLOSED: Final = "the server closed the connection"
 _WORDINGS: Final[Mapping[str, str | None]] = {
     "ConnectionRefusedError": "connection refused",

@@ -1,49 +1,44 @@
 """The client for model servers: any OpenAI-compatible endpoint behind the `Model` interface.
 
-Owns the HTTP requests, which failed requests are sent again, and the translation of every failure into a `ModelError`.
-Keeps no history and makes no policy decisions.
+Owns the openai package (versions 2 and 3), the course of a request, and the translation of every error of that package
+into a `ModelError`. Keeps no history and makes no policy decisions.
 """
 
 import functools
 import json
 import logging
-import random
 import ssl
+import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 import anyio
-import httpx2
 
-from mew_agent._version import __version__
 from mew_agent.errors import ModelError
 from mew_agent.model import dialect as dialects
 from mew_agent.model import window as windows
 from mew_agent.model.assembly import ReplyAssembly
 from mew_agent.model.counting import PromptCounter
-from mew_agent.model.failures import ModelErrors, connection_cause, find_overflow
+from mew_agent.model.failures import ModelErrors, causes, connection_cause, find_overflow
 from mew_agent.model.interface import ModelEvent, ModelIdentity, ModelRequest, Window
+
+if TYPE_CHECKING:
+    import openai
+
+    Chunks: TypeAlias = openai.AsyncStream[object]
 
 OPENAI_BASE_URL: Final = "https://api.openai.com/v1"
 logger = logging.getLogger(__name__)
 
+_NO_KEY: Final = "no-key"  # the openai package requires a key; servers without keys ignore it
 _CLOSE_SECONDS: Final = 2.0
 _AFTER_DONE_SECONDS: Final = 1.0
 """How long to read on after `[DONE]`: some servers send usage then, and the end of the body frees the connection."""
 
 _DONE: Final = b"[DONE]"
-
-_RETRIED_STATUSES: Final = (408, 409, 429)  # and 5xx
-_FIRST_RETRY_SECONDS: Final = 0.5
-_LONGEST_RETRY_SECONDS: Final = 8.0
-_LONGEST_RETRY_AFTER_SECONDS: Final = 60.0
-"""A server that asks for a longer wait than this does not get it: the agent must answer."""
-
-_REQUEST_ERRORS: Final = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ValueError, OSError)
-"""What a request raises: errors of the HTTP library, and of decoding JSON and text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +54,10 @@ class OpenAIModel:
 
     `base_url` includes `/v1` where the server has it (default: OpenAI's). The environment is not read; pass
     `OPENAI_API_KEY` yourself. Timeouts are in seconds: to connect, until the first chunk (a long prompt on a slow
-    machine takes minutes), between chunks, and for each request about the window or a token count. `max_retries` counts
-    retries before a stream is open: on HTTP 408, 409, 429, 5xx and on connection errors. `http_client` replaces the
-    HTTP client; closing it is up to the caller.
+    machine takes minutes), between chunks, and for each request about the window or a token count. `max_retries` are
+    retries of the openai package before a stream is open: on HTTP 408, 409, 429, 5xx and on connection errors.
+    `http_client` replaces the HTTP client: an `httpx2.AsyncClient` with openai 3, an `httpx.AsyncClient` with openai
+    2. Closing it is up to the caller.
     """
 
     def __init__(
@@ -75,22 +71,19 @@ class OpenAIModel:
         idle_timeout_seconds: float = 120.0,
         window_timeout_seconds: float = 2.0,
         max_retries: int = 2,
-        http_client: httpx2.AsyncClient | None = None,
+        http_client: "openai.DefaultAsyncHttpxClient | None" = None,
     ) -> None:
         self._model = model
         self._base_url = (base_url or OPENAI_BASE_URL).rstrip("/")
-        self._errors = ModelErrors(_without_credentials(self._base_url), model, api_key or None)
-        self._headers = {"User-Agent": f"mew-agent/{__version__}"}
-        if api_key:
-            self._headers["Authorization"] = f"Bearer {api_key}"
+        self._api_key = api_key or None
+        self._errors = ModelErrors(_without_credentials(self._base_url), model, self._api_key)
         self._connect_timeout_seconds = connect_timeout_seconds
-        self._timeout = httpx2.Timeout(first_chunk_timeout_seconds, connect=connect_timeout_seconds)
         self._first_chunk_timeout_seconds = first_chunk_timeout_seconds
         self._idle_timeout_seconds = idle_timeout_seconds
         self._window_timeout_seconds = window_timeout_seconds
         self._max_retries = max_retries
-        self._given_client = http_client
-        self._own_client: httpx2.AsyncClient | None = None
+        self._http_client = http_client
+        self._client: openai.AsyncOpenAI | None = None
         self._dialect = dialects.dialect_for(urlsplit(self._base_url).hostname or "")
         # llama.cpp's server closes a connection after a stream without announcing it, and the next request on that
         # connection would fail. Without TLS a new connection is cheap.
@@ -113,7 +106,7 @@ class OpenAIModel:
             yield assembly.reply(request_id=answer.request_id, is_streamed=False)
             return
         try:
-            async with aclosing(_events(answer)) as events:
+            async with aclosing(_events(answer.response)) as events:
                 while (chunk := await self._next_chunk(events, assembly)) is not None:
                     for delta in assembly.feed(chunk):
                         yield delta
@@ -122,7 +115,7 @@ class OpenAIModel:
                 raise self._errors.cut("the stream ended without a finish reason", chunks=assembly.chunks)
         finally:
             await _close(answer, is_reusable=assembly.finish_reason is not None)
-        yield assembly.reply(request_id=_request_id(answer), is_streamed=True)
+        yield assembly.reply(request_id=_request_id(answer.response), is_streamed=True)
 
     async def discover_window(self) -> Window | None:
         """Ask the server for the loaded window, or else the trained one; see `Model.discover_window`."""
@@ -134,11 +127,11 @@ class OpenAIModel:
 
     async def aclose(self) -> None:
         """Close the connections. A later call opens new ones."""
-        client, self._own_client = self._own_client, None
-        if client is not None:
-            await client.aclose()
+        client, self._client = self._client, None
+        if client is not None and self._http_client is None:
+            await client.close()
 
-    async def _open(self, request: ModelRequest) -> httpx2.Response | _WholeAnswer:
+    async def _open(self, request: ModelRequest) -> "Chunks | _WholeAnswer":
         """Send the request. Retry in another dialect as long as the server names an argument that it rejects."""
         dialect = self._dialect
         # A server may reject both names of the token limit in turn; each dialect is tried once.
@@ -149,7 +142,7 @@ class OpenAIModel:
                     answer = await self._send(request, dialect)
             except TimeoutError as error:
                 raise self._errors.unreachable(f"no answer in {self._first_chunk_timeout_seconds:g} s") from error
-            except _REQUEST_ERRORS as error:
+            except _sdk_errors() as error:
                 other = _other_dialect(dialect, error, request)
                 if other is None or other in tried:
                     raise self._translated(error, offered_tools=bool(request.tools)) from error
@@ -161,40 +154,34 @@ class OpenAIModel:
                 self._dialect = dialect
                 return answer
 
-    async def _send(self, request: ModelRequest, dialect: dialects.Dialect) -> httpx2.Response | _WholeAnswer:
-        response = await self._post_completion(dialects.request_body(request, self._model, dialect), dialect)
-        media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if dialect.is_streaming and media_type not in ("application/json", "text/html"):
-            return response
-        # Not streamed, or the server ignored `stream`, or it is not a model server.
-        try:
-            content = await response.aread()
-        finally:
-            await _close(response, is_reusable=True)
-        if dialect.is_streaming and media_type == "text/html":
-            raise self._errors.failed("the answer is a web page, not a completion; is the base URL right?")
-        return self._whole_answer(content, _request_id(response))
+    async def _send(self, request: ModelRequest, dialect: dialects.Dialect) -> "Chunks | _WholeAnswer":
+        import openai
 
-    async def _post_completion(self, body: Mapping[str, object], dialect: dialects.Dialect) -> httpx2.Response:
-        """The open response to a completion request. Sends it again after a failure that may pass."""
-        client = self._client()
-        headers = self._headers | (self._stream_headers if dialect.is_streaming else {})
-        url = f"{self._base_url}/chat/completions"
-        attempt = 0
-        while True:
-            request = client.build_request("POST", url, json=body, headers=headers, timeout=self._timeout)
-            try:
-                response = await client.send(request, stream=True, follow_redirects=True)
-                if response.is_success:
-                    return response
-                await response.aread()
-                response.raise_for_status()
-            except (httpx2.HTTPStatusError, httpx2.TransportError) as error:
-                seconds = _seconds_before_retry(error, attempt)
-                if attempt == self._max_retries or seconds is None:
-                    raise
-                await anyio.sleep(seconds)
-                attempt += 1
+        body = dialects.request_body(request, self._model, dialect)
+        client = self._connected_client()
+        if not dialect.is_streaming:
+            response = await client.post("/chat/completions", cast_to=_transport().Response, body=body)
+            return self._whole_answer(response.content, _request_id(response))
+        # Decoded JSON rather than the package's models: those drop or coerce some of what providers put in chunks.
+        chunks = await client.post(
+            "/chat/completions",
+            cast_to=object,
+            body=body,
+            options={"headers": self._stream_headers},
+            stream=True,
+            stream_cls=openai.AsyncStream[object],
+        )
+        media_type = chunks.response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media_type not in ("application/json", "text/html"):
+            return chunks
+        # The server ignored `stream`, or it is not a model server.
+        try:
+            content = await chunks.response.aread()
+        finally:
+            await _close(chunks, is_reusable=True)
+        if media_type == "text/html":
+            raise self._errors.failed("the answer is a web page, not a completion; is the base URL right?")
+        return self._whole_answer(content, _request_id(chunks.response))
 
     def _whole_answer(self, content: bytes, request_id: str | None) -> _WholeAnswer:
         body = json.loads(content)
@@ -225,8 +212,8 @@ class OpenAIModel:
             if assembly.finish_reason is not None or assembly.is_done:
                 return None
             raise self._errors.cut(f"no data for {limit_seconds:g} s", chunks=assembly.chunks) from error
-        except _REQUEST_ERRORS as error:
-            if assembly.is_done or (assembly.finish_reason is not None and isinstance(error, httpx2.TransportError)):
+        except _sdk_errors() as error:
+            if assembly.is_done or (assembly.finish_reason is not None and _is_connection_error(error)):
                 return None
             raise self._translated(error, chunks_seen=assembly.chunks) from error
         if not isinstance(chunk, Mapping):
@@ -235,57 +222,72 @@ class OpenAIModel:
             raise self._errors.from_body(chunk["error"])
         return chunk
 
-    def _client(self) -> httpx2.AsyncClient:
-        if self._given_client is not None:
-            return self._given_client
-        if self._own_client is None:
-            # A proxy from the environment cannot reach servers on this machine.
-            self._own_client = httpx2.AsyncClient(
-                verify=_trusted_certificates(), trust_env=not _is_loopback(self._base_url)
+    def _connected_client(self) -> "openai.AsyncOpenAI":
+        if self._client is None:
+            import openai
+
+            http_client = self._http_client
+            if http_client is None and _is_loopback(self._base_url):
+                # A proxy from the environment cannot reach servers on this machine.
+                http_client = openai.DefaultAsyncHttpxClient(trust_env=False, verify=_trusted_certificates())
+            self._client = openai.AsyncOpenAI(
+                api_key=self._api_key or _NO_KEY,
+                base_url=self._base_url,
+                timeout=openai.Timeout(self._first_chunk_timeout_seconds, connect=self._connect_timeout_seconds),
+                max_retries=self._max_retries,
+                http_client=http_client,
             )
-        return self._own_client
+        return self._client
 
     async def _fetch(self, method: Literal["GET", "POST"], url: str, body: dict[str, object] | None) -> object:
         """One request about the window or a token count; see `Fetch`."""
+        client = self._connected_client()
         try:
             with anyio.fail_after(self._window_timeout_seconds):
-                response = await self._client().request(
-                    method, url, json=body, headers=self._headers, timeout=self._timeout, follow_redirects=True
-                )
-            response.raise_for_status()
-            return response.json()
+                if method == "GET":
+                    return await client.get(url, cast_to=object, options={"max_retries": 0})
+                return await client.post(url, cast_to=object, body=body, options={"max_retries": 0})
         except TimeoutError as error:
             raise self._errors.unreachable(f"no answer in {self._window_timeout_seconds:g} s") from error
-        except _REQUEST_ERRORS as error:
+        except _sdk_errors() as error:
             raise self._translated(error) from error
 
     def _translated(
         self, error: BaseException, *, chunks_seen: int | None = None, offered_tools: bool = False
     ) -> ModelError:
-        """The `ModelError` for one of `_REQUEST_ERRORS`. `chunks_seen` is None until a stream is open."""
+        """The `ModelError` for an error of the openai package. `chunks_seen` is None until a stream is open."""
+        import openai
+
+        if _is_connection_error(error):
+            return self._connection_error(error, chunks_seen)
         match error:
-            case httpx2.HTTPStatusError(response=response):
+            case openai.APIStatusError():
                 return self._errors.from_status(
-                    response.status_code,
-                    _error_body(response),
-                    reason=response.reason_phrase or "no reason given",
-                    request_id=_request_id(response),
-                    wait_seconds=_retry_after_seconds(response),
+                    error.status_code,
+                    error.body,
+                    reason=error.response.reason_phrase or "no reason given",
+                    request_id=error.request_id,
+                    wait_seconds=_seconds(error.response.headers.get("retry-after")),
                     offered_tools=offered_tools,
                 )
-            case httpx2.RequestError():
-                return self._connection_error(error, chunks_seen)
+            case openai.APIResponseValidationError():
+                detail = f"HTTP {error.status_code}: {error.message}"
+                return self._errors.failed(detail, http_status=error.status_code)
+            case openai.APIError():
+                return self._errors.from_body(error.body or error.message)
             case json.JSONDecodeError() | UnicodeDecodeError():
                 return self._errors.failed("the answer is not valid JSON")
             case _:
                 return self._errors.failed(str(error) or type(error).__name__)
 
-    def _connection_error(self, error: httpx2.RequestError, chunks_seen: int | None) -> ModelError:
+    def _connection_error(self, error: BaseException, chunks_seen: int | None) -> ModelError:
+        import openai
+
         if chunks_seen is not None:
             return self._errors.cut(connection_cause(error), chunks=chunks_seen)
-        if not isinstance(error, httpx2.TimeoutException):
+        if not isinstance(error, openai.APITimeoutError | _transport().TimeoutException):
             return self._errors.unreachable(connection_cause(error))
-        if isinstance(error, httpx2.ConnectTimeout):
+        if any(isinstance(cause, _transport().ConnectTimeout) for cause in causes(error)):
             return self._errors.unreachable(f"no connection in {self._connect_timeout_seconds:g} s")
         return self._errors.unreachable(f"no answer in {self._first_chunk_timeout_seconds:g} s")
 
@@ -294,8 +296,8 @@ class OpenAIModel:
             raise self._errors.from_body(assembly.error)
 
 
-async def _events(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
-    """The data of each server-sent event, also of those after `[DONE]`."""
+async def _events(response: Any) -> AsyncGenerator[bytes, None]:
+    """The data of each server-sent event. The openai package would stop at `[DONE]`."""
     rest = b""
     data: list[bytes] = []
     async for piece in response.aiter_bytes():
@@ -310,69 +312,77 @@ async def _events(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
                 data = []
 
 
+def _transport() -> Any:
+    """The HTTP library of the installed openai package: the module `httpx` (openai 2) or `httpx2` (openai 3)."""
+    import openai
+
+    # Found through the client class that the package exports, so that neither library is a dependency of ours.
+    client_class = openai.DefaultAsyncHttpxClient.__mro__[1]
+    return sys.modules[client_class.__module__.partition(".")[0]]
+
+
 @functools.cache
 def _trusted_certificates() -> ssl.SSLContext:
     """The certificates that clients trust by default. To load them takes 20 ms, so that clients share them."""
-    return httpx2.create_ssl_context()
+    context: ssl.SSLContext = _transport().create_ssl_context(trust_env=False)
+    return context
+
+
+def _sdk_errors() -> tuple[type[Exception], ...]:
+    """Every exception that the openai package raises: its own, its HTTP library's, and bare decoding errors."""
+    import openai
+
+    transport = _transport()
+    return (
+        openai.OpenAIError,
+        openai.InvalidWebhookSignatureError,
+        transport.HTTPError,
+        transport.InvalidURL,
+        transport.StreamError,
+        json.JSONDecodeError,
+        UnicodeError,
+        OSError,
+    )
 
 
 def _other_dialect(dialect: dialects.Dialect, error: Exception, request: ModelRequest) -> dialects.Dialect | None:
-    if not isinstance(error, httpx2.HTTPStatusError):
+    import openai
+
+    if not isinstance(error, openai.APIStatusError):
         return None
-    status, body = error.response.status_code, _error_body(error.response)
-    if find_overflow(status, body) is not None:
+    if find_overflow(error.status_code, error.body) is not None:
         return None
     has_images = any(message.images for message in request.messages)
-    param = body.get("param") if isinstance(body, Mapping) else None
-    return dialects.adapted(dialect, status, param, json.dumps(body), has_images=has_images)
+    text = json.dumps(error.body, default=str)
+    return dialects.adapted(dialect, error.status_code, error.param, text, has_images=has_images)
 
 
-def _error_body(response: httpx2.Response) -> object:
-    """The `error` object of an error response, or else its whole JSON or text."""
-    try:
-        body = response.json()
-    except ValueError:
-        return response.text
-    return body.get("error", body) if isinstance(body, Mapping) else body
-
-
-def _seconds_before_retry(error: httpx2.HTTPStatusError | httpx2.TransportError, attempt: int) -> float | None:
-    """How long to wait before another attempt; None if it would fail, too. Attempts are numbered from 0."""
-    backoff_seconds = min(_FIRST_RETRY_SECONDS * 2**attempt, _LONGEST_RETRY_SECONDS) * random.uniform(0.75, 1)  # noqa: S311
-    if not isinstance(error, httpx2.HTTPStatusError):
-        return None if isinstance(error, httpx2.UnsupportedProtocol) else backoff_seconds
-    response = error.response
-    # OpenAI says with this header what the status alone does not.
-    advice = response.headers.get("x-should-retry")
-    if advice == "false" or (advice != "true" and not _may_pass(response.status_code)):
-        return None
-    wanted_seconds = _retry_after_seconds(response) or backoff_seconds
-    return wanted_seconds if wanted_seconds <= _LONGEST_RETRY_AFTER_SECONDS else None
-
-
-def _may_pass(status: int) -> bool:
-    return status in _RETRIED_STATUSES or status >= 500
-
-
-async def _close(response: httpx2.Response, *, is_reusable: bool) -> None:
+async def _close(chunks: "Chunks", *, is_reusable: bool) -> None:
     """Close a response, even while this task is being cancelled, and its connection unless that `is_reusable`."""
     # Some servers end an overflow as an empty stream and then drop the connection, which would fail the next request.
     with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
-        await response.aclose()
-        network = response.extensions.get("network_stream")
+        await chunks.close()
+        network = chunks.response.extensions.get("network_stream")
         if not is_reusable and network is not None:
             await network.aclose()
 
 
-def _request_id(response: httpx2.Response) -> str | None:
-    return response.headers.get("x-request-id")
+def _is_connection_error(error: BaseException) -> bool:
+    import openai
+
+    return isinstance(error, openai.APIConnectionError | _transport().TransportError)
 
 
-def _retry_after_seconds(response: httpx2.Response) -> float | None:
+def _request_id(response: Any) -> str | None:
+    request_id: str | None = response.headers.get("x-request-id")
+    return request_id
+
+
+def _seconds(value: str | None) -> float | None:
     """A Retry-After header in seconds; None without one and for a date."""
     try:
-        return max(0.0, float(response.headers["retry-after"]))
-    except (KeyError, ValueError):
+        return max(0.0, float(value)) if value else None
+    except ValueError:
         return None
 
 

@@ -341,7 +341,7 @@ class RehearsalServer:
             raise _invalid(f"{options.model} does not support image input", None)
         if recorded.is_summary and options.summary_behaviour == "fail":
             message = "The rehearsal model is configured to fail summaries."
-            # Without the header clients send the request again, and a test waits for their backoff.
+            # Without the header the openai package repeats the request, and a test waits for its backoff.
             headers = {"x-should-retry": "false"}
             raise _ApiError(500, "server_error", "summary_failed", message, headers=headers)
 

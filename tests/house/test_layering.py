@@ -11,6 +11,7 @@ from tests.house.conftest import Module
 ALLOWED_IN_PROTOCOL = {"pydantic", "pydantic_core", "mew_protocol"}
 
 VENDOR_DOORS = {
+    "openai": ("mew_agent/model/openai_client.py",),
     "websockets": ("mew_agent/participant/client.py", "spaces/"),
     "uvicorn": ("spaces/", "mew_agent/http_server.py"),
     "starlette": (
@@ -24,7 +25,7 @@ VENDOR_DOORS = {
     "yaml": ("spaces/mew_spaces/config/loading.py", "mew_agent/config/agent_config.py"),
     "a2a": ("mew_agent/a2a/",),
     "acp": ("mew_agent/acp/session.py", "mew_agent/acp/server.py"),
-    "httpx2": ("mew_agent/model/openai_client.py", "mew_agent/bridge/session.py", "mew_agent/meter/relay.py"),
+    "httpx2": ("mew_agent/bridge/session.py", "mew_agent/meter/relay.py"),
     "mcp": ("mew_agent/bridge/session.py", "mew_agent/bridge/server.py"),
     "mcp_types": ("mew_agent/bridge/session.py", "mew_agent/bridge/server.py"),
     "rich": ("mew_agent/cli/",),
@@ -56,7 +57,7 @@ IMPURE_IMPORTS = {
     "time",
     "urllib",
     "uuid",
-    "httpx2",
+    "openai",
     "websockets",
     "starlette",
     "uvicorn",

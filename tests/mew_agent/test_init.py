@@ -14,7 +14,7 @@ import pytest
 import mew_agent
 
 ROOT = Path(mew_agent.__file__).parent
-SERVER_AND_MODEL = {"mew_spaces", "starlette", "uvicorn", "httpx2"}
+SERVER_AND_MODEL = {"mew_spaces", "starlette", "uvicorn", "openai"}
 NAMES = sorted(set(dir(mew_agent)) - {"__version__"})
 STORES = {"MemoryStore", "SqliteStore", "Store"}
 """Classes that programs pass on without calling them."""
@@ -96,7 +96,7 @@ def test_unknown_name_raises_attribute_error() -> None:
 @pytest.mark.parametrize(
     ("program", "heavy"),
     [
-        ("import mew_agent", {"pydantic", "anyio", "httpx2", "websockets", "starlette", "yaml", "typer"}),
+        ("import mew_agent", {"pydantic", "anyio", "openai", "websockets", "starlette", "yaml", "typer"}),
         ("from mew_agent import Participant", SERVER_AND_MODEL | {"typer", "rich", "yaml", "sqlite3", "mcp"}),
         (
             "from mew_agent import Message, Model, ModelReply, ModelRequest, TextDelta, Usage, Window",
@@ -106,7 +106,7 @@ def test_unknown_name_raises_attribute_error() -> None:
         ("import mew_agent.cli.programs.gateway", {"nats"}),  # only a space with a backplane needs it
         (
             "from mew_agent.cli.main import run; run(['--help'])",
-            {"pydantic", "anyio", "httpx2", "websockets", "starlette", "yaml", "rich"},
+            {"pydantic", "anyio", "openai", "websockets", "starlette", "yaml", "rich"},
         ),
     ],
 )

@@ -20,7 +20,7 @@ from mew_agent.cli.board.words import clean, clip
 _DEFAULT_WIDTH: Final = 200
 """Width of a pipe or a file, which have room for long lines."""
 
-_CHATTY_LIBRARIES: Final = ("httpx2", "httpcore2", "websockets", "uvicorn")
+_CHATTY_LIBRARIES: Final = ("httpx", "httpcore", "httpx2", "httpcore2", "openai", "websockets", "uvicorn")
 """Libraries that log every request where we log every turn."""
 
 

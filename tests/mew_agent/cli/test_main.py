@@ -13,7 +13,7 @@ from tests.support.cli import mew
 
 HEAVY = (
     "pydantic",
-    "httpx2",
+    "openai",
     "websockets",
     "starlette",
     "uvicorn",

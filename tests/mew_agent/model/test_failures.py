@@ -5,7 +5,6 @@ import socket
 import ssl
 from typing import Any
 
-import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +20,7 @@ from mew_agent.model.failures import (
     one_line,
     refuses_tools,
 )
+from tests.support.sdk_transport import transport
 
 ERRORS = ModelErrors("http://here/v1", "m", "sk-secret")
 OVERFLOW = {"message": "This model's maximum context length is 2048 tokens.", "code": "context_length_exceeded"}
@@ -237,7 +237,7 @@ def raised_from(*chain: BaseException) -> BaseException:
         (ssl.SSLError("x"), "TLS: handshake failed"),
         (TimeoutError(), "timed out"),
         (ConnectionResetError(104, "x"), "the server closed the connection"),
-        (httpx2.ProxyError("proxy says no"), "proxy says no"),
+        (transport.ProxyError("proxy says no"), "proxy says no"),
         (OSError(101, "Network is unreachable"), "network is unreachable"),
         (ValueError("x"), "connection failed"),
     ],
@@ -248,7 +248,7 @@ def test_each_cause_has_its_wording_at_any_depth(error: BaseException, wording: 
 
 
 def test_the_innermost_cause_with_a_wording_wins() -> None:
-    chain = raised_from(ConnectionRefusedError(111, "x"), httpx2.ConnectError("all failed"), OSError(5, "Outer"))
+    chain = raised_from(ConnectionRefusedError(111, "x"), transport.ConnectError("all failed"), OSError(5, "Outer"))
     assert connection_cause(chain) == "connection refused"
 
 

@@ -6,13 +6,16 @@ Well-behaved and misbehaving streams come over real HTTP, from the rehearsal mod
 import inspect
 import socket
 import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import anyio
-import httpx2
+import openai
 import pytest
+from openai.types.chat import ChatCompletion
 
 from mew_agent.errors import (
     ContextOverflow,
@@ -27,6 +30,7 @@ from mew_agent.model.interface import Message, ModelEvent, ModelReply, ModelRequ
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.model.usage import Usage
 from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
+from tests.support.sdk_transport import transport
 from tests.support.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -95,6 +99,11 @@ async def connect() -> AsyncIterator[Client]:
     await client.aclose()
 
 
+def test_importing_the_module_does_not_import_openai() -> None:
+    script = "import sys, mew_agent.model.openai_client as door; sys.exit('openai' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
 async def test_deltas_come_first_and_the_reply_last(rehearsal: RehearsalServer, connect: Client) -> None:
     rehearsal.change(visible_reasoning="Let me look it up.")
     *deltas, reply = await events_of(connect(rehearsal.base_url))
@@ -121,7 +130,7 @@ async def test_the_environment_is_not_read(
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     await reply_of(connect(rehearsal.base_url))
-    assert not rehearsal.requests[-1].authorization
+    assert rehearsal.requests[-1].authorization == "Bearer no-key"
 
 
 async def test_a_request_id_is_kept(provider: RawProvider, connect: Client, chunk: ChunkMaker) -> None:
@@ -212,12 +221,12 @@ async def test_a_stream_connection_is_not_reused(provider: RawProvider, connect:
 async def test_a_tls_connection_is_reused(scheme: str, connection: str) -> None:
     received: list[str] = []
 
-    def answer(request: httpx2.Request) -> httpx2.Response:
+    def answer(request: transport.Request) -> transport.Response:
         received.append(request.headers["connection"])
         body = b'data: {"choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": "stop"}]}\n\n'
-        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=body)
+        return transport.Response(200, headers={"content-type": "text/event-stream"}, content=body)
 
-    async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as http_client:
+    async with transport.AsyncClient(transport=transport.MockTransport(answer)) as http_client:
         model = OpenAIModel("m", f"{scheme}://host/v1", http_client=http_client)
         assert (await reply_of(model)).text == "x"
         await model.aclose()
@@ -483,13 +492,13 @@ def test_the_identity_hides_a_password_in_the_url() -> None:
     assert OpenAIModel("m", "http://me:secret@host:1/v1/").identity.endpoint == "http://host:1/v1"
 
 
-class RaisingTransport(httpx2.AsyncBaseTransport):
+class RaisingTransport(transport.AsyncBaseTransport):
     """A transport that raises a given exception."""
 
-    def __init__(self, make: Callable[[httpx2.Request], Exception]) -> None:
+    def __init__(self, make: Callable[[transport.Request], Exception]) -> None:
         self._make = make
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+    async def handle_async_request(self, request: transport.Request) -> transport.Response:
         raise self._make(request)
 
 
@@ -500,31 +509,52 @@ def classes_under(*roots: type[Exception]) -> list[type[Exception]]:
     return list(dict.fromkeys(found))
 
 
-def instance_of(kind: type[Exception], request: httpx2.Request) -> Exception:
-    """An exception of the library, made with the arguments of its constructor."""
-    offered: dict[str, object] = {"message": "no", "request": request, "response": httpx2.Response(418)}
-    accepted = inspect.signature(kind.__init__).parameters
-    return kind(**{name: value for name, value in offered.items() if name in accepted})
+def instance_of(kind: type[Exception], request: transport.Request) -> Exception:
+    """An exception of the package, made with the arguments of its constructor."""
+    if kind.__init__ in (OSError.__init__, ValueError.__init__, Exception.__init__, RuntimeError.__init__):
+        return kind("no")
+    response = transport.Response(getattr(kind, "status_code", 418), request=request)
+    completion = ChatCompletion(id="c", choices=[], created=0, model="m", object="chat.completion")
+    offered: dict[str, object] = {
+        "message": "no", "request": request, "response": response, "body": {"message": "no"}, "symbol": "x",
+        "completion": completion, "unsent_messages": ["x"],
+    }  # fmt: skip
+    wanted = inspect.signature(kind).parameters
+    return kind(**{name: value for name, value in offered.items() if name in wanted})
 
 
 @pytest.mark.parametrize(
     "kind",
-    classes_under(httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL),
-    ids=lambda kind: kind.__name__,
+    classes_under(
+        openai.OpenAIError,
+        openai.InvalidWebhookSignatureError,
+        transport.HTTPError,
+        transport.StreamError,
+        transport.InvalidURL,
+    ),
+    ids=lambda kind: f"{kind.__module__.partition('.')[0]}.{kind.__name__}",
 )
-async def test_every_error_of_the_http_library_is_translated(kind: type[Exception]) -> None:
+async def test_every_error_class_of_openai_is_translated(kind: type[Exception]) -> None:
     raising = RaisingTransport(lambda request: instance_of(kind, request))
-    async with httpx2.AsyncClient(transport=raising) as http_client:
+    async with transport.AsyncClient(transport=raising) as http_client:
         error = await error_of("http://127.0.0.1:9/v1", http_client=http_client)
     assert error.detail
-    assert type(error) is (ModelUnreachable if issubclass(kind, httpx2.RequestError) else ModelFailed)
+    # Some versions of openai wrap every exception of their HTTP client in a connection error.
+    if isinstance(error.__cause__, openai.APIConnectionError | transport.RequestError):
+        assert isinstance(error, ModelUnreachable)
+    elif issubclass(kind, openai.AuthenticationError | openai.PermissionDeniedError):
+        assert isinstance(error, ModelRefused)
+    elif issubclass(kind, openai.RateLimitError):
+        assert isinstance(error, ModelRateLimited)
+    else:
+        assert type(error) is ModelFailed
 
 
-def caused_by(*causes: Exception) -> Callable[[httpx2.Request], Exception]:
+def caused_by(*causes: Exception) -> Callable[[transport.Request], Exception]:
     """A connection error like those of the transport, with the real cause inside."""
 
-    def make(request: httpx2.Request) -> Exception:
-        error = httpx2.ConnectError("All connection attempts failed", request=request)
+    def make(request: transport.Request) -> Exception:
+        error = transport.ConnectError("All connection attempts failed", request=request)
         error.__cause__ = causes[0] if len(causes) == 1 else ExceptionGroup("several addresses", list(causes))
         return error
 
@@ -544,13 +574,13 @@ def caused_by(*causes: Exception) -> Callable[[httpx2.Request], Exception]:
         (caused_by(ConnectionResetError(104, "reset")), "the server closed the connection"),
         (caused_by(TimeoutError()), "timed out"),
         (caused_by(ValueError("?")), "connection failed"),
-        (lambda request: httpx2.ConnectTimeout("", request=request), "no connection in 5 s"),
-        (lambda request: httpx2.ReadTimeout("", request=request), "no answer in 600 s"),
-        (lambda request: httpx2.TooManyRedirects("Too many redirects.", request=request), "Too many redirects."),
+        (lambda request: transport.ConnectTimeout("", request=request), "no connection in 5 s"),
+        (lambda request: transport.ReadTimeout("", request=request), "no answer in 600 s"),
+        (lambda request: transport.TooManyRedirects("Too many redirects.", request=request), "Too many redirects."),
     ],
 )
-async def test_a_failed_connection_names_its_cause(make: Callable[[httpx2.Request], Exception], detail: str) -> None:
-    async with httpx2.AsyncClient(transport=RaisingTransport(make)) as http_client:
+async def test_a_failed_connection_names_its_cause(make: Callable[[transport.Request], Exception], detail: str) -> None:
+    async with transport.AsyncClient(transport=RaisingTransport(make)) as http_client:
         error = await error_of("http://host/v1", http_client=http_client)
     assert isinstance(error, ModelUnreachable)
     assert error.detail == detail
@@ -560,45 +590,16 @@ async def test_a_failed_connection_names_its_cause(make: Callable[[httpx2.Reques
     ("value", "seconds"), [("3", 3), ("0.5", 0.5), ("-1", 0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("", None)]
 )
 async def test_a_numeric_retry_after_header_is_kept(value: str, seconds: float | None) -> None:
-    answer = httpx2.Response(429, json={"error": {"message": "slow"}}, headers={"retry-after": value})
-    async with httpx2.AsyncClient(transport=httpx2.MockTransport(lambda request: answer)) as http_client:
+    answer = transport.Response(429, json={"error": {"message": "slow"}}, headers={"retry-after": value})
+    async with transport.AsyncClient(transport=transport.MockTransport(lambda request: answer)) as http_client:
         error = await error_of("http://host/v1", http_client=http_client)
     assert isinstance(error, ModelRateLimited)
     assert error.retry_after_seconds == seconds
 
 
-@pytest.mark.parametrize(
-    ("failure", "requests"),
-    [
-        (lambda request: httpx2.Response(503, headers={"retry-after": "0.01"}), 2),
-        (lambda request: httpx2.Response(400, headers={"retry-after": "0.01", "x-should-retry": "true"}), 2),
-        (lambda request: httpx2.Response(503, headers={"x-should-retry": "false"}), 1),
-        (lambda request: httpx2.Response(429, headers={"retry-after": "61"}), 1),
-        (lambda request: httpx2.Response(400), 1),
-        (lambda request: httpx2.ConnectError("refused", request=request), 2),
-        (lambda request: httpx2.UnsupportedProtocol("no scheme", request=request), 1),
-    ],
-)
-async def test_a_failure_that_may_pass_is_retried(
-    failure: Callable[[httpx2.Request], httpx2.Response | Exception], requests: int
-) -> None:
-    received: list[httpx2.Request] = []
-
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        received.append(request)
-        outcome = failure(request)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
-    async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as http_client:
-        await error_of("http://host/v1", http_client=http_client, max_retries=1)
-    assert len(received) == requests
-
-
 async def test_a_given_http_client_stays_open() -> None:
-    refusing = httpx2.MockTransport(lambda request: httpx2.Response(401, json={"error": {"message": "no"}}))
-    async with httpx2.AsyncClient(transport=refusing) as http_client:
+    refusing = transport.MockTransport(lambda request: transport.Response(401, json={"error": {"message": "no"}}))
+    async with transport.AsyncClient(transport=refusing) as http_client:
         await error_of("http://host/v1", http_client=http_client)
         assert not http_client.is_closed
 
