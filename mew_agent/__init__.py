@@ -16,10 +16,10 @@ Start here:
     run(main)
 
 Events: `ChatReceived`, `PeerJoined`, `PeerLeft`, `ContextReported`, `PeerLevelChanged`, `ProposalMade`,
-`ProposalClosed`, and `HistoryGap` and `StreamGap` for what is missing. Answers of agents (`Participant.ask_agent`):
-`Writing`, `Thinking`, `ToolCalled`, `ContextNotice`, `AgentRestarted`, `Answered`. A model of your own implements
-`Model`, with `ModelRequest`, `TextDelta`, `ModelReply`, `Usage` and `Window`. Every error is a `MewAgentError`; see
-`mew_agent.errors` for the tree. The module `mew_agent.testing` has pytest fixtures.
+`ProposalClosed`, and `ConnectionLost`, `HistoryGap` and `StreamGap` for what is missing. Answers of agents
+(`Participant.ask_agent`): `Writing`, `Thinking`, `ToolCalled`, `ContextNotice`, `AgentRestarted`, `Answered`. A model
+of your own implements `Model`, with `ModelRequest`, `TextDelta`, `ModelReply`, `Usage` and `Window`. Every error is a
+`MewAgentError`; see `mew_agent.errors` for the tree. The module `mew_agent.testing` has pytest fixtures.
 
 Each name is loaded when it is first used, so a client imports no server, no command line and no model library.
 """
@@ -137,6 +137,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.participant.events import PeerLevelChanged as PeerLevelChanged
     from mew_agent.participant.events import ProposalClosed as ProposalClosed
     from mew_agent.participant.events import ProposalMade as ProposalMade
+    from mew_agent.participant.gaps import ConnectionLost as ConnectionLost
     from mew_agent.participant.gaps import HistoryGap as HistoryGap
     from mew_agent.participant.gaps import SpaceEvent as SpaceEvent
     from mew_agent.participant.gaps import StreamGap as StreamGap
@@ -172,7 +173,7 @@ _NAMES_OF = {
     "mew_agent.participant.events": (
         "ChatReceived ContextReported PeerJoined PeerLeft PeerLevelChanged ProposalClosed ProposalMade"
     ),
-    "mew_agent.participant.gaps": "HistoryGap SpaceEvent StreamGap",
+    "mew_agent.participant.gaps": "ConnectionLost HistoryGap SpaceEvent StreamGap",
     "mew_agent.participant.answers.agent_answers": "AnswerStream",
     "mew_agent.participant.answers.builder": (
         "AgentRestarted AnswerEvent Answered ContextNotice Thinking ToolCalled Writing"

@@ -106,6 +106,8 @@ class Client:
         self._run_scope: anyio.CancelScope | None = None  # can only be created inside an event loop
         self._closing = False
         self._over = False
+        self.on_lost: Callable[[str], None] = lambda cause: None
+        """Called with the cause when a joined connection broke and is being restored."""
         self.joins = 0
         """The number of joined connections; a second welcome on one connection does not count."""
         self.catching_up: int | None = None
@@ -311,6 +313,8 @@ class Client:
         if socket is not None and socket is self._socket:
             self._socket = None
             self._joined = anyio.Event()
+            if not self._closing:
+                self.on_lost(self._last_cause)
 
     @asynccontextmanager
     async def _connected(self, open_seconds: float) -> AsyncIterator[ClientConnection]:

@@ -1,4 +1,4 @@
-"""[pure] What a program misses, as events: envelopes that never reach it, and frames of streams.
+"""[pure] What a program misses, as events: a lost connection, envelopes that never reach it, and frames of streams.
 
 Owns the base of all events, and the counts of received stream frames from which gaps follow. Does not know the
 connection.
@@ -22,6 +22,13 @@ class SpaceEvent:
     """Something happened in the space. The base of all events; a handler of it gets every one of them."""
 
     __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLost(SpaceEvent):
+    """The connection to the gateway broke, and is being restored. A `system/welcome` follows once it is back."""
+
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import anyio.abc
 
 from mew_agent.errors import GatewayError, MewAgentError, PeerError
 from mew_agent.participant.client import Client, Receive
+from mew_agent.participant.gaps import ConnectionLost
 from mew_agent.participant.listeners import Listeners
 
 logger = logging.getLogger(__name__)
@@ -26,6 +27,7 @@ class SpaceSession:
     def __init__(self, client: Client, listeners: Listeners) -> None:
         self.client = client
         self._listeners = listeners
+        client.on_lost = lambda cause: listeners.emit(None, ConnectionLost(cause))
         self.welcomed = anyio.Event()
         """Set when a readable welcome has arrived."""
         self._ended = anyio.Event()

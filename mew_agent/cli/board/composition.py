@@ -59,8 +59,11 @@ def prefix_name(part: PrefixPart) -> str:
     return words.count_of(part.count or 0, "smaller tool") if part.part == "other_tools" else words.words(part.part)
 
 
-def composition_lines(status: Status, prefix: Sequence[PrefixPart] = (), *, has_basis: bool = True) -> Iterator[str]:
-    """The parts as a table, with the parts of the prefix below it: name, tokens, share of the window, basis."""
+def composition_lines(status: Status, prefix: Sequence[PrefixPart] = (), *, width: int | None = None) -> Iterator[str]:
+    """The parts as a table, with the parts of the prefix below it: name, tokens, share of the window, basis.
+
+    To fit `width` columns, names are cut and the basis is left out.
+    """
     parts, window = composition(status), status.max_tokens
     if prefix and not any(one.part == "prefix" for one in parts):  # no call yet
         parts.insert(0, Share("prefix", sum(one.tokens for one in prefix), "projected"))
@@ -71,9 +74,12 @@ def composition_lines(status: Status, prefix: Sequence[PrefixPart] = (), *, has_
             shares = ((prefix_name(part), Share(part.part, part.tokens, part.basis)) for part in prefix)
             rows += [(f"  {name}", *_figures(share, window)) for name, share in shares]
     widths = [max((words.cells(row[column]) for row in rows), default=0) for column in range(3)]
+    if width is not None:
+        widths[0] = max(4, min(widths[0], width - widths[1] - widths[2] - 4))
     for name, tokens, share, basis in rows:
-        padded = name + " " * (widths[0] - words.cells(name))
-        yield f"{padded}  {tokens:>{widths[1]}}  {share:>{widths[2]}}{f'  {basis}' if has_basis else ''}"
+        shown = words.clip(name, widths[0])
+        padded = shown + " " * (widths[0] - words.cells(shown))
+        yield f"{padded}  {tokens:>{widths[1]}}  {share:>{widths[2]}}{f'  {basis}' if width is None else ''}"
 
 
 def _figures(one: Share, window: int | None) -> tuple[str, str, str]:

@@ -196,14 +196,19 @@ def count_of(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def compacts_in(entry: BoardEntry) -> str:
-    """Turns and time until the next compaction, by the trend of recent turns and of the last hour."""
+    """Turns and time until the next compaction, or until the window of an agent that never compacts is full.
+
+    They are projected from recent turns and from the last hour.
+    """
     status = entry.status
     if status is not None and status.status == "compacting":
         return "now"
     turns = status.context.turns_to_compaction if status and status.context else None
     found = [] if turns is None else [f"~{count_of(turns, 'turn')}"]
     found += [] if entry.seconds_to_compaction is None else [f"~{span(entry.seconds_to_compaction)}"]
-    return ", ".join(found) or "-"
+    report = status.context if status is not None else None
+    is_full = bool(found) and turns is None and (report is None or report.compact_at_tokens is None)
+    return f"{'full in ' if is_full else ''}{', '.join(found)}" or "-"
 
 
 def last_compaction(report: ContextReport | None, now: datetime) -> str:

@@ -13,22 +13,23 @@ from typing import Any, Final
 from mew_protocol import kinds
 
 HELP: Final = """\
-text                                  send it, to those it names as @name, to /target, or to all
-/target [PARTICIPANT ...|none]        set who gets your text; alone: show it
-/who                                  list the participants and how full they are
-/status P [FIELD ...]                 ask for a status
-/compact P [TOKENS] [REASON]          compact a participant's context
-/forget P [oldest|newest] [N]         drop messages from a participant's history
-/pin P TEXT, /unpin P ID|TEXT         keep a text in every prompt of an agent, or remove it
+TEXT                                send to its @names, /target, or everyone
+/target [PARTICIPANT ...|none]      set who gets your text; alone: show it
+/who                                list the participants and their contexts
+/status P [FIELD ...]               ask for a status
+/compact P [TOKENS] [REASON]        compact a participant's context
+/forget P [oldest|newest] [N]       drop messages from a history
+/pin P TEXT, /unpin P ID|TEXT       keep or remove a text in every prompt
 /clear, /pause P [SECONDS], /resume, /restart, /shutdown P [REASON]
-/approve [N], /reject [N] [REASON]    answer a proposal; omit N if only one is open
-/call P TOOL [JSON]                   call a participant's tool
-/ack [all|P|ID] [STATUS]              acknowledge chats; alone: the newest
-/cancel [REASON]                      cancel the running reasoning, else your last chat
-/stream request P DIRECTION [WORDS]   request a stream; /stream close ID [REASON]
-/verbose                              switch between all envelopes and the important ones
-/exit                                 leave
-{"kind": ...}                         send as an envelope"""
+/approve [N], /reject [N] [REASON]  answer a proposal; N if several are open
+/call P TOOL [JSON]                 call a participant's tool
+/ack [all|P|ID] [STATUS]            acknowledge chats; alone: the newest
+/cancel [REASON]                    cancel running work, or your last chat
+/stream request P DIRECTION [WORDS] request a stream
+/stream close ID [REASON]           close a stream
+/verbose                            show or hide unimportant envelopes
+/exit                               leave
+{"kind": ...}                       send as an envelope"""
 
 
 COMMANDS: Final = tuple(sorted({"/help", *re.findall(r"(?:^|[,;] )(/[a-z]+)", HELP, re.MULTILINE)}))

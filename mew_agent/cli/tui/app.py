@@ -8,8 +8,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import ClassVar, Final, Literal
 
-from mew_protocol.attention import AttentionItem
-from textual import on
+from mew_protocol.attention import AttentionItem, AttentionLevel
+from mew_protocol.payloads.participant import BoardEntry
+from textual import on, work
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
@@ -23,6 +24,7 @@ from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.board import words
 from mew_agent.cli.board.needs import single_items
 from mew_agent.cli.board.table import TerminalStyle
+from mew_agent.cli.chat.slash import HELP
 from mew_agent.cli.remote.session import Identity
 from mew_agent.cli.tui.feed import FeedEntry
 from mew_agent.cli.tui.joined_space import JoinedSpace
@@ -35,21 +37,26 @@ from mew_agent.cli.tui.panels import (
     row,
     sorted_entries,
 )
-from mew_agent.cli.tui.widgets import AttentionList, BoardList, Composer, FeedView, content_of
+from mew_agent.cli.tui.widgets import AttentionList, BoardList, Composer, FeedView, HelpScreen, content_of
 
 FRAME_SECONDS: Final = 0.05
 """Changes that arrive within this time are drawn together."""
 
-ENTRIES_A_FRAME: Final = 5
-"""How many entries of the conversation are drawn in one frame."""
+DRAWING_SECONDS: Final = 0.02
+"""How long the conversation is drawn in one frame."""
 
 AGE_SECONDS: Final = 1.0
 FIGURES_SECONDS: Final = 10.0
 
 _KEYS: Final = """\
-F2 participants   F3 what needs you   F4 details   Esc message line   Ctrl-P all commands   Ctrl-Q leave
-On a participant: Enter details, C compact, P pause or resume, M message, N pin, X shut down, / filter
-On what needs you: A approve, R reject with a reason, W allow always, Enter go to the participant
+F2 participants   F3 what needs you   F4 details
+Esc message line  Ctrl-P all commands  Ctrl-Q leave
+PageUp, PageDown  scroll the conversation
+On a participant: Enter details, C compact, P pause or resume, M message,
+  N pin, X shut down, / filter
+On what needs you: A approve, R reject with a reason, W allow always,
+  C compact, Enter show the participant
+In the conversation: Enter, or a click on work, shows thoughts and calls
 Select text with the mouse and press Ctrl-C to copy it."""
 
 Focus = Literal["conversation", "board"]
@@ -82,26 +89,22 @@ class SpaceApp(App[None]):
     #board { border: none; padding: 0; background: transparent; height: 1fr; }
     #filter { display: none; border: none; height: 1; padding: 0 1; }
     #talk { width: 1fr; }
-    #feed { height: 1fr; padding: 0 1; scrollbar-size-vertical: 1; }
+    #feed { height: 1fr; padding: 0 1; overflow-x: hidden; scrollbar-gutter: stable; scrollbar-size-vertical: 1; }
     #hint { height: auto; max-height: 2; padding: 0 1; color: $text-muted; display: none; }
     #composer { border: tall $panel; height: 3; }
     #composer:focus { border: tall $accent; }
     #details-pane { width: 42; border-left: solid $panel; padding: 0 1; display: none; }
-    .-wide #details-pane { display: block; }
-    .chat { height: auto; margin-bottom: 1; }
-    .mine .heading { color: $accent; }
-    .chat Markdown { height: auto; padding: 0; margin: 0; background: transparent; }
-    .chat Markdown > * { margin: 0; }
-    .work { height: auto; margin-bottom: 1; color: $text-muted; }
-    .work Collapsible { border: none; padding: 0; background: transparent; }
-    .written { height: auto; padding: 0 1; }
-    .note { height: auto; color: $text-muted; }
+    .feed--mine { color: $accent; }
+    .feed--dim { color: $text-muted; }
     .-narrow #board-pane { display: none; width: 1fr; }
     .-narrow .show-board #board-pane { display: block; }
     .-narrow .show-board #talk { display: none; }
-    .show-details #details-pane { display: block; }
-    .-narrow .show-details #details-pane { width: 1fr; border: none; }
-    .-narrow .show-details #talk { display: none; }
+    .show-details #details-pane { display: block; width: 1fr; }
+    .show-details #talk { display: none; }
+    .-normal #details-pane { border: none; }
+    .-narrow #details-pane { border: none; }
+    .-wide #details-pane, .-wide .show-details #details-pane { display: block; width: 42; }
+    .-wide .show-details #talk { display: block; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f1", "keys", "Keys"),
@@ -109,6 +112,8 @@ class SpaceApp(App[None]):
         Binding("f3", "show_attention", "Needs you"),
         Binding("f4", "show_details", "Details"),
         Binding("escape", "compose", "Message", show=False),
+        Binding("pageup", "scroll_feed('page_up')", "Scroll up", show=False),
+        Binding("pagedown", "scroll_feed('page_down')", "Scroll down", show=False),
         Binding("ctrl+q", "quit", "Leave"),
     ]
 
@@ -135,6 +140,8 @@ class SpaceApp(App[None]):
         self._is_stale = False
         self._details: list[Line] = []
         self._filter = ""
+        self._rows: dict[str, tuple[object, Content]] = {}
+        """What the row of each participant was drawn for, and the row."""
 
     # -- layout ------------------------------------------------------------------------------------------
 
@@ -161,9 +168,7 @@ class SpaceApp(App[None]):
         self.run_worker(self._take_part(), exit_on_error=False)
         self.set_interval(FRAME_SECONDS, self._draw_changes)
         self.set_interval(AGE_SECONDS, self._mark_stale)
-        self.set_interval(AGE_SECONDS, lambda: self.run_worker(self._load_prefix(), group="prefix"))
-        # As workers: an answer over a slow link must not hold up the keys.
-        self.set_interval(FIGURES_SECONDS, lambda: self.run_worker(self.view.load_figures(), group="figures"))
+        self.set_interval(FIGURES_SECONDS, self._load_figures)
         self._mark_stale()
 
     async def _take_part(self) -> None:
@@ -182,19 +187,23 @@ class SpaceApp(App[None]):
     def _mark_stale(self) -> None:
         self.view.read_run_file()
         self._is_stale = True
+        self._load_prefix()
+
+    # As workers: an answer over a slow link must not hold up the keys.
+
+    @work(group="figures")
+    async def _load_figures(self) -> None:
+        await self.view.load_figures()
 
     def _draw_changes(self) -> None:
         with suppress(NoMatches):  # the screen is closing: its widgets go one after another
             feed = self.query_one(FeedView)
-            if self._pending:
-                # To draw a long past at once would hold up the keys for seconds.
-                names = [*self._pending][:ENTRIES_A_FRAME]
-                feed.show([self._pending.pop(name) for name in names])
-                self._is_stale = self._is_stale or len(names) == ENTRIES_A_FRAME
+            feed.show(self._pending.values())
+            self._pending.clear()
+            feed.draw(DRAWING_SECONDS)
             if self._is_stale:
                 self._is_stale = False
                 self._draw_panels()
-            feed.follow()
 
     def _draw_panels(self) -> None:
         view, now = self.view, self._now()
@@ -215,13 +224,16 @@ class SpaceApp(App[None]):
         levels = {one.participant: one.level for one in reversed(single_items(items)) if one.participant is not None}
         pane = self.query_one(BoardList)
         width, is_tall = max(24, (pane.size.width or 37) - 2), len(entries) <= COMPACT_ABOVE
-        pane.show(
-            [
-                (one.id, content_of(row(one, levels.get(one.id), width=width, is_tall=is_tall, style=self._style)))
-                for one in entries
-            ]
-        )
+        pane.show([(one.id, self._row(one, levels.get(one.id), width, is_tall)) for one in entries])
         self._draw_details()
+
+    def _row(self, entry: BoardEntry, level: AttentionLevel | None, width: int, is_tall: bool) -> Content:
+        """A row of the board, drawn again only after a change: with sixty agents one row changes at a time."""
+        about, known = (entry, level, width, is_tall), self._rows.get(entry.id)
+        if known is None or known[0] != about:
+            known = (about, content_of(row(entry, level, width=width, is_tall=is_tall, style=self._style)))
+            self._rows[entry.id] = known
+        return known[1]
 
     def _draw_heading(self, waiting: int) -> None:
         view = self.view
@@ -233,8 +245,6 @@ class SpaceApp(App[None]):
         if view.catching_up is not None:
             state, style = f"catching up, {words.count_of(view.catching_up, 'envelope')} so far", ""
         needs = f" · {waiting} need{'s' if waiting == 1 else ''} you" if waiting else ""
-        if len(self._pending) > ENTRIES_A_FRAME:
-            state, style = f"catching up, {words.count_of(len(self._pending), 'message')} to show", ""
         self.query_one("#heading", Static).update(
             Content.assemble(
                 (words.clean(view.board.space), "bold"), f" · {here} here · ", (state, style), (needs, "bold $warning")
@@ -263,6 +273,7 @@ class SpaceApp(App[None]):
             has_other_size, self._details = len(lines) != len(self._details), lines
             self.query_one("#details", Static).update(content_of(lines), layout=has_other_size)
 
+    @work(group="prefix")
     async def _load_prefix(self) -> None:
         """Read the parts of the selected agent's prefix, once after each of its calls."""
         board = self.query(BoardList)
@@ -273,15 +284,11 @@ class SpaceApp(App[None]):
 
     # -- typing ------------------------------------------------------------------------------------------
 
-    @on(Input.Submitted, "#composer")
-    async def submit(self, event: Input.Submitted) -> None:
-        """Send what was typed."""
-        line = event.value
-        composer = self.query_one(Composer)
-        composer.remember(line)
-        composer.value = ""
+    @on(Composer.Sent)
+    def submit(self, event: Composer.Sent) -> None:
+        """Do what was typed."""
         self._hint("")
-        self._enter(line)
+        self._enter(event.line)
 
     def _enter(self, line: str) -> None:
         async def enter() -> None:
@@ -309,6 +316,8 @@ class SpaceApp(App[None]):
     @on(Input.Submitted, "#filter")
     def filter_entered(self) -> None:
         """Back to the list."""
+        if not self._filter:
+            self._clear_filter()
         self.query_one(BoardList).focus()
 
     # -- actions -----------------------------------------------------------------------------------------
@@ -325,18 +334,17 @@ class SpaceApp(App[None]):
 
     @on(OptionList.OptionSelected, "#attention")
     def item_selected(self) -> None:
-        """Go to the participant that an item is about."""
+        """Go to the participant that an item is about, or to the first of several."""
         item = self._item()
-        if item is not None and item.participant is not None:
-            board = self.query_one(BoardList)
-            names = [one.id for one in board.options]
-            if item.participant in names:
-                board.highlighted = names.index(item.participant)
+        if item is not None:
+            self._clear_filter()
+            self._draw_panels()
+            self.query_one(BoardList).choose(next((one.participant for one in single_items([item])), None))
             self.action_show_board()
 
     def action_keys(self) -> None:
-        """Show the keys; the slash commands would push them off a small screen."""
-        self.view.note(f"{_KEYS}\nType /help for the commands.")
+        """Show the keys and the slash commands."""
+        self.push_screen(HelpScreen(f"{_KEYS}\n\n{HELP}"))
 
     def action_show_board(self) -> None:
         """Go to the participants, and back."""
@@ -359,12 +367,26 @@ class SpaceApp(App[None]):
     def action_show_details(self) -> None:
         """Open or close the details of the selected participant."""
         panes = self.query_one("#panes")
+        if panes.has_class("show-details"):
+            self.action_compose()
+            return
         panes.remove_class("show-board")
-        panes.toggle_class("show-details")
+        panes.add_class("show-details")
+        self.query_one("#details-pane" if self.screen.has_class("-narrow") else "#board").focus()
         self.call_after_refresh(self._draw_details)
 
+    def action_scroll_feed(self, way: Literal["page_up", "page_down"]) -> None:
+        """Scroll the conversation while the message line has the focus."""
+        feed = self.query_one(FeedView)
+        (feed.action_page_up if way == "page_up" else feed.action_page_down)()
+
     def action_compose(self) -> None:
-        """Back to the message line."""
+        """Back to the message line. From the filter, list all participants again and go back to them."""
+        field = self.query_one("#filter", Input)
+        if field.has_focus:
+            self._clear_filter()
+            self.query_one(BoardList).focus()
+            return
         panes = self.query_one("#panes")
         panes.remove_class("show-board")
         panes.remove_class("show-details")
@@ -373,9 +395,12 @@ class SpaceApp(App[None]):
     def action_filter(self) -> None:
         """Type what to list."""
         field = self.query_one("#filter", Input)
-        field.display = not field.display or bool(field.value)
-        if field.display:
-            field.focus()
+        field.display = True
+        field.focus()
+
+    def _clear_filter(self) -> None:
+        field = self.query_one("#filter", Input)
+        field.value, field.display, self._filter = "", False, ""
 
     def action_control(self, command: str) -> None:
         """Send a control to the selected participant."""

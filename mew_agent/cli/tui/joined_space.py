@@ -20,8 +20,8 @@ from mew_spaces.launch.run_file import read_run_file
 from pydantic import ValidationError
 
 from mew_agent.cli.board.live_board import apply_event, entry_of
-from mew_agent.cli.chat.slash import InvalidLine, TypedEnvelope
-from mew_agent.cli.chat.terminal_chat import LeaveChat, PrintText, TerminalChat, progress_of
+from mew_agent.cli.chat.line_chat import enter_line
+from mew_agent.cli.chat.terminal_chat import TerminalChat, progress_of
 from mew_agent.cli.remote.http_api import MAX_REPORTS, GatewayApi
 from mew_agent.cli.remote.session import Identity
 from mew_agent.cli.tui.feed import ConversationFeed, FeedEntry
@@ -208,18 +208,7 @@ class JoinedSpace:
 
     async def enter(self, line: str) -> bool:
         """Do what a typed line says; problems become notes. Returns whether the person wants to leave."""
-        try:
-            for action in self.chat.parse_line(line, self.names):
-                match action:
-                    case TypedEnvelope(kind, payload, to, correlation_id, context):
-                        await self.me.send(kind, payload, to=to, correlation_id=correlation_id, context=context)
-                    case PrintText(text):
-                        self.note(text)
-                    case LeaveChat():
-                        return True
-        except (InvalidLine, MewAgentError) as error:
-            self.note(str(error))
-        return False
+        return await enter_line(self.me, self.chat, line, lambda text: self.note(text.removeprefix("* ")))
 
     async def act(self, action: AttentionAction) -> None:
         """Do what an item of the queue offers. The answer arrives as a note."""

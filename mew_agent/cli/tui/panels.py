@@ -16,7 +16,7 @@ from mew_protocol.payloads.participant import Board, BoardEntry, PrefixPart, Sta
 
 from mew_agent.cli.board import words
 from mew_agent.cli.board.composition import composition_lines
-from mew_agent.cli.board.needs import single_items
+from mew_agent.cli.board.needs import severities
 from mew_agent.cli.board.table import TerminalStyle, gauge
 
 Segment = tuple[str, str]
@@ -48,25 +48,18 @@ def sorted_entries(board: Board, attention: Sequence[AttentionItem], wanted: str
 
     `wanted` is a part of a name or of a status; empty means all.
     """
-    ranks = attention_ranks(attention)
+    trouble = severities(attention)
 
     def key(entry: BoardEntry) -> tuple[int, bool, float, str]:
         share = words.percent(entry.status)
+        worst = trouble.get(entry.id, 0)
         no_context = not words.has_context(entry.status)
-        return ranks.get(entry.id, len(ranks)), no_context, -(share if share is not None else -1), entry.id
+        # A notice does not move a row: it is about what happens by itself.
+        return -worst if worst > 1 else 0, no_context, -(share if share is not None else -1), entry.id
 
     search = wanted.casefold()
     shown = [one for one in board.participants if search in f"{one.id} {one.status and one.status.status}".casefold()]
     return sorted(shown, key=key)
-
-
-def attention_ranks(items: Sequence[AttentionItem]) -> dict[str, int]:
-    """The place of each participant in the queue, aggregated items included. Notices do not count."""
-    ranks: dict[str, int] = {}
-    for one in single_items(items):
-        if one.participant is not None and one.level != "notice":
-            ranks.setdefault(one.participant, len(ranks))
-    return ranks
 
 
 def row(
@@ -166,7 +159,7 @@ def _facts(report: ContextReport, entry: BoardEntry, now: datetime, width: int) 
 
 def _parts(status: Status, prefix: Sequence[PrefixPart], width: int) -> list[Line]:
     """The composition, part by part; empty if no part is known."""
-    texts = [words.clip(text, width) for text in composition_lines(status, prefix, has_basis=False)]
+    texts = [*composition_lines(status, prefix, width=width)]
     return _section("Composition", texts) if texts else []
 
 

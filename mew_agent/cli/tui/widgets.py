@@ -4,16 +4,32 @@ Own how something is drawn and which keys it has. What is drawn is `feed` and `p
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, Final
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from io import StringIO
+from typing import ClassVar, Final, NamedTuple
 
 from markdown_it import MarkdownIt
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.markdown import CodeBlock, Markdown
+from rich.segment import Segment
+from rich.style import Style
+from rich.syntax import Syntax
+from rich.text import Text
+from rich.theme import Theme
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.events import Click
+from textual.geometry import Size
 from textual.message import Message
-from textual.widgets import Collapsible, Input, Markdown, OptionList, Static
+from textual.screen import ModalScreen
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from mew_agent.cli.board import words
@@ -37,76 +53,68 @@ def content_of(lines: Iterable[Line]) -> Content:
     )
 
 
-_MARKDOWN: Final = re.compile(r"[*_`#|~\[\]\\&]|^ *(?:[-+>]|\d+[.)]) |^ {4}|^ *[-=]+$|\n", re.MULTILINE)
+_MARKUP: Final = re.compile(r"[*_`#|~\[\]\\&]|^ *(?:[-+>]|\d+[.)]) |^ {4}|^ *[-=]+$|\n", re.MULTILINE)
 """What only Markdown makes something of; a line without any of these is itself."""
 
-
-def _markdown_parser() -> MarkdownIt:
-    # HTML is shown as it was written, and `connection.py` is not a link.
-    return MarkdownIt("gfm-like", {"html": False, "linkify": False})
-
-
-class ChatView(Vertical):
-    """A chat: who to whom, and the text as Markdown."""
-
-    def __init__(self, entry: FeedEntry, is_mine: bool) -> None:
-        super().__init__(classes="chat mine" if is_mine else "chat")
-        self._entry = entry
-
-    def compose(self) -> ComposeResult:
-        entry = self._entry
-        to = f" to {', '.join(words.clean(one) for one in entry.to)}" if entry.to else ""
-        at = words.parse_time(entry.at)
-        time = f"{at.astimezone():%H:%M}" if at is not None else ""
-        heading = Content.assemble((words.clean(entry.sender), "bold"), (f"{to}  {time}", "$text-muted"))
-        yield Static(heading, classes="heading")
-        text = clean_text(entry.text)
-        if _MARKDOWN.search(text):
-            yield Markdown(text, parser_factory=_markdown_parser, open_links=False)
-        else:  # costs a tenth
-            yield Static(Content(text))
+_CONSOLE: Final = Console(
+    file=StringIO(),
+    force_terminal=True,
+    legacy_windows=False,
+    theme=Theme({"markdown.code": "bold cyan", "markdown.code_block": "none", "markdown.h2": "bold underline"}),
+)
+"""Breaks texts into styled lines; prints nothing."""
 
 
-class WorkView(Vertical):
-    """The work of an agent: what it writes while it writes, then one line that opens to its thoughts and calls."""
+class _CodeBlock(CodeBlock):
+    """Code without empty lines around it, which a small terminal has no room for."""
 
-    def __init__(self, entry: FeedEntry) -> None:
-        super().__init__(classes="work")
-        self._entry = entry
-        self._is_drawn = False
-
-    def compose(self) -> ComposeResult:
-        with Collapsible(title=self._entry.summary, collapsed=True):
-            yield Static("", classes="details")
-        yield Static("", classes="written")
-
-    def on_mount(self) -> None:
-        """Draw what is known already."""
-        self._is_drawn = True
-        self.redraw()
-
-    def redraw(self) -> None:
-        """Draw the entry again after a change."""
-        if not self._is_drawn:
-            return
-        entry = self._entry
-        self.query_one(Collapsible).title = entry.summary
-        self.query_one(".details", Static).update(Content(entry.details or "no thoughts or calls were shared"))
-        written = self.query_one(".written", Static)
-        written.update(Content(clean_text(entry.text)))
-        written.display = bool(entry.text)
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Syntax(str(self.text).rstrip(), self.lexer_name, theme=self.theme, word_wrap=True, padding=(0, 1))
 
 
-class FeedView(VerticalScroll):
-    """The conversation, newest at the bottom. It follows what is new unless a reader has scrolled up."""
+class _Markdown(Markdown):
+    """A text of an agent. HTML is shown as it was written, and `connection.py` is not a link."""
 
-    can_focus = True
+    elements: ClassVar = {**Markdown.elements, "fence": _CodeBlock, "code_block": _CodeBlock}
+
+    def __init__(self, text: str, *, is_dark: bool) -> None:
+        super().__init__("", code_theme="ansi_dark" if is_dark else "ansi_light", hyperlinks=False)
+        self.parsed = MarkdownIt("gfm-like", {"html": False, "linkify": False}).parse(text)
+
+
+class _FeedLine(NamedTuple):
+    """A line of the conversation: its entry, its place among the lines of that entry, and what it shows."""
+
+    key: str
+    place: int
+    strip: Strip
+
+
+class FeedView(ScrollView, can_focus=True):
+    """The conversation, newest at the bottom. It follows what is new unless a reader has scrolled up.
+
+    One widget draws the lines of all entries: with a widget for each, Textual lays out all of them on every change.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "toggle_work", "Show/hide calls")]
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"feed--mine", "feed--dim"}
 
     def __init__(self, me: str) -> None:
         super().__init__(id="feed")
         self._me = me
         self._follows = True
-        self._views: dict[str, ChatView | WorkView | Static] = {}
+        self._width = 0
+        self._entries: dict[str, FeedEntry] = {}
+        self._opened: set[str] = set()
+        """The work whose thoughts and calls are shown."""
+        self._waiting: set[str] = set()
+        """The entries that are to be drawn, again or for the first time."""
+        self._strips: dict[str, list[Strip]] = {}
+        self._lines: list[_FeedLine] = []
+
+    def on_mount(self) -> None:  # Textual calls that of `ScrollView` as well
+        """Draw everything again in the colours of another theme."""
+        self.watch(self.app, "theme", lambda: self._waiting.update(self._entries), init=False)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Notice that a reader scrolled up, or back to the end."""
@@ -116,33 +124,122 @@ class FeedView(VerticalScroll):
         elif new_value < old_value:
             self._follows = False
 
-    def follow(self) -> None:
-        """Show the newest entry, which may have grown, unless a reader has scrolled up."""
+    # -- drawing -----------------------------------------------------------------------------------------
+
+    def show(self, entries: Iterable[FeedEntry]) -> None:
+        """Add entries, or note that they changed; the next `draw` draws them."""
+        for entry in entries:
+            self._entries[entry.key] = entry
+            self._waiting.add(entry.key)
+        for key in [*self._entries][:-MAX_ENTRIES]:
+            del self._entries[key]
+            self._strips.pop(key, None)
+            self._waiting.discard(key)
+
+    def draw(self, seconds: float) -> None:
+        """Draw what changed. At the end of the conversation the newest comes first, the rest waits for the next call.
+
+        `seconds` is about how long that may take: to draw a long past at once would hold up the keys.
+        """
+        width = self.scrollable_content_region.width
+        if width != self._width:
+            self._width = width
+            self._waiting.update(self._entries)
+        if self._waiting and width > 0:
+            end = time.monotonic() + seconds
+            for key in [one for one in reversed(self._entries) if one in self._waiting]:
+                self._strips[key] = self._drawn(self._entries[key])
+                self._waiting.discard(key)
+                if self._follows and time.monotonic() > end:
+                    break
+            self._lay_out()
         if self._follows and self.scroll_y < self.max_scroll_y:
             self.scroll_end(animate=False, immediate=True)
 
-    def show(self, entries: Sequence[FeedEntry]) -> None:
-        """Add entries, and draw those again that are here."""
-        new = [one for one in entries if one.key not in self._views]
-        for entry in entries:
-            view = self._views.get(entry.key)
-            if isinstance(view, WorkView):
-                view.redraw()
-            elif isinstance(view, Static):
-                view.update(Content(clean_text(entry.text)))
-        for entry in new:
-            self._views[entry.key] = self._view_of(entry)
-        if new:
-            self.mount_all([self._views[one.key] for one in new])
-        while len(self._views) > MAX_ENTRIES:
-            self._views.pop(next(iter(self._views))).remove()
+    def _lay_out(self) -> None:
+        """Put the lines of all entries below each other; the line at the top stays there for a reader."""
+        top = self._lines[self.scroll_offset.y][:2] if self.scroll_offset.y < len(self._lines) else None
+        strips = ((key, self._strips.get(key, ())) for key in self._entries)
+        self._lines = [_FeedLine(key, at, one) for key, lines in strips for at, one in enumerate(lines)]
+        self.virtual_size = Size(self._width, len(self._lines))
+        if not self._follows:
+            place = next((at for at, one in enumerate(self._lines) if one[:2] == top), None)
+            self.scroll_to(y=place, animate=False)
+        self.refresh()
 
-    def _view_of(self, entry: FeedEntry) -> ChatView | WorkView | Static:
+    def _drawn(self, entry: FeedEntry) -> list[Strip]:
+        options = _CONSOLE.options.update(width=self._width)
+        lines = _CONSOLE.render_lines(Group(*self._texts(entry)), options, pad=False)
+        return [Strip(line) for line in lines]
+
+    def _texts(self, entry: FeedEntry) -> Iterator[RenderableType]:
+        dim = self.get_component_rich_style("feed--dim", partial=True)
+        if entry.kind == "note":
+            yield Text(clean_text(entry.text), dim)
+            return
         if entry.kind == "chat":
-            return ChatView(entry, entry.sender == self._me)
-        if entry.kind == "work":
-            return WorkView(entry)
-        return Static(Content(clean_text(entry.text)), classes="note")
+            to = f" to {', '.join(words.clean(one) for one in entry.to)}" if entry.to else ""
+            at = words.parse_time(entry.at)
+            mine = self.get_component_rich_style("feed--mine", partial=True)
+            sender = Style(bold=True) + (mine if entry.sender == self._me else Style())
+            moment = f"  {at.astimezone():%H:%M}" if at is not None else ""
+            yield Text.assemble((words.clean(entry.sender), sender), (to + moment, dim))
+            text = clean_text(entry.text)
+            yield _Markdown(text, is_dark=self.app.current_theme.dark) if _MARKUP.search(text) else Text(text)
+        else:
+            is_open = entry.key in self._opened
+            yield Text(f"{'▼' if is_open else '▶'} {entry.summary}", dim)
+            if is_open:
+                yield Text(entry.details or "no thoughts or calls were shared", dim)
+            if entry.text:
+                yield Text(clean_text(entry.text), dim)
+        yield Text()
+
+    def render_line(self, y: int) -> Strip:
+        """The line in row `y` of the screen, with what is selected of it."""
+        at, style = self.scroll_offset.y + y, self.rich_style
+        if at >= len(self._lines):
+            return Strip.blank(self.size.width, style)
+        strip = self._lines[at].strip
+        span = self.text_selection.get_span(at) if self.text_selection is not None else None
+        if span is not None:
+            start = cell_len(strip.text[: span[0]])
+            end = strip.cell_length if span[1] == -1 else cell_len(strip.text[: span[1]])
+            mark = self.screen.get_component_rich_style("screen--selection")
+            marked = Strip(Segment.apply_style(strip.crop(start, end), post_style=mark))
+            strip = Strip.join([strip.crop(0, start), marked, strip.crop(end)])
+        return strip.apply_style(style).extend_cell_length(self.size.width, style).apply_offsets(0, at)
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    @property
+    def allow_select(self) -> bool:
+        """The mouse selects text."""
+        return True
+
+    def get_selection(self, selection: Selection) -> tuple[str, str]:
+        """The selected text, and what follows it."""
+        return selection.extract("".join(f"{one.strip.text.rstrip()}\n" for one in self._lines)), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        """Draw what is selected."""
+        self.refresh()
+
+    def on_click(self, event: Click) -> None:
+        """Show or hide the calls of the work whose line was clicked."""
+        at = self.scroll_offset.y + event.y
+        if at < len(self._lines) and self._lines[at].place == 0 and self.text_selection is None:
+            self._toggle({self._lines[at].key})
+
+    def action_toggle_work(self) -> None:
+        """Show the thoughts and calls of the work on the screen, or hide them if all are shown."""
+        top = self.scroll_offset.y
+        seen = {one.key for one in self._lines[top : top + self.size.height] if self._entries[one.key].kind == "work"}
+        self._toggle(seen - self._opened or seen)
+
+    def _toggle(self, keys: set[str]) -> None:
+        self._opened ^= keys
+        self._waiting |= keys
 
 
 class Composer(Input):
@@ -160,11 +257,13 @@ class Composer(Input):
         self._sent: list[str] = []
         self._place = 0
 
-    def remember(self, line: str) -> None:
-        """Keep a line for the arrow keys."""
+    async def action_submit(self) -> None:
+        """Send the line, and keep it for the arrow keys. What is typed from now on belongs to the next line."""
+        line, self.value = self.value, ""
         if line.strip() and self._sent[-1:] != [line]:
             self._sent.append(line)
         self._place = len(self._sent)
+        self.post_message(self.Sent(line))
 
     def fill(self, text: str) -> None:
         """Put a text there for the person to finish."""
@@ -195,6 +294,13 @@ class Composer(Input):
         elif found:
             self.fill(_common_start(found))
             self.post_message(self.Candidates([one.split()[-1] for one in found]))
+
+    class Sent(Message):
+        """The person sent a line."""
+
+        def __init__(self, line: str) -> None:
+            super().__init__()
+            self.line = line
 
     class Candidates(Message):
         """Several words fit."""
@@ -235,11 +341,16 @@ class KeyedList(OptionList):
             return
         chosen = self.chosen
         self.set_options(Option(content, id=key) for key, content in rows)
-        keys = [key for key, _ in rows]
-        if self._was_used and chosen in keys:
-            self.highlighted = keys.index(chosen)
-        elif keys:
-            self.highlighted = 0
+        self.highlighted = 0 if rows else None
+        if self._was_used:
+            self.choose(chosen)
+
+    def choose(self, key: str | None) -> None:
+        """Select a row, if it is there."""
+        keys = [one.id for one in self.options]
+        if key in keys:
+            self._was_used = True
+            self.highlighted = keys.index(key)
 
     @property
     def chosen(self) -> str | None:
@@ -269,3 +380,22 @@ class AttentionList(KeyedList):
         Binding("w", "app.allow_always", "Allow always"),
         Binding("c", "app.act('Compact')", "Compact", show=False),
     ]
+
+
+class HelpScreen(ModalScreen[None]):
+    """A text over the application, until a key closes it."""
+
+    CSS = """
+    HelpScreen { align: center middle; }
+    #help { width: 84; max-width: 100%; height: auto; max-height: 100%; border: round $accent; }
+    #help { scrollbar-size-vertical: 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,f1,q", "dismiss", "Close")]
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(id="help"):
+            yield Static(Content(self._text))

@@ -10,7 +10,6 @@ from mew_protocol.envelope import Envelope
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
-from textual.widgets import Collapsible
 
 from mew_agent import Participant
 from mew_agent.cli.remote.session import Identity
@@ -178,8 +177,8 @@ async def test_text_is_shown_while_it_is_written_and_work_opens_to_its_calls(
         go_on.set()
         shown = await screen.shows("▶ coder worked on it, 1 call", "coder to ada")
         assert "I look it up." not in shown
-        collapsible = screen.app.query_one(FeedView).query_one(Collapsible)
-        collapsible.collapsed = False
+        screen.app.query_one(FeedView).focus()
+        await screen.pilot.press("enter")
         await screen.shows("▼ coder worked on it, 1 call", '→ look_up {"word": "tide"}')
 
 

@@ -9,8 +9,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
+from mew_agent.cli.chat.line_chat import chat_by_lines
 from mew_agent.cli.remote.session import Identity
-from mew_agent.cli.tui.connect import chat_by_lines, default_targets
+from mew_agent.cli.tui.connect import default_targets
 from mew_agent.errors import Unauthorized
 from tests.mew_agent.cli.conftest import SPACE
 from tests.support.cli import mew

@@ -1,0 +1,107 @@
+"""A conversation at a terminal, line by line: what is typed is sent, and what arrives is printed.
+
+Owns the connection and the printing. What a line means is `terminal_chat`.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Final
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream
+from mew_protocol.envelope import Envelope
+from mew_protocol.kinds import SYSTEM_WELCOME
+
+from mew_agent.cli.app import terminal
+from mew_agent.cli.board import words
+from mew_agent.cli.chat.slash import InvalidLine, TypedEnvelope
+from mew_agent.cli.chat.terminal_chat import LeaveChat, PrintText, TerminalChat, figures_of
+from mew_agent.cli.remote.session import Identity
+from mew_agent.errors import MewAgentError
+from mew_agent.participant.gaps import ConnectionLost, HistoryGap
+from mew_agent.participant.participant import Participant
+
+TypedLines = AbstractAsyncContextManager[MemoryObjectReceiveStream[str]]
+"""A source of typed lines."""
+
+_GOODBYE_SECONDS: Final = 3.0
+
+
+async def chat_by_lines(who: Identity, targets: tuple[str, ...], lines: TypedLines) -> None:
+    """Send what is typed, and print what is received."""
+    me = Participant(who.ws_url, space=who.space, id=who.participant, token=who.token)
+    chat = TerminalChat(who.participant, targets)
+    is_lost = False
+
+    @me.on()
+    async def show(envelope: Envelope) -> None:
+        nonlocal is_lost
+        if envelope.kind == SYSTEM_WELCOME and is_lost:
+            is_lost = False
+            terminal.print_line("* reconnected")
+        line = chat.receive(envelope)
+        if line is not None:
+            terminal.print_line(line)
+
+    @me.on(ConnectionLost)
+    async def show_outage(event: ConnectionLost) -> None:
+        nonlocal is_lost
+        is_lost = True
+        terminal.print_line(f"* connection lost; reconnecting ({event.cause}). What you type is sent afterwards")
+
+    @me.on(HistoryGap)
+    async def show_gap(_: HistoryGap) -> None:
+        terminal.print_line("* some messages were missed and are no longer available")
+
+    await _run(me, chat, lines)
+
+
+async def _run(me: Participant, chat: TerminalChat, lines: TypedLines) -> None:
+    async with me, lines as typed, anyio.create_task_group() as tasks:
+        others = ", ".join(sorted(me.peers)) or "no one else"
+        terminal.print_line(f"you are {me.id} in '{me.space}'; here: {others}. Type /help for commands")
+
+        async def handle_typed_lines() -> None:
+            await _handle_lines(me, chat, typed)
+            with anyio.move_on_after(_GOODBYE_SECONDS):
+                await me.aclose()
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(handle_typed_lines)
+        await me.until_ended()
+        tasks.cancel_scope.cancel()
+    await me.run_forever()  # raises what ended the connection, unless we closed it
+
+
+async def _handle_lines(me: Participant, chat: TerminalChat, typed: MemoryObjectReceiveStream[str]) -> None:
+    async for line in typed:
+        if await enter_line(me, chat, line, terminal.print_line):
+            return
+
+
+async def enter_line(me: Participant, chat: TerminalChat, line: str, show: Callable[[str], None]) -> bool:
+    """Do what a typed line says, and show what comes of it at once. Returns whether the person wants to leave."""
+    try:
+        if line.strip() == "/who":
+            show(_members(me))
+            return False
+        for action in chat.parse_line(line, tuple(sorted(me.peers))):
+            match action:
+                case TypedEnvelope(kind, payload, to, correlation_id, context):
+                    await me.send(kind, payload, to=to, correlation_id=correlation_id, context=context)
+                case PrintText(text):
+                    show(text)
+                case LeaveChat():
+                    return True
+    except (InvalidLine, MewAgentError) as error:
+        show(f"* {error}")
+    return False
+
+
+def _members(me: Participant) -> str:
+    lines = [f"  {me.id} (you)"]
+    for name in sorted(me.peers):
+        context = me.peers[name].context
+        status = {"messages_in_context": context.messages, "tokens": context.tokens, "context": context.report}
+        lines.append(f"  {words.clean(name)}{figures_of({**status, 'max_tokens': context.max_tokens})}")
+    return "\n".join(lines)
