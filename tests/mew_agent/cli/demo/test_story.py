@@ -91,7 +91,7 @@ async def test_demo_fails_without_reported_usage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("mew_agent.cli.demo.story.MAX_PARTS", 3)
-    with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(DemoFailed, match="did not (compact|fill up)"):
+    with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(DemoFailed, match=r"did not (compact|fill up)"):
         async with demo_story(RehearsalOptions(window_tokens=WINDOW_TOKENS, usage_on="none")) as (story, _):
             await story.play(all_texts())
 
