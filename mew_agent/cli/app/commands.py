@@ -53,9 +53,7 @@ COMMANDS: Final[Sections] = {
             "List, show, undo and search compactions; try out policies.",
             {
                 "history": _command("List a participant's compactions.", "remote.archive:history"),
-                "show": _command(
-                    "Print what fills a context, or what a compaction replaced.", "remote.archive:show"
-                ),
+                "show": _command("Print what fills a context, or what a compaction replaced.", "remote.archive:show"),
                 "undo": _command("Undo a compaction: what it removed returns to the context.", "remote.archive:undo"),
                 "recall": _command("Search what left a participant's context.", "remote.archive:recall"),
                 "simulate": _command("Replay a log of context sizes through a policy.", "programs.context:simulate"),
