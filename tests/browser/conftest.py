@@ -13,7 +13,7 @@ from mew_protocol import kinds
 from mew_protocol.join import join_frame
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
-from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_playwright, expect
+from playwright.async_api import BrowserContext, ConsoleMessage, Error, Page, Request, async_playwright, expect
 from websockets.asyncio.client import ClientConnection, connect
 
 from tests.support.waiting import PATIENCE_SECONDS
@@ -101,15 +101,23 @@ class Tab:
         self.page = page
         self.complaints: list[str] = []
         self.addresses: list[str] = []
-        page.on("console", self._heard)
-        page.on("pageerror", lambda error: self.complaints.append(f"uncaught: {error}"))
-        page.on("request", self._requested)
+        self._listeners: dict[Any, Any] = {"console": self._log, "pageerror": self._fail, "request": self._request}
+        for event, listener in self._listeners.items():
+            page.on(event, listener)
 
-    def _heard(self, message: ConsoleMessage) -> None:
+    def close(self) -> None:
+        """Stop listening to the page."""
+        for event, listener in self._listeners.items():
+            self.page.remove_listener(event, listener)
+
+    def _log(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
             self.complaints.append(f"{message.type}: {message.text}")
 
-    def _requested(self, request: Request) -> None:
+    def _fail(self, error: Error) -> None:
+        self.complaints.append(f"uncaught: {error}")
+
+    def _request(self, request: Request) -> None:
         self.addresses.append(request.url)
 
 
@@ -119,15 +127,18 @@ def chromium_path() -> str | None:
     return os.environ.get("CHROMIUM") or next((found for name in names if (found := shutil.which(name))), None)
 
 
-@pytest.fixture(scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    """One Chromium for the tests of a module."""
+@pytest.fixture(scope="package")
+async def context() -> AsyncIterator[BrowserContext]:
+    """One Chromium with one page for all tests of a worker; a context for each test would double their cost."""
     path = chromium_path()
     if path is None:
         pytest.skip("no Chromium found: install one (`apt-get install chromium`) or set CHROMIUM to its path")
     async with async_playwright() as playwright:
         running = await playwright.chromium.launch(executable_path=path, args=list(CHROMIUM_ARGS))
-        yield running
+        context = await running.new_context(locale="en-GB")
+        context.set_default_timeout(PATIENCE_SECONDS * 1000)
+        await context.new_page()
+        yield context
         await running.close()
 
 
@@ -145,13 +156,20 @@ async def gateway(config: SpaceConfig) -> AsyncIterator[RunningGateway]:
 
 
 @pytest.fixture
-async def tab(browser: Browser) -> AsyncIterator[Tab]:
-    """A new tab without history and storage."""
-    context = await browser.new_context(viewport={"width": 1280, "height": 800}, locale="en-GB")
-    page = await context.new_page()
-    page.set_default_timeout(PATIENCE_SECONDS * 1000)
-    yield Tab(page)
-    await context.close()
+async def tab(context: BrowserContext) -> AsyncIterator[Tab]:
+    """The page, without what an earlier test left: storage, routes, media, permissions."""
+    page = context.pages[0]
+    await page.set_viewport_size({"width": 1280, "height": 800})
+    await page.emulate_media(color_scheme="null", reduced_motion="null")
+    tab = Tab(page)
+    yield tab
+    tab.close()
+    await page.unroute_all()
+    await page.evaluate("localStorage.clear(), sessionStorage.clear()")  # another gateway may get the same port
+    await page.goto("about:blank")
+    for other in context.pages[1:]:
+        await other.close()
+    await context.clear_permissions()
 
 
 @pytest.fixture
