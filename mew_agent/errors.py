@@ -433,7 +433,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def refuse_misspelled(environ: Mapping[str, str], known: Collection[str]) -> None:
     """Raise `ConfigError` if a `MEW_` variable looks like one of the `known` variables that is not set.
 
-    Others are left alone: a program may have variables of its own with that prefix.
+    Others are left alone: a program may have its own variables with that prefix.
     """
     unset = [name for name in known if not environ.get(name)]
     for name in sorted(environ.keys() - set(known)):

@@ -65,7 +65,7 @@ def disable() -> None:
 
 
 def enable_by_environment(environ: Mapping[str, str] | None = None) -> None:
-    """Export spans if OpenTelemetry's variables say so: `OTEL_EXPORTER_OTLP_ENDPOINT`, or `OTEL_TRACES_EXPORTER`.
+    """Export spans if OpenTelemetry's variables ask for it: `OTEL_EXPORTER_OTLP_ENDPOINT`, or `OTEL_TRACES_EXPORTER`.
 
     `service.name` is `mew-agent`, unless `OTEL_SERVICE_NAME` names another. Warns if the extra is missing.
     """

@@ -309,7 +309,7 @@ class AcpAgent(Participant):
         return "\n".join(remarks)
 
     async def _prompt_turn(self, text: str, is_repeated: bool) -> Mapping[str, Any]:
-        """Send a prompt of the conversation; a compaction that interrupts it is followed by a prompt to go on."""
+        """Send a prompt of the conversation; a compaction that interrupts it is followed by a prompt to continue."""
         while True:
             async with self._one_prompt:
                 session = await self._ready_session()

@@ -1,4 +1,4 @@
-"""[pure] When a figure of an ACP agent holds.
+"""[pure] When a figure of an ACP agent is valid.
 
 Owns that usage counts at the end of a main turn only, and that from the start of a compaction to the end of the next
 main turn nothing is known. Does not send: what to report is a return value.
@@ -83,11 +83,11 @@ class UsageTracker:
         self._is_main, self._has_compacted, self._seen = is_main, False, None
 
     def compacted(self) -> None:
-        """A compaction began or was asked for: no figure of this turn, or from before it, holds any more."""
+        """A compaction began or was asked for: no figure of this turn, or from before it, is valid."""
         self._has_compacted, self._seen, self._accepts_late = True, None, False
 
     def usage(self, usage: AgentUsage) -> AgentUsage | None:
-        """The agent reports its usage. It holds at the end of the turn, or now if it belongs to an ended one."""
+        """The agent reports its usage. It is valid at the end of the turn, or now if it belongs to an ended one."""
         if not self._profile.usage_is_late:
             self._seen = usage
             return None

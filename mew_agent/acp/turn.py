@@ -60,7 +60,7 @@ class AcpTurn:
         self._scope.cancel()
 
     def fail(self, problem: str) -> None:
-        """Stop: the agent is gone for good, and the answer says so."""
+        """Stop: the agent is gone for good; the answer reports it."""
         self._failure = problem
         self._scope.cancel()
 

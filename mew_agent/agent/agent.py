@@ -203,7 +203,7 @@ class Agent(Participant):
     def on_context_event(self, handler: ContextEventHandler) -> ContextEventHandler:
         """Decorator: call the function with each event of the agent's own context, such as `LevelChanged`.
 
-        A plain `def` function runs in a thread. Each call runs as a task of its own, so that a slow handler delays
+        A plain `def` function runs in a thread. Each call runs as a separate task, so that a slow handler delays
         nothing. `on(LevelChanged)` receives one class of events instead, in order with all other events.
         """
         self._context_handlers.append(handler)

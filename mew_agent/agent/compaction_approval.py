@@ -1,6 +1,6 @@
 """Asks before the agent compacts: publishes the plan as a proposal to itself, and carries out what is decided.
 
-Owns who may decide, the deadline, and what is announced at the end. While a proposal is open the agent goes on with its
+Owns who may decide, the deadline, and what is announced at the end. While a proposal is open the agent continues its
 work: no chat waits for it. Does not know what a plan contains; see `compaction.approval`.
 """
 
@@ -60,7 +60,7 @@ class CompactionApproval:
         return requester not in self._settings.approve
 
     def admit(self, action: CompactAction, *, is_urgent: bool) -> CompactionDecision | None:
-        """Decide about a compaction by the policy now; None: not yet, and a proposal is open or a rejection holds.
+        """Decide about a compaction by the policy now; None: not yet, and a proposal is open or a rejection applies.
 
         An urgent one always runs, because the next request would not fit without it.
         """

@@ -145,7 +145,7 @@ class Inbox:
         verdict: Verdict = "context" if is_for_us is False else decide()
         if verdict == "context":
             is_for_us = False
-        if is_for_us is None and is_full:  # not addressed to us by name, so nobody waits for a refusal
+        if is_for_us is None and is_full:  # not addressed to us by name, so no sender waits for a refusal
             is_for_us = False
         if is_for_us is False and not chat.is_for(self._agent_id):
             return None
@@ -268,7 +268,7 @@ class Inbox:
             await self._add_overheard(chat)
 
     async def begin(self, chat: StoredChat, turn: int, first_seq: int) -> StoredChat:
-        """Record that a chat is being answered once more, in this turn, with the items from `first_seq` on."""
+        """Record that a chat is being answered again, in this turn, with the items from `first_seq` on."""
         begun = replace(chat, state="answering", turn=turn, first_seq=first_seq, attempts=chat.attempts + 1)
         return await self._update(begun)
 

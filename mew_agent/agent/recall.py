@@ -57,7 +57,7 @@ class RecallTools(FunctionTools):
         if state.history.summary is not None:
             self._offered.add(RECALL)
         if any(item.role == "user" and item.envelope_id not in (None, item.id) for item in state.history.items):
-            self._offered.add(READ_REFERENCE)  # only what stands for a longer message has an id of its own
+            self._offered.add(READ_REFERENCE)  # only a reference to a longer message has its own id
         return tuple(spec for spec in super().specs() if spec.name in self._offered)
 
     async def recall(self, words: str, limit: int = 5) -> str:

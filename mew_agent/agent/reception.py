@@ -2,7 +2,7 @@
 
 Owns the order of these steps, the acknowledgement of chats that wait, the announcement of a loop, and what a restarted
 process catches up with. Does not know whether a chat fits (see `HeadroomCheck`) or how it is answered: the participant
-may be an `Agent`, or stand for an agent whose engine is elsewhere.
+may be an `Agent`, or represent an agent whose engine is elsewhere.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Staggers the compactions of a space: an agent with room for its next request waits until few enough others compact.
 
 Owns this agent's place in the line of `compaction_line`, the statuses that give it one, and the wait between two tasks.
-Does not know what a compaction does. A compaction without which the next request would not fit never comes here.
+Does not know what a compaction does. A compaction without which the next request would not fit is never staggered.
 """
 
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ RECHECK_SECONDS = 30.0
 
 
 class CompactsItself(Protocol):
-    """What compacts by a policy of its own; it asks `may_compact` first."""
+    """A conversation that compacts by its own policy; it calls `may_compact` first."""
 
     may_compact: Callable[[], Awaitable[bool]]
     waits_to_compact: bool

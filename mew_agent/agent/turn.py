@@ -110,7 +110,7 @@ class Turn:
         return self.envelopes.reasoning_id
 
     def cancel(self, reason: str) -> None:
-        """Stop the turn: the model call is cancelled, and open tool calls get a result that says so."""
+        """Stop the turn: the model call is cancelled, and open tool calls get a result with this reason."""
         self._cancel_reason = reason
         self._scope.cancel()
         self.conversation.calls.interrupt_summary()  # of a compaction that follows the answer

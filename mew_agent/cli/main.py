@@ -33,7 +33,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
         code = ExitCode.PIPE_CLOSED if is_closed_pipe else report_error(error)
         if code == ExitCode.PIPE_CLOSED:
-            # The interpreter flushes standard output once more at exit, and would complain about the closed pipe.
+            # The interpreter flushes standard output again at exit, and would complain about the closed pipe.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
     return outcome if isinstance(outcome, int) else ExitCode.DONE

@@ -1,4 +1,4 @@
-"""[pure] Asking before a compaction: what a proposal says, how an approval is read, and how long a rejection holds.
+"""[pure] Asking before a compaction: what a proposal says, how an approval is read, and how long a rejection applies.
 
 Does not know who may decide, nor how a proposal is sent.
 """
@@ -17,7 +17,7 @@ SHOWN_CHARS: Final = 80
 MAX_LINES: Final = 8
 
 REJECTION_PART: Final = 20
-"""A rejection holds until the context has grown by this part of the window, 1/20,"""
+"""A rejection applies until the context has grown by this part of the window, 1/20,"""
 
 REJECTION_SECONDS: Final = 600.0
 """or until this time has passed."""

@@ -11,7 +11,7 @@ from mew_agent.context.history import Fact, Item
 
 _NAMED_SHARE = 0.125  # of the important identifiers; the rest is added from the extract
 _MOST_NAMES, _FEWEST_NAMES = 24, 4
-_SHARED_WORDS = 0.3  # of a summary's words, those of the messages; models use some words of their own
+_SHARED_WORDS = 0.3  # of a summary's words, those of the messages; models also use other words
 _FEWEST_WORDS = 8
 _REPEATS = 3
 _OPENING_CHARS = 200

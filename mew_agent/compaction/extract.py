@@ -144,7 +144,7 @@ class _Facts:
         if item.role == "tool":
             # Of the many lines that tools return, those count whose names the conversation uses.
             return not names.isdisjoint(self._discussed) and not self._named.issuperset(names)
-        # Reports of progress, and data that somebody pasted, repeat one shape with other names and numbers.
+        # Reports of progress, and pasted data, repeat one shape with other names and numbers.
         shape = (item.role if item.role == "assistant" else item.id, language.IDENTIFIER.sub("#", sentence))
         self._shapes[shape] += 1
         if self._shapes[shape] > _ROUTINE and not _key_of(sentence):

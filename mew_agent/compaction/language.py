@@ -91,7 +91,7 @@ REQUEST = re.compile(
     r"|[请請]",
     re.IGNORECASE,
 )
-"""How a request begins. Once it is done, nobody needs it any more."""
+"""How a request begins. Once it is done, it is no longer needed."""
 
 REFUSAL = _words(
     r"(?:I['’]m|I am|we are) (?:very |so )?(?:sorry|unable|not able)|sorry"

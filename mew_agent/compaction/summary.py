@@ -356,7 +356,7 @@ def _text_with_calls(item: Item) -> str:
 
 
 def _inert(text: str) -> str:
-    """A text that can neither close the tag around it nor open one of its own."""
+    """A text that can neither close the tag around it nor open another."""
     return _OUR_TAG.sub(r"<\\", text)
 
 

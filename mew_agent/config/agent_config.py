@@ -57,7 +57,7 @@ _REPLACES: Final[Mapping[str, str]] = MappingProxyType({"api_key": "api_key_env"
 _NESTED: Final[Mapping[str, type[BaseModel]]] = MappingProxyType(
     {"compaction": CompactionSettings, "loop_limits": LoopLimits, "models": ModelFacts, "summariser": Summariser}
 )
-"""Keys whose values have keys of their own. Those of `policy` and `policy_settings` depend on the policy."""
+"""Keys whose values are mappings. Those of `policy` and `policy_settings` depend on the policy."""
 
 _SECRETS: Final = frozenset({"token", "api_key"})
 
@@ -259,7 +259,7 @@ def _option_of(key: str) -> str:
 def load_policy(name_or_file: str, *, where: str = "--policy") -> Policy:
     """Load a preset by name, or a policy from a YAML or JSON file. Raises `ConfigError`.
 
-    A file holds the keys of a policy. `based_on: PRESET` fills the keys it leaves out, and `settings` hold values for
+    A file contains the keys of a policy. `based_on: PRESET` fills the keys it leaves out, and `settings` are values for
     one model (see `Policy.configured`).
     """
     preset = PRESETS.get(name_or_file)
@@ -274,7 +274,7 @@ def load_policy(name_or_file: str, *, where: str = "--policy") -> Policy:
 
 
 def chosen_policy(config: AgentConfig, places: Mapping[str, str] = MappingProxyType({})) -> ChosenPolicy:
-    """The agent's policy with its settings. `places` holds positions of keys, for errors. Raises `ConfigError`."""
+    """The agent's policy with its settings. `places` are positions of keys, for errors. Raises `ConfigError`."""
     where = places.get("policy", "policy")
     if isinstance(config.policy, str):
         policy = load_policy(config.policy, where=where)

@@ -186,7 +186,7 @@ def searchable(text: str) -> str:
 
 
 def query_of(words: str, *, every: bool = True) -> str:
-    """The full-text query for words as people type them; a phrase stands in double quotes. Empty without a word.
+    """The full-text query for words as people type them; a phrase is in double quotes. Empty without a word.
 
     An item must have every word, or any one of them. A word also finds longer ones that begin with it.
     """

@@ -73,7 +73,7 @@ FactKind = Literal["rule", "preference", "decision", "goal", "fact", "open", "do
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A sentence of a message that a summary holds word for word."""
+    """A sentence of a message that a summary contains word for word."""
 
     kind: FactKind
     text: str
@@ -171,7 +171,7 @@ class History:
             messages.append(Message("user", summary_text(self.summary.text)))
         asked: set[str] = set()
         for item in self.items:
-            # In this place a note changes nothing of what was sent before, and the question stays the last message.
+            # In this place a note leaves what was sent before unchanged, and the question stays the last message.
             if note and item.turn == self.turn:
                 messages.append(Message("user", note))
                 note = ""

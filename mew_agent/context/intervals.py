@@ -376,7 +376,7 @@ def _tool_tokens(shares: Iterable[tuple[int, int, bool]]) -> int:
 
 
 def span(items: Sequence[Measure], first_seq: int, last_seq: int) -> slice:
-    """The slice of `items` that holds first_seq..last_seq."""
+    """The slice of `items` from first_seq to last_seq."""
     first = bisect_left(items, first_seq, key=_SEQ)
     return slice(first, max(first, bisect_right(items, last_seq, key=_SEQ)))
 

@@ -118,7 +118,7 @@ class Ledger:
         return self._prefix_change()[0]
 
     def count_prefix_growth(self, tokens: int) -> None:
-        """Set `prefix_growth_tokens` as the server counted it. It holds while the prefix stays as it is."""
+        """Set `prefix_growth_tokens` as the server counted it. It is valid while the prefix does not change."""
         self._counted_growth = self.prefix_features, tokens
 
     # -- reports -----------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """[pure] The size of the next request: projected by the ledger, or counted by the model's server.
 
-Owns how long a server's count holds, and when counting is worth a request. Does not call the server.
+Owns how long a server's count is valid, and when counting is worth a request. Does not call the server.
 """
 
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class NextPrompt:
         self._prefix = None
 
     def set_server_count(self, tokens: int) -> None:
-        """Set the server's count of the next request. It holds until the request changes."""
+        """Set the server's count of the next request. It is valid until the request changes."""
         self._server_count = (tokens, self._request_key())
 
     @property

@@ -32,7 +32,7 @@ def prefix_parts(
     texts = [one for one in texts if one.text]
     sizes = [_size(one, calibration, count) for one in texts]
     parts: list[PrefixPart] = []
-    # Servers write tools in a form of their own, so only the count of a text that is sent as it is holds.
+    # Each server formats tools in its own way, so only the count of a text that is sent unchanged is right.
     known = [size if is_counted else 0 for size, is_counted in sizes]
     is_divided = sum(known) < tokens and not all(is_counted for _, is_counted in sizes)
     open_sizes = [0 if is_divided and is_counted else size for size, is_counted in sizes]

@@ -24,7 +24,7 @@ TRUNCATION_FALL = (4, 5)
 """A prompt below 4/5 of the one before, with nothing removed by us, was truncated by the server."""
 
 STILL_CALLS, STILL_FACTOR = 5, 4
-"""A prompt stands still if it grew by less than a quarter of what was sent, in five calls in a row."""
+"""A prompt stalls if it grew by less than a quarter of what was sent, in five calls in a row."""
 
 BEYOND_WINDOW_FACTOR = 2
 """A prompt beyond the window is implausible unless we projected at least half of it: then the window is wrong."""
@@ -32,7 +32,7 @@ BEYOND_WINDOW_FACTOR = 2
 JUMP_FACTOR = 1000
 JUMP_LEAST_TOKENS = 128  # a shorter prompt counts as this long, so that a first large text is no jump
 
-PROVEN_CALLS = 3  # predictions without drift, from counts alone, after which a tokenizer's counts stand for reports
+PROVEN_CALLS = 3  # predictions without drift, from counts alone, after which a tokenizer's counts replace reports
 
 
 class Drift(NamedTuple):
@@ -41,7 +41,7 @@ class Drift(NamedTuple):
     tokens: int
     rebased: bool
     truncated_by_server: bool
-    window_tokens: int | None = None  # the prompt at which the server began to drop old messages, if it stands still
+    window_tokens: int | None = None  # the prompt at which the server began to drop old messages, if it stalls
 
 
 def implausibility(usage: Usage, *, projected: int, before: int | None, window_tokens: int | None) -> str | None:
@@ -82,7 +82,7 @@ def is_within_drift(drift_tokens: int, prompt_tokens: int, projected_tokens: int
 
 @dataclass
 class Standstill:
-    """Notices prompts that stand still while more is sent: the server drops as much as is added."""
+    """Notices prompts that stall while more is sent: the server drops as much as is added."""
 
     _calls: int = 0
     _missing_tokens: int = 0
@@ -90,7 +90,7 @@ class Standstill:
     def observe(self, before: int, reported: int, sent_tokens: int, *, is_steady: bool) -> bool:
         """Observe a prompt after one of `before` tokens, and the projection of what it added.
 
-        Returns whether the prompt stands still. Unless the history `is_steady`, a template may shorten old
+        Returns whether the prompt stalls. Unless the history `is_steady`, a template may shorten old
         messages, and then only prompts of nearly the same size count.
         """
         grown = reported - before
@@ -138,7 +138,7 @@ class CountProof:
                 self._keeps_old_calls.add(model)
 
     def is_proven(self, *, has_calls: bool = False) -> bool:
-        """Whether counts stand for reports. With `has_calls` only if tool calls keep their size once they are old."""
+        """Whether counts replace reports. With `has_calls` only if tool calls keep their size once they are old."""
         is_steady = not has_calls or self._model in self._keeps_old_calls
         return self._calls >= PROVEN_CALLS and self._model not in self._miscounted and is_steady
 

@@ -1,4 +1,4 @@
-"""The form of a session file: its tables, their versions, what a damaged file still holds, and how a file shrinks.
+"""The form of a session file: its tables, their versions, what can be read of a damaged file, and how a file shrinks.
 
 Owns the migrations from every earlier version. Does not know what the rows mean beyond that; see `sqlite_store`.
 """
@@ -176,7 +176,7 @@ def prune(connection: sqlite3.Connection, limits: StoreLimits, now: datetime) ->
             ).rowcount
     if items or (limits.max_bytes is not None and _size(connection) > limits.max_bytes):
         with connection:
-            drop_index(connection)  # it holds texts that were removed
+            drop_index(connection)  # it contains texts that were removed
     if limits.max_bytes is not None and _size(connection) > limits.max_bytes:
         more_items, more_calls = _shrink(connection, limits.max_bytes * 3 // 4)
         items, calls = items + more_items, calls + more_calls

@@ -168,7 +168,7 @@ class SqliteStore(Store):
         return [_item_from(row[0]) for row in reversed(rows)]
 
     async def overview(self) -> SessionOverview:
-        """What the session holds, in figures."""
+        """The contents of the session, in figures."""
 
         def count(db: sqlite3.Connection) -> SessionOverview:
             (present, evicted), (calls,), (chats,), newest = (
@@ -254,7 +254,7 @@ def _load(db: sqlite3.Connection) -> Session | None:
 
 
 def _load_items(db: sqlite3.Connection) -> Session | None:
-    """The session of a file whose state is lost; None if it holds no items either."""
+    """The session of a file whose state is lost; None if it has no items either."""
     db.execute("DELETE FROM state WHERE key = 'session'")
     items: list[Item] = []
     for seq, present in db.execute("SELECT seq, present FROM items WHERE present IS NOT NULL ORDER BY seq").fetchall():

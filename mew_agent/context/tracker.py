@@ -155,7 +155,7 @@ class Tracker:
         return CutOutcome(trigger, *figures, basis, gross_basis)
 
     def stubbed(self, items: list[Item], *, trigger: str, counted: Mapping[int, int] = NOTHING_COUNTED) -> CutOutcome:
-        """The history replaced tool results by these stubs. `counted` holds their tokens by seq, where counted."""
+        """The history replaced tool results by these stubs. `counted` are their tokens by seq, where counted."""
         before, held, next_before = self.tokens, self._held_tokens, self.ledger.next_prompt_tokens
         price = self.ledger.replace_items(measure_of(item, counted.get(item.seq)) for item in items)
         freed = self._record_freed(held, next_before)
@@ -252,7 +252,7 @@ class Tracker:
         self.window = window
 
     def restored(self, saved: SavedContext, counted: Mapping[int, int] = NOTHING_COUNTED) -> None:
-        """The process restarted with a stored history. `counted` holds tokens by seq, where a tokenizer counted."""
+        """The process restarted with a stored history. `counted` are tokens by seq, where a tokenizer counted."""
         self.measurement.restore(saved)
         self.compactions, self.last_compaction = saved.compactions, saved.last_compaction
         self.policy_state = saved.policy_state

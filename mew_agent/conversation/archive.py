@@ -37,10 +37,10 @@ from mew_agent.tools.results import well_formed
 logger = logging.getLogger("mew_agent.conversation.archive")
 
 PAGE_CHARS = 48_000
-"""How much text of items one answer holds; a longer item is clipped to a third of it."""
+"""How much text of items one answer contains; a longer item is clipped to a third of it."""
 
 EXTRACT_CHARS = 400
-"""How much of an item an answer to a search holds."""
+"""How much of an item an answer to a search contains."""
 
 
 class ContextArchive:
@@ -136,7 +136,7 @@ class ContextArchive:
 
 
 def _shown(archived: ArchivedCompaction, dropped: int, after: int) -> CompactionHistory:
-    """One entry with the items after a seq, as many as one answer holds."""
+    """One entry with the items after a seq, as many as fit in one answer."""
     items: list[ArchivedItem] = []
     following: int | None = None
     room = PAGE_CHARS

@@ -41,7 +41,7 @@ async def run_compaction(
 ) -> CompactionResult:
     """Carry out a plan. Raises one of `COMPACTION_FAILURES`, after which nothing has changed.
 
-    `spending` holds the summary calls of attempts before this one, and gets those of this one.
+    `spending` has the summary calls of attempts before this one, and gets those of this one.
     """
     with tracing.compaction_span(state.tracker.model, trigger, state.tracker.tokens) as span:
         result = await _run_compaction(
@@ -101,7 +101,7 @@ async def _run_compaction(
 async def run_compaction_or_drop(
     plan: CompactionPlan, action: CompactAction, state: ContextState, calls: ModelCalls, origin: Origin = ITSELF
 ) -> None:
-    """Carry out a plan. If no summary is available and the policy says so, drop the oldest turns without one."""
+    """Carry out a plan. If no summary is available and the policy allows it, drop the oldest turns without one."""
     spending = SummarySpending(calls.summary_price)
     drops = state.tracker.policy.fallback == "drop_oldest" and action.method != "drop_oldest"
     try:

@@ -70,7 +70,7 @@ class ContextState:
         self.planned_clear: str | None = None  # why the context is cleared before the next call; None if it is not
         self.answering_turn: int | None = None  # the turn being answered, which nothing may remove; None between turns
         self.has_cut_results = False
-        """Whether the history holds a shortened tool result, whose full text is in the store."""
+        """Whether the history contains a shortened tool result, whose full text is in the store."""
         self._suggestions = SavingSuggestions(tracker)
 
     @property
@@ -168,7 +168,7 @@ class ContextState:
 
         `whole` is the id and the complete text if `text` only refers to it; the store keeps both.
         """
-        # Measured before it enters, so that the history never holds an item without its size.
+        # Measured before it enters, so that the history never contains an item without its size.
         size = await self.sizes.measure(text)
         item_id = envelope_id if whole is None else whole[0]
         item = self.history.append("user", text, id=item_id, at=timestamp(), name=sender, envelope_id=envelope_id)
@@ -440,7 +440,7 @@ class ContextState:
         queued: QueuedMessages | None = None,
         sessions: tuple[SessionContext, ...] | None = None,
     ) -> None:
-        """Set what reports show beside the context: waits, chats outside it, contexts of sessions. None: as it was."""
+        """Set what reports add to the context: waits, chats outside it, contexts of sessions. None: unchanged."""
         tracker = self.tracker
         tracker.waiting = tracker.waiting if waiting is None else waiting
         tracker.queued, tracker.sessions = queued or tracker.queued, tracker.sessions if sessions is None else sessions
@@ -483,7 +483,7 @@ class ContextState:
         self.tracker.injection = texts.prompt_injection(level, remaining)
 
     def drop_pending_prompts(self) -> None:
-        """Drop the pending prompts; their cadence or countdown goes on as if the model had read them."""
+        """Drop the pending prompts; their cadence or countdown continues as if the model had read them."""
         self.pending_prompts = ()
 
     def plan_clear(self, reason: str) -> None:

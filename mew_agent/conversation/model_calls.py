@@ -292,7 +292,7 @@ class ModelCalls:
     ) -> CountedCut | None:
         """Let the server count the next request before and after a plan; None if it cannot, or not in time.
 
-        Where the server cannot count and the options say so, calls of one token measure it; `spending` gets their cost.
+        If the server cannot count and the options allow it, measure with calls of one token; `spending` gets their cost.
         """
         history = self._state.history
         key = history.revision, history.last_seq
@@ -367,7 +367,7 @@ class ModelCalls:
                     self._state.record_server_count(tokens)
 
     def _as_if_asked(self, history: History) -> ModelRequest:
-        """The request with a question at its end: servers count one that ends in a reply in ways of their own."""
+        """The request with a question at its end: servers differ in how they count one that ends in a reply."""
         request, _ = self._request(history)
         if not _ends_in_reply(history):
             return request

@@ -1,4 +1,4 @@
-"""The pins of one agent: texts that every request holds verbatim, and who may add and remove them.
+"""The pins of one agent: texts that every request contains verbatim, and who may add and remove them.
 
 Owns their ids, their bounds and the tools with which a model pins. Removing history never removes a pin. Does not know
 envelopes; see `Control`.
@@ -97,7 +97,7 @@ class ContextPins:
         pins = self.all if added is None else [*self.all, added]
         prefix_tokens = self._tracker.ledger.parts.prefix
         pinned_tokens = calibration.project(features(pinned_text(pins)), messages=0) if pins else 0
-        # A compaction aims at half of the window, and can remove nothing of what is pinned.
+        # A compaction aims at half of the window, and cannot remove pins.
         if prefix_tokens + pinned_tokens <= window_tokens // 2:
             return None
         return (

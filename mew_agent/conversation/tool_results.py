@@ -37,7 +37,7 @@ def withhold_results(calls: Sequence[ToolCall], results: dict[str, ToolResult], 
 async def make_room_for_results(
     calls: Sequence[ToolCall], results: dict[str, ToolResult], state: ContextState, compact: CompactNow
 ) -> None:
-    """Ask the policy about each result in turn and compact where it says so. Raises `PolicyStopped`."""
+    """Ask the policy about each result in turn and compact where it decides so. Raises `PolicyStopped`."""
     policy = state.tracker.policy
     if "tool_result" not in policy.phases and "tool_result" not in policy.rule_index.interventions:
         return

@@ -51,7 +51,7 @@ class CallFacts:
     is_subagent: bool = False
     tools: frozenset[str] = frozenset()  # digests of the names of the tools
     prefix: tuple[str, ...] = ()
-    answered_calls: frozenset[str] = frozenset()  # digests of the ids of tool calls whose results the request holds
+    answered_calls: frozenset[str] = frozenset()  # digests of the ids of tool calls whose results the request contains
     previous_response: str | None = None  # digest of the id of the response that the request continues
 
 
@@ -61,7 +61,7 @@ def api_of(path: str) -> Api | None:
 
 
 def read_facts(api: Api, headers: Mapping[str, str], body: object) -> CallFacts | None:
-    """Read a request. `headers` have names in lower case, `body` is the decoded JSON. None if it holds no messages."""
+    """Read a request. `headers` have names in lower case, `body` is the decoded JSON. None if it has no messages."""
     if not isinstance(body, Mapping):
         return None
     given = body.get("input" if api == "responses" else "messages")
@@ -90,7 +90,7 @@ def digest_of(value: object) -> str:
 
 
 def _tool_names(tools: object) -> frozenset[str]:
-    """Names only: agents rewrite descriptions while a conversation goes on."""
+    """Names only: agents rewrite descriptions during a conversation."""
     given = tools if isinstance(tools, list) else []
     return frozenset(digest_of(_tool_name(tool)) for tool in given if isinstance(tool, Mapping))
 
@@ -112,7 +112,7 @@ def _chained(digest: str, messages: list[Any]) -> Iterator[str]:
 
 
 def _stable(value: Any) -> Any:
-    """The part of a message that later calls repeat; None if nothing of it is."""
+    """The part of a message that later calls repeat; None if they repeat none."""
     if isinstance(value, Mapping):
         if value.get("type") in _THINKING:
             return None

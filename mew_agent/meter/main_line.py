@@ -1,14 +1,14 @@
-"""[pure] Which calls of an agent belong to its own conversation, and which figure holds.
+"""[pure] Which calls of an agent belong to its own conversation, and which figure is valid.
 
 Owns the rules:
 
 1. A call continues an earlier one if both have the same session and tools and its messages begin with those of the
-   earlier one. It continues the newest main call also with more tools, and if it holds the result of a tool call of it.
+   earlier one. It also continues the newest main call if it adds tools, or contains a result of its tool calls.
 2. A call that continues a main call is a main call. What it continues is confirmed.
 3. The newest main call is provisional until a call continues it: background calls of some agents look like turns.
 4. A new conversation with the same tools takes over provisionally, unless the main one waits for tool results: an agent
    compacted or began again. While it waits, a new conversation is a subagent.
-5. Any other conversation takes over when it goes on after the end of its turn and the main one did not in the meantime.
+5. Any other conversation takes over when it continues after the end of its turn and the main one did not meanwhile.
 6. Calls without tools never take over from an agent with tools, and calls of subagents never do.
 
 Does not know HTTP or the space.
@@ -187,7 +187,7 @@ class MainLine:
         return "main call waits" if main.is_waiting else None
 
     def _release(self, facts: CallFacts) -> None:
-        """A summary request that holds the awaited results: what follows it may be a new conversation."""
+        """A summary request that contains the awaited results: what follows it may be a new conversation."""
         tip = self.newest
         if self._main is not None and tip is not None and facts.session == tip.facts.session:
             self._main.is_released |= _extends(facts, tip) and _answers(facts, tip)

@@ -110,7 +110,7 @@ async def run_meter(
 ) -> None:
     """Join as `me`, relay to `upstream`, call `ready` with the relay's URL, and stay until the connection ends.
 
-    The relay goes on while the gateway is away. Raises what `serve_relay` and joining raise.
+    The relay works on while the gateway is away. Raises what `serve_relay` and joining raise.
     """
     meter = Meter(me, window=window, on_call=on_call)
     async with serve_relay(upstream, meter, host=host, port=port) as url, me:

@@ -219,7 +219,7 @@ class _Exchange:
             self._reader = ReplyReader(self._api, "event-stream" in kind, encoding)
 
     async def _pass_back(self, response: httpx2.Response) -> None:
-        # The server of this process writes a date of its own.
+        # The server of this process writes its own date.
         headers = [
             (name.lower(), value) for name, value in _end_to_end(response.headers.raw) if name.lower() != b"date"
         ]

@@ -26,7 +26,7 @@ _RESPONSE_ENDS: Final = ("response.completed", "response.incomplete")
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a complete reply holds. `usage` is None if it was not reported."""
+    """The contents of a complete reply. `usage` is None if it was not reported."""
 
     usage: Usage | None = None
     tool_calls: frozenset[str] = frozenset()  # digests of their ids
@@ -42,7 +42,7 @@ class ReplyReader:
     is_stream: bool
     encoding: str = "identity"
     is_complete: bool = False
-    """Whether nothing of interest can follow. Only a stream says so itself."""
+    """Whether nothing of interest can follow. Only a stream marks its own end."""
     _has_finished: bool = False  # whether a finish reason was seen
     _usage: Usage | None = None
     _raw_usage: dict[str, Any] = field(default_factory=dict)  # Anthropic reports it in two events

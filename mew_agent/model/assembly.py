@@ -119,7 +119,7 @@ class ReplyAssembly:
             # Some servers send each parallel call whole, all with index 0.
             is_new = known is None or (call_id != "" and known.id != "" and call_id != known.id)
         else:
-            # Without an index, only a name or another id tells where a call begins.
+            # Without an index, only a name or another id marks where a call begins.
             known = self._calls[-1] if self._calls else None
             is_new = known is None or (name != "" and (call_id == "" or call_id != known.id))
         if known is not None and not is_new:

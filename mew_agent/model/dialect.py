@@ -82,7 +82,7 @@ def request_body(request: ModelRequest, model: str, dialect: Dialect) -> dict[st
 
 
 def _messages(messages: Iterable[Message], dialect: Dialect) -> Iterator[dict[str, Any]]:
-    """The messages. Images follow all results of a reply in a message of their own: results may hold only text."""
+    """The messages. Images follow all results of a reply in a separate message: results may contain only text."""
     waiting: list[Image] = []
     for message in messages:
         if waiting and message.role != "tool":

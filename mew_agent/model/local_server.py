@@ -34,7 +34,7 @@ _PROMPT_CACHE_MIB = 512  # prompts of agents that wait, so that their next call 
 class LocalModelOptions:
     """What to serve. `window_tokens` is cut to what the model was trained for; `threads` 0 is half of the cores.
 
-    `reply_tokens` ends a reply whose request has no limit of its own. The packaged model needs one, because it seldom
+    `reply_tokens` ends a reply whose request has no limit. The packaged model needs one, because it seldom
     stops by itself; 0 is no limit for others.
     """
 

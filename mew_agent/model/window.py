@@ -132,7 +132,7 @@ def read_lm_studio(body: object, model: str) -> Window | None:
         return None
     loaded = [window for instance in _sequence(found.get("loaded_instances")) if (window := _instance_window(instance))]
     if loaded:
-        # The listing does not say which instance answers; the smallest window holds for all of them.
+        # The listing does not say which instance answers; the smallest window is safe for all of them.
         return min(loaded, key=lambda window: window.max_tokens)
     return _first_known(
         ("loaded", found.get("loaded_context_length"), "LM Studio loaded_context_length")

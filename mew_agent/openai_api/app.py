@@ -278,7 +278,7 @@ class _Answers:
                 (reasoning if is_reasoning else text).append(piece.text)
                 if response is not None:
                     await response.piece(piece.text, is_reasoning=is_reasoning)
-        # A whole answer holds the agent's text alone; notices are in its `mew` key.
+        # A whole answer contains only the agent's text; notices are in its `mew` key.
         return ApiAnswer("" if response is None else "".join(text), "".join(reasoning))
 
 

@@ -73,7 +73,7 @@ def _messages_of(given: object) -> list[Any]:
 
 
 def _format_of(text: object) -> Mapping[str, Any] | None:
-    """`text.format` in the form of chat completions, which has the parts of a schema under a key of their own."""
+    """`text.format` in the form of chat completions, which has the parts of a schema under a separate key."""
     if text is not None and not isinstance(text, Mapping):
         raise invalid_body("text", "is not an object", '{"format": {"type": "text"}}')
     wanted = (text or {}).get("format")
@@ -92,7 +92,7 @@ def _conversation_of(value: object) -> str:
 
 @dataclass(slots=True)
 class ResponseFormat:
-    """The JSON of one response. Each run of reasoning or answer is an output item of its own."""
+    """The JSON of one response. Each run of reasoning or answer is a separate output item."""
 
     id: str
     request: ApiRequest
@@ -143,7 +143,7 @@ class ResponseFormat:
     # -- items -------------------------------------------------------------------------------------------
 
     def _begin_answer(self) -> list[bytes]:
-        """An empty answer is an item, too."""
+        """An empty answer is also an item."""
         return [*self._close(), *self._begin_item("message")]
 
     def _begin_item(self, kind: Kind) -> list[bytes]:

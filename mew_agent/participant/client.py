@@ -130,7 +130,7 @@ class Client:
         failures: list[Exception] = []
 
         async def pass_on() -> None:
-            # A task of its own, so that what receives may wait for the confirmation of what it sends.
+            # A separate task, so that what receives may wait for the confirmation of what it sends.
             try:
                 async for self.arrived in arrivals:
                     if self.arrived.message is None:

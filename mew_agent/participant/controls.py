@@ -99,7 +99,7 @@ class Controllable(Protocol):
         ...
 
     async def prefix(self) -> tuple[PrefixPart, ...] | None:
-        """What every request holds before the history, part by part; None if it is not known."""
+        """The part of every request before the history, part by part; None if it is not known."""
         ...
 
     async def undo(self, request: Undo, asked_by: str | None = None) -> UndoDone:
@@ -185,7 +185,7 @@ class Control(Subscriber):
             logger.exception("'%s' from '%s' failed", envelope.kind, envelope.sender)
             problem = "timeout" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
             await self.announce(f"refused:{problem}", (envelope.id,), to=(envelope.sender,))
-            await self.announce()  # others may have been told that it is compacting
+            await self.announce()  # others may have seen that it is compacting
 
     async def _requested_status(self, fields: tuple[str, ...]) -> Status:
         """The status with the fields that broadcasts leave out: long texts or many tools would make each large."""

@@ -91,7 +91,7 @@ class FrameCounts:
         self._set(stream_id, self._counts.get(stream_id, 0) + 1)
 
     def close(self, stream_id: str) -> None:
-        """Record that a stream was closed: nothing of it can be missed any more."""
+        """Record that a stream was closed: no frame of it can be missed any more."""
         if stream_id in self._counts:
             self._closed.add(stream_id)
 
@@ -113,7 +113,7 @@ class FrameCounts:
                 if missed > 0 and not is_first and not is_other_run:
                     yield StreamGap(stream_id, missed)
         if is_other_run and not is_first:
-            # A gateway that was killed counts from 0, and knows nothing of what it lost.
+            # A gateway that was killed counts from 0, and does not know what it lost.
             yield from (StreamGap(name) for name in dict.fromkeys((*before, *counts)))
 
     def _set(self, stream_id: str, count: int) -> None:

@@ -1,6 +1,6 @@
 """The event handlers of a program: registered by kind of envelope or class of event, called one after the other.
 
-Owns who subscribed to what, and that handlers run in order in a task of their own; a plain function runs in a thread,
+Owns who subscribed to what, and that handlers run in order in a separate task; a plain function runs in a thread,
 as plain tools do. A handler that fails is logged and stops nothing else. Does not know what the events are.
 """
 
@@ -19,7 +19,7 @@ from mew_agent.tools.functions import run_function
 logger = logging.getLogger(__name__)
 
 EVENT_BUFFER = 10_000
-"""How many events may wait for slow handlers; beyond that, the newest are dropped and a `HistoryGap` says so."""
+"""How many events may wait for slow handlers; beyond that, the newest are dropped and a `HistoryGap` is emitted."""
 
 Handler = Callable[..., object]
 """An `async def` or `def` function; what it returns is discarded."""

@@ -36,7 +36,7 @@ KEPT_APPROVALS: Final = 100
 """How many of our proposals to ourselves are remembered, for participants that decide about one too late."""
 
 MAX_REPORTED_CHARS: Final = 2_000
-"""Longer arguments of a proposal are left out of reports; the proposal itself holds them."""
+"""Longer arguments of a proposal are left out of reports; the proposal itself contains them."""
 
 CHOSEN_BY_CALLER: Final = ("arguments", "uri")
 """The parts of a request that its sender chooses: the arguments of a tool, or the URI of a resource."""
@@ -358,7 +358,7 @@ def _payload(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _result(reply: Envelope) -> Any:
-    """The result in a response; None if it holds none. Raises `PeerFailed` for an error of any shape."""
+    """The result in a response; None if there is none. Raises `PeerFailed` for an error of any shape."""
     error = reply.body.get("error")
     if error is None:
         return reply.body.get("result")

@@ -165,7 +165,7 @@ class Participant(PeerControls, PeerArchive, Subscriptions):
 
         `usage` is the provider's usage object of the newest call, `tokens` its total. `window` is the size of the
         window, `messages` the number of messages, `measured_at` a time in ISO 8601 (default: now); what is left out
-        stays as reported before. `basis` says how the figure is known. `unknown` says why no figure holds, until the
+        stays as reported before. `basis` says how the figure is known. `unknown` says why no figure is valid, until the
         next report. Raises `InvalidReport` for figures that no call can have and for older ones; `TypeError` if we
         have a conversation of our own.
         """

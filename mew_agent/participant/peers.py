@@ -91,7 +91,7 @@ class PeerContext:
             return self
         sessions = (self.report.sessions if self.report is not None else None) or ()
         found = next((one for one in sessions if (one.participant, one.session) == (participant, session)), None)
-        # What holds for the agent as a whole holds in its sessions.
+        # What applies to the whole agent also applies to its sessions.
         is_shared = self.status.partition(":")[0] in ("paused", "waiting_for_approval", "restarted")
         if found is None:
             return PeerContext(max_tokens=self.max_tokens, status=self.status if is_shared else "", at=self.at)
@@ -108,7 +108,7 @@ class PeerContext:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Another participant of the space. Before its first status, its `context` holds no figures.
+    """Another participant of the space. Before its first status, its `context` has no figures.
 
     `tools`, `resources` and `prompts` are what it offers; None if it was not asked, or did not answer.
     """

@@ -45,7 +45,7 @@ def as_chat(body: Mapping[str, Any]) -> Json:
 
 
 def _translated(message: Mapping[str, Any]) -> list[Json]:
-    """One message, or its tool results as messages of their own before the rest."""
+    """One message, or its tool results as separate messages before the rest."""
     role, content = message.get("role"), message.get("content")
     if not isinstance(content, list):
         return [{"role": role, "content": content}]

@@ -52,7 +52,7 @@ def _add_item(messages: list[Json], item: Any) -> None:
         function = {"name": name, "arguments": item.get(_CALLS[kind])}
         call = {"id": item.get("call_id"), "type": "function", "function": function}
         previous = messages[-1].get("tool_calls") if messages else None
-        if isinstance(previous, list):  # parallel calls are items of their own here
+        if isinstance(previous, list):  # parallel calls are separate items here
             previous.append(call)
         else:
             messages.append({"role": "assistant", "content": "", "tool_calls": [call]})

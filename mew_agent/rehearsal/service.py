@@ -34,7 +34,7 @@ KEPT_REQUEST_BYTES = 8 * 1024 * 1024
 """How many of the newest requests are recorded, and how large their bodies may be together."""
 
 CACHED_PROMPTS = 8
-"""How many of the newest prompts the prefix cache holds."""
+"""How many of the newest prompts the prefix cache keeps."""
 
 _DONE = b"data: [DONE]\n\n"
 _STATUS_CODES = {
@@ -172,7 +172,7 @@ class RehearsalServer:
         return urlsplit(self.base_url).port or 0
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Return as soon as `condition` holds. It is checked after every change of `requests`."""
+        """Return as soon as `condition` is true. It is checked after every change of `requests`."""
         while not condition():
             await self._changed.wait()
 
@@ -291,7 +291,7 @@ class RehearsalServer:
         return JSONResponse(api.body_of(completion, usage))
 
     def _read_cache(self, messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]]) -> int:
-        """Tokens at the start of this prompt that the cache holds; the prompt then enters the cache."""
+        """Tokens at the start of this prompt that are in the cache; the prompt then enters the cache."""
         prompt = render_request(messages, tools)
         cached = max((_common_tokens(prompt, earlier) for earlier in self._cached_prompts), default=0)
         self._cached_prompts.append(prompt)

@@ -1,6 +1,6 @@
 """[pure] Recognise a summary request, and write the summary by extraction.
 
-A request is an instruction in a sentence of its own near the start or end of the first system message or the last user
+A request is an instruction in a separate sentence near the start or end of the first system message or the last user
 message. Its `## Headings` become sections; if it wants citations as `[id]`, sentences carry the id of their block.
 """
 

@@ -33,7 +33,7 @@ Patterns = tuple[Annotated[str, AfterValidator(_check_pattern)], ...]
 class FulfillerPolicy(BaseModel):
     """Decides what to do with a proposal: `deny` is checked first, then `allow`, then `otherwise` applies.
 
-    Patterns are `PEER/TOOL`, or `PEER/METHOD` for methods other than `tools/call`; `*` stands for anything. `ask` names
+    Patterns are `PEER/TOOL`, or `PEER/METHOD` for methods other than `tools/call`; `*` matches anything. `ask` names
     the participant to ask, or is `terminal`; no answer within `ask_seconds` counts as a no. `proposers` are patterns of
     the participants whose proposals are decided, `reason` is sent with a rejection.
     """

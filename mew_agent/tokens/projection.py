@@ -281,7 +281,7 @@ class StreamProjection:
         self._shown_step = -1
 
     def add(self, text: str) -> int:
-        """Add a piece of the reply. Returns the tokens the whole window holds now, prompt included."""
+        """Add a piece of the reply. Returns the tokens now in the window, prompt included."""
         self._open_text += text
         # Features and tokenizers work on whole words, so the text may be split only before or after a space.
         end = self._open_text.rfind(" ") if len(self._open_text) > _OPEN_CHARS else 0

@@ -74,7 +74,7 @@ class Sizes:
             return None
         try:
             return self._counter.count(text)
-        except Exception:  # libraries raise classes of their own, and projections work without counts
+        except Exception:  # libraries raise their own classes, and projections work without counts
             logger.exception("tokenizer '%s' failed; projecting texts from features", self._counter.name)
             self._counter = None
             return None

@@ -119,7 +119,7 @@ def counter_for(family: Family, settings: TokenizerSettings) -> TextCounter | No
     path = _checked_file(family, settings.file)
     try:
         return _LOADERS[family](path, settings.model)
-    except Exception as error:  # the libraries raise classes of their own and bare ones
+    except Exception as error:  # the libraries raise their own classes and bare ones
         raise ConfigError(str(path or family), f"cannot be used: {error}", _NEEDS[family][2]) from error
 
 

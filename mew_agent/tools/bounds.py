@@ -1,4 +1,4 @@
-"""[pure] Limit how much of a tool result enters the context. Sizes are projected, and notices say so."""
+"""[pure] Limit how much of a tool result enters the context. Sizes are projected; notices mention that."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -103,7 +103,7 @@ def prompt_texts(results: Mapping[str, ToolResult]) -> dict[str, str]:
 
 
 def images_in(results: Mapping[str, ToolResult]) -> dict[str, tuple[Image, ...]]:
-    """The images of each result that holds any, by call id."""
+    """The images of each result that has any, by call id."""
     return {call_id: images for call_id, result in results.items() if (images := result.images)}
 
 

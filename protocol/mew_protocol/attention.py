@@ -79,7 +79,7 @@ class AttentionAction(Payload):
 class AttentionItem(Payload):
     """One thing that needs a person. `reason` is a sentence; `id` stays the same as long as the cause does.
 
-    Without `participant`, it is about the space, or `items` holds the items that it stands for.
+    Without `participant`, it is about the space, or it is a group of the items in `items`.
     """
 
     id: str
@@ -128,7 +128,7 @@ def sort_items(items: Iterable[AttentionItem]) -> tuple[AttentionItem, ...]:
 
 
 def aggregate(items: Iterable[AttentionItem], *, most: int = MOST_OF_A_KIND) -> tuple[AttentionItem, ...]:
-    """Replace more than `most` items of one kind and level by one that holds them. Expects and keeps their order."""
+    """Replace more than `most` items of one kind and level by one that contains them. Expects and keeps their order."""
     groups: dict[tuple[str, str], list[AttentionItem]] = {}
     for one in items:
         groups.setdefault((one.level, one.kind), []).append(one)

@@ -2,7 +2,7 @@
 
 The gateway and the agents use the same code, so an agent knows in advance what the gateway will allow. A pattern is an
 object with `kind` (a text pattern or a list of them), and optionally `payload` (a shape to match; extra keys of the
-message are ignored) and `to` (must cover every addressee). Does not know who holds which pattern.
+message are ignored) and `to` (must cover every addressee). Does not know who has which pattern.
 
 A decision never raises and its cost is bounded. What cannot be decided is denied (`mew_protocol.patterns`).
 """
@@ -31,7 +31,7 @@ from mew_protocol.patterns import (
 CapabilityPattern = Mapping[str, Any]
 
 BASELINE: Final[dict[str, Any]] = {"id": "mcp-response", "kind": MCP_RESPONSE}
-"""The pattern that every participant holds. Peers look for it in welcome and presence before they ask for tools."""
+"""The pattern that every participant has. Peers look for it in welcome and presence before they ask for tools."""
 
 EVERY_KIND: Final = "*"
 EVERY_KIND_AT_ANY_DEPTH: Final = "**"

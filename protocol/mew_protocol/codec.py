@@ -105,7 +105,7 @@ def decode_complete(raw: bytes, max_bytes: int, max_depth: int) -> tuple[Envelop
         data = _encode(envelope, by_alias=True, exclude_unset=True)
     except ValueError:
         return None
-    # A null is either one that the sender wrote, or stands for NaN, infinity or a number that the parser read as
+    # A null is either one that the sender wrote, or replaces NaN, infinity or a number that the parser read as
     # infinity. To encode costs a third of a search for such numbers, and a gateway needs the bytes in any case.
     if b"null" in data:
         return None
@@ -178,7 +178,7 @@ def _too_deep(max_depth: int) -> DecodeError:
 
 
 def _has_infinity(value: object) -> bool:
-    """Return whether a parsed value holds a number that became infinite. Its depth is bounded by the parser."""
+    """Return whether a parsed value contains a number that became infinite. Its depth is bounded by the parser."""
     if isinstance(value, dict):
         return any(map(_has_infinity, value.values()))
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""[pure] Whether one capability pattern is contained in another: a participant passes on only what it holds.
+"""[pure] Whether one capability pattern is contained in another: a participant passes on only what it has.
 
 A pattern is contained in another if each part of it equals the other's part, or is literal and matches it. This is
 stricter than true containment: of two globs that nest, neither contains the other unless they are spelled the same.

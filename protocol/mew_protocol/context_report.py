@@ -224,7 +224,7 @@ class QueuedMessages(_Part):
 class SessionContext(_Part):
     """The context of one session: a conversation that an agent keeps apart for `participant`.
 
-    The keys are those of a status. Its `context` holds only what tells a reader how full the session is.
+    The keys are those of a status. Its `context` has only what shows how full the session is.
     """
 
     session: str

@@ -76,7 +76,7 @@ def lines_of(stream: TextIO) -> Callable[[], Iterator[str]]:
 def lines_of_stdin() -> Callable[[], Iterator[str]]:
     """The lines of standard input.
 
-    They are read through a file object of their own: at exit the interpreter waits for the lock of `sys.stdin`.
+    They are read through a separate file object: at exit the interpreter waits for the lock of `sys.stdin`.
     """
     return lines_of(os.fdopen(sys.stdin.fileno(), encoding="utf-8", errors="replace", closefd=False))
 

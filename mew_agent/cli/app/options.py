@@ -49,7 +49,7 @@ SHORT_OPTIONS: Final[Mapping[str, str]] = {
     "-t": "--token",
     "-w": "--watch",
 }
-"""What each short option means, in every command. Help shows no other; a test holds that options agree with it."""
+"""What each short option means, in every command. Help shows no other; a test checks that options agree with it."""
 
 
 def option(usage: str, text: str = "", **settings: Any) -> Any:
@@ -141,7 +141,7 @@ BackplaneOption = Annotated[
     option("--backplane ADDRESSES", "NATS servers that connect several gateways, or embedded-nats (see space.yaml)."),
 ]
 
-# Loopback: other machines reach a space only if its owner says so.
+# Loopback: other machines reach a space only if its owner allows it.
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8080
 

@@ -71,8 +71,8 @@ def csv_lines(figures: Sequence[ParticipantFigures]) -> Iterator[str]:
 def chart_svg(figures: ParticipantFigures, zone: tzinfo | None) -> str:
     """The size of a context over time as an SVG image, with times of this zone.
 
-    A report holds until the next one. A figure that is neither reported nor counted is dotted; one that is not known is
-    a gap. Dashes mark the window, dotted lines the compactions.
+    A report is valid until the next one. A figure that is neither reported nor counted is dotted; an unknown one is a
+    gap. Dashes mark the window, dotted lines the compactions.
     """
     samples = [(moment, one) for one in figures.samples if (moment := _seconds(one.at)) is not None]
     compactions = [(moment, one) for one in figures.compactions if (moment := _seconds(one.at)) is not None]

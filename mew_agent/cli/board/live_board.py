@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 
 def apply_event(board: Board | None, name: str, body: Any) -> tuple[Board | None, str | None]:
-    """The board after an event, and the participant that changed; None stands for none or for all of them.
+    """The board after an event, and the participant that changed; None means none or all of them.
 
     A status addressed to a participant answers a request and may hold only the fields asked for, so it changes nothing.
     """

@@ -23,7 +23,7 @@ _NARROW: Final = 70
 
 
 def single_items(items: Iterable[AttentionItem]) -> list[AttentionItem]:
-    """Return one item for each cause: those that an item stands for instead of it."""
+    """Return one item for each cause: the items of a group instead of the group."""
     return [inner for one in items for inner in (one.items or (one,))]
 
 

@@ -15,7 +15,7 @@ from mew_protocol.payloads.participant import Board, BoardEntry, Status
 from mew_agent.cli.board import words
 
 # Not rich's Table: it shrinks and wraps columns where this one drops whole columns in a fixed order, it cannot put a
-# row's remarks on a line of their own across the columns, and importing it would double the time of `mew status`.
+# row's remarks on a separate line across the columns, and importing it would double the time of `mew status`.
 
 _GAP: Final = "   "
 _NARROW_GAP: Final = "  "
@@ -102,7 +102,7 @@ def board_lines(
     A participant that never reported gets a row only if `launched` names it, since people do not report. Rows are in
     the order of `launched`, those with `trouble` first: how severe a participant's worst attention item is, 1 to 3.
     Participants without a context that are not `agents` come last, with `-` in each cell.
-    `faults` holds what is wrong with a participant's program. `detail` adds level and messages where there is room.
+    `faults` says what is wrong with a participant's program. `detail` adds level and messages where there is room.
     `now` carries the time zone to show.
     """
     faults, trouble = faults or {}, trouble or {}

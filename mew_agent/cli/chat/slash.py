@@ -1,4 +1,4 @@
-"""[pure] Slash commands that stand for one envelope each, independent of the conversation.
+"""[pure] Slash commands that send one envelope each, independent of the conversation.
 
 Owns their grammar and their help. Commands that refer to the conversation (proposals, acknowledgements) are in
 `terminal_chat`.

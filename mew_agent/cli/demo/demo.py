@@ -1,4 +1,4 @@
-"""`mew demo`: a complete space in one command: a gateway, two agents and a model, each a process of its own.
+"""`mew demo`: a complete space in one command: a gateway, two agents and a model, each in its own process.
 
 Owns the demo's space, and its start and end, which use `mew up` and `mew down` as a user would. The plot is `story`,
 how it is shown is `view`.

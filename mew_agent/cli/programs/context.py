@@ -24,7 +24,7 @@ from mew_agent.errors import ConfigError
 _FIGURES = "{:>6}  {:<10}  {:<9}  {:>10}  {:>10}  {:>5}"
 _HEAD = _FIGURES.format("STEP", "LEVEL", "BASIS", "USED", "OF", "FULL")
 _ACTIONS_INDENT = " " * 8
-"""Indent of actions on a line of their own, where they do not fit next to the figures."""
+"""Indent of actions on a separate line, where they do not fit next to the figures."""
 
 
 def simulate(

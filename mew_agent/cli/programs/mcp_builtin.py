@@ -261,7 +261,7 @@ class MazeTools:
 
 
 def _load_maze() -> Any:
-    """Create the game of our template, which is a program of its own."""
+    """Create the game of our template, which is a separate program."""
     specification = importlib.util.spec_from_file_location("mew_cat_maze", _MAZE)
     assert specification is not None
     assert specification.loader is not None

@@ -97,7 +97,7 @@ def fulfiller_policy(path: Path | None, *, is_fulfiller: bool) -> FulfillerPolic
 
 @asynccontextmanager
 async def fulfilling(me: Participant, policy: FulfillerPolicy | None) -> AsyncIterator[None]:
-    """Decide on proposals by a policy during the block, and ask at this terminal where it says so. None: do nothing."""
+    """Decide on proposals by a policy during the block, and ask at this terminal if it says `ask`. None: do nothing."""
     if policy is None:
         yield
     elif policy.ask != TERMINAL:

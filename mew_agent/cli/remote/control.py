@@ -86,7 +86,7 @@ def chat(
         announce_approvals(connection, request)
         _, body = next(request.answers(kinds.CHAT, accept_uncorrelated=True))
         terminal.print_outcome(str(body.get("text") or ""), {"participant": target, **body}, as_json=as_json)
-        # An agent reports why it failed before it sends the answer that says so.
+        # An agent reports why it failed before it sends the answer about it.
         return ExitCode.DONE if words.failure(request.last_status) is None else ExitCode.FAILED
 
 

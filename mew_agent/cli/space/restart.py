@@ -115,7 +115,7 @@ def start_program(name: str, path: Path, run: RunFile, supervisor: int, session:
 
 
 def _program(run: RunFile, name: str) -> tuple[object, object]:
-    """What tells one program of a participant from the next: its process, and how it ended."""
+    """What distinguishes one program of a participant from the next: its process, and how it ended."""
     return run.pids.participants.get(name), run.exits.get(name)
 
 

@@ -1,6 +1,6 @@
 """`mew sessions`: the conversations that the agents of a space have stored, one file each.
 
-Owns how they are listed, printed and exported. What a session file holds is decided in `mew_agent.context`.
+Owns how they are listed, printed and exported. What a session file contains is decided in `mew_agent.context`.
 """
 
 import re

@@ -74,7 +74,7 @@ def warnings_about(config: SpaceConfig, path: Path) -> Iterator[str]:
 
 
 def _check_command(path: Path, owner: tuple[str, ...], command: str, folder: Path, search: str | None) -> None:
-    """Check that a program and its working folder exist; `owner` is where they stand in space.yaml."""
+    """Check that a program and its working folder exist; `owner` is their place in space.yaml."""
     if not folder.is_dir():
         raise ConfigError(place_of(path, *owner, "cwd"), f"folder '{folder}' not found")
     if shutil.which(command, path=search) is None and not (folder / command).is_file():

@@ -117,7 +117,7 @@ def start_here(plan: LaunchPlan, *, is_background: bool = False) -> int:
 
 
 def start_detached(plan: LaunchPlan, *, as_json: bool = False) -> int:
-    """Start a space in a process of its own, wait until all have joined, and print where it is."""
+    """Start a space in a background process, wait until all have joined, and print where it is."""
     prepare_log_folder(plan.logs, [SELF])
     own_log = log_path(plan.logs, SELF)
     with interrupt_on_termination():

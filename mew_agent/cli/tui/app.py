@@ -435,7 +435,7 @@ class SpaceApp(App[None]):
         return next((one for one in self.view.attention(self._now()) if one.id == chosen), None)
 
     def action_act(self, label: str) -> None:
-        """Do what the selected item offers under a label that begins so."""
+        """Run the selected item's action whose label begins with this text."""
         item = self._item()
         action = next((one for one in item.actions if one.label.startswith(label)), None) if item is not None else None
         if action is None:

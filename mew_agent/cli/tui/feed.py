@@ -1,4 +1,4 @@
-"""[pure] The conversation of a space as entries: chats, the work of agents while it goes on, and notes.
+"""[pure] The conversation of a space as entries: chats, the work of agents in progress, and notes.
 
 Owns which envelope and which frame changes which entry. Notes are worded by `TerminalChat`. Draws nothing.
 """

@@ -80,7 +80,7 @@ def show_status(
 
 
 def _is_person(who: Identity) -> bool:
-    """Whether joining as this participant takes the place of no program; false if that is not known."""
+    """Whether joining as this participant replaces no program's connection; false if unknown."""
     config = configuration_at(who.run_path)
     known = config.participants.get(who.participant) if config is not None else None
     return known is not None and known.is_person
@@ -105,7 +105,7 @@ def _print_history(session: ApiSession, minutes: int, *, as_json: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """A board, and what needs a person. `changed` are the participants that changed; None stands for all."""
+    """A board, and what needs a person. `changed` are the participants that changed; None means all."""
 
     board: Board
     items: tuple[AttentionItem, ...] = ()
@@ -173,7 +173,7 @@ def _redraw(session: ApiSession, *, bell: bool) -> None:
 
 
 def _ring(items: Iterable[AttentionItem], seen: set[str], *, bell: bool) -> None:
-    """Ring the bell if work stands still for a reason that was not there before."""
+    """Ring the bell if work is blocked for a new reason."""
     if bell and any(one.level == "blocking" and one.id not in seen for one in items):
         sys.stderr.write("\a")
         sys.stderr.flush()

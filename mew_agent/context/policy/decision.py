@@ -30,7 +30,7 @@ class Decision(NamedTuple):
 def decide(
     policy: "Policy", state: PolicyState, snapshot: ContextSnapshot, phase: r.Phase, flags: GenerationFlags = NO_FLAGS
 ) -> Decision:
-    """Decide what to do now. Of the interventions, only the first rule that holds acts."""
+    """Decide what to do now. Of the interventions, only the first rule that applies acts."""
     if snapshot.limit_tokens is None and policy.limit_missing == "error":
         return Decision(state, (acts.ErrorAction(f"{policy.name} cannot work without a known context window"),))
     deciding = _Deciding(policy, _begin_request(state, phase, flags), _trusted(policy, snapshot), phase)
@@ -81,7 +81,7 @@ def _level(policy: "Policy", snapshot: ContextSnapshot) -> tuple[str, int | None
     if used is None or (limit is None and policy.measure != "cumulative"):
         return _UNKNOWN, None
     name, severity = policy.healthy, 0
-    # Levels are in ascending order, so the last one that holds is the highest.
+    # Levels are in ascending order, so the last one that applies is the highest.
     for level, first_tokens in policy.rule_index.marks(limit).levels:
         if used >= first_tokens if first_tokens is not None else _holds(policy, level.at, snapshot):
             name, severity = level.name, level.severity
@@ -110,7 +110,7 @@ def _begin_request(state: PolicyState, phase: r.Phase, flags: GenerationFlags) -
 
 
 def _end_request(state: PolicyState, flags: GenerationFlags) -> PolicyState:
-    # If the next generation answers a person, it is a request of its own.
+    # If the next generation answers a person, it is a separate request.
     return replace(state, restarts=0, restarting=False) if flags.user_prompt and state.restarts else state
 
 

@@ -29,7 +29,7 @@ class LargeResults(PolicyPart):
 
 
 class Policy(PolicyPart):
-    """A policy as data. Levels are ordered from mild to severe; the last one that holds is the level."""
+    """A policy as data. Levels are ordered from mild to severe; the last one that applies is the level."""
 
     name: str = Field(min_length=1)
     measure: Measure = "total"
@@ -63,7 +63,7 @@ class Policy(PolicyPart):
         return r.RuleIndex(self.rules, self.levels)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Policy":
-        """A copy with other values, not validated, and with an index of its own."""
+        """A copy with other values, not validated, and with its own index."""
         copy = super().model_copy(update=update, deep=deep)
         copy.__dict__.pop("rule_index", None)
         return copy

@@ -42,7 +42,7 @@ class NearLimitRule(PolicyPart):
 
 
 class RemindRule(PolicyPart):
-    """Add a reminder of `owner` if any of `when_any` holds; remove it if all of `until` hold."""
+    """Add a reminder of `owner` if any of `when_any` is true; remove it if all of `until` are."""
 
     action: Literal["remind"] = "remind"
     phase: Phase = "after_call"
@@ -143,7 +143,7 @@ class StopRule(PolicyPart):
     reason: str
 
 
-Intervention = CompactRule | StopRule  # of these rules, only the first that holds acts
+Intervention = CompactRule | StopRule  # of these rules, only the first that applies acts
 
 Rule = Annotated[
     NearLimitRule | RemindRule | InjectRule | StateChangedRule | EntryRule | SuggestRule | CompactRule | StopRule,

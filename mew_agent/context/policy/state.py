@@ -56,7 +56,7 @@ class GenerationFlags:
     """Facts about the next generation."""
 
     user_prompt: bool = False  # it carries a person's message
-    queue_busy: bool = False  # another prompt waits for it; only logs of `mew context simulate` say so
+    queue_busy: bool = False  # another prompt waits for it; only logs of `mew context simulate` contain this
     user_chain: bool = False  # it continues an answer to a person's message after tool calls
 
 

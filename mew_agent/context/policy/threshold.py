@@ -120,7 +120,7 @@ class Condition(PolicyPart):
         return self.model_copy(update={"tokens": tokens, "fraction": None, "whole": False})
 
     def holds(self, value: int | None, limit_tokens: int | None, *, scale: int = 1) -> bool:
-        """Whether the condition holds for value / scale tokens; never if the figure or the limit is unknown."""
+        """Whether the condition is true for value / scale tokens; never if the figure or the limit is unknown."""
         if value is None:
             return False
         tokens, fraction = self.tokens, self.fraction
@@ -137,7 +137,7 @@ class Condition(PolicyPart):
         return left > right if self.op == "gt" else left < right
 
     def first_tokens(self, limit_tokens: int | None) -> int | None:
-        """The smallest count at which the condition holds; None if unknown, or for `lt`, which holds from 0."""
+        """The smallest count at which the condition is true; None if unknown, or for `lt`, which is true from 0."""
         if self.op == "lt":
             return None
         if self.tokens is not None:

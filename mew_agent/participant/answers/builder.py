@@ -138,7 +138,7 @@ class AnswerBuilder:
         return [*events, *self._reason_line(f"→ {name} {shown}".rstrip())]
 
     def add_notice(self, text: str) -> list[AnswerEvent]:
-        """Add a text about the agent's context. In the answer it is a paragraph of its own and splits no word."""
+        """Add a text about the agent's context. In the answer it is a separate paragraph and splits no word."""
         self.notices.append(text)
         match self._placement:
             case "events":

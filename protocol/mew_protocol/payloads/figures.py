@@ -43,7 +43,7 @@ class RecordedCompaction(Payload):
 
 
 class ParticipantFigures(Payload):
-    """The figures of one participant, oldest first. A figure holds until the next one."""
+    """The figures of one participant, oldest first. A figure is valid until the next one."""
 
     id: str
     samples: tuple[FigureSample, ...] = ()

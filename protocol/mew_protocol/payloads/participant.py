@@ -1,6 +1,6 @@
 """[pure] `participant/*`: the status of a participant, and the controls that change what it does.
 
-Owns what a control holds and which participants it is for. Participants carry a control out; the gateway enforces
+Owns what a control contains and which participants it is for. Participants carry a control out; the gateway enforces
 pauses and shutdowns.
 """
 
@@ -43,7 +43,7 @@ MAX_PREFIX_PARTS: Final = 100
 
 
 class PrefixPart(Payload):
-    """One part of what every request of an agent holds before its history, in tokens.
+    """One part of what every request of an agent contains before its history, in tokens.
 
     `tool` has the `name` of a tool. `other_tools` are `count` smaller ones together.
     """
@@ -204,7 +204,7 @@ class Compact(Payload):
     """Compact the history to `target_tokens`, or to `target_percent` of the window; tokens count if both are given.
 
     Without either, everything but the protected tail is compacted. `interrupt` cancels the running turn of an agent
-    that can compact only between turns; it is asked to go on afterwards.
+    that can compact only between turns; it is asked to continue afterwards.
     """
 
     reason: str | None = None

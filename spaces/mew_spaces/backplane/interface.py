@@ -99,7 +99,7 @@ class Backplane(Protocol):
         """Remove the value of a key, if it has one. Raises `BackplaneUnavailable`."""
 
     async def renew(self, lease: str, value: bytes) -> None:
-        """Put a lease in force for `LEASE_SECONDS` from now, whoever held it. Raises `BackplaneUnavailable`."""
+        """Take a lease for `LEASE_SECONDS` from now, even from another holder. Raises `BackplaneUnavailable`."""
 
     async def claim(self, lease: str, value: bytes) -> bool:
         """Renew a lease if it is free or held with this same value. Returns whether it is held with it now.
@@ -108,7 +108,7 @@ class Backplane(Protocol):
         """
 
     async def release(self, lease: str) -> None:
-        """End a lease at once, whoever holds it. Raises `BackplaneUnavailable`."""
+        """End a lease at once, even another holder's. Raises `BackplaneUnavailable`."""
 
     def leases(self) -> AsyncGenerator[Mapping[str, bytes], None]:
         """Yield all leases in force with their values: at once, and after each change, expiry included.

@@ -40,7 +40,7 @@ _MESSAGE_OVERHEAD: Final = 4096
 """Room for headers in a message of the largest size."""
 
 _PART: Final = "Mew-Part"
-"""Header of a message that is no batch of its own."""
+"""Header of a message that is not itself a batch."""
 _PARTS: Final = "Mew-Parts"
 """Header of a message whose data follows that of other messages: their sequences; of a value, version and number."""
 
@@ -49,7 +49,7 @@ _EXPECTED: Final = api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value
 _HELD: Final = b"+"
 _ENDED: Final = b"-"
 _TIME: Final = "_time"
-"""Name of a lease that nobody holds."""
+"""Name of a lease without a holder."""
 
 _STREAM_EXISTS: Final = 10058
 _LOAD_ATTEMPTS: Final = 10
@@ -255,7 +255,7 @@ class JetStreamBackplane(Backplane):
     async def _remove_parts(self, key: str, *, before: int, but: str) -> None:
         """Remove the parts of earlier values, also of gateways that ended before their value was complete.
 
-        Those of a gateway that goes on from a newer revision stay: it may be about to name them.
+        Those of a gateway that continues from a newer revision stay: it may be about to name them.
         """
         prefix = f"{self._part_prefix(key)}."
         info = await self._stream_info(self._state, subjects=f"{prefix}>")

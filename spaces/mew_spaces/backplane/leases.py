@@ -1,7 +1,7 @@
 """[pure] Which leases are in force, decided by the stored order of renewals alone.
 
 The times that the server gave to renewals are the clock. A pause between two of them counts at most `_MAX_STEP` of a
-lease, so that an outage of the server, in which nobody could renew, expires no lease. A reader that was paused itself
+lease, so that an outage of the server, when no holder could renew, expires no lease. A reader that was paused itself
 reads the missed renewals first and comes to the same result as the others.
 """
 

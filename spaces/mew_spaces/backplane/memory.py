@@ -1,6 +1,6 @@
 """A backplane for several gateways within one process, gone with the process.
 
-`MemoryHub` holds what is shared; each gateway has a `MemoryBackplane` from `connect`. Trouble can be caused on purpose:
+`MemoryHub` contains what is shared; each gateway has a `MemoryBackplane` from `connect`. Faults can be injected:
 the hub or the link of one gateway is away, or a stored batch is not acknowledged.
 """
 

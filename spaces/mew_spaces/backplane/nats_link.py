@@ -212,7 +212,7 @@ class NatsLink:
             raise _translated(error) from None
 
     async def publish(self, subject: str, data: bytes) -> None:
-        """Send a message that nobody acknowledges. Raises errors of a backplane."""
+        """Send a message without acknowledgement. Raises errors of a backplane."""
         client = self._connection_now().client
         with anyio.move_on_after(self.times.request):
             try:

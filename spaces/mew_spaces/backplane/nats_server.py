@@ -25,7 +25,7 @@ _POLL_SECONDS: Final = 0.01
 
 
 class NatsServer:
-    """One server with a folder of its own. It ends with the process that started it, except on Windows."""
+    """One server with its own folder. It ends with the process that started it, except on Windows."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class NatsServer:
     ) -> None:
         """`port` -1 picks a free port. `settings` is more text for the server's configuration.
 
-        The server holds the lock `inherited`, too, until it ends.
+        The server also holds the lock `inherited` until it ends.
         """
         self.folder = folder
         self.token = token

@@ -160,7 +160,7 @@ class _Consumer:
                 self._arrived.put_nowait(None)
             elif sequence > self._known():
                 self._arrived.put_nowait(StoredMessage(message.subject, sequence, at / 1e9, message.data, headers))
-        # Flow control: the server goes on once this is answered. A heartbeat of a stalled consumer asks again.
+        # Flow control: the server continues once this is answered. A heartbeat of a stalled consumer asks again.
         elif reply := message.reply or headers.get("Nats-Consumer-Stalled"):
             self._arrived.put_nowait(reply)
         elif int(headers.get("Nats-Last-Consumer", 0)) > self._delivered:

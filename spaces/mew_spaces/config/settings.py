@@ -181,7 +181,7 @@ class AcpConfig(_ConfigSection):
 
 
 class MeterConfig(_ConfigSection):
-    """A relay between an agent and its model server, `upstream`; the participant stands for that agent."""
+    """A relay between an agent and its model server, `upstream`; the participant represents that agent."""
 
     upstream: Annotated[str, AfterValidator(_checked_upstream)]
     listen: Text = "127.0.0.1:8191"
@@ -310,7 +310,7 @@ class GatewayLogging(_ConfigSection):
     max_envelope_bytes: int = Field(default=256 * 1024, ge=0)
     """For a larger envelope only its size is logged."""
     max_file_bytes: int = Field(default=64 * 1024 * 1024, ge=4096)
-    """Size at which a log is renamed to `<name>.1`; holds for `output_log` files as well."""
+    """Size at which a log is renamed to `<name>.1`; applies to `output_log` files as well."""
     kept_files: int = Field(default=3, ge=0)
     envelope_history: LogSwitch = LogSwitch()
     capability_decisions: LogSwitch = LogSwitch()
@@ -320,7 +320,7 @@ class CapabilityOptions(_ConfigSection):
     """How capabilities are read and passed on.
 
     `ignore_to: true` ignores `to` in capabilities, as the TypeScript gateway does. `check_grants` and `check_invites`
-    refuse a grant or an invitation that gives more than its sender holds.
+    refuse a grant or an invitation that gives more than its sender has.
     """
 
     ignore_to: bool = False
@@ -346,7 +346,7 @@ class Limits(_ConfigSection):
     write_buffer_bytes: int = Field(default=16 * 1024 * 1024, ge=4096)
     """What may wait for a member, besides one message of the largest size, before it is a slow consumer."""
     unjoined_message_bytes: int = Field(default=64 * 1024, ge=1024)
-    """What a client may send before it has joined, in all; `message_bytes` holds from then on."""
+    """What a client may send before it has joined, in all; `message_bytes` applies from then on."""
     unjoined_connections: int = Field(default=2048, ge=1)
     """Connections that have not joined: silent ones, HTTP requests, WebSocket connections before their join. With
     more, the address with the most loses its oldest."""

@@ -85,7 +85,7 @@ class StatusBoard:
     def post(self, envelope: Envelope, *, at: datetime) -> tuple[Change, ...]:
         """Keep a `participant/status` of its sender, and return the changes; none if the board stays as it is.
 
-        A status that holds only some requested fields never replaces a whole one. Raises `PayloadError` for one that is
+        A status with only some requested fields never replaces a whole one. Raises `PayloadError` for one that is
         no valid `Status`, or whose figures are older than those that its sender reported before.
         """
         if not is_whole_status(envelope):

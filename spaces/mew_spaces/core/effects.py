@@ -109,7 +109,7 @@ NO_ANSWER: Mapping[str, Any] = MappingProxyType({})
 
 
 class Receipt(NamedTuple):
-    """The outcome of one envelope: either `accepted` holds it, or `refused` says why it was not accepted."""
+    """The outcome of one envelope: either `accepted` is the envelope, or `refused` says why it was not accepted."""
 
     effects: tuple[Effect, ...]
     accepted: Envelope | None = None

@@ -1,6 +1,6 @@
 """[pure] What may change the shared state of a space, as data: the gateways of a space apply the same events in order.
 
-An event holds all that the core must not make up by itself. Its batch adds the time and a secret seed, from which
+An event contains all that the core must not generate itself. Its batch adds the time and a secret seed, from which
 every gateway derives the same ids and tokens. Owns the form of batches as bytes. Does not know what an event does.
 """
 
@@ -98,7 +98,7 @@ def first_connection(gateway: int) -> int:
 
 
 def gateway_of(connection: ConnectionId) -> int:
-    """Return the gateway that holds a connection."""
+    """Return the gateway of a connection."""
     return connection >> _CONNECTION_BITS
 
 
@@ -143,7 +143,7 @@ def _decode_events(data: bytes) -> Iterator[SpaceEvent]:
 class DerivedIds:
     """The ids of the gateway's envelopes and the tokens of invited participants: derived within an event, else random.
 
-    Neither reveals the seed, so that whoever sees an id cannot derive a token.
+    Neither reveals the seed, so that a token cannot be derived from an id.
     """
 
     def __init__(self, *, new_id: Callable[[], str], new_token: Callable[[], str]) -> None:

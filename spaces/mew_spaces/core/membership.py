@@ -2,7 +2,7 @@
 
 Combines space.yaml with the durable state: invitations, removals, grants, pauses, shutdowns and proposals. Every
 method that changes the state applies the changes and returns them. `membership_rules` decides which changes an
-envelope may cause. Knows nothing of tokens, sockets or files.
+envelope may cause. Does not know tokens, sockets or files.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -71,7 +71,7 @@ class MemberConnections:
 
 
 class Membership:
-    """The participants of one space. `connected` holds those in the space now, in the order in which they joined."""
+    """The participants of one space. `connected` are those in the space now, in the order in which they joined."""
 
     def __init__(self, config: SpaceConfig, state: SpaceState) -> None:
         self.state = state
@@ -274,7 +274,7 @@ class Membership:
         elif len(self.state.proposals) >= MAX_PROPOSALS:
             changes.insert(0, ProposalChange(key=next(iter(self.state.proposals)), value=None))
         applied = self._apply(*changes)
-        # Closed, not forgotten: a late decision is still checked against who proposed it and to whom.
+        # Closed, not forgotten: a late decision is still checked against the proposer and the addressee.
         while len(self._undecided) > MAX_UNDECIDED:
             applied = (*applied, *self._close_proposals(next(iter(self._undecided)), lambda _: True))
         return applied

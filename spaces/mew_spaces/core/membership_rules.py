@@ -243,7 +243,7 @@ class MembershipRules:
     def _acknowledge(
         self, envelope: Envelope, ack: InviteAck, reply_to: tuple[ConnectionId, ...], now: datetime
     ) -> tuple[Effect, ...]:
-        """Answer the inviter alone: the answer holds the new participant's token."""
+        """Answer the inviter alone: the answer contains the new participant's token."""
         message = self._messages.compose(
             kinds.SPACE_INVITE_ACK, ack, now=now, to=(envelope.sender,), correlation_id=(envelope.id,)
         )

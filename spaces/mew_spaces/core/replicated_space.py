@@ -2,7 +2,7 @@
 
 Owns what the gateways share besides the space itself: which gateways there are, the number of the newest envelope,
 the envelopes that may come again, and since which batch a revoked token is refused. Writes all of it as a snapshot and
-goes on from one. Does not know how a batch comes here, and performs nothing.
+continues from one. Does not know how a batch arrives, and performs nothing.
 """
 
 from collections.abc import Iterator
@@ -136,7 +136,7 @@ class ReplicatedSpace:
             yield applied
 
     def snapshot(self) -> ReplicaSnapshot:
-        """Return everything that is shared. It holds the state itself: serialise it before the next batch."""
+        """Return everything that is shared. It refers to the state itself: serialise it before the next batch."""
         space = self.space
         return ReplicaSnapshot.model_construct(
             batch=self.batch,
@@ -156,7 +156,7 @@ class ReplicatedSpace:
         )
 
     def restore(self, snapshot: ReplicaSnapshot) -> None:
-        """Replace everything by what a snapshot holds."""
+        """Replace everything with the contents of a snapshot."""
         space = self.space
         self.batch, self.epoch, self.now = snapshot.batch, snapshot.epoch, snapshot.now
         self.sequence, self.gateways = snapshot.sequence, dict(snapshot.gateways)

@@ -69,7 +69,7 @@ _ONLY_PASSED_ON = frozenset(
         kinds.REASONING_CANCEL,
     }
 )
-"""Most envelopes, which ask nothing of the gateway itself."""
+"""Most envelopes, which require nothing of the gateway itself."""
 
 
 class Space:
@@ -167,7 +167,7 @@ class Space:
             message = self._messages.compose(kinds.SYSTEM_PRESENCE, presence, now=now)
             effects.append(Broadcast(message, without=frozenset(member.sockets)))
         pause = self.membership.pause_of(participant, now=now)
-        if pause is not None:  # a program that restarted does not know of it
+        if pause is not None:  # a restarted program does not know it
             message = self._messages.compose(kinds.PARTICIPANT_PAUSE, pause, now=now, to=(participant,))
             effects.append(Deliver(message, (connection,)))
         return tuple(effects)
@@ -395,7 +395,7 @@ class Space:
         try:
             changes = self.board.post(envelope, at=now)
         except PayloadError as error:
-            # Without figures it misleads nobody: simple clients say only what they do.
+            # Without figures it is not misleading: simple clients say only what they do.
             has_figures = not {"tokens", "max_tokens", "context"}.isdisjoint(envelope.body)
             return refuse(errors.INVALID_PAYLOAD, str(error), code=errors.VALIDATION_ERROR) if has_figures else None
         return accept(envelope, *state_changed(changes)) if changes else None

@@ -1,7 +1,7 @@
 """[pure] The durable state of a space as one value, and the changes to it.
 
 Owns everything about a space that has to survive a restart: invitations, removals, grants, pauses, shutdowns, open
-proposals, open streams and the last status of each participant. `SpaceState` holds all of it and serialises as one JSON
+proposals, open streams and the last status of each participant. `SpaceState` has all of it and serialises as one JSON
 object. It changes only through `Change` values, each of which sets or removes one entry. The core returns every change
 in a `StateChanged` effect, ahead of the messages that announce it, so a store can write it first.
 

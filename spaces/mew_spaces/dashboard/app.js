@@ -159,7 +159,7 @@ class SpaceView {
       if (status) this._figures.add(id, status, this._board.nowMs(receivedMs ?? nowMs));
     }
     this._hasNewOrder = true;
-    this._needs([]); // an event with the whole list follows if anything needs somebody
+    this._needs([]); // an event with the whole list follows if anything needs a person
   }
 
   _receiveEnvelope(envelope, nowMs) {

@@ -1,5 +1,5 @@
 // How urgent each participant is, in a tone and a word, and the order of the list. Pure. What needs a person comes from
-// the gateway; statuses that need nobody get their tone here. Trouble never looks calm.
+// the gateway; statuses that need no person get their tone here. Trouble never looks calm.
 
 import { hasContext } from "./board.js";
 import { basisOf, counted, percentOf, plain, severityOf, statusWord } from "./text.js";

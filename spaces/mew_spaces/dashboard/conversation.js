@@ -32,7 +32,7 @@ export class Conversation {
     return [...this.entries.values()].reverse().find((one) => one.type === "turn" && one.from === participant && one.state === "running");
   }
 
-  /** Whether somebody's request for this change of a participant is among the entries. */
+  /** Whether a request for this change of a participant is among the entries. */
   hasRequest(participant, action) {
     return [...this.entries.values()].some((one) => one.type === "control" && one.action === action && one.to.includes(participant));
   }
@@ -107,7 +107,7 @@ export class Conversation {
     return [...older.entries.keys()];
   }
 
-  /** Add a note that no envelope stands for. */
+  /** Add a note that is not an envelope. */
   note(ts, words, about = []) {
     this._add({ id: `note-${this._seen.size}-${this.entries.size}-${words}`, type: "note", ts, words, about });
   }

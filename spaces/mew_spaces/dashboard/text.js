@@ -367,7 +367,7 @@ const REQUESTS = {
 /** The beginning of a text. */
 export const shortened = (value, most = 80) => (String(value).length > most ? `${String(value).slice(0, most)}…` : String(value));
 
-/** Who asked whom for what. */
+/** Which participant asked which one for what. */
 export function controlSentence({ from, to, action, payload }) {
   const what = (REQUESTS[action] ?? (() => plain(action)))(payload);
   const why = typeof payload.reason === "string" && payload.reason.trim() ? `: ${payload.reason.trim()}` : "";

@@ -25,7 +25,7 @@ from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.space import Space
 
 ABSENCE_GRACE: Final = timedelta(seconds=10)
-"""Participants reconnect after a break; a shorter absence needs nobody."""
+"""Participants reconnect after a break; a shorter absence needs no person."""
 
 START_GRACE: Final = timedelta(seconds=60)
 """For how long the programs of space.yaml may take to join when the gateway starts."""

@@ -2,7 +2,7 @@
 
 Owns the sources of tokens (the environment, `<state>/tokens/<id>.token`, `tokens:` in space.yaml; for observers
 `<state>/tokens/<name>.observer`), the token files, and when a token ends: its file changed or is gone, or its time is
-over. A token file holds the token alone; the expiry is next to it in `<file>.expires`. Does not know what a participant
+over. A token file has only the token; the expiry is next to it in `<file>.expires`. Does not know what a participant
 may do.
 """
 
@@ -268,7 +268,7 @@ class TokenBook:
             self.follow(participant, state)
 
     def follow(self, participant: str, state: Path) -> None:
-        """Accept what the token file of a participant holds, also after it changes."""
+        """Accept the token in a participant's token file, and follow its changes."""
         path = token_path(state, participant)
         self._files[path] = file = _WatchedFile(path, ParticipantId(participant))
         self._reread(file)
@@ -354,7 +354,7 @@ class TokenBook:
             self._reread(file, is_over=is_over)
 
     def _reread(self, file: _WatchedFile, *, is_over: bool = False) -> None:
-        """Accept what a token file holds now, in place of what it held."""
+        """Accept the present token of a token file instead of the earlier one."""
         before, file.stored, file.ends_at = file.stored, None, None
         mark, now = _mark(file.path), self._clock()  # marked first: a change while it is read is noticed next time
         try:

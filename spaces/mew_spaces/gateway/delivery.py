@@ -32,7 +32,7 @@ REMEMBERED_CLOSED_STREAMS = 1_000
 """How many closed streams have their frames counted, for sessions that come back later."""
 
 _PRESENCE = b'"kind":"system/presence"'
-"""In what the gateway composes, no payload holds this text."""
+"""No payload that the gateway composes contains this text."""
 
 
 @dataclass(slots=True)

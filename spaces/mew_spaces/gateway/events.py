@@ -159,14 +159,14 @@ async def event_stream(
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events of a space from `since` (`<epoch>-<sequence>`) or from now, until the gateway stops.
 
-    Without `since`, the newest `last` envelopes that are no status come first; the board holds the statuses.
+    Without `since`, the newest `last` envelopes that are no status come first; the board has the statuses.
 
     Also ends when the reader's token is revoked, even if the participant was invited again with another.
     """
     history = service.log
     place = Position.parse(since) if since else None
     is_from_earlier_run = place is not None and place.sequence < service.started_position.sequence
-    attention: tuple[AttentionItem, ...] | None = () if since is None else None  # what the reader knows of it
+    attention: tuple[AttentionItem, ...] | None = () if since is None else None  # what the reader already knows
     if since is None:
         place = history.position
         yield _envelopes(history, _newest(history, last)) + _board(service, place)

@@ -1,4 +1,4 @@
-"""Stream frames between the gateways of one space: at most once, beside the order of events.
+"""Stream frames between the gateways of one space: at most once, outside the order of events.
 
 A frame waits until this gateway has applied what its sender's gateway had, so that no member gets frames of a stream
 that it does not know yet. Each gateway numbers what it sends of each stream, which shows what was lost. Does not know

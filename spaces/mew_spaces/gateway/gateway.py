@@ -148,7 +148,7 @@ class RunningGateway:
     server: GatewayServer | None = None
 
     async def drain(self, seconds: float) -> None:
-        """Let clients move to other gateways of their spaces: accept nobody, and close connections a few at a time.
+        """Let clients move to other gateways of their spaces: accept no clients, and close connections a few at a time.
 
         Returns when the last one has gone, or after `seconds`; at once if there is no other gateway.
         """
@@ -259,7 +259,7 @@ async def serve_gateway(
 def _open_space(space: HostedSpace, port: int, replica: ReplicaOptions | None) -> SpaceService:
     """A service with what a state folder brings: tokens, logs, invitations, removals. Raises `SpacesError`.
 
-    Gateways that share a space may share its folder, too: each has logs of its own there, named by its port, and all
+    Gateways that share a space may share its folder, too: each has its own logs there, named by its port, and all
     else that changes is in the backplane.
     """
     config, state = space.config, space.state

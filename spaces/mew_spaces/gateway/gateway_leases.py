@@ -1,4 +1,4 @@
-"""Which gateways of a space run: each renews a lease of its own, and one of them holds the lease `ticker`.
+"""Which gateways of a space run: each renews its own lease, and one of them holds the lease `ticker`.
 
 Says which gateways are gone. Does not know what follows from that.
 """
@@ -26,7 +26,7 @@ class GatewayLeases:
         self._seen: set[int] = set()
         self._unseen_since: dict[int, float] = {}
         self.is_ticker = False
-        """Whether this gateway does what one of them has to do: it holds the lease `ticker`."""
+        """Whether this gateway does the work that only one may do: it holds the lease `ticker`."""
 
     async def renew(self, gateway: int) -> None:
         """Renew the lease of this gateway. Raises `BackplaneError`."""

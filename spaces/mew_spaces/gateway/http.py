@@ -267,7 +267,7 @@ class HttpApi:
     async def _events(self, request: Request) -> Response:
         space, _ = self._authenticate(request, request.path_params["space"])
         request.scope.setdefault("state", {})[STREAMING] = True
-        # A browser reconnects to the URL it first opened, so the header holds the newer position.
+        # A browser reconnects to the URL it first opened, so the header has the newer position.
         since = request.headers.get("last-event-id") or request.query_params.get("since") or None
         streams = self._registry.event_streams
         last, with_frames = _number(request, operations.LAST), _number(request, operations.FRAMES) == 1
@@ -303,7 +303,7 @@ class HttpApi:
             raise ApiError(403, errors.UNAUTHORIZED, f"invalid token for this space; expected {expected}")
         if found is None:
             raise ApiError(404, errors.SPACE_NOT_FOUND, f"no space '{space}' on this gateway")
-        is_message = is_owner and request.method == "POST"  # which has a rate of its own
+        is_message = is_owner and request.method == "POST"  # which has its own rate
         if not is_message and not self._registry.reads.try_spend(f"{found.space.id}/{token}"):
             raise ApiError(429, errors.RATE_LIMITED, "too many requests; try again later or follow the event stream")
         return found, participant

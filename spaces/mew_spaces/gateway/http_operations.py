@@ -68,7 +68,7 @@ class PostedEnvelope(Draft):
 
 
 class AcceptedEnvelope(BaseModel):
-    """Answer to a posted message. Requests with an answer of their own add its keys."""
+    """Answer to a posted message. Requests with a special answer add its keys."""
 
     model_config = ConfigDict(title="Accepted", extra="allow")
 

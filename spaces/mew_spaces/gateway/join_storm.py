@@ -121,7 +121,7 @@ class JoinPace:
         """Return 0 if a session may join now, else the seconds after which it is to try again."""
         if self._rate.try_spend():
             return 0.0
-        # Each refused session gets a place of its own, so that they do not all come back at the same moment.
+        # Each refused session gets its own place, so that they do not all come back at the same moment.
         now = self._clock()
         self._queue_end = max(now, self._queue_end) + 1 / self._per_second
         return min(self._queue_end - now, MAX_RETRY_AFTER_SECONDS)

@@ -2,7 +2,7 @@
 
 Owns `<state>/roster.json` and its form: the invitations and removals of a space, readable by its owner alone. Other
 parts of the durable state are kept with the log: grants, pauses, proposals, streams, the board. Who may invite or
-remove is decided in `core.membership_rules`. Tokens have files of their own (`auth`).
+remove is decided in `core.membership_rules`. Tokens have separate files (`auth`).
 """
 
 import logging
@@ -33,7 +33,7 @@ from mew_spaces.private_files import ReservedFile, replace_private_file
 ROSTER_FILE_NAME = "roster.json"
 
 _ROSTER_TABLES = ("invited", "removed")
-"""What the roster file holds: it is on the disk before a change is answered, also where the log is not."""
+"""The contents of the roster file: it is on the disk before a change is answered, also where the log is not."""
 
 _LOG_PREFIX = "space/"
 _STREAMS_OPENED = "space:streams_opened"

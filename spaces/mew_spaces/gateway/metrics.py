@@ -1,4 +1,4 @@
-"""`/metrics`: what the gateway knows of itself and of the participants, in the formats of Prometheus and OpenMetrics.
+"""`/metrics`: figures of the gateway and of the participants, in the formats of Prometheus and OpenMetrics.
 
 Owns the gateway's own metrics and how metrics are written. Those of participants are in `mew_protocol.metrics`. Does
 not know who may read them.

@@ -48,7 +48,7 @@ class Parameter:
 class Operation:
     """One method of one path.
 
-    `parameters` holds those of the query and all those named in the path. `answer` and `body` are models, or None
+    `parameters` are those of the query and all those named in the path. `answer` and `body` are models, or None
     where the schema is open. Errors are HTTP status codes; 401 among them means that a token is required.
     """
 

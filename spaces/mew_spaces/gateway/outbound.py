@@ -1,6 +1,6 @@
 """Bytes out: a message is framed once, and the same bytes are written to many connections.
 
-Owns WebSocket framing, the channels (one per connection, so order holds) and the fan-out loop. `DirectChannel` writes
+Owns WebSocket framing, the channels (one per connection, in order) and the fan-out loop. `DirectChannel` writes
 to the connection's transport under our own server (`direct_websocket`); `AsgiChannel` works under any ASGI server.
 A broadcast goes to the socket of each `DirectChannel` without its transport, as long as nothing waits in that one.
 Broadcasts of the same turn of the event loop leave in one write. Detects slow consumers and never waits for them. Does
@@ -187,7 +187,7 @@ class Fanout:
     def flush(self) -> None:
         """Write the collected broadcasts: in one write for each channel, which costs little more than one of them.
 
-        Whoever writes to a member by another way calls this first, so that order holds.
+        A caller that writes to a member in another way calls this first, to keep the order.
         """
         frames, numbered = self._collected, self._collected_numbered
         if not frames:

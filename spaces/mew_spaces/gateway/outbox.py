@@ -260,7 +260,7 @@ class Outbox:
         elif not isinstance(item, NumberedBroadcast):
             self._perform(item)
         elif item.effect.envelope.sender in (GATEWAY, STREAM_GATEWAY):
-            # Nobody would send it again, and members must not keep someone on their lists who has left.
+            # No one would send it again, and members must not keep someone on their lists who has left.
             self._write(item.effect, item.data, None, item.is_logged)
         else:
             self._refuse(item.effect.envelope)

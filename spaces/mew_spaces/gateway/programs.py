@@ -1,7 +1,7 @@
 """What the HTTP API can do with the programs of a space: read their logs, start one, add an agent or a tool server.
 
 Owns the permissions for it. Who runs the programs is up to `ProgramControl`; a gateway that `mew up` did not start has
-none, and the API says so.
+none, and the API reports that.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""One space on several gateways: each holds some of the connections and applies the same events in the same order.
+"""One space on several gateways: each has some of the connections and applies the same events in the same order.
 
 What a connection does is submitted to the backplane as an event. When the event comes back in its place of the order,
 every gateway applies it and performs what concerns its own connections; then the sender is answered. Owns this
@@ -175,7 +175,7 @@ class ReplicaService(SpaceService):
 
     @property
     def has_other_gateways(self) -> bool:
-        """Whether another gateway holds this space, too."""
+        """Whether another gateway also serves this space."""
         return bool(self._shared.gateways.keys() - {self._queue.gateway})
 
     def close_connections(self, most: int) -> int:

@@ -1,4 +1,4 @@
-"""What the gateways of one space keep in the backplane beside the batches: what they agree on, numbers, snapshots.
+"""What the gateways of one space keep in the backplane besides the batches: what they agree on, numbers, snapshots.
 
 The record of the space names its epoch and what of space.yaml the shared state depends on: gateways that differ in
 that would decide differently, so a gateway with another configuration joins no others. Applies nothing.
@@ -47,7 +47,7 @@ log = logging.getLogger("spaces")
 
 
 class SpaceRecord(BaseModel):
-    """What the gateways of a space agree on. `config` holds digests by section."""
+    """What the gateways of a space agree on. `config` has digests by section."""
 
     rules: int
     epoch: str
@@ -151,7 +151,7 @@ class ReplicaStore:
             return number
 
     async def load_snapshot(self, *, newest: bool = False) -> ReplicaSnapshot | None:
-        """Return the oldest snapshot from which the kept batches go on; None if they go on from the very beginning.
+        """Return the oldest snapshot after which the kept batches continue; None if they start at the very beginning.
 
         Raises `HistoryLost` if there is neither, and `BackplaneUnavailable`.
         """

@@ -41,7 +41,7 @@ class GatewayServer(uvicorn.Server):
         self._stop = anyio.Event()
 
     def stop_listening(self) -> None:
-        """Accept no more connections; the open ones go on."""
+        """Accept no more connections; the open ones continue."""
         for server in self.servers:
             server.close()
 

@@ -94,7 +94,7 @@ class SpaceService:
         audit: AuditLog | None = None,
         figures: FigureStore | None = None,
     ) -> None:
-        """`space_log` holds the accepted envelopes (default: in memory). `epoch` names this run in positions of the
+        """`space_log` keeps the accepted envelopes (default: in memory). `epoch` names this run in positions of the
         log in memory (default: a random one).
 
         `state` is the state folder; without it, invitations and removals end with this run. Relative paths of the
@@ -433,7 +433,7 @@ class SpaceService:
         if self._outbox.is_failing and draft.kind != kinds.SYSTEM_HEARTBEAT:
             return self._acknowledgements.refusal(connection, sender, draft)
         if draft.kind in _RESERVING_KINDS:
-            # Once decided, a change holds and is announced; a full disk has to be noticed before that.
+            # Once decided, a change is final and is announced; a full disk has to be noticed before that.
             try:
                 self._store.reserve(len(draft.encode()) + ROSTER_ENTRY_BYTES)
             except OSError as error:

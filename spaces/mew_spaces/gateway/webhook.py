@@ -114,7 +114,7 @@ class AttentionWebhook:
             error.close()
             may_pass = error.code >= HTTPStatus.INTERNAL_SERVER_ERROR or error.code == HTTPStatus.TOO_MANY_REQUESTS
             return f"the receiver answered {error.code}", not may_pass
-        except (OSError, ValueError) as error:  # the message holds neither the secret nor the path of the URL
+        except (OSError, ValueError) as error:  # the message contains neither the secret nor the path of the URL
             return getattr(error, "strerror", None) or type(error).__name__, False
 
 
@@ -129,6 +129,6 @@ _OPENER: Final = urllib.request.build_opener(_NoRedirect)
 
 
 def _as_json(item: AttentionItem) -> dict[str, Any]:
-    """An item without the envelopes of its actions, which may be long, and without what it stands for."""
+    """An item without the envelopes of its actions, which may be long, and without the items of a group."""
     actions = [one.model_dump(mode="json", include={"label", "command"}, exclude_unset=True) for one in item.actions]
     return {**item.model_dump(mode="json", exclude_unset=True, exclude={"actions", "items"}), "actions": actions}

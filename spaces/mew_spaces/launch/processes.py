@@ -1,7 +1,7 @@
 """Recognises the processes that a space started, and stops them together with everything they started.
 
-A process id is reused sooner or later, so an id alone never decides a signal. Each program leads a session and a
-process group of its own. It is recognised by its id and start time; processes that it leaves behind are recognised by
+A process id is reused sooner or later, so an id alone never decides a signal. Each program leads its own session and
+process group. It is recognised by its id and start time; processes that it leaves behind are recognised by
 its group and by the run id in their environment. Owns no file and no policy.
 """
 

@@ -108,7 +108,7 @@ class SpaceLog(ABC):
 
     @abstractmethod
     def write(self, batch: Batch) -> None:
-        """Store a batch. Blocks. Raises `NotStored`, after which nothing of the batch is stored."""
+        """Store a batch. Blocks. Raises `NotStored`, after which no part of the batch is stored."""
 
     @property
     def is_slow(self) -> bool:

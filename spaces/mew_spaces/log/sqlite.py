@@ -68,7 +68,7 @@ class SqliteLog(MemoryLog):
         """Open or create the file, readable by its owner alone.
 
         A file that cannot be read is renamed to `<name>.damaged-<seconds>`, or `...-<seconds>.<number>` if that exists,
-        and a new epoch starts; one warning says so. Raises `OSError` or `NotStored` if no file can be made at all,
+        and a new epoch starts, with one warning. Raises `OSError` or `NotStored` if no file can be made at all,
         and `BlockingIOError` if another gateway has it open.
         """
         self.path = path
@@ -268,7 +268,7 @@ class SqliteLog(MemoryLog):
 
 
 class _OpenedFile(NamedTuple):
-    """A database of ours, and what it holds."""
+    """One of our databases, and its contents."""
 
     database: sqlite3.Connection
     epoch: str
