@@ -292,7 +292,7 @@ class ModelCalls:
     ) -> CountedCut | None:
         """Let the server count the next request before and after a plan; None if it cannot, or not in time.
 
-        If the server cannot count and the options allow it, measure with calls of one token; `spending` gets their cost.
+        If the server cannot count and the options allow it, measure with calls of one token; `spending` gets the cost.
         """
         history = self._state.history
         key = history.revision, history.last_seq
