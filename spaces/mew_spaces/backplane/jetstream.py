@@ -39,6 +39,8 @@ from mew_spaces.config.backplane_options import BackplaneOptions
 _MESSAGE_OVERHEAD: Final = 4096
 """Room for headers in a message of the largest size."""
 
+_MIN_PAYLOAD: Final = 64 * 1024
+
 _PART: Final = "Mew-Part"
 """Header of a message that is not itself a batch."""
 _PARTS: Final = "Mew-Parts"
@@ -336,6 +338,9 @@ async def connect_jetstream(
     configs = backplane.configs(kept_bytes=kept_bytes, kept_batches=kept_batches)
 
     async def prepare() -> None:
+        if link.max_payload < _MIN_PAYLOAD:
+            problem = f"max_payload of the NATS server is {link.max_payload} bytes"
+            raise BackplaneRefused(f"{problem}; raise it to {_MIN_PAYLOAD} or more, better 8 MB")
         for config in configs:
             await link.call(partial(_ensure_stream, config=config))
 

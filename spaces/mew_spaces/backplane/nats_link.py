@@ -27,6 +27,7 @@ from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 from pydantic_core import from_json
 
 from mew_spaces.backplane.interface import BackplaneError, BackplaneRefused, BackplaneUnavailable, Conflict
+from mew_spaces.backplane.nats_login import NatsLogin, check_encryption
 from mew_spaces.config.backplane_options import BackplaneOptions
 
 log = logging.getLogger("mew_spaces.backplane")
@@ -39,6 +40,19 @@ _LINK_ERRORS: Final = (nats.errors.Error, OSError, RuntimeError)
 
 _WRONG_REVISION: Final = (10071, 10164)
 _NO_PEERS: Final = 10005  # also while the servers of a cluster start
+
+_STORAGE: Final = (
+    "give it more storage, or lower limits.history_bytes in space.yaml: a space needs twice that and 64 MiB"
+)
+
+_HINTS: Final = {
+    10002: _STORAGE, 10023: _STORAGE, 10047: _STORAGE, 10122: _STORAGE,
+    10027: "a space needs three streams",
+    10039: "enable JetStream for the account, or use credentials of another one",
+    10074: "set 'replicas' of 'backplane' to 1, or name the servers of a cluster",
+    10076: "start the server with JetStream",
+}  # fmt: skip
+"""What to do about an error of JetStream, by its number."""
 
 _T = TypeVar("_T")
 
@@ -173,9 +187,8 @@ class NatsLink:
     """See the module. `start` first; then `keep_connected` runs as a task, until `close`."""
 
     def __init__(self, options: BackplaneOptions, folder: Path, token: str | None, times: LinkTimes) -> None:
-        self._options = options
-        self._folder = folder
-        self._token = token
+        self._servers = options.servers
+        self._login = NatsLogin(options, folder, token)
         self.times = times
         self._connection: _LinkedClient | None = None
         self._connected = anyio.Event()
@@ -276,16 +289,31 @@ class NatsLink:
     async def connect(self) -> None:
         """Connect to one of the servers, in any order. Raises `BackplaneUnavailable` and `BackplaneRefused`."""
         problems = []
-        for server in random.sample(self._options.servers, len(self._options.servers)):
+        for server in random.sample(self._servers, len(self._servers)):
             connection = _LinkedClient()
+            arguments = self._login.arguments(server, connection.client)
             try:
-                await self._open(connection, server)
+                await connection.client.connect(
+                    servers=[server],
+                    name="mew-agent",
+                    allow_reconnect=False,
+                    max_reconnect_attempts=1,
+                    reconnect_time_wait=0,
+                    connect_timeout=self.times.connect,
+                    error_cb=connection.note_error,
+                    closed_cb=connection.note_closed,
+                    **arguments,
+                )
+                if arguments["tls"] is not None:
+                    check_encryption(connection.client)
+                await connection.open_inbox()
             except _LINK_ERRORS as error:
                 cause = connection.error or error
                 problems.append(f"{server} ({_reason(cause)})")
                 await _abandon(connection.client)
                 if _needs_operator(cause):
-                    raise BackplaneRefused(f"NATS cannot be used: {problems[-1]}") from None
+                    hint = self._login.hint if "authorization" in str(cause).lower() else ""
+                    raise BackplaneRefused(f"NATS cannot be used: {problems[-1]}{hint}") from None
                 continue
             except BaseException:
                 await _abandon(connection.client)
@@ -341,61 +369,6 @@ class NatsLink:
             connection.end()
             await _abandon(connection.client)
 
-    async def _open(self, connection: _LinkedClient, server: str) -> None:
-        options, client = self._options, connection.client
-        must_encrypt = server.startswith("tls://") or options.needs_tls
-
-        def check_encryption() -> None:
-            # `nats-py` sends secrets in the clear if the server, or one between, says that it has no TLS.
-            if must_encrypt and not client._server_info.get("tls_required"):
-                raise nats.errors.SecureConnWantedError
-
-        def guarded(read: Callable[[], str]) -> Callable[[], str]:
-            def read_encrypted() -> str:
-                check_encryption()
-                return read()
-
-            return read_encrypted
-
-        token, token_file, password_file = self._token, options.token_file, options.password_file
-        read_token = (lambda: token) if token is not None else (lambda: self._read(token_file)) if token_file else None
-        await client.connect(
-            servers=[server],
-            name="mew-agent",
-            allow_reconnect=False,
-            max_reconnect_attempts=1,
-            reconnect_time_wait=0,
-            connect_timeout=self.times.connect,
-            error_cb=connection.note_error,
-            closed_cb=connection.note_closed,
-            tls=self._tls() if must_encrypt else None,
-            user=options.user,
-            password=guarded(lambda: self._read(password_file)) if password_file else None,
-            token=guarded(read_token) if read_token is not None else None,
-            user_credentials=self._path(options.credentials) if options.credentials is not None else None,
-        )
-        check_encryption()
-        await connection.open_inbox()
-
-    def _tls(self) -> ssl.SSLContext:
-        options = self._options
-        try:
-            context = ssl.create_default_context(cafile=self._path(options.tls_ca) if options.tls_ca else None)
-            if options.tls_cert is not None and options.tls_key is not None:
-                context.load_cert_chain(self._path(options.tls_cert), self._path(options.tls_key))
-        except (OSError, ssl.SSLError) as error:
-            raise BackplaneRefused(f"certificates for NATS cannot be used: {error}") from None
-        return context
-
-    def _path(self, name: str) -> str:
-        path = self._folder / name
-        if not path.is_file():
-            raise BackplaneRefused(f"{path}: there is no such file; 'backplane' in space.yaml names it")
-        return str(path)
-
-    def _read(self, name: str) -> str:
-        return Path(self._path(name)).read_text(encoding="utf-8").strip()
-
 
 def _fail(answer: asyncio.Future[Msg], error: Exception) -> None:
     if not answer.done():
@@ -430,10 +403,13 @@ def _translated(error: Exception) -> BackplaneError:
     match error:
         case APIError() if error.err_code in _WRONG_REVISION:
             return Conflict(error.description)
-        case APIError() if error.code in (400, 401, 403, 404) and error.err_code != _NO_PEERS:
-            return BackplaneRefused(f"NATS refuses this: {error.description} (error {error.err_code})")
         case APIError():
-            return BackplaneUnavailable(f"NATS cannot do this now: {error.description or 'is JetStream enabled?'}")
+            hint = f"; {_HINTS[error.err_code]}" if error.err_code in _HINTS else ""
+            if error.code in (400, 401, 403, 404) and error.err_code != _NO_PEERS:
+                return BackplaneRefused(f"NATS refuses this: {error.description} (error {error.err_code}){hint}")
+            return BackplaneUnavailable(
+                f"NATS cannot do this now: {error.description or 'is JetStream enabled?'}{hint}"
+            )
         case nats.errors.MaxPayloadError():
             return BackplaneRefused("a message is larger than the NATS server accepts; raise its max_payload")
         case nats.errors.NoRespondersError() | NoStreamResponseError():

@@ -6,11 +6,13 @@ import re
 import signal
 import subprocess
 import sys
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 
 import anyio
+import nkeys
 import pytest
 import trustme
 from anyio.abc import TaskStatus
@@ -137,12 +139,64 @@ async def test_secrets_and_certificates_come_from_files(tmp_path: Path) -> None:
             "tls_key": "client.key",
         }
         assert await first_append(complete, tmp_path) == 1
-        with pytest.raises(BackplaneRefused, match="Authorization Violation"):
+        with pytest.raises(BackplaneRefused, match=r"Authorization Violation\); check user and password_file of"):
             await first_append({**complete, "password_file": "wrong"}, tmp_path)
-        with pytest.raises(BackplaneRefused, match="absent: there is no such file"):
-            await first_append({**complete, "password_file": "absent"}, tmp_path)
+        for key in ("password_file", "tls_ca", "tls_cert"):
+            with pytest.raises(BackplaneRefused, match="absent: there is no such file"):
+                await first_append({**complete, key: "absent"}, tmp_path)
         with pytest.raises(BackplaneRefused, match="certificate is not trusted"):
             await first_append({**complete, "tls_ca": "stranger.pem"}, tmp_path)
+
+
+async def test_credentials_of_an_account_are_used_and_checked(tmp_path: Path) -> None:
+    operator = new_key(nkeys.PREFIX_BYTE_OPERATOR)[0]
+    account, system = (new_key(nkeys.PREFIX_BYTE_ACCOUNT)[0] for _ in range(2))
+    user, seed = new_key(nkeys.PREFIX_BYTE_USER)
+    limits = dict.fromkeys(("subs", "data", "payload", "conn", "disk_storage", "streams", "consumer"), -1)
+    tokens = [
+        web_token(operator, operator, {"type": "operator"}),
+        web_token(operator, account, {"type": "account", "limits": limits | {"wildcards": True}}),
+        web_token(account, user, {"type": "user", "subs": -1, "data": -1, "payload": -1}),
+        web_token(operator, system, {"type": "account", "limits": {"subs": -1, "conn": -1}}),
+    ]
+    accounts = f"{{ {account.public_key.decode()}: {tokens[1]}, {system.public_key.decode()}: {tokens[3]} }}"
+    settings = f"operator: {tokens[0]}\nresolver: MEMORY\nresolver_preload: {accounts}\n"
+    settings += f"system_account: {system.public_key.decode()}\n"
+    complete = (
+        f"-----BEGIN NATS USER JWT-----\n{tokens[2]}\n------END NATS USER JWT------\n\n"
+        f"-----BEGIN USER NKEY SEED-----\n{seed.decode()}\n------END USER NKEY SEED------\n"
+    )
+    files = {
+        "no NATS credentials": ("", complete.replace("NATS USER JWT", "X"), complete.replace(seed.decode(), "SUAA")),
+        "there is no such file": (None,),
+        "check credentials of 'backplane'": (
+            complete.replace(seed.decode(), new_key(nkeys.PREFIX_BYTE_USER)[1].decode()),
+        ),
+    }
+    with running(NatsServer(tmp_path / "nats", settings=settings)) as server:
+        options = {"servers": server.address, "credentials": "user.creds"}
+        for problem, contents in files.items():
+            for content in contents:
+                (tmp_path / "user.creds").unlink(missing_ok=True)
+                if content is not None:
+                    (tmp_path / "user.creds").write_text(content)
+                with pytest.raises(BackplaneRefused, match=problem):
+                    await first_append(options, tmp_path)
+        (tmp_path / "user.creds").write_text(complete)
+        assert await first_append(options, tmp_path) == 1
+
+
+def new_key(prefix: int) -> tuple[nkeys.KeyPair, bytes]:
+    seed = nkeys.encode_seed(os.urandom(32), prefix)
+    return nkeys.from_seed(seed), seed
+
+
+def web_token(issuer: nkeys.KeyPair, subject: nkeys.KeyPair, claims: Mapping[str, object]) -> str:
+    """What `nsc` makes: claims of NATS about a key, signed by another one."""
+    names = {"iss": issuer.public_key.decode(), "sub": subject.public_key.decode(), "jti": "x", "iat": 1}
+    parts = ({"typ": "JWT", "alg": "ed25519-nkey"}, {**names, "nats": {**claims, "version": 2}})
+    signed = b".".join(urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in parts)
+    return (signed + b"." + urlsafe_b64encode(issuer.sign(signed)).rstrip(b"=")).decode()
 
 
 async def test_no_secret_leaves_without_encryption(tmp_path: Path, nats_server: NatsServer) -> None:
@@ -166,6 +220,20 @@ async def test_a_server_without_jetstream_is_refused(tmp_path: Path) -> None:
         pytest.raises(BackplaneUnavailable, match="is JetStream enabled"),
     ):
         await first_append({"servers": server.address}, tmp_path, start_seconds=0.1)
+
+
+async def test_a_server_with_too_little_room_is_refused(tmp_path: Path) -> None:
+    small = f"jetstream {{ store_dir: {json.dumps(str(tmp_path / 'store'))}, max_file_store: 100KB }}"
+    with (
+        running(NatsServer(tmp_path, settings=small)) as server,
+        pytest.raises(BackplaneUnavailable, match=r"storage .*lower limits\.history_bytes"),
+    ):
+        await first_append({"servers": server.address}, tmp_path, start_seconds=0.1)
+    with (
+        running(NatsServer(tmp_path / "narrow", max_payload_bytes=1024)) as server,
+        pytest.raises(BackplaneRefused, match="max_payload of the NATS server is 1024 bytes"),
+    ):
+        await first_append({"servers": server.address}, tmp_path)
 
 
 async def test_the_documented_permissions_are_enough(tmp_path: Path) -> None:

@@ -1,0 +1,104 @@
+"""What a connection shows to a NATS server, from the files that `backplane` in space.yaml names.
+
+Reads the files at each connection, since credentials are renewed. Owns what is wrong with them. Connects to nothing.
+"""
+
+import re
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import nats.errors
+import nkeys
+from nats.aio.client import Client, RawCredentials
+
+from mew_spaces.backplane.interface import BackplaneRefused
+from mew_spaces.config.backplane_options import BackplaneOptions
+
+_JWT: Final = re.compile(r"-BEGIN NATS USER JWT-+\r?\n\S+\r?\n-")
+_SEED: Final = re.compile(r"-BEGIN USER NKEY SEED-+\r?\n(\S+)\r?\n-")
+
+
+class NatsLogin:
+    """See the module."""
+
+    def __init__(self, options: BackplaneOptions, folder: Path, token: str | None) -> None:
+        """`folder` is that of the space, `token` that of an embedded server."""
+        self._options = options
+        self._folder = folder
+        self._token = token
+
+    def arguments(self, server: str, client: Client) -> dict[str, Any]:
+        """Return arguments of `client.connect`. Raises `BackplaneRefused` for a file that cannot be used."""
+        options = self._options
+        must_encrypt = server.startswith("tls://") or options.needs_tls
+
+        def secret(text: str | None) -> Callable[[], str] | None:
+            def read() -> str:
+                if must_encrypt:
+                    check_encryption(client)
+                return text or ""
+
+            return None if text is None else read
+
+        return {
+            "tls": self._tls() if must_encrypt else None,
+            "user": options.user,
+            "password": secret(self._read(options.password_file) if options.password_file else None),
+            "token": secret(self._read(options.token_file) if options.token_file else self._token),
+            "user_credentials": RawCredentials(self._credentials(options.credentials)) if options.credentials else None,
+        }
+
+    @property
+    def hint(self) -> str:
+        """What to check when a server refuses what it was shown."""
+        options = self._options
+        given = [key for key in ("credentials", "token_file", "user", "password_file") if getattr(options, key)]
+        return f"; check {' and '.join(given) or 'credentials, token_file or user'} of 'backplane' in space.yaml"
+
+    def _tls(self) -> ssl.SSLContext:
+        options = self._options
+        names = [
+            None if one is None else self._path(one) for one in (options.tls_ca, options.tls_cert, options.tls_key)
+        ]
+        try:
+            context = ssl.create_default_context(cafile=names[0])
+            if names[1] is not None:
+                context.load_cert_chain(names[1], names[2])
+        except (OSError, ssl.SSLError) as error:
+            shown = ", ".join(filter(None, names))
+            raise BackplaneRefused(f"certificates for NATS cannot be used: {shown}: {error}") from None
+        return context
+
+    def _path(self, name: str) -> str:
+        path = self._folder / name
+        if not path.is_file():
+            raise BackplaneRefused(f"{path}: there is no such file; 'backplane' in space.yaml names it")
+        return str(path)
+
+    def _read(self, name: str) -> str:
+        path = self._path(name)
+        try:
+            return Path(path).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise BackplaneRefused(f"{path}: cannot be read: {error}") from None
+
+    def _credentials(self, name: str) -> str:
+        """Read a file of credentials and check it: `nats-py` reads one without a JWT for ever."""
+        text = self._read(name)
+        seed = _SEED.search(text)
+        try:
+            if seed is None or _JWT.search(text) is None:
+                raise ValueError("a section is missing")
+            nkeys.from_seed(seed[1].encode())
+        except (ValueError, nkeys.NkeysError) as error:
+            problem = f"no NATS credentials ({error}); expected the sections NATS USER JWT and USER NKEY SEED"
+            raise BackplaneRefused(f"{self._folder / name}: {problem}") from None
+        return text
+
+
+def check_encryption(client: Client) -> None:
+    """Raise `SecureConnWantedError` without TLS: `nats-py` sends secrets all the same, if a server says it has none."""
+    if not client._server_info.get("tls_required"):
+        raise nats.errors.SecureConnWantedError
