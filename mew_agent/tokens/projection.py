@@ -9,7 +9,8 @@ docs/explanation/numbers.md.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import combinations_with_replacement, starmap
+from functools import partial, reduce
+from itertools import combinations_with_replacement, repeat, starmap
 from math import sqrt
 from operator import add, itemgetter, mul, sub
 from typing import Final, NamedTuple
@@ -233,15 +234,9 @@ class Calibration(NamedTuple):
         """Weights and doubt after one interval. Runs after every call, so it uses C iterators instead of loops."""
         weights = self.weights or tuple([self.k * weight for weight in _WEIGHTS])
         doubt = self.doubt or _FIRST_DOUBT
-        moves: list[float] = []
-        for row_of, count in zip(_ROWS, counts, strict=True):
-            if count:
-                row = row_of(doubt)
-                moves = (
-                    [move + count * value for move, value in zip(moves, row, strict=True)]
-                    if moves
-                    else [count * value for value in row]
-                )
+        # The covariance times the counts, most of which are 0.
+        rows = [map(mul, row_of(doubt), repeat(count)) for row_of, count in zip(_ROWS, counts, strict=True) if count]
+        moves = list(reduce(partial(map, add), rows))
         error = tokens - _weigh(weights, counts)
         expected = _weigh(moves, counts) + (noise * _NOISE * tokens) ** 2 + _NOISE_TOKENS**2
         deviation = max(expected, (error / _SURPRISE) ** 2)
