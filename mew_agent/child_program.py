@@ -125,13 +125,14 @@ async def running_program(
             await process.aclose()
 
 
-async def end_process(process: Process, *, reads_input: bool = True) -> None:
-    """End a process group: close its input unless it reads none, then send SIGTERM, then SIGKILL; wait after each."""
-    if reads_input:
-        assert process.stdin is not None
+async def end_process(process: Process) -> None:
+    """End a process group: close its input if it has one, then send SIGTERM, then SIGKILL; wait after each."""
+    if process.stdin is not None:
         with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             await process.stdin.aclose()
-    for number in (0, signal.SIGTERM, signal.SIGKILL)[not reads_input :]:
+        if await _is_gone(process):
+            return
+    for number in (signal.SIGTERM, signal.SIGKILL):
         _signal(process, number)
         if await _is_gone(process):
             return

@@ -1,14 +1,13 @@
 """What a restart needs to continue an agent's session: its id, and its last figure.
 
-Owns the file, which only its owner may read and which is replaced in one step. Does not know the protocol.
+Owns the form of the file. Does not know the protocol.
 """
 
-import os
-import secrets
 from pathlib import Path
 from typing import Self
 
 import anyio.to_thread
+from mew_protocol.private_files import replace_private_file
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 
@@ -35,15 +34,4 @@ class KeptSession(BaseModel):
 
     async def save(self, path: Path) -> None:
         """Replace the file. Raises `OSError`."""
-        await anyio.to_thread.run_sync(self._save, path)
-
-    def _save(self, path: Path) -> None:
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        try:
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-                file.write(self.model_dump_json(exclude_none=True))
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
+        await anyio.to_thread.run_sync(replace_private_file, path, self.model_dump_json(exclude_none=True))

@@ -74,7 +74,7 @@ class _Terminal:
         """End the command and the programs that it started."""
         with anyio.CancelScope(shield=True):
             if not self.is_gone:
-                await end_process(self.process, reads_input=False)
+                await end_process(self.process)
 
     def _truncate(self) -> None:
         if (excess := len(self.kept) - self.limit) > 0:
@@ -156,14 +156,12 @@ class Terminals:
         limit = min(asked, MAX_OUTPUT_BYTES) if isinstance(asked, int) and asked >= 0 else MAX_OUTPUT_BYTES
         process = await anyio.open_process(
             _command(params, environment),
-            stdin=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
             stderr=subprocess.STDOUT,
             cwd=folder,
             env=environment,
             start_new_session=True,
         )
-        assert process.stdin is not None
-        await process.stdin.aclose()
         name = f"terminal-{next(self._numbers)}"
         terminal = self._terminals[name] = _Terminal(process, limit)
         self._tasks.start_soon(terminal.run)

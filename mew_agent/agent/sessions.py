@@ -13,11 +13,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import anyio.to_thread
 from mew_protocol.context_report import ContextReport, SessionContext
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import MAIN_SESSION, SESSION_NAME
 from mew_protocol.payloads.participant import Status
 from mew_protocol.payloads.system import SpaceFacts
+from mew_protocol.private_files import replace_private_file
 from pydantic import ValidationError
 
 from mew_agent.agent.recall import RecallTools
@@ -129,7 +131,7 @@ class AgentSessions:
                 await self._delete_oldest()
             session = await self._open(key)
         self._sessions[key] = session
-        self._write_keys()
+        await self._write_keys()
         return session
 
     async def discover_window(self) -> None:
@@ -292,14 +294,12 @@ class AgentSessions:
             logger.warning("stored sessions not loaded: %s", error)
             return []
 
-    def _write_keys(self) -> None:
-        path, written = self._path_of("sessions"), self._path_of("sessions.new")
-        if path is None or written is None:
+    async def _write_keys(self) -> None:
+        path = self._path_of("sessions")
+        if path is None:
             return
         try:
-            written.write_text(json.dumps(list(self._sessions)), encoding="utf-8")
-            written.chmod(0o600)
-            written.replace(path)
+            await anyio.to_thread.run_sync(replace_private_file, path, json.dumps(list(self._sessions)))
         except OSError as error:
             logger.warning("list of sessions not stored: %s", error)
 

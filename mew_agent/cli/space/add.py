@@ -17,6 +17,7 @@ from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import new_id_problem
+from mew_protocol.private_files import replace_file
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, load_space, parse_space, with_participant
 from mew_spaces.launch.program_logs import log_folder, log_path
 from mew_spaces.launch.run_file import RunFile
@@ -144,7 +145,7 @@ def _add(newcomer: NewParticipant, place: SpaceFileOptions) -> AddOutcome:
             terminal.warn(notice)
     if run_path is not None and run is not None:
         invite(newcomer.name, config, run_path, run)
-    _replace_text(path, changed)
+    replace_file(path, changed)
     if run is None or run_path is None:
         return AddOutcome(f"added to {path}; `mew up` starts the space")
     if not starts:
@@ -152,7 +153,7 @@ def _add(newcomer: NewParticipant, place: SpaceFileOptions) -> AddOutcome:
     done = _start(newcomer.name, run_path, run)
     if not done.is_added:
         if path.read_text(encoding="utf-8") == changed:
-            _replace_text(path, before)
+            replace_file(path, before)
         _withdraw(newcomer.name, config, run_path, run)
         log = relative_to(Path.cwd(), log_path(log_folder(run_path.parent), newcomer.name))
         return replace(done, text=f"not added: {done.text} (see {log})")
@@ -238,11 +239,3 @@ def _running_space(path: Path) -> tuple[Path | None, RunFile | None]:
     if Path(found[1].config).resolve() != path.resolve():
         raise GatewayError(f"another space is running in this folder: {found[1].config}")
     return found
-
-
-def _replace_text(path: Path, text: str) -> None:
-    """Replace a file in one step and keep its permissions."""
-    draft = path.with_name(f".{path.name}.new")
-    draft.write_text(text, encoding="utf-8")
-    draft.chmod(path.stat().st_mode & 0o777)
-    draft.replace(path)

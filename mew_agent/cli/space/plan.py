@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, TypeGuard
 
 from mew_protocol.agent_settings import LOCAL, REHEARSAL, WrittenAgentSettings
+from mew_protocol.private_files import make_private_folder
 from mew_spaces.config.loading import SpaceConfig, load_space, place_in
 from mew_spaces.errors import PortInUse
 from mew_spaces.gateway.auth import ensure_token, state_dir
@@ -26,7 +27,6 @@ from mew_spaces.launch.launch import Launch, ListenAddress, Program
 from mew_spaces.launch.processes import started_mark
 from mew_spaces.launch.program_logs import log_folder
 from mew_spaces.launch.run_file import Pids, RunFile, read_run_file, remove_run_file, run_file_path
-from mew_spaces.private_files import make_private_folder
 from pydantic import TypeAdapter
 
 from mew_agent.bridge.settings import require_mcp

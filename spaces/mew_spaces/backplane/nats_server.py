@@ -15,8 +15,9 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
+from mew_protocol.private_files import FileLock, make_private_folder, replace_private_file
+
 from mew_spaces.backplane.interface import BackplaneRefused
-from mew_spaces.private_files import FileLock, make_private_folder, replace_private_file
 
 _MAX_PAYLOAD_BYTES: Final = 8 * 1024 * 1024
 _START_SECONDS: Final = 30.0

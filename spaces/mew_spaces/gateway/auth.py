@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mew_protocol.ids import ParticipantId
+from mew_protocol.private_files import create_private_file, make_private_folder, replace_private_file
 
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.errors import TokenError
-from mew_spaces.private_files import create_private_file, make_private_folder, replace_private_file
 
 STATE_NAME = ".mew"
 

@@ -20,6 +20,7 @@ from urllib.parse import quote, urlsplit
 
 import anyio
 from mew_protocol.payloads.participant import Board
+from mew_protocol.private_files import FileLock, make_private_folder
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -54,7 +55,6 @@ from mew_spaces.gateway.websocket_endpoint import WebSocketEndpoint
 from mew_spaces.log.figures import FigureStore
 from mew_spaces.log.interface import Bounds, NotStored, SpaceLog
 from mew_spaces.log.sqlite import SqliteLog, lock_path
-from mew_spaces.private_files import FileLock, make_private_folder
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080

@@ -12,6 +12,7 @@ from pathlib import Path
 from mew_protocol.containment import covers
 from mew_protocol.ids import ParticipantId
 from mew_protocol.patterns import BudgetExceeded
+from mew_protocol.private_files import ReservedFile, replace_private_file
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from mew_spaces.config.settings import SpaceConfig
@@ -28,7 +29,6 @@ from mew_spaces.core.state import (
 from mew_spaces.errors import SpacesError, TokenError
 from mew_spaces.gateway.auth import TokenBook, remove_token_file, store_token, token_path, write_new_token
 from mew_spaces.log.interface import SpaceLog
-from mew_spaces.private_files import ReservedFile, replace_private_file
 
 ROSTER_FILE_NAME = "roster.json"
 

@@ -15,9 +15,9 @@ from typing import IO, Final
 import anyio
 import anyio.to_thread
 from anyio.abc import ByteReceiveStream
+from mew_protocol.private_files import make_private_folder
 
 from mew_spaces.errors import SpacesError
-from mew_spaces.private_files import make_private_folder
 
 MAX_LOG_BYTES: Final = 64 * 1024 * 1024
 """Size at which a log is cut."""

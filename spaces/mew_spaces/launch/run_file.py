@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
+from mew_protocol.private_files import create_private_file, replace_private_file
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import STATE_NAME, space_folder
 from mew_spaces.launch.processes import is_running
-from mew_spaces.private_files import create_private_file, replace_private_file
 
 RUN_FILE_NAME: Final = "run.json"
 LAST_RUN_FILE_NAME: Final = "last-run.json"

@@ -19,10 +19,11 @@ from secrets import token_hex
 from threading import Lock
 from typing import NamedTuple
 
+from mew_protocol.private_files import FileLock
+
 from mew_spaces.log.interface import Batch, Bounds, Durability, Entry, NotStored
 from mew_spaces.log.memory import MemoryLog
 from mew_spaces.log.tail import TailFile, read_tail
-from mew_spaces.private_files import FileLock
 
 log = logging.getLogger("mew_spaces.log")
 

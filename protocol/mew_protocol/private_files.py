@@ -1,4 +1,7 @@
-"""Files that only their owner may read, written in one step: a reader sees the old content or the new one. Locks."""
+"""Files that are written in one step and that only their owner may read; locks.
+
+A reader sees the old content or the new one. Does not know what the files hold.
+"""
 
 import os
 import secrets
@@ -22,6 +25,14 @@ def make_private_folder(folder: Path) -> None:
 def replace_private_file(path: Path, text: str) -> None:
     """Write a file, or replace it, and wait until the disk has it. Raises `OSError`."""
     with _draft(path, text) as draft:
+        draft.replace(path)
+    _sync_folder(path.parent)
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Replace a file that others may read, with its permissions, and wait until the disk has it. Raises `OSError`."""
+    with _draft(path, text) as draft:
+        draft.chmod(path.stat().st_mode & 0o777)
         draft.replace(path)
     _sync_folder(path.parent)
 
