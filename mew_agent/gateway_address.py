@@ -70,7 +70,7 @@ def trust(ca_file: str | Path | None = None) -> ssl.SSLContext:
         try:
             context.load_verify_locations(cafile=chosen)
         except ssl.SSLError:  # before OSError, of which it is a kind
-            raise ConfigError(where, f"{chosen} holds no certificate", "a PEM file") from None
+            raise ConfigError(where, f"{chosen} contains no certificate", "a PEM file") from None
         except OSError as error:
             raise ConfigError(where, f"{chosen} cannot be read: {error.strerror or error}") from None
         # Trusts a certificate that was named even if its authority was not; the default only since Python 3.13.

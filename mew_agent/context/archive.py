@@ -119,7 +119,7 @@ def problem_of(entry: CompactionEntry) -> str:
 def unknown_entry(entries: Sequence[CompactionEntry], number: int) -> str:
     """Why there is no entry with this number."""
     if entries and number < entries[0].number:
-        return f"{number} is no longer kept (store_max_compactions); the oldest is {entries[0].number}"
+        return f"{number} was deleted (store_max_compactions); the oldest is {entries[0].number}"
     return f"there is no entry {number}; the newest is {entries[-1].number}" if entries else "there is no entry yet"
 
 

@@ -56,7 +56,7 @@ def archive_cut(db: sqlite3.Connection, compaction: ArchivedCompaction, *, most:
         dropped = db.execute("DELETE FROM compactions WHERE number <= ?", (number - most,)).rowcount
         db.execute("DELETE FROM archive WHERE compaction <= ?", (number - most,))
         if dropped:
-            logger.info("compactions up to %d are no longer kept (store_max_compactions)", number - most)
+            logger.info("compactions up to %d were deleted (store_max_compactions)", number - most)
     return number
 
 

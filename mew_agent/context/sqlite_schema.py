@@ -106,7 +106,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if names and "state" not in names:
         raise StoreUnusable(path, "it is not a session file")
     if not names:
-        raise StoreDamaged(path, "it holds no tables")
+        raise StoreDamaged(path, "it has no tables")
     row = connection.execute("SELECT value FROM state WHERE key = 'schema'").fetchone()
     version = int(row[0]) if row is not None and row[0].isdigit() else 1
     if version > SCHEMA_VERSION:

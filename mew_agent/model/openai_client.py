@@ -147,7 +147,7 @@ class OpenAIModel:
                 if other is None or other in tried:
                     raise self._translated(error, offered_tools=bool(request.tools)) from error
                 if dialect.takes_images and not other.takes_images:
-                    logger.warning("'%s' takes no images; prompts only name them (%s)", self._model, error)
+                    logger.warning("'%s' does not support images; prompts only mention them (%s)", self._model, error)
                 dialect = other
                 tried.add(other)
             else:

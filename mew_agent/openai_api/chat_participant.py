@@ -159,7 +159,7 @@ class ChatParticipant(Participant):
         """What to send to the agent for a request. Raises `OpenAIApiError` if it cannot be answered as requested."""
         agent = self.agent(request.model)
         if request.response_format is not None and agent.is_present and not self._has_sessions(agent):
-            raise response_format_unsupported(f"'{agent.name}' takes no response_format")
+            raise response_format_unsupported(f"'{agent.name}' does not support response_format")
         question = AgentQuestion(request.text, chosen.name, request.response_format)
         if chosen.name == MAIN_SESSION:
             ignored = ("earlier messages",) if request.earlier else ()
@@ -248,7 +248,7 @@ def _check_format(exchange: Exchange, text: str) -> None:
     """Raise `OpenAIApiError` unless the answer is JSON, as every format other than text is."""
     turn = exchange.turn
     if turn is None:
-        raise response_format_unsupported(f"'{exchange.agent}' takes no response_format")
+        raise response_format_unsupported(f"'{exchange.agent}' does not support response_format")
     if turn.problem is not None:
         raise response_format_unsupported(f"'{exchange.agent}' could not answer in this format: {turn.problem}")
     try:

@@ -92,7 +92,7 @@ def _time(at: str) -> datetime:
         return report_time(at)
     except (TypeError, ValueError):
         expected = "ISO 8601 with a time zone: 2026-01-31T12:00:00Z"
-        raise InvalidReport("measured_at", f"{at!r} is no time", expected) from None
+        raise InvalidReport("measured_at", f"{at!r} is not a time", expected) from None
 
 
 class ExternalContext:

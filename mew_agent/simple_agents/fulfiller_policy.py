@@ -23,7 +23,7 @@ Verdict = Literal["fulfil", "reject", "ask"]
 
 def _check_pattern(text: str) -> str:
     if "/" not in text and text != "*":
-        raise ValueError("should be PEER/TOOL or PEER/METHOD, where * stands for anything")
+        raise ValueError("should be PEER/TOOL or PEER/METHOD, where * matches anything")
     return text
 
 

@@ -42,5 +42,5 @@ def new_id_problem(text: str) -> str | None:
     """
     problem = id_problem(text)
     if problem is None and _NEW_ID.fullmatch(text) is None:
-        problem = f"'{text}' is no valid id; use letters, digits, '.', '_' and '-', and no '.' or '-' at the start"
+        problem = f"'{text}' is not a valid id; use letters, digits, '.', '_' and '-', and no '.' or '-' at the start"
     return problem

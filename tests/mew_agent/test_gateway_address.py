@@ -129,7 +129,7 @@ async def test_plain_http_to_a_gateway_with_tls_suggests_tls(tmp_path: Path) -> 
 def test_a_file_without_certificates_is_a_mistake_in_the_settings(tmp_path: Path) -> None:
     empty = tmp_path / "empty.pem"
     empty.write_text("")
-    with pytest.raises(ConfigError, match=r"ca_file: .*empty\.pem holds no certificate"):
+    with pytest.raises(ConfigError, match=r"ca_file: .*empty\.pem contains no certificate"):
         trust(empty)
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         trust(tmp_path / "missing.pem")

@@ -13,7 +13,7 @@ from mew_agent.cli.board import words
 PART_NAMES: Final = {
     "prefix": "system prompt, tools",
     "used": "in use, no parts reported",
-    "other": "not told apart",
+    "other": "not itemised",
     "unsent": "not sent yet",
     "reserve": "kept free",
 }

@@ -90,7 +90,7 @@ class CommandLinePrograms:
             config = await anyio.to_thread.run_sync(self._newest_config)
             like = config.participants.get(new.like)
             if like is None or like.agent is None:
-                return ProgramOutcome(is_done=False, text=f"'{new.like}' is no agent of space.yaml")
+                return ProgramOutcome(is_done=False, text=f"'{new.like}' is not an agent of space.yaml")
             written = like.agent.model_fields_set
             for option, key in (("--base-url", "base_url"), ("--api-key-env", "api_key_env"), ("--model", "model")):
                 if key in written:  # the key belongs to the server, so they go together

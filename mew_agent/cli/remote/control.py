@@ -104,7 +104,7 @@ def compact(
     timeout: TimeoutOption = ANSWER_SECONDS,
     *,
     interrupt: Annotated[
-        bool, option("--interrupt", "Interrupt the running turn of an ACP agent; it goes on afterwards.")
+        bool, option("--interrupt", "Interrupt the running turn of an ACP agent; it continues afterwards.")
     ] = False,
     as_json: JsonOption = False,
     connection: ConnectionOptions,
@@ -155,7 +155,7 @@ def _undo_named_if_interrupted(target: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        terminal.warn(f"{target} goes on compacting; `mew context undo {target}` brings back what that removes")
+        terminal.warn(f"{target} continues to compact; `mew context undo {target}` restores what that removes")
         raise
 
 

@@ -90,7 +90,9 @@ class NewTokenOptions:
             return None
         match = _DURATION.fullmatch(self.expires)
         if match is None:
-            raise ConfigError("--expires", f"'{self.expires}' is no time", "a number with s, m, h or d, such as 8h")
+            raise ConfigError(
+                "--expires", f"'{self.expires}' is not a duration", "a number with s, m, h or d, such as 8h"
+            )
         return datetime.now(UTC) + timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
 
     def print(self, name: str, space: SpaceConfig, token: str) -> None:

@@ -449,7 +449,7 @@ class SpaceApp(App[None]):
 
         async def allow() -> None:
             if item is None or not await self.view.allow_always(item):
-                self.notify("This item is no tool call.", timeout=2)
+                self.notify("This item is not a tool call.", timeout=2)
 
         self.run_worker(allow())
 

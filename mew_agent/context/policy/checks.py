@@ -61,7 +61,7 @@ def _levels(policy: "Policy") -> None:
         raise ValueError("a level cannot use `lt`: it begins at a figure and has no end")
     for milder, level in pairwise(policy.levels):
         if not begins_above(level.at, milder.at):
-            raise ValueError(f"level '{milder.name}' can never hold: '{level.name}' begins at or below it")
+            raise ValueError(f"level '{milder.name}' can never be true: '{level.name}' begins at or below it")
 
 
 def _names(policy: "Policy") -> None:

@@ -96,7 +96,7 @@ def check_new_status(status: Status, newest: datetime | None = None) -> datetime
     if report is None:
         return None
     if status.tokens == 0 and report.basis in ("reported", "agent_reported", "provisional"):
-        problem = "0 is no measured size; leave it out, with `context.basis` 'unknown'"
+        problem = "0 is not a measured size; leave it out, with `context.basis` 'unknown'"
         raise PayloadError(kinds.PARTICIPANT_STATUS, "payload.tokens", problem)
     if report.measured_at is None:
         return None
@@ -104,7 +104,7 @@ def check_new_status(status: Status, newest: datetime | None = None) -> datetime
     try:
         measured_at = report_time(report.measured_at)
     except ValueError:
-        problem = f"{report.measured_at!r} is no time; expected ISO 8601 with a time zone: 2026-01-31T12:00:00Z"
+        problem = f"{report.measured_at!r} is not a time; expected ISO 8601 with a time zone: 2026-01-31T12:00:00Z"
         raise PayloadError(kinds.PARTICIPANT_STATUS, field, problem) from None
     if newest is not None and measured_at < newest:
         problem = f"{report.measured_at} is older than the figures reported before, of {wire_timestamp(newest)}"

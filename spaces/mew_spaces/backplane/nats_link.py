@@ -232,7 +232,7 @@ class NatsLink:
                 return await client.publish(subject, data)
             except _LINK_ERRORS as error:
                 raise _translated(error) from None
-        raise BackplaneUnavailable("NATS takes no more messages")
+        raise BackplaneUnavailable("NATS accepts no more messages")
 
     async def subscribe(self, subject: str, receive: Callable[[Msg | None], object]) -> LinkSubscription:
         """Call a function with each message of a subject, and with None once the connection is lost.

@@ -29,7 +29,9 @@ def _checked_server(text: str) -> str:
     if text == EMBEDDED:
         return text
     if "@" in text:
-        raise ValueError("an address holds no password; use 'user' and 'password_file', 'token_file' or 'credentials'")
+        raise ValueError(
+            "an address must not contain a password; use 'user' and 'password_file', 'token_file' or 'credentials'"
+        )
     found = _ADDRESS.fullmatch(text.rstrip("/"))
     if found is None or not 1 <= int(found[1] or 4222) <= 65_535:
         raise ValueError(f"must be {_FORMS}")

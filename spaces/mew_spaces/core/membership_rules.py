@@ -302,7 +302,7 @@ class MembershipRules:
     def _end_proposal(self, envelope: Envelope) -> Receipt | None:
         """Refuse a withdrawal or rejection without a proposal, and a withdrawal of another's proposal."""
         if not envelope.correlation_ids:
-            text = f"{envelope.kind}: correlation_id must hold the proposal's id"
+            text = f"{envelope.kind}: correlation_id must contain the proposal's id"
             return refuse(errors.INVALID_ENVELOPE, text, code=errors.VALIDATION_ERROR)
         foreign = self._membership.foreign_proposal(envelope.correlation_ids, envelope.sender)
         if envelope.kind == kinds.MCP_WITHDRAW and foreign is not None:
@@ -322,7 +322,7 @@ class MembershipRules:
         own, steps = self._membership.permissions_of(sender).patterns, Steps(COMPARISON_STEPS)
         for pattern in patterns:
             if not covers(own, pattern, ignore_to=self._config.capabilities.ignore_to, steps=steps):
-                text = f"you cannot give a capability that you do not hold: {json.dumps(pattern, ensure_ascii=False)}"
+                text = f"you cannot give a capability that you do not have: {json.dumps(pattern, ensure_ascii=False)}"
                 return refuse(errors.GRANT_EXCEEDS_OWN, text, your_capabilities=own)
         return None
 

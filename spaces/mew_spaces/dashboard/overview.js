@@ -12,7 +12,7 @@ const LEGEND = [
   [{ basis: "unknown", tone: "unknown" }, "not known; the row says why"],
   [{ basis: "reported", tone: "notice" }, "compacts in its next turn"],
   [{ basis: "reported", tone: "warning" }, "near the limit, or in trouble"],
-  [{ basis: "reported", tone: "blocking" }, "stands still until you act"],
+  [{ basis: "reported", tone: "blocking" }, "blocked until you act"],
 ];
 
 export class Overview {

@@ -38,7 +38,7 @@ const PARTS = {
   reply: "reply",
   unsent: "not sent yet",
   used: "in use, parts not reported",
-  other: "not told apart",
+  other: "not itemised",
   free: "free",
   reserve: "kept free: compacts before it",
 };

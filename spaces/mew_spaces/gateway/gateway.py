@@ -66,7 +66,7 @@ DRAIN_PAUSE_SECONDS = 0.1
 EXPIRY_SECONDS = 1.0
 """How often timeouts are checked."""
 
-_IS_HELD = "another gateway holds this space; stop it, or start all of them with the same --backplane"
+_IS_HELD = "another gateway serves this space; stop it, or start all of them with the same --backplane"
 
 
 @dataclass(frozen=True, slots=True)

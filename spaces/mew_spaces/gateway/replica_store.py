@@ -135,7 +135,7 @@ class ReplicaStore:
             raise SpacesError("a newer version of mew held this space; use that version")
         if differing and await self._has_gateways():
             raise SpacesError(
-                f"other gateways hold this space with another configuration ({', '.join(differing)}); use the same "
+                f"other gateways serve this space with another configuration ({', '.join(differing)}); use the same "
                 "space.yaml and version everywhere, or stop all gateways before one starts with a new one"
             )
 
@@ -163,7 +163,7 @@ class ReplicaStore:
             if stored is not None:
                 return await to_thread.run_sync(_read_snapshot, stored.value)
         if first > 1:
-            raise HistoryLost("no snapshot of this space goes on with the batches that the backplane keeps")
+            raise HistoryLost("no snapshot of this space matches the batches that the backplane keeps")
         return None
 
     def note_applied(self, events: int, size: int) -> None:
@@ -223,7 +223,7 @@ def _read_record(data: bytes) -> SpaceRecord:
     try:
         return SpaceRecord.model_validate_json(data)
     except ValidationError:
-        raise SpacesError("the backplane holds this space in a form that this version cannot read") from None
+        raise SpacesError("the backplane stores this space in a format that this version cannot read") from None
 
 
 def _snapshot_key(batch: int) -> str:

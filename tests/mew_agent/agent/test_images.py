@@ -33,4 +33,4 @@ async def test_a_model_without_images_answers_and_one_warning_says_so(
         assert await s.ask("and now?")
         assert "takes no images" in str(s.server.requests[-1].body)
         assert [request.status for request in s.server.requests].count(400) == 1
-    assert sum("takes no images" in record.message for record in caplog.records) == 1
+    assert sum("does not support images" in record.message for record in caplog.records) == 1

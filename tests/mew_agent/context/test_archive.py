@@ -163,7 +163,7 @@ async def test_the_archive_of_a_damaged_file_is_saved(tmp_path: Path) -> None:
     ("number", "refusal"),
     [
         (None, "3 is damaged in the session file"),
-        (1, "1 is no longer kept (store_max_compactions); the oldest is 2"),
+        (1, "1 was deleted (store_max_compactions); the oldest is 2"),
         (2, "3 came after it; undo 3 first"),
         (4, "4 was undone already, by 5"),
         (5, "5 is an undo itself; compact again instead"),

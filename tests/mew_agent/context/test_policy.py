@@ -336,11 +336,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "a level that another one hides": (
         lambda: Policy(name="p", levels=(level("a", 1, used("ge", part(90))), level("b", 2, used("ge", part(80))))),
-        "'a' can never hold",
+        "'a' can never be true",
     ),
     "two levels at one place": (
         lambda: Policy(name="p", levels=(level("a", 1, used("gt", part(90))), level("b", 2, used("ge", part(90))))),
-        "'a' can never hold",
+        "'a' can never be true",
     ),
     "two levels at one number": (
         lambda: Policy(
@@ -350,7 +350,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
                 level("b", 2, Condition(figure="used", op="ge", tokens=10)),
             ),
         ),
-        "'a' can never hold",
+        "'a' can never be true",
     ),
     "a target above the window": (lambda: Policy(name="p", rules=(compacting(target=part(101)),)), "whole window"),
     "a target above the ceiling": (lambda: Policy(name="p", rules=(compacting(target=part(71)),)), "ceiling"),

@@ -221,7 +221,7 @@ async def test_an_agent_without_sessions_is_told_to_the_client(chat: StartChatAp
         await answer_plainly(writer)
         await knows(built.participant, "writer")
         answer = await built.ask("What colour?", model="writer")
-        with pytest.raises(BadRequestError, match="'writer' takes no response_format"):
+        with pytest.raises(BadRequestError, match="'writer' does not support response_format"):
             await built.ask("What colour?", model="writer", response_format=SCHEMA)
     assert answer.mew["warnings"] == ["'writer' keeps no sessions: all clients share one conversation with it"]
     assert answer.usage is None

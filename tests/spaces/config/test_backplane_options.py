@@ -34,7 +34,7 @@ FORMS = "nats://host:port, tls://host:port, several of them with commas between,
         ("{servers: [nats://one, 'nats://'], prefix: x}", f"2:35: backplane.servers.1: must be {FORMS}, not 'nats://'"),
         (
             "nats://ada:secret@one",
-            "2:12: backplane: an address holds no password; use 'user' and 'password_file', 'token_file'",
+            "2:12: backplane: an address must not contain a password; use 'user' and 'password_file', 'token_file'",
         ),
         ("{credentials: a.creds}", "2:12: 'servers' is missing under backplane"),
         ("{servers: nats://a, passwort: x}", "2:32: unknown key 'passwort' under backplane"),

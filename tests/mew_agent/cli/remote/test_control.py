@@ -79,7 +79,7 @@ async def test_an_interrupted_compact_says_that_the_agent_goes_on(gateway: Runni
             process.send_signal(signal.SIGINT)
             said = b"".join([part async for part in process.stderr]).decode()
             assert await process.wait() == 130
-    assert "coder goes on compacting; `mew context undo coder` brings back what that removes" in said
+    assert "coder continues to compact; `mew context undo coder` restores what that removes" in said
     assert "Traceback" not in said
 
 

@@ -84,8 +84,8 @@ async def test_add_without_a_supervisor_says_how_to_start_it(config: Path, tmp_p
     ("arguments", "said"),
     [
         (("a/b",), "invalid characters"),
-        (("bad name!",), "'bad name!' is no valid id"),
-        (("--", "-x"), "'-x' is no valid id"),
+        (("bad name!",), "'bad name!' is not a valid id"),
+        (("--", "-x"), "'-x' is not a valid id"),
         (("ada",), "'ada' already exists"),
         (("x", "-c", "{"), "--capabilities: is not JSON"),
         (("x", "-c", "[1]"), "--capabilities: has no kind: 1"),

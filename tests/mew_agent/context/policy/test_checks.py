@@ -99,5 +99,5 @@ def test_settings_may_make_a_level_unreachable_but_a_file_may_not() -> None:
     settings = {"optimal_max_tokens": 150_000, "critical_max_tokens": 120_000}
     configured = DOMINDS_V3.configured(settings)
     assert [level.at.tokens for level in configured.levels] == [150_000, 120_000]
-    with pytest.raises(ValidationError, match="'caution' can never hold"):
+    with pytest.raises(ValidationError, match="'caution' can never be true"):
         Policy.model_validate(configured.model_dump())
