@@ -38,7 +38,7 @@ from mew_agent._version import __version__
 from mew_agent.a2a.tasks import CONTEXT_EXTENSION, ParticipantTasks, RecentTasks, UsableRequests, tools_of
 from mew_agent.a2a.tools import JSON, A2ARole, extension_of, skills_of
 from mew_agent.http_server import serving
-from mew_agent.openai_api.app import MAX_BODY_BYTES, KeyCheck, respond_to_failure
+from mew_agent.openai_api.app import MAX_BODY_BYTES, KeyCheck, health_routes, respond_to_failure
 from mew_agent.openai_api.chat_participant import ChatParticipant
 from mew_agent.openai_api.format import NOT_FOUND, TOO_LARGE, OpenAIApiError
 from mew_agent.tracing import TracedRequests
@@ -84,7 +84,7 @@ class A2AServer:
         """The ASGI application."""
         return Starlette(
             routes=[
-                Route("/health", self._health),
+                *health_routes(self.participant),
                 Route("/agents", self._all_cards),
                 Route("/agents/{name}", self._call, methods=["POST"]),
                 Route("/agents/{name}/.well-known/agent-card.json", self._one_card),
@@ -96,10 +96,6 @@ class A2AServer:
             ],
             exception_handlers=dict.fromkeys((OpenAIApiError, HTTPException, Exception), respond_to_failure),
         )
-
-    async def _health(self, _: Request) -> Response:
-        status = "ok" if self.participant.is_joined else "no_gateway"
-        return JSONResponse({"status": status, "space": self.participant.space})
 
     async def _all_cards(self, request: Request) -> Response:
         cards = [await self._card(name, role, request) for name, role in self.participants().items()]

@@ -100,8 +100,7 @@ def create_app(
         middleware.insert(0, cors)
     return Starlette(
         routes=[
-            Route("/health", models.health),
-            Route("/ready", models.ready),
+            *health_routes(participant),
             *([Route("/metrics", models.metrics)] if write_metrics is not None else []),
             Route("/v1/models", models.all),
             Route("/v1/models/{name}", models.one),
@@ -120,6 +119,19 @@ async def serve_app(
     """Serve until the block exits; yields the base URL for OpenAI clients. Raises OSError if the port is in use."""
     async with serving(app, host=host, port=port, stopping=participant.close) as url:
         yield f"{url}/v1"
+
+
+def health_routes(participant: ChatParticipant) -> tuple[Route, Route]:
+    """`/health` and `/ready` of a server that needs the space: `/ready` is 503 while it is not connected to it."""
+
+    async def health(_: Request) -> Response:
+        return JSONResponse({"status": "ok" if participant.is_joined else "no_gateway", "space": participant.space})
+
+    async def ready(_: Request) -> Response:
+        is_ready = participant.is_joined
+        return JSONResponse({"status": "ready" if is_ready else "no_gateway"}, status_code=200 if is_ready else 503)
+
+    return Route("/health", health), Route("/ready", ready)
 
 
 def _requires_key(path: str) -> bool:
@@ -154,16 +166,6 @@ class _Models:
 
     participant: ChatParticipant
     write_metrics: WriteMetrics | None
-
-    async def health(self, _: Request) -> Response:
-        """Health check: whether the participant is connected to its space."""
-        status = "ok" if self.participant.is_joined else "no_gateway"
-        return JSONResponse({"status": status, "space": self.participant.space})
-
-    async def ready(self, _: Request) -> Response:
-        """Readiness check: 503 while the participant is not connected to its space."""
-        is_ready = self.participant.is_joined
-        return JSONResponse({"status": "ready" if is_ready else "no_gateway"}, status_code=200 if is_ready else 503)
 
     async def metrics(self, request: Request) -> Response:
         """The figures of the agents, and how many requests are open, for monitoring."""

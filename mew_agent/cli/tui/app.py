@@ -96,7 +96,7 @@ class SpaceApp(App[None]):
     #details-pane { width: 42; border-left: solid $panel; padding: 0 1; display: none; }
     .feed--mine { color: $accent; }
     .feed--dim { color: $text-muted; }
-    .-narrow #board-pane { display: none; width: 1fr; }
+    .-narrow #board-pane { display: none; width: 1fr; border: none; }
     .-narrow .show-board #board-pane { display: block; }
     .-narrow .show-board #talk { display: none; }
     .show-details #details-pane { display: block; width: 1fr; }
@@ -239,9 +239,9 @@ class SpaceApp(App[None]):
         view = self.view
         assert view.board is not None
         here = sum(one.connected for one in view.board.participants)
-        is_joined = view.is_joined
-        state = f"you are {view.who.participant}" if is_joined else "connection lost; reconnecting"
-        style = "" if is_joined else "bold $error"
+        state, style = f"you are {view.who.participant}", ""
+        if not view.is_joined:
+            state, style = "connection lost; reconnecting, then sending what you type", "bold $error"
         if view.catching_up is not None:
             state, style = f"catching up, {words.count_of(view.catching_up, 'envelope')} so far", ""
         needs = f" · {waiting} need{'s' if waiting == 1 else ''} you" if waiting else ""
@@ -330,7 +330,7 @@ class SpaceApp(App[None]):
     @on(OptionList.OptionSelected, "#board")
     def participant_selected(self) -> None:
         """Open the details."""
-        self.action_show_details()
+        self._open_details()
 
     @on(OptionList.OptionSelected, "#attention")
     def item_selected(self) -> None:
@@ -366,10 +366,13 @@ class SpaceApp(App[None]):
 
     def action_show_details(self) -> None:
         """Open or close the details of the selected participant."""
-        panes = self.query_one("#panes")
-        if panes.has_class("show-details"):
+        if self.query_one("#panes").has_class("show-details"):
             self.action_compose()
-            return
+        else:
+            self._open_details()
+
+    def _open_details(self) -> None:
+        panes = self.query_one("#panes")
         panes.remove_class("show-board")
         panes.add_class("show-details")
         self.query_one("#details-pane" if self.screen.has_class("-narrow") else "#board").focus()

@@ -76,6 +76,8 @@ class JoinedSpace:
         self.faults: Mapping[str, str] = {}
         """What is wrong with programs of a space that runs on this machine."""
         self._asked_at: dict[str, str | None] = {}
+        self._asking: set[str] = set()
+        """The agents whose answer about their prefix is awaited. It is no news for the conversation."""
         self._expected: tuple[str, ...] = ()
         self._api: GatewayApi | None = None
         self._early: list[Envelope | StreamFrame] | None = []
@@ -121,6 +123,7 @@ class JoinedSpace:
         if self._asked_at.get(name, ...) == call_id:
             return
         self._asked_at[name] = call_id
+        self._asking.add(name)
         request, answer = RequestStatus(fields=("prefix",)), kinds.PARTICIPANT_STATUS
         try:
             got = await self.me.ask(
@@ -130,6 +133,8 @@ class JoinedSpace:
             self.on_change(())
         except (MewAgentError, ValidationError) as error:
             logger.info("the prefix of '%s' could not be read: %s", name, error)
+        finally:
+            self._asking.discard(name)
 
     # -- what arrives ------------------------------------------------------------------------------------
 
@@ -161,7 +166,8 @@ class JoinedSpace:
         shown = [entry] if entry is not None else []
         # The parts of a prefix and the progress of work are shown elsewhere.
         is_status = envelope.kind == kinds.PARTICIPANT_STATUS
-        has_place = is_status and ("prefix" in envelope.body or progress_of(envelope.body) != "")
+        is_answer = envelope.sender in self._asking and envelope.names(self.who.participant)
+        has_place = is_status and (is_answer or progress_of(envelope.body) != "")
         if line is not None and envelope.kind == kinds.SYSTEM_PRESENCE:
             name, _, verb = line.removeprefix("* ").rpartition(" ")
             shown.append(self.feed.add_presence(name, verb))

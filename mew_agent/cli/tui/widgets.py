@@ -339,11 +339,15 @@ class KeyedList(OptionList):
                 if option.prompt != content:
                     self.replace_option_prompt(key, content)
             return
-        chosen = self.chosen
+        chosen, top = self.chosen, self.scroll_y
         self.set_options(Option(content, id=key) for key, content in rows)
         self.highlighted = 0 if rows else None
         if self._was_used:
             self.choose(chosen)
+        # The list stands still while its order changes, except that the keys follow the selection.
+        self.scroll_to(y=top, animate=False, immediate=True)
+        if self.has_focus:
+            self.scroll_to_highlight()
 
     def choose(self, key: str | None) -> None:
         """Select a row, if it is there."""

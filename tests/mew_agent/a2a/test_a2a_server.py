@@ -67,6 +67,8 @@ async def test_card_says_where_and_how_to_ask_the_agent(a2a: StartA2A) -> None:
         card = (await stranger.get(f"{built.base_url}/agents/coder/.well-known/agent-card.json")).json()
         cards = (await built.http.get(f"{built.base_url}/agents")).json()["agents"]
         schema = (await stranger.get(card["capabilities"]["extensions"][0]["params"]["schema"])).json()
+        ready = await stranger.get(f"{built.base_url}/ready")
+    assert (ready.status_code, ready.json()) == (200, {"status": "ready"})
     assert [one["name"] for one in cards] == ["ada", "coder", "writer"]
     assert cards[1] == card
     assert {(one["url"], one["protocolVersion"]) for one in card["supportedInterfaces"]} == {
