@@ -19,7 +19,7 @@ from mew_protocol.payloads.mcp import CallSubject
 from mew_protocol.payloads.participant import Compact, CompactDone
 
 from mew_agent import tracing
-from mew_agent.acp.figures import AgentUsage, UsageTracker, compaction_step, usage_in, window_in
+from mew_agent.acp.figures import AgentUsage, UsageTracker, compaction_step, spending_in, usage_in, window_in
 from mew_agent.acp.kept_session import KeptSession
 from mew_agent.acp.own_compactions import OwnCompactions
 from mew_agent.acp.profiles import UNKNOWN, AcpProfile, CompactionStep, profile_for
@@ -341,6 +341,7 @@ class AcpAgent(Participant):
     # -- what the agent says -----------------------------------------------------------------------------
 
     async def _receive_update(self, update: Mapping[str, Any]) -> None:
+        self.external_context.spending = spending_in(update) or self.external_context.spending
         if (usage := usage_in(update, self.profile)) is not None and (now := self._usage.usage(usage)) is not None:
             self._report(now)
             await self.control.announce()

@@ -4,9 +4,12 @@ Owns that usage counts at the end of a main turn only, and that from the start o
 main turn nothing is known. Does not send: what to report is a return value.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+
+from mew_protocol.context_report import Spending
 
 from mew_agent.acp.profiles import AcpProfile, CompactionStep
 
@@ -37,6 +40,15 @@ def usage_in(update: Mapping[str, Any], profile: AcpProfile) -> AgentUsage | Non
     if isinstance(usage, Mapping):
         tokens = _count(usage.get("inputTokens" if profile.used == "prompt" else "totalTokens"))
         return AgentUsage(tokens) if tokens else None
+    return None
+
+
+def spending_in(update: Mapping[str, Any]) -> Spending | None:
+    """What the session cost so far, as the agent says. Agents send 0 for models without a price: that is unknown."""
+    cost = update.get("cost")
+    amount, currency = (cost.get("amount"), cost.get("currency")) if isinstance(cost, Mapping) else (None, None)
+    if isinstance(amount, int | float) and 0 < amount < math.inf and isinstance(currency, str):
+        return Spending(amount=round(amount, 8), currency=currency)
     return None
 
 

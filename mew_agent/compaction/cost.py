@@ -3,17 +3,15 @@
 Every figure is what a provider reported, or absent. Does not know how a summary is made.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mew_protocol.agent_settings import ModelPrice
-from mew_protocol.context_report import CompactionCost
+from mew_protocol.context_report import CompactionCost, Spending
 
 from mew_agent.compaction.planner import CompactionPlan
+from mew_agent.context.spending import NOTHING_SPENT, amount_of, with_call
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.usage import Usage
-
-_PER_PRICE = 1_000_000
-"""Prices are for this many tokens."""
 
 
 @dataclass
@@ -22,31 +20,21 @@ class SummarySpending:
 
     price: ModelPrice | None = None
     calls: int = 0
-    _usages: list[Usage] = field(default_factory=list)
+    _spent: Spending = NOTHING_SPENT
 
     def record(self, usage: Usage | None) -> None:
         """Record what a complete call reported. Calls without a report that can be true make the sums unknown."""
-        if usage is not None and not usage.contradicts_itself:
-            self._usages.append(usage)
+        amount = amount_of(self.price, usage) if self.price is not None and usage is not None else None
+        self._spent = with_call(self._spent, usage, amount, self.price.currency if self.price is not None else None)
 
     def cost(self, freed_tokens: int, cache_lost_tokens: int | None) -> CompactionCost:
         """The cost of a compaction that freed this many tokens, net."""
         known = CompactionCost(calls=self.calls, cache_lost_tokens=cache_lost_tokens)
-        if not self.calls or len(self._usages) < self.calls:
+        tokens = self._spent.spent_tokens
+        if tokens is None or (self._spent.calls or 0) < self.calls:
             return known
-        prompt = sum(usage.prompt_tokens for usage in self._usages)
-        output = sum(usage.total_tokens for usage in self._usages) - prompt
-        cached = [usage.cached_tokens for usage in self._usages if usage.cached_tokens is not None]
-        figures: dict[str, object] = {
-            "prompt_tokens": prompt,
-            "completion_tokens": output,
-            "cached_tokens": sum(cached) if len(cached) == self.calls else None,
-            "freed_per_token": round(freed_tokens / (prompt + output), 3),
-        }
-        if self.price is not None:
-            figures["amount"] = round(_amount(self.price, prompt, sum(cached), output), 8)
-            figures["currency"] = self.price.currency
-        return known.model_copy(update=figures)
+        sums = self._spent.model_dump(exclude={"calls", "unreported_calls"})
+        return known.model_copy(update={**sums, "freed_per_token": round(freed_tokens / tokens, 3)})
 
 
 def cache_lost_tokens(plan: CompactionPlan, tracker: Tracker) -> int | None:
@@ -66,9 +54,3 @@ def cache_lost_tokens(plan: CompactionPlan, tracker: Tracker) -> int | None:
         changed.append(plan.evict[0])
     kept += sum(tokens for seq, tokens in prices.items() if seq < min(changed, default=0))
     return max(0, usage.cached_tokens - kept)
-
-
-def _amount(price: ModelPrice, prompt_tokens: int, cached_tokens: int, output_tokens: int) -> float:
-    cached_price = price.input if price.cached_input is None else price.cached_input
-    read = (prompt_tokens - cached_tokens) * price.input + cached_tokens * cached_price
-    return (read + output_tokens * price.output) / _PER_PRICE

@@ -1,6 +1,6 @@
 """[pure] State that survives a restart besides the history: accounts, reminders and planned policy actions."""
 
-from mew_protocol.context_report import Injection, LastCompaction, LastReported
+from mew_protocol.context_report import Injection, LastCompaction, LastReported, Spending
 from pydantic import BaseModel, ConfigDict
 
 from mew_agent.context.history import Pin
@@ -35,6 +35,7 @@ class SavedContext(BaseModel):
     served_model: str | None = None
     calibrations: dict[str, tuple[float, ...]] = {}
     spent_tokens: int = 0
+    spending: Spending = Spending()
     growth: tuple[int, ...] = ()  # of the recent turns
     anchor: PromptAnchor | None = None
 

@@ -11,6 +11,7 @@ from mew_protocol.context_report import ContextReport, PinReport, pin_hash
 
 from mew_agent.context.history import pin_line
 from mew_agent.context.policy import compact_at_tokens, level_of
+from mew_agent.context.spending import NOTHING_SPENT
 from mew_agent.tokens.projection import Units, features
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def report_of(tracker: "Tracker") -> ContextReport:
         "injection": tracker.injection,
         "waiting": (*tracker.waiting, *((tracker.model_wait,) if tracker.model_wait else ())) or None,
         "progress": tracker.progress,
+        "spending": tracker.spending if tracker.spending != NOTHING_SPENT else None,
         "queued": tracker.queued,
         "sessions": tracker.sessions or None,
         "pins": pin_reports(tracker) or None,

@@ -74,6 +74,8 @@ class CallRecord:
     latency_ms: int | None = None
     finish_reason: str | None = None
     failed: str | None = None  # the text of the error
+    amount: float | None = None  # what it cost; None without usage or a configured price
+    currency: str | None = None
     level: str | None = None  # of main calls: the policy's level after the call
     limit_tokens: int | None = None  # of main calls: the window at that time
 

@@ -16,6 +16,7 @@ from mew_protocol.context_report import (
     Progress,
     QueuedMessages,
     SessionContext,
+    Spending,
     UnknownReason,
     Waiting,
 )
@@ -33,6 +34,7 @@ from mew_agent.context.persisted_state import SavedContext
 from mew_agent.context.policy import NO_FLAGS, ContextSnapshot, Decision, GenerationFlags, Phase, Policy
 from mew_agent.context.reconciliation import Drift, implausibility
 from mew_agent.context.report import report_of
+from mew_agent.context.spending import NOTHING_SPENT, with_call
 from mew_agent.model.interface import Window
 from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import Calibration, Units
@@ -63,6 +65,7 @@ class Tracker:
     """The chats that arrived and are not in the context; None if they are not counted."""
     sessions: tuple[SessionContext, ...] = ()
     """The contexts of the agent's sessions, for every report too."""
+    spending: Spending = NOTHING_SPENT
     drift: Drift | None = None
     compactions: int = 0
     last_compaction: LastCompaction | None = None
@@ -122,6 +125,10 @@ class Tracker:
             turn=self.history.turn,
         )
         return None
+
+    def call_ended(self, usage: Usage | None, amount: float | None, currency: str | None) -> None:
+        """Any model call of the agent ended; `usage` is what its provider reported, `amount` what it cost."""
+        self.spending = with_call(self.spending, usage, amount, currency)
 
     def reply_added(self, item: Item, counted_tokens: int | None = None, units: Units | None = None) -> None:
         """The reply of the call just kept entered the history; the reported total includes its tokens."""
@@ -255,7 +262,7 @@ class Tracker:
         """The process restarted with a stored history. `counted` are tokens by seq, where a tokenizer counted."""
         self.measurement.restore(saved)
         self.compactions, self.last_compaction = saved.compactions, saved.last_compaction
-        self.policy_state = saved.policy_state
+        self.policy_state, self.spending = saved.policy_state, saved.spending
         self.ledger.learnt = {name: Calibration.restored(c) for name, c in saved.calibrations.items()}
         if saved.served_model in self.ledger.learnt:
             self.ledger.calibration = self.ledger.learnt[saved.served_model]
@@ -282,6 +289,7 @@ class Tracker:
             served_model=measurement.served_model,
             calibrations={name: c.saved() for name, c in self.ledger.learnt.items()},
             spent_tokens=measurement.spent_tokens,
+            spending=self.spending,
             growth=tuple(measurement.trend.growth),
             anchor=self.ledger.anchor(self.model),
         )

@@ -130,6 +130,8 @@ class ContextState:
     async def save(self, change: SessionChange = NO_CHANGE) -> int | None:
         """Store a change together with the whole state. Returns the number that its compaction gets."""
         history = self.history
+        if (call := change.call) is not None:
+            self.tracker.call_ended(call.usage, call.amount, call.currency)
         session = Session(
             summary=history.summary,
             revision=history.revision,

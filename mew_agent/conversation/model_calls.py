@@ -25,6 +25,7 @@ from mew_agent.compaction.summary import RejectedSummary
 from mew_agent.context.cuts import CountBasis, CountedCut
 from mew_agent.context.history import History, Pin, Summary
 from mew_agent.context.prefix import PrefixText
+from mew_agent.context.spending import amount_of
 from mew_agent.context.store import (
     CallRecord,
     CallRole,
@@ -164,7 +165,7 @@ class ModelCalls:
         self.latency_ms = _milliseconds_since(started)
         size = await self._state.size_of_reply(reply)
         self._follow_served_model(reply.served_model)
-        record = _record(call_id, "main", revision, reply, self.latency_ms)
+        record = self._record(call_id, "main", revision, reply, self.latency_ms, self._model)
         await self._state.add_reply(reply, record, size, last_seq=last_seq, fingerprint=fingerprint)
         return reply
 
@@ -212,10 +213,19 @@ class ModelCalls:
         revision = self._state.history.revision
         async with self._failures_recorded(call_id, role, revision):
             reply = await self._run(call_id, model, request, listener)
-        await self._state.save(
-            SessionChange(call=_record(call_id, role, revision, reply, _milliseconds_since(started)))
-        )
+        record = self._record(call_id, role, revision, reply, _milliseconds_since(started), model)
+        await self._state.save(SessionChange(call=record))
         return reply
+
+    def _record(
+        self, call_id: str, role: CallRole, revision: int, reply: ModelReply, latency_ms: int, model: Model
+    ) -> CallRecord:
+        prices, served, usage = self._options.prices, reply.served_model, reply.usage
+        record = CallRecord(call_id, role, timestamp(), served, revision, usage, latency_ms, reply.finish_reason)
+        price = prices.get(served) or prices.get(model.identity.model)  # servers answer with longer names
+        if price is None or usage is None:
+            return record
+        return replace(record, amount=amount_of(price, usage), currency=price.currency)
 
     async def _run(
         self, call_id: str, model: Model, request: ModelRequest, listener: ReplyListener | None
@@ -336,8 +346,8 @@ class ModelCalls:
             return None
         if spending is not None:
             spending.calls += 1
-            spending.record(reply.usage)
             spending.price = spending.price if self._options.summariser is None else None  # two models, two prices
+            spending.record(reply.usage)
         is_same = reply.served_model == self._state.tracker.measurement.served_model
         return reply.usage.prompt_tokens if reply.usage is not None and is_same else None
 
@@ -445,12 +455,6 @@ def _well_formed(event: ModelEvent) -> ModelEvent:
             return replace(event, text=text, reasoning_text=thinking, tool_calls=calls)
         case _:
             assert_never(event)
-
-
-def _record(call_id: str, role: CallRole, revision: int, reply: ModelReply, latency_ms: int) -> CallRecord:
-    return CallRecord(
-        call_id, role, timestamp(), reply.served_model, revision, reply.usage, latency_ms, reply.finish_reason
-    )
 
 
 def _failure(call_id: str, role: CallRole, revision: int, problem: str, model: str) -> CallRecord:

@@ -10,6 +10,7 @@ from typing import Final
 
 import anyio
 
+from mew_agent.context.spending import NOTHING_SPENT, with_call
 from mew_agent.errors import InvalidReport
 from mew_agent.meter.facts import CallFacts
 from mew_agent.meter.main_line import MainLine, MeteredCall
@@ -53,6 +54,8 @@ class Meter:
     def end(self, call: MeteredCall, reply: Reply | None) -> None:
         """See `CallObserver.end`."""
         self._line.end(call, reply, timestamp())
+        context = self._me.external_context
+        context.spending = with_call(context.spending or NOTHING_SPENT, call.usage, None, None)
         logger.debug("call: %s", report_line(call))
         if self._on_call is not None:
             self._on_call(call)

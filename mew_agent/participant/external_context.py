@@ -11,7 +11,15 @@ from functools import partial
 from typing import Any, Final, Literal
 
 import anyio
-from mew_protocol.context_report import ContextReport, LastCompaction, LastReported, UnknownReason, Waiting, report_time
+from mew_protocol.context_report import (
+    ContextReport,
+    LastCompaction,
+    LastReported,
+    Spending,
+    UnknownReason,
+    Waiting,
+    report_time,
+)
 from mew_protocol.payloads.compactions import CompactionHistory, Recall, RecallDone, RequestHistory, Undo, UndoDone
 from mew_protocol.payloads.participant import Clear, Compact, CompactDone, Control, Forget, PinnedText, Restart, Status
 
@@ -110,6 +118,8 @@ class ExternalContext:
         self.compact_at_percent: int | None = None
         """The part of the window at which we ask for a compaction ourselves."""
         self.waiting: tuple[Waiting, ...] = ()
+        self.spending: Spending | None = None
+        """What the model calls cost so far, as far as our program knows."""
         self._figures: Figures | None = None
         self._unknown: UnknownReason | None = None
         """Why the size is not known now, whatever was reported before."""
@@ -281,6 +291,7 @@ class ExternalContext:
             "compactions": self._compactions,
             "last_compaction": self._last_compaction,
             "waiting": self.waiting or None,
+            "spending": self.spending,
         }
         if figures is not None:
             known["measured_at"], known["model"] = figures.measured_at, figures.model

@@ -84,38 +84,68 @@ SummaryWriter = Literal["model", "extract"]
 """Who wrote a summary: a model, or the agent itself by quoting sentences of the messages."""
 
 
-class CompactionCost(_Part):
-    """What a compaction cost. Tokens are those that the provider reported for the calls that summarise and measure.
+class CallCosts(_Part):
+    """Tokens and money of model calls: sums of what the provider reported for each.
 
-    They are absent without a call, and if a call reported none. `freed_per_token` is the net freed tokens for each
-    token of these calls. `cache_lost_tokens` of the last call were read from the provider's cache and cannot be any
-    more: projected, and absent if the provider reports no cached tokens. `amount` is present if a price is configured.
+    Tokens are absent if no call reported them, `cached_tokens` unless each did, and `amount` unless the price of each
+    is configured.
     """
 
-    calls: int = Field(ge=0)
+    calls: int | None = Field(default=None, ge=0)
     prompt_tokens: int | None = Field(default=None, ge=0)
     cached_tokens: int | None = Field(default=None, ge=0)
     completion_tokens: int | None = Field(default=None, ge=0)
-    freed_per_token: float | None = None
-    cache_lost_tokens: int | None = Field(default=None, ge=0)
     amount: float | None = Field(default=None, ge=0)
     currency: str | None = None
 
     @property
     def spent_tokens(self) -> int | None:
-        """Tokens of the summary calls; None if they are unknown."""
+        """Tokens of the calls; None if they are unknown."""
         known = self.prompt_tokens is not None and self.completion_tokens is not None
         return (self.prompt_tokens or 0) + (self.completion_tokens or 0) if known else None
 
+    def _details(self) -> list[str]:
+        return [] if self.cached_tokens is None else [f"{self.cached_tokens:,} cached"]
+
     def __str__(self) -> str:
-        """For people: `2,310 tokens in 1 call (1,900 cached, 8.1 freed per token), 0.0123 USD`; empty if unknown."""
-        if self.spent_tokens is None:
-            return ""
-        details = [] if self.cached_tokens is None else [f"{self.cached_tokens:,} cached"]
-        details += [] if self.freed_per_token is None else [f"{self.freed_per_token:.1f} freed per token"]
-        known = f" ({', '.join(details)})" if details else ""
-        money = "" if self.amount is None else f", {self.amount:.4g} {self.currency or ''}".rstrip()
-        return f"{self.spent_tokens:,} tokens in {self.calls} call{'' if self.calls == 1 else 's'}{known}{money}"
+        """For people: `2,310 tokens in 1 call (1,900 cached), 0.0123 USD`; empty if unknown."""
+        known = f" ({', '.join(details)})" if (details := self._details()) else ""
+        calls = "" if self.calls is None else f" in {self.calls:,} call{'' if self.calls == 1 else 's'}"
+        tokens = "" if self.spent_tokens is None else f"{self.spent_tokens:,} tokens{calls}{known}"
+        money = "" if self.amount is None else f"{self.amount:.4g} {self.currency or ''}".rstrip()
+        return ", ".join(one for one in (tokens, money) if one)
+
+
+class Spending(CallCosts):
+    """All model calls of a conversation since it began, also those that summarise. A clear does not reset it.
+
+    `calls` reported their usage. `unreported_calls` ended without, and are in no other figure.
+    """
+
+    unreported_calls: int = Field(default=0, ge=0)
+
+    def _details(self) -> list[str]:
+        return [
+            *super()._details(),
+            *([f"{self.unreported_calls:,} more not reported"] if self.unreported_calls else []),
+        ]
+
+
+class CompactionCost(CallCosts):
+    """What a compaction cost: the calls that summarise and measure.
+
+    Tokens are absent without a call, and if a call reported none. `freed_per_token` is the net freed tokens for each
+    token of these calls. `cache_lost_tokens` of the last call were read from the provider's cache and cannot be any
+    more: projected, and absent if the provider reports no cached tokens.
+    """
+
+    calls: int = Field(ge=0)
+    freed_per_token: float | None = None
+    cache_lost_tokens: int | None = Field(default=None, ge=0)
+
+    def _details(self) -> list[str]:
+        freed = [] if self.freed_per_token is None else [f"{self.freed_per_token:.1f} freed per token"]
+        return [*super()._details(), *freed]
 
 
 class LastCompaction(_Part):
@@ -251,6 +281,7 @@ class ContextReport(_Part):
     completion_tokens: int | None = Field(default=None, ge=0)
     reasoning_tokens: int | None = Field(default=None, ge=0)
     cached_tokens: int | None = Field(default=None, ge=0)
+    spending: Spending | None = None
     spent_tokens: int | None = Field(default=None, ge=0)
     budget_tokens: int | None = Field(default=None, ge=1)
     max_tokens_basis: LimitBasis | None = None

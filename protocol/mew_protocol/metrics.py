@@ -65,8 +65,10 @@ class _ContextMetrics:
         self._cost = gauge(
             "mew_context_last_compaction_spent_tokens", "Tokens of the last compaction's model calls", "trigger"
         )
-        self._spent = self._counter(
-            "mew_context_spent_tokens_total", "Tokens of all calls, for policies that compare this sum"
+        self._spent = self._counter("mew_context_spent_tokens_total", "Tokens of all model calls that reported them")
+        self._calls = self._counter("mew_context_calls_total", "Model calls, by whether they reported tokens", "usage")
+        self._money = self._counter(
+            "mew_context_spent_amount_total", "Price of all model calls, where it is known", "currency"
         )
 
     def __iter__(self) -> Iterator[Metric]:
@@ -93,7 +95,12 @@ class _ContextMetrics:
         if report.severity != "unknown":
             self._level.add(report.severity, space, participant, report.level, report.basis)
         self._compactions.add(report.compactions, space, participant)
-        self._spent.add(report.spent_tokens, space, participant)
+        if (spent := report.spending) is not None:
+            self._spent.add(spent.spent_tokens, space, participant)
+            self._money.add(spent.amount, space, participant, spent.currency)
+            if spent.calls is not None or spent.unreported_calls:
+                self._calls.add(spent.calls or 0, space, participant, "reported")
+                self._calls.add(spent.unreported_calls, space, participant, "unknown")
         for kind, count in Counter(one.kind for one in report.waiting or ()).items():
             self._waiting.add(count, space, participant, kind)
         last = report.last_compaction
@@ -106,8 +113,8 @@ class _ContextMetrics:
     def _gauge(self, name: str, text: str, *labels: str) -> Metric:
         return self._new(Metric(name, "gauge", text, ("space", "participant", *labels)))
 
-    def _counter(self, name: str, text: str) -> Metric:
-        return self._new(Metric(name, "counter", text, ("space", "participant")))
+    def _counter(self, name: str, text: str, *labels: str) -> Metric:
+        return self._new(Metric(name, "counter", text, ("space", "participant", *labels)))
 
     def _new(self, metric: Metric) -> Metric:
         self._all.append(metric)

@@ -181,6 +181,8 @@ async def test_details_show_limit_level_parts_spend_and_savings(open_dashboard: 
             for text, tokens in (("one", 10), ("drop tool outputs.", 4_200), ("two", 20), ("three", 30))
         ]
         more = {"spent_tokens": 61_000, "budget_tokens": 100_000, "suggestions": saved, "breakdown": parts}
+        tokens = {"prompt_tokens": 190_000, "completion_tokens": 8_000, "cached_tokens": 120_000}
+        more["spending"] = {"calls": 14, "unreported_calls": 2, **tokens, "amount": 0.41234, "currency": "USD"}
         counting = {"injection": {"kind": "countdown", "remaining": 3, "text": "soon"}}
         near = {**REPORTED, "level": "near_limit", "severity": 2, "compact_at_tokens": 115_200}
         await coder.report(tokens=109_000, **WINDOW, status="near_limit", context={**near, **more, **counting})
@@ -202,6 +204,8 @@ async def test_details_show_limit_level_parts_spend_and_savings(open_dashboard: 
         await expect(part(page, "remark").first).to_have_text(
             "spent 61,000 of 100,000 tokens · active: countdown (3 left)"
         )
+        spent = "198,000 tokens in 14 calls, 120,000 of them cached, 0.412 USD; 2 calls reported none"
+        await expect(page.locator("#detail .facts")).to_contain_text(spent)
         await expect(part(page, "savings").get_by_role("listitem")).to_have_text(
             [
                 "drop tool outputs (saves ~4,200 tokens, low impact)",

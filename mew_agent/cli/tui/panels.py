@@ -148,6 +148,7 @@ def _facts(report: ContextReport, entry: BoardEntry, now: datetime, width: int) 
         ("last compaction", words.last_compaction(report, now)),
         ("reason", words.clean(cut.reason or "-") if cut else "-"),
         ("cost", str(cut.cost) if cut and cut.cost else "-"),
+        ("spent", words.clean(str(report.spending or "-"))),
         ("model", words.clean(report.model or "-")),
         ("policy", words.words(report.policy or "-")),
         ("reported", words.ago(report.measured_at, now) or "-"),

@@ -232,15 +232,22 @@ export function replaced(report) {
   const last = report?.last_compaction;
   if (!(Number.isInteger(last?.freed_messages) && last.freed_messages > 0)) return "";
   const messages = counted(last.freed_messages, "message");
-  return last.summary_tokens > 0 ? `${messages} replaced by a summary of ~${grouped(last.summary_tokens)} tokens${spent(last.cost)}` : `${messages} removed without a summary`;
+  return last.summary_tokens > 0 ? `${messages} replaced by a summary of ~${grouped(last.summary_tokens)} tokens${costs(last.cost) && `, for ${costs(last.cost)}`}` : `${messages} removed without a summary`;
 }
 
-/** What the summary calls of a compaction cost; empty if they did not report it. */
-function spent(cost) {
-  if (!Number.isInteger(cost?.prompt_tokens) || !Number.isInteger(cost.completion_tokens)) return "";
-  const cached = Number.isInteger(cost.cached_tokens) ? `, ${grouped(cost.cached_tokens)} of them cached` : "";
-  const money = Number.isFinite(cost.amount) && typeof cost.currency === "string" ? `, ${Number(cost.amount.toPrecision(3))} ${cost.currency}` : "";
-  return `, for ${grouped(cost.prompt_tokens + cost.completion_tokens)} tokens${cached}${money}`;
+/** What model calls cost, in tokens and money as far as known; empty if neither is. */
+function costs(cost, calls = "") {
+  const isCountedInTokens = Number.isInteger(cost?.prompt_tokens) && Number.isInteger(cost.completion_tokens);
+  const cached = Number.isInteger(cost?.cached_tokens) ? `, ${grouped(cost.cached_tokens)} of them cached` : "";
+  const money = Number.isFinite(cost?.amount) && typeof cost.currency === "string" ? `${Number(cost.amount.toPrecision(3))} ${cost.currency}` : "";
+  return [isCountedInTokens && `${grouped(cost.prompt_tokens + cost.completion_tokens)} tokens${calls}${cached}`, money].filter(Boolean).join(", ");
+}
+
+/** What all model calls of an agent cost; empty if it does not report it. */
+function spending(all) {
+  const calls = Number.isInteger(all?.calls) ? ` in ${counted(all.calls, "call")}` : "";
+  const unreported = all?.unreported_calls > 0 ? `${counted(all.unreported_calls, "call")} reported none` : "";
+  return [costs(all, calls), unreported].filter(Boolean).join("; ");
 }
 
 /** A suggestion that saves tokens. The saving is always an estimate. */
@@ -307,6 +314,7 @@ export function figures(status, age) {
     ["from cache", cached(report)],
     ["completion", report.completion_tokens],
     ["reasoning", report.reasoning_tokens],
+    ["spent so far", spending(report.spending) || undefined],
     ["per turn", report.tokens_per_turn === undefined ? undefined : `~${grouped(report.tokens_per_turn)}`],
     ["drift", report.drift_tokens],
     ["latency", status.latency_ms === undefined ? undefined : `${grouped(status.latency_ms)} ms`],
@@ -403,7 +411,7 @@ export function changeLine(entry) {
 
 /** The facts about a recorded compaction as [label, value]. */
 export function changeFacts(entry) {
-  const cost = spent(entry.cost).replace(/^, for /, "");
+  const cost = costs(entry.cost);
   const spentTokens = Number.isInteger(entry.spent_tokens) ? `${grouped(entry.spent_tokens)} tokens` : undefined;
   return [
     ["trigger", plain(entry.trigger ?? "unknown")],

@@ -101,6 +101,7 @@ def test_the_spend_survives_cuts_and_restarts_until_a_clear() -> None:
     tracker = called(tracker_of(SPEND), (100, 10), (200, 20))
     tracker.history.revision += 1
     called(tracker, (300, 30))
+    tracker.call_ended(Usage(300, 30, 330), 0.5, "USD")
     again = tracker_of(SPEND)
     again.restored(tracker.saved())
     assert again.measurement.spent_tokens == 660
@@ -108,6 +109,7 @@ def test_the_spend_survives_cuts_and_restarts_until_a_clear() -> None:
     again.history.clear()
     again.cleared()
     assert again.measurement.spent_tokens == 0
+    assert str(again.report().spending) == "330 tokens in 1 call, 0.5 USD"
     assert "spent_tokens" not in spend(again)
     assert again.report().level == "unknown"
 

@@ -229,7 +229,7 @@ def test_every_key_of_the_report_and_every_reason_is_in_a_row() -> None:
     seen = {key for row in ROWS for key in row.values[6]}
     # Below, where policies look at messages or at the spend, and in the tests of waiting agents, sessions and pieces.
     elsewhere = {"injection", "suggestions", "spent_tokens", "budget_tokens", "waiting", "queued", "sessions", "pins"}
-    elsewhere |= {"progress"}
+    elsewhere |= {"progress", "spending"}
     assert seen | elsewhere == set(ContextReport.model_fields)
     reasons = {row.values[3] for row in ROWS} - {None}
     assert reasons | {"limit_unavailable", "compacted"} == set(get_args(UnknownReason))

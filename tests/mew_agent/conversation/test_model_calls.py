@@ -250,7 +250,12 @@ async def test_m12_a_side_call_is_recorded_and_changes_no_figure(
         await driver.turn("One.")
         before = driver.now
         await driver.conversation.calls.side_call(SIDE_REQUEST, role)
-        assert driver.now == before
+        after = driver.now
+        assert after.context is not None
+        assert str(after.context.spending) == "630 tokens in 2 calls"
+        assert before.context is not None
+        assert after.context.model_copy(update={"spending": before.context.spending}) == before.context
+        assert after.model_copy(update={"context": before.context}) == before
         await driver.turn("Two.")
         assert driver.now.tokens == 170
         calls = await driver.conversation.state.store.calls()

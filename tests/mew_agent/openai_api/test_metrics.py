@@ -21,8 +21,8 @@ PAGE = ROOT / "docs" / "reference" / "metrics.md"
 
 Samples = dict[str, list[tuple[dict[str, str], float]]]
 
-OF_SOME_AGENTS = {"mew_participant_waiting", "mew_context_spent_tokens_total", "mew_gateway_attention_items"}
-"""Metrics without a sample here: nothing waits, and the policy does not compare the sum of all calls."""
+OF_SOME_AGENTS = {"mew_participant_waiting", "mew_context_spent_amount_total", "mew_gateway_attention_items"}
+"""Metrics without a sample here: nothing waits, and no price is configured."""
 
 
 async def scrape(url: str, token: str) -> tuple[Samples, dict[str, str]]:
@@ -101,6 +101,10 @@ async def test_gateway_and_mew_serve_expose_the_figures_of_the_board(
         assert freed == [({**compaction, "basis": done.basis}, done.freed_tokens)]
         spent = done.cost.prompt_tokens + done.cost.completion_tokens
         assert found["mew_context_last_compaction_spent_tokens"] == [(compaction, spent)]
+        assert status.context.spending is not None
+        assert found["mew_context_spent_tokens_total"] == [(who, status.context.spending.spent_tokens)]
+        calls = [({**who, "usage": "reported"}, 4 + 1 + done.cost.calls), ({**who, "usage": "unknown"}, 0)]
+        assert found["mew_context_calls_total"] == calls
     assert served["mew_serve_open_requests"] == [({"space": "demo"}, 0)]
     _check_dashboard({**own, **served}, {**own_kinds, **served_kinds})
     described = re.findall(r"^\| `(mew_\w+)`.*\| (gauge|counter) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
