@@ -5,7 +5,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import anyio
 import nats
@@ -15,6 +15,7 @@ from mew_spaces.backplane.jetstream import connect_jetstream
 from mew_spaces.backplane.nats_link import LinkTimes
 from mew_spaces.backplane.nats_server import NatsServer
 from mew_spaces.config.backplane_options import BackplaneOptions
+from mew_spaces.gateway.gateway import has_uvloop
 
 from tests.support.ports import unused_ports
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -208,3 +209,14 @@ async def leader_of(cluster: list[NatsServer]) -> NatsServer:
     assert info.cluster is not None
     assert info.cluster.leader is not None
     return cluster[int(info.cluster.leader[1:])]
+
+
+@pytest.mark.skipif(not has_uvloop(), reason="only uvloop refuses to write to what it has closed")
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})], ids=["uvloop"])
+async def test_closing_a_broken_connection_raises_nothing(nats_server: NatsServer, space: str, tmp_path: Path) -> None:
+    options = BackplaneOptions(servers=(nats_server.address,))
+    async with connect_jetstream(options, space, folder=tmp_path, kept_bytes=10_000_000) as backplane:
+        client: Any = backplane._link._connection_now().client
+        client._transport._io_writer.transport.abort()
+        await backplane.publish(b"not sent yet")
+        await backplane.close()
