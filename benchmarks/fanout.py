@@ -32,17 +32,13 @@ import base64
 import hashlib
 import itertools
 import json
-import multiprocessing
-import multiprocessing.connection
 import os
 import select
 import socket
 import statistics
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -62,6 +58,8 @@ from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
 from mew_spaces.log.interface import Bounds
 from mew_spaces.log.memory import MemoryLog
+
+from benchmarks.server_process import answer_requests, ask, server_process
 
 SPACE = "bench"
 TEXT = "x" * 200
@@ -109,13 +107,6 @@ def keep_to_core(number: int) -> None:
 
 
 # Servers, each in a process of its own
-
-
-def answer_clock(control: Any) -> None:
-    """Answer requests for this process's CPU time until asked to stop."""
-    while control.recv() == "cpu":
-        control.send(time.process_time())
-    os._exit(0)
 
 
 async def gateway_server(control: Any, *, members: int, direct: bool) -> None:
@@ -192,7 +183,7 @@ async def floor_server(control: Any, connection: type[Bare]) -> None:
 def run_server(control: Any, kind: str, members: int) -> None:
     """Run a server process."""
     keep_to_core(0)
-    threading.Thread(target=answer_clock, args=(control,), daemon=True).start()
+    answer_requests(control)
     options = {"use_uvloop": has_uvloop()}
     if kind in ("floor", "least"):
         anyio.run(floor_server, control, Least if kind == "least" else Bare, backend_options=options)
@@ -202,20 +193,6 @@ def run_server(control: Any, kind: str, members: int) -> None:
             await gateway_server(control, members=members, direct=kind == "gateway")
 
         anyio.run(serve, backend_options=options)
-
-
-@contextmanager
-def server_process(kind: str, members: int) -> Iterator[tuple[int, Any]]:
-    """A server process: its port, and the pipe for requests of its CPU time."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=run_server, args=(theirs, kind, members), daemon=True)
-    process.start()
-    try:
-        yield ours.recv(), ours
-    finally:
-        ours.send("stop")
-        process.join(10)
 
 
 # Members: raw sockets that read and count
@@ -345,9 +322,7 @@ class Bench:
 
     def cpu(self) -> float:
         """CPU seconds of the server so far."""
-        self.control.send("cpu")
-        seconds: float = self.control.recv()
-        return seconds
+        return ask(self.control)
 
     def round(self, messages: int, burst: int = 1) -> Measured:
         """Run one round; `messages` is a multiple of `burst`."""
@@ -369,7 +344,7 @@ def compare(members: int, deliveries: int, rounds: int, kind: str, *, frames: bo
     """Let the floor's server and another one take turns."""
     messages = max(20, deliveries // members // burst * burst)
     whole = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-    with server_process("floor", members) as floor, server_process(kind, members) as gateway:
+    with server_process(run_server, "floor", members) as floor, server_process(run_server, kind, members) as gateway:
         keep_to_core(1)
         bare = Bench(*floor, members=members, joins=False, frames=frames)
         bench = Bench(*gateway, members=members, joins=kind != "least", frames=frames)

@@ -10,7 +10,6 @@ that write logs and history. The floor's server, which only writes, has a stopwa
 
 import argparse
 import functools
-import multiprocessing
 import os
 import statistics
 import tempfile
@@ -30,6 +29,7 @@ from mew_spaces.gateway.service import SpaceService
 from mew_spaces.log.memory import MemoryLog
 
 from benchmarks.fanout import Bare, Bench, keep_to_core, run_server
+from benchmarks.server_process import server_process
 
 PARTS: tuple[tuple[str, object, str], ...] = (
     ("read the frame", DirectWebSocketProtocol, "data_received"),
@@ -101,22 +101,17 @@ def run_timed(control: Any, kind: str, members: int) -> None:
 
 def measure(kind: str, members: int, envelopes: int) -> tuple[dict[str, float], float]:
     """Return the median of each part and the CPU time, in microseconds per envelope."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=run_timed, args=(theirs, kind, members), daemon=True)
-    process.start()
-    port, cores = ours.recv(), os.sched_getaffinity(0)
-    keep_to_core(1)
-    bench = Bench(port, ours, members=members, joins=kind != "floor")
-    bench.round(envelopes)
-    ours.send("times")
-    ours.recv()
-    measured = bench.round(envelopes)
-    ours.send("times")
-    times: dict[str, list[float]] = ours.recv()
-    ours.send("stop")
-    process.join(10)
-    bench.members.close()
+    cores = os.sched_getaffinity(0)
+    with server_process(run_timed, kind, members) as (port, ours):
+        keep_to_core(1)
+        bench = Bench(port, ours, members=members, joins=kind != "floor")
+        bench.round(envelopes)
+        ours.send("times")
+        ours.recv()
+        measured = bench.round(envelopes)
+        ours.send("times")
+        times: dict[str, list[float]] = ours.recv()
+        bench.members.close()
     os.sched_setaffinity(0, cores)
     # `flush` is called more often than it writes, so only the longest calls count, one for each envelope.
     medians = {name: statistics.median(sorted(seen)[-envelopes:]) for name, seen in times.items() if seen}

@@ -13,14 +13,9 @@ import argparse
 import asyncio
 import json
 import logging
-import multiprocessing
-import os
 import resource
 import socket
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import anyio
@@ -28,6 +23,8 @@ from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import has_uvloop, serve_gateway
 from websockets.asyncio.server import ServerConnection, serve
+
+from benchmarks.server_process import answer_requests, ask, server_process
 
 PEOPLE = 100
 PAGE_BYTES = resource.getpagesize()
@@ -44,13 +41,6 @@ def resident_bytes() -> int:
     """Resident memory of this process, as the kernel reports it."""
     with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - there is nothing to gain here
         return int(file.read().split()[1]) * PAGE_BYTES
-
-
-def answer_memory(control: Any) -> None:
-    """Answer requests for this process's memory until asked to stop."""
-    while control.recv() == "memory":
-        control.send(resident_bytes())
-    os._exit(0)
 
 
 async def gateway_server(control: Any, connections: int) -> None:
@@ -77,22 +67,9 @@ async def bare_server(control: Any, _connections: int) -> None:
 def run_server(control: Any, kind: str, connections: int) -> None:
     """Run a server process."""
     raise_limit()
-    threading.Thread(target=answer_memory, args=(control,), daemon=True).start()
+    answer_requests(control, resident_bytes)
     body = gateway_server if kind == "gateway" else bare_server
     anyio.run(body, control, connections, backend_options={"use_uvloop": has_uvloop()})
-
-
-@contextmanager
-def server_process(kind: str, connections: int) -> Iterator[tuple[int, Any]]:
-    """A server process: its port, and the pipe for requests to it."""
-    ours, theirs = multiprocessing.get_context("spawn").Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=run_server, args=(theirs, kind, connections))
-    process.start()
-    try:
-        yield ours.recv(), ours
-    finally:
-        ours.send("stop")
-        process.join(10)
 
 
 def raise_limit() -> int:
@@ -118,16 +95,9 @@ def connect(port: int, index: int) -> socket.socket:
     return one
 
 
-def ask(control: Any) -> int:
-    """Resident memory of the server."""
-    control.send("memory")
-    answer: int = control.recv()
-    return answer
-
-
 def measure(kind: str, connections: int) -> tuple[float, float]:
     """Memory before any connection in MiB, and memory per idle connection in KiB."""
-    with server_process(kind, connections) as (port, control):
+    with server_process(run_server, kind, connections) as (port, control):
         held = [connect(port, index) for index in range(PEOPLE)]  # so that what is made once is made
         before = settled(control)
         held += [connect(port, index) for index in range(connections)]
@@ -137,9 +107,9 @@ def measure(kind: str, connections: int) -> tuple[float, float]:
     return before / 2**20, (after - before) / connections / 2**10
 
 
-def settled(control: Any) -> int:
+def settled(control: Any) -> float:
     """Memory once it is stable, when every connection has joined."""
-    last, quiet = -1, 0
+    last, quiet = -1.0, 0
     while quiet < 5:
         time.sleep(0.3)
         now = ask(control)

@@ -10,12 +10,10 @@ answer of the same size. The exit code is 1 if a page of one message costs more 
 
 import argparse
 import json
-import multiprocessing
 import socket
 import statistics
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,8 @@ from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import has_uvloop, serve_gateway
+
+from benchmarks.server_process import answer_requests, ask, server_process
 
 GOAL_MILLISECONDS = 0.3
 HISTORY = 10_000
@@ -47,11 +47,7 @@ def space() -> SpaceConfig:
 
 
 def run_server(control: Any, state: str) -> None:
-    """Run a gateway with a full history until it is killed; answer each message with the CPU time used."""
-
-    def answer_clock() -> None:
-        while control.recv():
-            control.send(time.process_time())
+    """Run a gateway with a full history."""
 
     async def serve() -> None:
         config = space()
@@ -63,7 +59,8 @@ def run_server(control: Any, state: str) -> None:
                     await gateway.service.stored()
             await gateway.service.stored()
             control.send((gateway.port, str(gateway.service.log.position)))
-            await anyio.to_thread.run_sync(answer_clock)
+            answer_requests(control)
+            await anyio.sleep_forever()
 
     anyio.run(serve, backend_options={"use_uvloop": has_uvloop()})
 
@@ -96,16 +93,8 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=2_000)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as state:
-        control, theirs = multiprocessing.Pipe()
-        server = multiprocessing.get_context("spawn").Process(target=run_server, args=(theirs, state))
-        server.start()
-        try:
-            port, newest = control.recv()
-            costs = measure(control, port, newest, arguments.requests, arguments.rounds)
-        finally:
-            server.kill()
-            server.join()
+    with tempfile.TemporaryDirectory() as state, server_process(run_server, state) as ((port, newest), control):
+        costs = measure(control, port, newest, arguments.requests, arguments.rounds)
     floor = costs["floor (health)"]
     print(f"{'request':<26}{'ms':>8}{'beyond the floor':>18}")
     for name, cost in costs.items():
@@ -124,12 +113,10 @@ def measure(control: Any, port: int, newest: str, requests: int, rounds: int) ->
         for name, path in PATHS.items():
             path = path.format(newest=before_newest)
             connection.get(path)
-            control.send("cpu")
-            begun = control.recv()
+            begun = ask(control)
             for _ in range(requests):
                 connection.get(path)
-            control.send("cpu")
-            samples[name].append((control.recv() - begun) / requests * 1000)
+            samples[name].append((ask(control) - begun) / requests * 1000)
     return {name: statistics.median(found) for name, found in samples.items()}
 
 
