@@ -2,7 +2,7 @@
 
     MewAgentError
     ├── ConfigError            a setting is missing or wrong: where, what, what was expected
-    │   └── InvalidReport      a context report that cannot be true
+    │   └── InvalidReport      an impossible context report
     ├── GatewayError           the gateway refused us or is gone
     │   ├── Unauthorized       the token does not belong to this participant
     │   ├── Superseded         a newer connection of the same participant replaced this one
@@ -67,14 +67,14 @@ class ConfigError(MewAgentError):
 
 
 class MissingExtra(ConfigError):
-    """The package of an extra is not installed. `where` needs it, `expected` installs it."""
+    """The package of an extra is not installed. `where` needs it; `expected` is the command that installs it."""
 
     def __str__(self) -> str:
         return f"{self.where} needs the extra {self.problem}: {self.expected}"
 
 
 class InvalidReport(ConfigError):
-    """A context report that cannot be true. `where` is the argument of `report_context`."""
+    """An impossible context report. `where` is the argument of `report_context`."""
 
 
 class GatewayError(MewAgentError):

@@ -210,7 +210,7 @@ class Agent(Participant):
         return handler
 
     async def run(self) -> None:
-        """Wait until the connection ends for good; entering the agent made it work.
+        """Wait until the connection ends for good; the agent works since it was entered.
 
         Raises the error that ended the connection or the work.
         """
@@ -234,7 +234,7 @@ class Agent(Participant):
     # -- what the participant and the conversation call --------------------------------------------------
 
     async def joined(self) -> None:
-        """Send the status right after the welcome; it says if the connection was lost or the process was killed."""
+        """Send the status right after the welcome, and why if the connection was lost or the process was killed."""
         welcome = self.session.client.arrived.message
         if isinstance(welcome, Envelope):
             self._headroom.mode = self._sessions.pin_space(welcome).would_fit

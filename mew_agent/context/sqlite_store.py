@@ -75,7 +75,7 @@ class SqliteStore(Store):
         self._one_at_a_time = anyio.CapacityLimiter(1)
 
     async def load(self) -> Session | None:
-        """See `Store.load`. A damaged file is set aside; what of it can be read is loaded."""
+        """See `Store.load`. A damaged file is set aside; what can be read of it is loaded."""
         session = await self._load_or_rescue()
         if self._limits is not None:
             await self.prune(self._limits)

@@ -44,7 +44,7 @@ class StoreUnusable(MewAgentError):
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """What a store may keep of what is not in the context any more. None: no limit."""
+    """Limits for what a store keeps of items that left the context. None: no limit."""
 
     max_age_days: float | None = None
     max_bytes: int | None = None

@@ -83,7 +83,7 @@ class ModelPrice(_Settings):
 
 
 class ModelFacts(_Settings):
-    """What is known of a model, by its name under `models:`."""
+    """Properties of a model, by its name under `models:`."""
 
     context_length: Positive | None = Field(default=None, description="Context window in tokens.")
     input_length: Positive | None = Field(
@@ -124,10 +124,10 @@ class Summariser(_Settings):
 
 
 class LoopLimits(_Settings):
-    """When an agent stops answering another agent, until a person or a program speaks again."""
+    """When an agent stops answering another agent, until a person or a program sends a chat."""
 
     hops: Positive = Field(
-        default=8, description="Messages between agents since a person or a program last spoke in a thread."
+        default=8, description="Messages between agents in a thread since the last one from a person or a program."
     )
     exchanges_per_minute: Positive = Field(default=30, description="Answers to one agent within a minute.")
 
@@ -182,14 +182,14 @@ class AgentSettings(_Settings):
         default=None, description="`any` allows a policy for one provider to run with another."
     )
     provider: str | None = Field(
-        default=None, description="Provider of the model, for policies that are for one provider."
+        default=None, description="Provider of the model, for policies that apply to one provider."
     )
     compaction: CompactionSettings | None = Field(
         default=None, description="Ask a participant before compacting (default: compact without asking)."
     )
     compact_at: PartOfWindow | None = Field(
         default=None,
-        description="Part of the window, as `75%` or `3/4`, from which the agent compacts after a call (default: the"
+        description="Part of the window, such as `75%` or `3/4`, at which the agent compacts after a call (default: the"
         " policy's; for `mew` 9/10).",
     )
     compact_early: bool = Field(
@@ -225,7 +225,7 @@ class AgentSettings(_Settings):
         " or `off`.",
     )
     tokenizer_file: Path | None = Field(
-        default=None, description="Vocabulary of the tokenizer, if its extra brings none (relative to this file)."
+        default=None, description="Vocabulary of the tokenizer, if its extra includes none (relative to this file)."
     )
     conversation_history_length: Annotated[Count, Field(ge=0)] | None = Field(
         default=None, description="Number of newest history items sent to the model (default: all)."
@@ -250,7 +250,7 @@ class AgentSettings(_Settings):
         default=16,
         ge=1,
         le=64,
-        description="Sessions kept apart for clients of `mew serve`; the one not used for longest is deleted first.",
+        description="Sessions kept apart for clients of `mew serve`; the least recently used one is deleted first.",
     )
     store_max_days: Positive | None = Field(
         default=None,

@@ -213,7 +213,7 @@ class Waiting(_Part):
 
     `approval`: its proposal `proposal` to `peer` is undecided; `tool` and `arguments` are those proposed, without
     arguments that are too long to report. `loop`: it does not answer the agent `peer` until a person or a program
-    speaks. `room`: the chat `message` of `peer` does not fit now and is held. `model`: its last model call failed;
+    sends a chat. `room`: the chat `message` of `peer` does not fit and is held. `model`: its last model call failed;
     `what` names the server and the cause. `who_may_answer` are the connected participants that may approve, empty for
     the other kinds: anyone can end a loop, and the sender of a held chat decides about it.
     """
@@ -252,7 +252,7 @@ class QueuedMessages(_Part):
 
 
 class SessionContext(_Part):
-    """The context of one session: a conversation that an agent keeps apart for `participant`.
+    """The context of one session: a separate conversation of an agent with `participant`.
 
     The keys are those of a status. Its `context` has only what shows how full the session is.
     """

@@ -43,7 +43,7 @@ COMMANDS: Final[Sections] = {
         "approve": _command("Approve a proposal: make its request.", "remote.proposals:approve"),
         "reject": _command("Reject a proposal.", "remote.proposals:reject"),
         "grant": _command("Allow a participant to send more.", "remote.grants:grant"),
-        "revoke": _command("Take back what was granted to a participant.", "remote.grants:revoke"),
+        "revoke": _command("Revoke capabilities granted to a participant.", "remote.grants:revoke"),
         "compact": _command("Compact a participant's context and report the tokens freed.", "remote.control:compact"),
         "forget": _command("Drop messages from one end of a participant's history.", "remote.control:forget"),
         "clear": _command("Clear a participant's history.", "remote.control:clear"),
@@ -54,7 +54,7 @@ COMMANDS: Final[Sections] = {
             {
                 "history": _command("List a participant's compactions.", "remote.archive:history"),
                 "show": _command("Print what fills a context, or what a compaction replaced.", "remote.archive:show"),
-                "undo": _command("Undo a compaction: what it removed returns to the context.", "remote.archive:undo"),
+                "undo": _command("Undo a compaction and restore what it removed.", "remote.archive:undo"),
                 "recall": _command("Search what left a participant's context.", "remote.archive:recall"),
                 "simulate": _command("Replay a log of context sizes through a policy.", "programs.context:simulate"),
             },

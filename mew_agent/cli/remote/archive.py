@@ -161,7 +161,7 @@ def undo(
     as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> int:
-    """Undo a compaction: what it removed returns to the context.
+    """Undo a compaction and restore what it removed.
 
     Waits for the model call that is running. Exits with code 3 if the participant refuses, for instance because the
     context would not fit the window, or because a later compaction has to be undone first.

@@ -60,9 +60,9 @@ def grant(change: CapabilityChange, connection: ConnectionOptions) -> None:
 
 @with_option_groups
 def revoke(change: CapabilityChange, connection: ConnectionOptions) -> None:
-    """Take back what was granted to a participant.
+    """Revoke capabilities granted to a participant.
 
-    What space.yaml or an invitation gives stays.
+    Capabilities from space.yaml or an invitation stay.
     """
     session, recipient, patterns = open_session(connection), change.recipient, change.patterns()
     before = _capabilities_of(session, recipient)

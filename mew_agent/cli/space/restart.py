@@ -35,8 +35,8 @@ def restart(
 ) -> int:
     """Restart the running space, or one participant.
 
-    Programs start with the settings that space.yaml has now; that of a participant also if it has not run yet. A space
-    keeps its address, and runs in the background afterwards.
+    Programs start with the current settings of space.yaml, even one that has not run yet. A space keeps its address
+    and runs in the background afterwards.
     """
     found = find_run(space_dir)
     if found is None:

@@ -171,7 +171,7 @@ class Membership:
     ) -> tuple[Changes, tuple[dict[str, Any], ...]]:
         """Revoke a whole grant, or every granted pattern that equals one of `patterns` or is contained in one.
 
-        What space.yaml or an invitation gives stays. Returns the changes and the revoked patterns. Raises
+        Capabilities from space.yaml or an invitation stay. Returns the changes and the revoked patterns. Raises
         `BudgetExceeded` if there are too many patterns to compare.
         """
         unwanted, steps = tuple(patterns), Steps(COMPARISON_STEPS)
