@@ -16,10 +16,10 @@ from mew_spaces.backplane.interface import (
     StoredBatch,
 )
 from mew_spaces.backplane.jetstream import connect_jetstream
-from mew_spaces.backplane.memory import MemoryHub
 from mew_spaces.backplane.nats_server import NatsServer
 from mew_spaces.config.backplane_options import BackplaneOptions
 
+from tests.support.memory_backplane import MemoryHub
 from tests.support.waiting import PATIENCE_SECONDS
 
 Connect = Callable[[], Awaitable[Backplane]]

@@ -13,7 +13,6 @@ from mew_protocol import errors
 from mew_protocol.codec import StreamFrame, encode_frame
 from mew_spaces.backplane.interface import Backplane
 from mew_spaces.backplane.jetstream import connect_jetstream
-from mew_spaces.backplane.memory import MemoryBackplane, MemoryHub
 from mew_spaces.backplane.nats_server import NatsServer
 from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.config.loading import parse_space
@@ -27,6 +26,7 @@ from mew_agent.participant.gaps import HistoryGap, StreamGap
 from mew_agent.participant.participant import Participant
 from tests.support.faulty_link import faulty_link
 from tests.support.gateway_client import joined, opened
+from tests.support.memory_backplane import MemoryBackplane, MemoryHub
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 SPACE = """

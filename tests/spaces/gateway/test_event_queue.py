@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 import anyio
 from mew_protocol.ids import ParticipantId
 from mew_spaces.backplane.interface import BackplaneRefused
-from mew_spaces.backplane.memory import MemoryBackplane, MemoryHub
 from mew_spaces.core.effects import ConnectionId
 from mew_spaces.core.events import ConnectionLeaves, EnvelopeArrives, GatewayStarts, SpaceEvent, decode_batch
 from mew_spaces.gateway.event_queue import EventQueue, Submission
 
+from tests.support.memory_backplane import MemoryBackplane, MemoryHub
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 LEAVES = ConnectionLeaves(ConnectionId(1), ParticipantId("ada"))

@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 import anyio
 import anyio.lowlevel
 from anyio.streams.memory import MemoryObjectSendStream
-
 from mew_spaces.backplane.interface import (
     LEASE_SECONDS,
     Backplane,
