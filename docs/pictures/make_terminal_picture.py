@@ -8,7 +8,7 @@ import asyncio
 import re
 from pathlib import Path
 
-from make_dashboard_picture import SPACE, member_of, send_chats, send_reports
+from make_dashboard_picture import SPACE, converse, member_of, send_reports
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
@@ -26,16 +26,16 @@ async def take(width: int, height: int) -> str:
         member_of(gateway, "coder") as coder,
         member_of(gateway, "writer") as writer,
         member_of(gateway, "local-llm") as local,
-        member_of(gateway, "files"),
+        member_of(gateway, "files") as files,
     ):
         app = SpaceApp(Identity(gateway.ws_url, "review", "ada", gateway.token_of("ada")))
         async with app.run_test(size=(width, height)) as pilot, member_of(gateway, "ada") as ada:
             await send_reports(coder, writer, local)
-            await send_chats(ada, coder, writer)
+            await converse(ada, coder, writer, files)
             for _ in range(PAUSES):
                 await pilot.pause(0.05)
                 chats = [one for one in app.view.feed.entries.values() if one.kind == "chat"]
-                if chats and "You need room" in chats[-1].text:
+                if chats and "for the changelog" in chats[-1].text:
                     break
             await pilot.pause(0.5)
             # Without fonts of another host.
