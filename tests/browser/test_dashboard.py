@@ -400,7 +400,7 @@ async def test_participants_are_added_and_removed(open_dashboard: OpenDashboard,
         await page.get_by_label("Role").select_option("agent")
         await page.get_by_role("button", name="Add", exact=True).click()
         await expect(page.locator("#detail .answer")).to_contain_text("grace was added. Its token, shown only once: ")
-        await expect(row(page, "grace")).to_contain_text("disconnected")
+        await expect(row(page, "grace")).to_contain_text("not connected")
         await expect(row(page, "ada")).to_contain_text("on this page")
         await row(page, "coder").click()
         await page.get_by_text("More", exact=True).click()

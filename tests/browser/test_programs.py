@@ -64,7 +64,7 @@ async def test_programs_are_read_restarted_and_added(
         add = page.get_by_role("button", name="Add", exact=True)
         outcome = page.locator("#detail form .answer")
         await add.click()
-        await expect(outcome).to_have_text("its program exited with code 3.")
+        await expect(outcome).to_have_text("Its program exited with code 3.")
         await add.click()
         await expect(outcome).to_have_text("editor: its program exited with code 3.")
         assert programs.added[1] == NewProgram(participant="editor", like="coder", system_prompt="You edit.")

@@ -6,7 +6,7 @@ import { invitation, ROLES } from "./actions.js";
 import { make, makeText, setText } from "./dom.js";
 import { START_TIMEOUT_MS } from "./requests.js";
 import { gatewayUrl } from "./session.js";
-import { sentence } from "./text.js";
+import { sentence, wholeSentence } from "./text.js";
 
 const WAYS = {
   link: { hint: "A person gets a link to sign in." },
@@ -91,7 +91,7 @@ export class AddForm {
   async _start(program) {
     const body = Object.fromEntries(Object.entries(program).filter(([, value]) => value));
     const answer = await this._services.requests.post(`spaces/${encodeURIComponent(this._services.space)}/programs`, body, START_TIMEOUT_MS);
-    if (!answer.done) throw new Error(sentence(answer.text));
+    if (!answer.done) throw new Error(wholeSentence(answer.text));
     this._say(`${program.participant}: ${sentence(answer.text)}`);
   }
 

@@ -60,7 +60,7 @@ export function wordOf(entry, items = []) {
   const { status, connected } = entry;
   const urgent = items.find((item) => WORDS[item.kind]);
   if (urgent && urgent.level !== "notice") return WORDS[urgent.kind];
-  if (!connected) return "disconnected";
+  if (!connected) return status ? "disconnected" : "not connected";
   if (!status) return "connected";
   const word = statusWord(status);
   if (word === "compacting" && status.context?.progress) return `${word} ${status.context.progress.done}/${status.context.progress.total}`;

@@ -5,6 +5,7 @@ import { make, makeSvg, setText } from "./dom.js";
 import { counted, grouped, isCounted, marked, plain } from "./text.js";
 
 const HEIGHT = 180;
+const LABEL_WIDTH = 56; // of a time
 const MARGIN = { left: 52, right: 10, top: 14, bottom: 22 };
 const STEPS_S = [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400, 7 * 86_400, 30 * 86_400];
 const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", hour12: false });
@@ -114,7 +115,7 @@ export class Chart {
     }
     for (const [ms, label] of timeTicks(fromMs, toMs, width < 420 ? 3 : 5)) {
       svg.append(makeSvg("line", { class: "grid", x1: this._x(ms), x2: this._x(ms), y1: HEIGHT - MARGIN.bottom, y2: HEIGHT - MARGIN.bottom + 4 }));
-      svg.append(makeSvg("text", { class: "tick", x: this._x(ms), y: HEIGHT - 5, "text-anchor": "middle" }, label));
+      svg.append(makeSvg("text", { class: "tick", x: Math.min(this._x(ms), width - LABEL_WIDTH / 2), y: HEIGHT - 5, "text-anchor": "middle" }, label));
     }
     if (series.length === 1) this._limit(svg, series[0], width, top);
     series.forEach((one, index) => this._series(svg, one, index, toMs));

@@ -140,6 +140,8 @@ export class Conversation {
   _chat(envelope, payload) {
     if (typeof payload.text !== "string") return;
     const about = idsOf(envelope);
+    const asked = this._found(about, "chat");
+    if (asked) this._touch(asked, { acknowledged: asked.acknowledged.filter((one) => one.by !== envelope.from) }); // it is answered
     const turn = [...this.entries.values()].reverse().find((one) => one.type === "turn" && one.from === envelope.from && about.includes(one.question));
     const chat = { id: envelope.id, type: "chat", ts: envelope.ts, from: String(envelope.from), to: names(envelope), text: payload.text };
     if (turn && turn.answer === undefined && turn.state !== "cancelled") {

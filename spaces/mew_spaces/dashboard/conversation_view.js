@@ -186,7 +186,7 @@ export class ConversationView {
     const question = this._conversation.entries.get(id);
     const words = (question?.answer ?? question?.text)?.replace(/[`*]+/g, "").replace(/\s+/g, " ").trim();
     if (!words) return [];
-    return [make("p", "about", `answers ${question.from}: “`, makeText("bdi", "", words.length > 90 ? `${words.slice(0, 90)}…` : words), "”")];
+    return [make("p", "about", `answers ${question.from}: “`, makeText("bdi", "", text.shortened(words, 300)), "”")];
   }
 
   _chat(entry) {

@@ -3,7 +3,7 @@
 
 import { messageOf } from "./events.js";
 import { gatewayUrl } from "./session.js";
-import { sentence, span } from "./text.js";
+import { sentence, span, wholeSentence } from "./text.js";
 
 const ANSWER_TIMEOUT_MS = 180_000;
 const FETCH_TIMEOUT_MS = 30_000;
@@ -38,8 +38,8 @@ export class Requests {
   async restartProgram(id) {
     const path = `spaces/${encodeURIComponent(this._session.space)}/programs/${encodeURIComponent(id)}/restart`;
     const { done, text } = await this.post(path, {}, START_TIMEOUT_MS);
-    if (!done) throw new Refused(sentence(text));
-    return sentence(text[0].toUpperCase() + text.slice(1));
+    if (!done) throw new Refused(wholeSentence(text));
+    return wholeSentence(text);
   }
 
   /** Send an envelope; resolves with the gateway's receipt. Throws `Refused`. */

@@ -58,6 +58,9 @@ export const plain = (name) => String(name).replace(/[_\s]+/g, " ").trim();
 /** End a text with a full stop. */
 export const sentence = (text) => (/[.!?…]$/.test(text.trim()) ? text.trim() : `${text.trim()}.`);
 
+/** Begin a text with a capital letter and end it with a full stop. */
+export const wholeSentence = (text) => sentence(text.charAt(0).toUpperCase() + text.slice(1));
+
 /** The status without the detail after its colon. */
 export const statusWord = (status) => plain((status.status ?? "").split(":")[0]);
 
