@@ -407,7 +407,7 @@ class ToolsUnsupported(ModelError):
 
 
 def first_problem(error: "ValidationError", *, hidden_steps: Collection[str] = ()) -> str:
-    """The first mistake that pydantic found, as `key.path: problem`; `hidden_steps` are no keys of the user's."""
+    """The first mistake that pydantic found, as `key.path: problem`; `hidden_steps` are not keys of the user."""
     first = error.errors(include_url=False)[0]
     place = ".".join(str(step) for step in first["loc"] if step not in hidden_steps)
     return f"{place}: {first['msg']}"

@@ -1,7 +1,7 @@
 """A session with an ACP agent: its program, the handshake, prompts, and what it says meanwhile.
 
-Owns the JSON-RPC connection, which reads tolerantly: a line that is no JSON and an update that is not known are logged
-and skipped. The only module that imports `acp`; its errors become `AcpFailed`. Knows nothing of a space.
+Owns the JSON-RPC connection, which reads tolerantly: a line that is not JSON and an unknown update are logged and
+skipped. The only module that imports `acp`; its errors become `AcpFailed`. Does not know the space.
 """
 
 import json

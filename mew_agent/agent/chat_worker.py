@@ -1,6 +1,6 @@
 """Answers the chats of an agent's inbox, one after another.
 
-Owns what comes before and after a turn: the remarks that were overheard, outdated questions, the discovery of peers and
+Owns what comes before and after a turn: chats kept as context, outdated questions, the discovery of peers and
 of the model's window, idle maintenance, and a second attempt when the gateway is lost. Does not know which chats are
 for the agent (see `Inbox`) or how a turn runs (see `Turn`).
 """

@@ -1,7 +1,7 @@
-"""The conversations of one agent: its own, and sessions that it keeps apart for those who ask for one.
+"""The conversations of one agent: its own, and separate sessions for clients that ask for one.
 
 Owns what conversations share (model, its window, policy, most tools), what each has alone (history, accounts, store,
-the tools over them), and the bound: beyond it, the session that was not used for longest is deleted. Answers nothing
+the tools over them), and the bound: beyond it, the least recently used session is deleted. Answers nothing
 itself.
 """
 

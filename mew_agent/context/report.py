@@ -92,7 +92,7 @@ def _features_of(text: str) -> Units:
 def _add_outlook(known: dict[str, Any], tracker: "Tracker", snapshot: "ContextSnapshot") -> None:
     """The spend and its budget, or the trend and the next compaction."""
     used_tokens = snapshot.used_tokens
-    # A spend is no part of the window, so no compaction can lower it.
+    # A spend is not part of the window, so no compaction can lower it.
     if tracker.policy.measure == "cumulative":
         spend = {"spent_tokens": used_tokens, "budget_tokens": _budget_tokens(tracker.policy)}
         known.update((key, tokens) for key, tokens in spend.items() if tokens is not None)

@@ -72,7 +72,7 @@ async def serve_relay(
 ) -> AsyncIterator[str]:
     """Relay to `upstream` until the block exits; yields the URL that the agent uses in its place. Port 0 picks a port.
 
-    Raises `ConfigError` for an `upstream` that is no URL of a server, and `OSError` if the port is in use.
+    Raises `ConfigError` for an `upstream` that is not the URL of a server, and `OSError` if the port is in use.
     """
     # Models think for minutes, and agents call several at once: how long and how many is the agent's choice.
     timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)

@@ -35,7 +35,7 @@ class LocalModelOptions:
     """What to serve. `window_tokens` is cut to what the model was trained for; `threads` 0 is half of the cores.
 
     `reply_tokens` ends a reply whose request has no limit. The packaged model needs one, because it seldom
-    stops by itself; 0 is no limit for others.
+    stops by itself; 0 means no limit for others.
     """
 
     gguf: Path
@@ -58,7 +58,7 @@ def name_of(gguf: Path) -> str:
 def find_gguf(model: str | Path, *, where: str) -> Path:
     """The file of a model: the path of a GGUF file, or the packaged model for `local` and for a model not chosen.
 
-    Raises `ConfigError` if there is no such file or it is no GGUF, and `MissingExtra` without the extra `local`.
+    Raises `ConfigError` if the file is missing or is not GGUF, and `MissingExtra` without the extra `local`.
     """
     if find_spec("xllamacpp") is None:
         raise MissingExtra("a local model", "'local'", "pip install 'mew-agent[local]'")

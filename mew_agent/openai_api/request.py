@@ -144,7 +144,7 @@ def ignored_parts(body: Mapping[str, Any], supported: frozenset[str], *, has_sys
 
 
 def _loose_text(content: object) -> str:
-    """The text of an earlier message; what is no text is left out."""
+    """The text of an earlier message; other content is left out."""
     parts = content if isinstance(content, list) else [{"text": content}]
     texts = (part.get("text") for part in parts if isinstance(part, Mapping))
     return well_formed("\n".join(text for text in texts if isinstance(text, str)))

@@ -246,7 +246,7 @@ class Control(Subscriber):
     async def _send_status(
         self, status: Status, correlation_id: tuple[str, ...] = (), to: tuple[str, ...] = ()
     ) -> None:
-        """Send a status. A missing capability or gateway is no error: after a new welcome a new status follows."""
+        """Send a status. A missing capability or gateway is not an error: after a new welcome a new status follows."""
         if not to:
             before, self.context = self.context, PeerContext.from_status(status, timestamp())
             self._events.emit_own_level_change(self.context, before)

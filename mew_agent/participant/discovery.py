@@ -249,7 +249,7 @@ class Discovery(Subscriber):
         self._store_tools(name, inquiry, await self._fetch(name, "tools"))
 
     async def _ask_for_other_list(self, peer: str, name: str) -> None:
-        """Ask for a list that many peers do not have; a missing answer is no failure."""
+        """Ask for a list that many peers do not have; a missing answer is not a failure."""
         try:
             if name == "resources":
                 await self.resources(peer)

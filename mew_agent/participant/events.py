@@ -140,7 +140,7 @@ class ProposalMade(SpaceEvent):
         """For people: `'coder' proposes to call 'count_words' on 'words' with {"text": "one two"}`."""
         targets = " and ".join(f"'{peer}'" for peer in self.peers) or "everyone"
         call = f"to call '{self.tool}' on {targets}" if self.tool is not None else f"'{self.method}' to {targets}"
-        # What was sent, even if it is no object: a person must not approve what is not shown.
+        # What was sent, even if it is not an object: a person must not approve what is not shown.
         shown = json.dumps(_arguments_in(self.envelope), ensure_ascii=False)
         short = shown if len(shown) <= MAX_SHOWN_CHARS else f"{shown[:MAX_SHOWN_CHARS]}..."
         return f"'{self.sender}' proposes {call}{'' if shown in ('null', '{}') else f' with {short}'}"

@@ -16,7 +16,7 @@ _RESULTS = ("function_call_output", "custom_tool_call_output")
 
 
 def as_chat(body: Mapping[str, Any]) -> Json:
-    """The request as one of chat completions. Tools that are no functions are left out."""
+    """The request as one of chat completions. Tools other than functions are left out."""
     given = body.get("input")
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     messages: list[Json] = []

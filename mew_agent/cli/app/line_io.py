@@ -1,6 +1,6 @@
 """Reads and writes lines of standard input, files and FIFOs next to an event loop.
 
-Reading a terminal or a FIFO cannot be cancelled, so it happens in a daemon thread. Does not know what the lines hold.
+Reading a terminal or a FIFO cannot be cancelled, so it happens in a daemon thread. Does not interpret the lines.
 """
 
 import os

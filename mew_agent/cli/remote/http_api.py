@@ -223,7 +223,7 @@ class GatewayApi:
         return self._object("GET", f"{self._messages}&limit={PAGE_MESSAGES}{place}")
 
     def events(self, last: int = 0) -> closing[EventStream]:
-        """The space's events: the newest `last` envelopes that are no status, the board, and what follows."""
+        """The space's events: the newest `last` envelopes that are not statuses, the board, and what follows."""
         return closing(EventStream(self, last))
 
     def open_events(self, since: str | None = None, *, last: int = 0, deadline: float | None = None) -> "_OpenAnswer":

@@ -77,7 +77,7 @@ class JoinedSpace:
         """What is wrong with programs of a space that runs on this machine."""
         self._asked_at: dict[str, str | None] = {}
         self._asking: set[str] = set()
-        """The agents whose answer about their prefix is awaited. It is no news for the conversation."""
+        """The agents whose answer about their prefix is awaited. The conversation does not show it."""
         self._expected: tuple[str, ...] = ()
         self._api: GatewayApi | None = None
         self._early: list[Envelope | StreamFrame] | None = []
@@ -233,7 +233,7 @@ class JoinedSpace:
             self.note(str(error))
 
     async def allow_always(self, item: AttentionItem) -> bool:
-        """Approve a proposed tool call, and let the proposer make such calls itself. False if it is no tool call."""
+        """Approve a proposed tool call, and let the proposer make such calls itself. False if it is not a tool call."""
         number = self.number_of(item)
         proposal = self.chat.proposals.get(number) if number is not None else None
         subject = CallSubject.read(proposal.body) if proposal is not None else None

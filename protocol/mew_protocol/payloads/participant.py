@@ -124,7 +124,7 @@ def basis_label(tokens: int | None, report: ContextReport | None) -> str:
 
 
 def refusal_in(status: object) -> str | None:
-    """Return why a status word refuses a request: what follows `refused:`. None if it is no refusal."""
+    """Return why a status word refuses a request: what follows `refused:`. None if it is not a refusal."""
     word, _, problem = str(status).partition(":")
     return problem.strip() if word == "refused" else None
 

@@ -347,7 +347,7 @@ class Membership:
         return None
 
     def foreign_answer(self, response: Envelope) -> tuple[str, OpenProposal] | None:
-        """Return the first proposal that a response answers although its sender is no proposed peer, with its id."""
+        """Return the first proposal that a response answers although its sender is not a proposed peer, with its id."""
         for proposal_id in response.correlation_ids:
             proposals = self.state.proposals.get(proposal_id, ())
             if proposals and not any(not one.peers or response.sender in one.peers for one in proposals):

@@ -159,7 +159,7 @@ async def event_stream(
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events of a space from `since` (`<epoch>-<sequence>`) or from now, until the gateway stops.
 
-    Without `since`, the newest `last` envelopes that are no status come first; the board has the statuses.
+    Without `since`, the newest `last` envelopes other than statuses come first; the board has the statuses.
 
     Also ends when the reader's token is revoked, even if the participant was invited again with another.
     """
@@ -215,7 +215,7 @@ def _attention(service: SpaceService, reader: EventReader | None) -> bytes:
 
 
 def _newest(history: SpaceLog, count: int) -> Sequence[Entry]:
-    """Return the newest entries that are no status, oldest first."""
+    """Return the newest entries other than statuses, oldest first."""
     if not count:
         return ()
     found = [entry for entry in history.last(_SEARCHED) if _STATUS not in entry.data]
@@ -231,7 +231,7 @@ class Earlier(NamedTuple):
 
 
 def newest_before(history: SpaceLog, place: Position, count: int) -> Earlier:
-    """Return the newest `count` entries before a place that are no status. Searches a bounded part of the log."""
+    """Return the newest `count` entries before a place, without statuses. Searches a bounded part of the log."""
     found: list[Entry] = []
     oldest, searched = place.sequence, 0
     start = history.start.sequence

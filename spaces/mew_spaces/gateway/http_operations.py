@@ -141,7 +141,7 @@ LINES = Parameter("lines", "How many lines to return at most", minimum=1, maximu
 BEFORE = Parameter("before", "Instead of `since`: the newest messages before this position, without statuses")
 _ONE = Parameter("participant", "Only this participant's")
 _SINCE = Parameter("since", "The last event seen; the header Last-Event-ID takes precedence")
-LAST = Parameter("last", "Without `since`: how many envelopes that are no status precede the board", 0, MAX_LAST, 0)
+LAST = Parameter("last", "Without `since`: how many envelopes other than statuses precede the board", 0, MAX_LAST, 0)
 FRAMES = Parameter("frames", "1 to receive the text frames of streams too, as `frame` events", 0, 1, 0)
 
 _REFUSED = (401, 403, 404, 429)

@@ -55,7 +55,7 @@ def write_metrics(metrics: Iterable[Metric], accept: str) -> tuple[bytes, str]:
     """
     from prometheus_client.exposition import choose_encoder  # takes a while, and most gateways are never scraped
 
-    # Versions in the header are left out: the encoders fail on those that are no numbers.
+    # Versions in the header are left out: the encoders fail on those that are not numbers.
     encode, media_type = choose_encoder(OPEN_METRICS if OPEN_METRICS in accept else "")
     return encode(_Families(metrics)), media_type  # type: ignore[arg-type] # encoders only collect
 

@@ -2,7 +2,7 @@
 
 Owns, for one space, its core, connection ids, and the clock and ids that the pure core gets as arguments. Each envelope
 is decided before the next one is read, so all members see one order. `outbox` lets `performer` perform an effect as
-soon as the envelopes ahead of it are stored. Knows no sockets and no HTTP.
+soon as the envelopes ahead of it are stored. Does not know sockets or HTTP.
 """
 
 import logging

@@ -41,7 +41,7 @@ Place = tuple[str, ...]
 """The path of keys to a value in space.yaml."""
 
 _MODEL_VARIABLES: Final = ("OPENAI_BASE_URL", "OPENAI_MODEL", "MEW_TOKENIZER_FILE")
-"""Settings of agents that are no secrets."""
+"""Settings of agents that are not secrets."""
 
 _API_KEY: Final = "OPENAI_API_KEY"
 """The key that an agent uses if its settings name no other."""
