@@ -430,6 +430,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" (did you mean '{found[0]}'?)" if found else ""
 
 
+def listed(names: Iterable[str], most: int = 12) -> str:
+    """Names in one line: `a, b`; of many only the first, and the number of the others."""
+    known = list(names)
+    more = f" and {len(known) - most} more" if len(known) > most else ""
+    return f"{', '.join(known[:most])}{more}" or "none"
+
+
 def refuse_misspelled(environ: Mapping[str, str], known: Collection[str]) -> None:
     """Raise `ConfigError` if a `MEW_` variable looks like one of the `known` variables that is not set.
 

@@ -1,5 +1,6 @@
 """Turns an exception into the one line and the exit code that a person or a script sees."""
 
+import re
 from typing import Final
 
 from mew_spaces.errors import PortInUse, SpaceConfigError, SpacesError, TokenError
@@ -19,6 +20,17 @@ from mew_agent.errors import (
 _BAD_INPUT: Final = (ConfigError, Unauthorized, NotPermitted, SpaceConfigError, TokenError, PortInUse)
 _NO_ANSWER: Final = (NotConnected, PeerTimeout)
 
+_USAGE_WORDS: Final = (
+    (r"Value error, ", ""),
+    (r"Input should be a valid integer\b.*", "not a whole number"),
+    (r"Input should be a valid number\b.*", "not a number"),
+    (r"Input should be greater than or equal to", "must be at least"),
+    (r"Input should be less than or equal to", "must be at most"),
+    (r"Input should be ", "must be "),
+    (r"\(Possible options: (.*)\)", r"(did you mean \1?)"),
+)
+"""How typer and pydantic say what is wrong with an option, and how we do."""
+
 
 def report_error(error: BaseException) -> int:
     """Print one line and return the exit code. From a group of errors the first one is reported."""
@@ -32,7 +44,11 @@ def report_error(error: BaseException) -> int:
         # A usage error of the command-line library, whose class is private to it.
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "mew"
-        terminal.warn(f"{_one_line(str(usage())).rstrip('.')} (see `{path} --help`)")
+        text = _one_line(str(usage())).rstrip(".")
+        for theirs, ours in _USAGE_WORDS:
+            text = re.sub(theirs, ours, text)
+        see = f"see `{path} --help`)"
+        terminal.warn(f"{text.removesuffix(')')} {see}" if text.endswith("?)") else f"{text} ({see}")
         return ExitCode.BAD_INPUT
     terminal.warn(_one_line(_message(error)))
     if isinstance(error, _BAD_INPUT):

@@ -18,7 +18,7 @@ from mew_spaces.launch.run_file import (
     run_file_path,
 )
 
-from mew_agent.errors import ConfigError
+from mew_agent.errors import ConfigError, did_you_mean, listed
 from mew_agent.gateway_address import CA_VARIABLE, addresses
 
 SPACE_FILE = "space.yaml"
@@ -126,6 +126,12 @@ def which_person(config: SpaceConfig | None) -> str:
         return "is missing; give the id of a participant in space.yaml, or set space.default_participant there"
     names = ", ".join(people)
     return f"{len(people)} people in this space: {names}. Add --participant {people[0]}, or {default_hint(people[0])}"
+
+
+def not_in_space(where: str, name: str, config: SpaceConfig, place: object) -> ConfigError:
+    """The error for a participant that space.yaml does not have. It suggests a similar one, or lists all."""
+    hint = did_you_mean(name, config.participants)
+    return ConfigError(where, f"'{name}' is not in {place}{hint}", None if hint else listed(config.participants))
 
 
 def default_hint(person: str) -> str:

@@ -17,7 +17,7 @@ from mew_agent.cli.board import words
 from mew_agent.cli.chat.slash import InvalidLine, TypedEnvelope
 from mew_agent.cli.chat.terminal_chat import LeaveChat, PrintText, TerminalChat, figures_of
 from mew_agent.cli.remote.session import Identity
-from mew_agent.errors import MewAgentError
+from mew_agent.errors import MewAgentError, listed
 from mew_agent.participant.gaps import ConnectionLost, HistoryGap
 from mew_agent.participant.participant import Participant
 
@@ -58,7 +58,7 @@ async def chat_by_lines(who: Identity, targets: tuple[str, ...], lines: TypedLin
 
 async def _run(me: Participant, chat: TerminalChat, lines: TypedLines) -> None:
     async with me, lines as typed, anyio.create_task_group() as tasks:
-        others = ", ".join(sorted(me.peers)) or "no one else"
+        others = listed(sorted(me.peers)) if me.peers else "no one else"
         terminal.print_line(f"you are {me.id} in '{me.space}'; here: {others}. Type /help for commands")
 
         async def handle_typed_lines() -> None:

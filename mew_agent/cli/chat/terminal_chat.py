@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from mew_agent.cli.board import words
 from mew_agent.cli.chat.slash import HELP, InvalidLine, TypedEnvelope, as_typed, call, control, mentioned, stream
+from mew_agent.errors import listed
 
 K = TypeVar("K")
 
@@ -102,7 +103,7 @@ class TerminalChat:
                 return as_typed(value)
         first = text.split()[0].rstrip(".,:;!?")
         if names and first.startswith("@") and first[1:] not in names:
-            raise InvalidLine(f"no participant '{first[1:]}' is here; here are {', '.join(names)}")
+            raise InvalidLine(f"no participant '{first[1:]}' is here; here are {listed(names)}")
         return TypedEnvelope(kinds.CHAT, {"text": text}, mentioned(text, names) or self.targets)
 
     def _target(self, parts: list[str]) -> PrintText:

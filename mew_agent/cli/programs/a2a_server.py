@@ -52,7 +52,7 @@ def serve(
     """Offer agents, tools and people to A2A clients, each with a card.
 
     Serves `/agents/ID` and `/agents/ID/.well-known/agent-card.json` until Ctrl-C. Clients act as the space's person.
-    Each of their contexts is a session of the agent. Tools answer calls, and people when they have read the message.
+    Each of their contexts is a session of the agent. Tools answer calls; people answer when they have read the message.
     """
     if find_spec("a2a") is None:
         raise MissingExtra("`mew a2a serve`", "'a2a'", "pip install 'mew-agent[a2a]'")

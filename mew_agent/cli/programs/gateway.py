@@ -119,7 +119,7 @@ def drain(
 ) -> None:
     """Stop a gateway after its members have moved to others.
 
-    It runs on this machine, by `mew gateway start`, and other gateways hold its space. Returns when it has ended.
+    The gateway runs on this machine, and other gateways hold its space. Returns when it has ended.
     """
     gateways = {
         int(path.stem): path for path in (state_dir(space_config_path(None, folder)) / "gateways").glob("*.pid")

@@ -35,7 +35,7 @@ def serve(
     chunk_delay: Annotated[
         float, option("--chunk-delay SECONDS", "Delay between streamed chunks of the rehearsal model.", min=0)
     ] = 0.0,
-    local: Annotated[bool, option("--local", "Run a real model instead: a small one that is installed.")] = False,
+    local: Annotated[bool, option("--local", "Run the small real model that is installed.")] = False,
     gguf: Annotated[Path | None, option("--gguf FILE", "Run the real model in this GGUF file.")] = None,
     threads: Annotated[int, option("--threads N", "Threads of a real model; 0 is half of the cores.", min=0)] = 0,
     of_space: Annotated[bool, option("--of-space", hidden=True)] = False,

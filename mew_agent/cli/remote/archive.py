@@ -64,8 +64,8 @@ def history(
     """List a participant's compactions.
 
     Shows when and why each ran, the tokens before and after, who asked or approved, and what it cost, oldest first. A
-    `forget`, a `clear` and an undo are listed too. Of a participant that is away or keeps no list, and with `--csv` and
-    `--plot`, it shows what the gateway recorded.
+    `forget`, a `clear` and an undo are listed too. If the participant is away or keeps no list, and with `--csv`
+    and `--plot`, shows what the gateway recorded.
     """
     if as_csv or plot is not None or minutes is not None:
         recorded = _recorded(connection, target, minutes or 60)
@@ -194,8 +194,8 @@ def recall(
 ) -> int:
     """Search what left a participant's context.
 
-    Prints an extract of each message that has all the words, the best match first; if there is none, of those that have
-    any of them. Exits with code 3 if nothing matches.
+    Prints an extract of each message with all the words, best match first; if there is none, of messages with any of
+    them. Exits with code 3 if nothing matches.
     """
     payload = Recall(words=" ".join(searched), limit=limit)
     done = _ask(connection, target, payload, kinds.PARTICIPANT_RECALL, timeout, RecallDone)

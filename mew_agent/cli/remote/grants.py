@@ -30,9 +30,7 @@ class CapabilityChange:
     written: Annotated[
         list[str], typer.Argument(metavar="CAPABILITY", help="Kind such as `mcp/proposal`, or a pattern in JSON.")
     ]
-    to: Annotated[list[str] | None, option("--to ID", "Allow it only to this participant; repeat it for several.")] = (
-        None
-    )
+    to: Annotated[list[str] | None, option("--to ID", "Only what is sent to this participant; repeatable.")] = None
     as_json: JsonOption = False
     reason: ReasonOption = None
 
@@ -80,12 +78,10 @@ def _send(session: ApiSession, kind: str, recipient: str, patterns: list[dict[st
 
 def _capabilities_of(session: ApiSession, name: str) -> Any:
     """What a participant may send. Raises `NoSuchParticipant`."""
-    listed = {str(one.get("id")): one.get("capabilities") for one in session.api.participants()}
-    if name not in listed:
-        raise NoSuchParticipant(
-            name, f"no participant '{name}' in space '{session.api.space}'", ", ".join(sorted(listed))
-        )
-    return listed[name]
+    found = {str(one.get("id")): one.get("capabilities") for one in session.api.participants()}
+    if name not in found:
+        raise NoSuchParticipant(name, session.api.space, [*found])
+    return found[name]
 
 
 def read_capabilities(where: str, *texts: str, to: Sequence[str] = ()) -> list[dict[str, Any]]:

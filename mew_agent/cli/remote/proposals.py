@@ -53,9 +53,11 @@ def show_proposals(
 def approve(
     proposal: ProposalArgument,
     target_tokens: Annotated[
-        int | None, option("--target-tokens N", "Of a compaction: compact to at most N tokens.", min=0)
+        int | None, option("--target-tokens N", "For a compaction: compact to at most N tokens.", min=0)
     ] = None,
-    pins: Annotated[list[str] | None, option("--pin TEXT", "Of a compaction: pin this line first; repeatable.")] = None,
+    pins: Annotated[
+        list[str] | None, option("--pin TEXT", "For a compaction: pin this line first; repeatable.")
+    ] = None,
     *,
     as_json: JsonOption = False,
     connection: ConnectionOptions,

@@ -5,7 +5,7 @@ decide what to send and which kinds answer it.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,14 +21,18 @@ from mew_agent.cli.board import words
 from mew_agent.cli.board.live_board import apply_event, entry_of
 from mew_agent.cli.remote.http_api import SpaceEvents
 from mew_agent.cli.remote.session import ApiSession, open_session
-from mew_agent.errors import ConfigError, NotConnected, PeerTimeout
+from mew_agent.errors import ConfigError, NotConnected, PeerTimeout, did_you_mean, listed
 
 
 class NoSuchParticipant(ConfigError):
-    """`problem` names the participant that does not exist, `expected` lists those that do."""
+    """The space has no such participant. Suggests a similar one, or lists the members."""
+
+    def __init__(self, participant: str, space: str, members: Sequence[str]) -> None:
+        hint = did_you_mean(participant, members) or f" (members: {listed(sorted(members))})"
+        super().__init__(participant, f"no participant '{participant}' in space '{space}'{hint}")
 
     def __str__(self) -> str:
-        return f"{self.problem} (members: {self.expected})"
+        return self.problem
 
 
 class ParticipantOffline(NotConnected):
@@ -146,8 +150,7 @@ def check_known(session: ApiSession, board: Board, participant: str) -> BoardEnt
     """The board's entry of a participant. Raises `NoSuchParticipant`."""
     entry = entry_of(board, participant)
     if entry is None:
-        members = ", ".join(sorted(one.id for one in board.participants)) or "none"
-        raise NoSuchParticipant(participant, f"no participant '{participant}' in space '{session.api.space}'", members)
+        raise NoSuchParticipant(participant, session.api.space, [one.id for one in board.participants])
     return entry
 
 

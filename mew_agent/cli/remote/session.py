@@ -18,11 +18,11 @@ from mew_spaces.launch.program_logs import last_write, log_folder
 from mew_spaces.launch.run_file import RunFile, read_run_file
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.locate import find_last_run, find_run, is_same_gateway, which_person
+from mew_agent.cli.app.locate import find_last_run, find_run, is_same_gateway, not_in_space, which_person
 from mew_agent.cli.app.options import ConnectionOptions
 from mew_agent.cli.board.words import parse_time, span
 from mew_agent.cli.remote.http_api import GatewayApi
-from mew_agent.errors import ConfigError, NotConnected, did_you_mean
+from mew_agent.errors import ConfigError, NotConnected
 from mew_agent.gateway_address import websocket_url
 
 if TYPE_CHECKING:
@@ -123,9 +123,7 @@ def find_identity(
     if known is None:
         config = configuration_at(path)
         if config is not None and chosen not in config.participants:
-            names = ", ".join(config.participants)
-            hint = did_you_mean(chosen, config.participants)
-            raise ConfigError("--participant", f"'{chosen}' is not in space '{space}'{hint}", None if hint else names)
+            raise not_in_space("--participant", chosen, config, f"space '{space}'")
         raise ConfigError("--token", f"found no token of '{chosen}'", "--token, MEW_TOKEN or a file in .mew/tokens")
     return Identity(gateway, space, chosen, known, path)
 

@@ -81,8 +81,10 @@ class NewParticipant:
         section: dict[str, Any] = {}
         kinds_of = {"--acp": self.acp, "--meter": self.meter, "--mcp": self.mcp, "--command": self.command}
         given_kinds = [flag for flag, value in {**kinds_of, "--person": self.is_person}.items() if value]
-        if len(given_kinds) > 1:
-            raise ConfigError(given_kinds[0], f"excludes {given_kinds[1]}")
+        given = {"--model": self.model, "--base-url": self.base_url, "--prompt": self.system_prompt}
+        of_an_agent = [flag for flag, value in given.items() if value is not None]
+        if len(given_kinds) > 1 or (given_kinds and of_an_agent):
+            raise ConfigError(given_kinds[0], f"excludes {(given_kinds[1:] + of_an_agent)[0]}")
         if self.meter is not None:
             section = {"meter": self.meter}
         elif self.mcp is not None:

@@ -35,6 +35,7 @@ from mew_agent.cli.app.locate import (
     OWN_COMMAND,
     dashboard_url,
     default_person,
+    not_in_space,
     on_backplane,
     people_of,
     space_config_path,
@@ -312,7 +313,7 @@ def _uses_own_server(section: WrittenAgentSettings | None) -> TypeGuard[WrittenA
 def check_person(config: SpaceConfig, chosen: str | None) -> None:
     """Refuse to join as a participant that the space does not have. Raises `ConfigError`."""
     if chosen is not None and chosen not in config.participants:
-        raise ConfigError("--participant", f"'{chosen}' is not in {config.space.id}", ", ".join(config.participants))
+        raise not_in_space("--participant", chosen, config, f"space '{config.space.id}'")
     if chosen is None and default_person(config) is None:
         raise ConfigError("--participant", which_person(config))
 

@@ -15,12 +15,12 @@ from mew_spaces.launch.supervisor import stop_space
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.locate import find_run
+from mew_agent.cli.app.locate import find_run, not_in_space
 from mew_agent.cli.app.options import ConnectionOptions, FolderOption, JsonOption, LogLevel, participant_argument
 from mew_agent.cli.remote.session import ApiSession, open_session
 from mew_agent.cli.space.plan import StartOptions, check_new_participant, make_launch_plan
 from mew_agent.cli.space.up import JOIN_SECONDS, RELOAD_SIGNAL, start_detached
-from mew_agent.errors import ConfigError, did_you_mean
+from mew_agent.errors import ConfigError
 
 _POLL_SECONDS: Final = 0.05
 
@@ -56,7 +56,7 @@ def _restart_participant(name: str, path: Path, run: RunFile, *, as_json: bool) 
     """Have the process of `mew up` restart a program, and wait until the new one has joined or ended."""
     config = load_space(run.config)
     if name not in config.participants:
-        raise ConfigError("PARTICIPANT", f"'{name}' is not in {run.config}{did_you_mean(name, config.participants)}")
+        raise not_in_space("PARTICIPANT", name, config, run.config)
     if not config.participants[name].has_program:
         raise ConfigError("PARTICIPANT", f"'{name}' has no program in {run.config}")
     supervisor = supervisor_of(run)

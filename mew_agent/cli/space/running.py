@@ -26,7 +26,7 @@ from mew_agent.cli.app.options import (
     with_option_groups,
 )
 from mew_agent.cli.remote.session import Identity, configuration_at, find_identity
-from mew_agent.errors import ConfigError, did_you_mean
+from mew_agent.errors import ConfigError, did_you_mean, listed
 from mew_agent.gateway_address import addresses, http_url
 
 _POLL_SECONDS: Final = 0.2
@@ -88,7 +88,7 @@ def logs(
     folder = log_folder(_state(space_dir))
     known = {path.stem: path for path in sorted(folder.glob("*.log")) if not path.stem.endswith(".previous")}
     if name is not None and name not in known:
-        names = ", ".join(known) or f"none; {relative_to(Path.cwd(), folder)} is empty"
+        names = listed(known) if known else f"none; {relative_to(Path.cwd(), folder)} is empty"
         raise ConfigError("NAME", f"no log of '{name}'{did_you_mean(name, known)}", names)
     readers = [_LogReader(path, last) for one, path in known.items() if name in (None, one)]
     width = max((len(reader.name) for reader in readers), default=0)

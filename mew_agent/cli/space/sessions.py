@@ -77,9 +77,7 @@ def export(
     agent: AgentArgument,
     *,
     output: Annotated[Path | None, option("--output, -o FILE", "File to write (default: standard output).")] = None,
-    form: Annotated[
-        ExportFormat, option("--format FORMAT", "Write jsonl, json or markdown (default: jsonl).")
-    ] = ExportFormat.JSONL,
+    form: Annotated[ExportFormat, option("--format FORMAT", "Write jsonl, json or markdown.")] = ExportFormat.JSONL,
     space_dir: FolderOption = None,
 ) -> None:
     """Export a whole conversation as JSON Lines, JSON or Markdown.
@@ -139,7 +137,7 @@ def prune(
     to wait.
     """
     if days is None and megabytes is None:
-        raise ConfigError("mew sessions prune", "nothing to do", "--days N, --megabytes N, or both")
+        raise ConfigError("--days, --megabytes", "both are missing", "one of them, or both")
     limits = StoreLimits(days, None if megabytes is None else megabytes * 1024 * 1024)
     for path in _files(space_dir) if agent is None else [_file(agent, space_dir)]:
         done = _ask(path, lambda store: store.prune(limits))

@@ -28,11 +28,11 @@ from mew_spaces.gateway.auth import (
 )
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.locate import space_config_path
+from mew_agent.cli.app.locate import not_in_space, space_config_path
 from mew_agent.cli.app.options import JsonOption, SpaceFileOptions, option, participant_option, with_option_groups
 from mew_agent.cli.remote.grants import read_capabilities
 from mew_agent.cli.space.add import admit_to_running_space
-from mew_agent.errors import ConfigError, did_you_mean
+from mew_agent.errors import ConfigError
 
 _SECONDS: Final[Mapping[str, int]] = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,5})([smhd])")
@@ -201,9 +201,7 @@ def _admit(space: SpaceConfig, participant: str, capabilities: str | None, path:
     if known and capabilities is not None:
         raise ConfigError("--capabilities", f"'{participant}' already has capabilities in {path}")
     if capabilities is None and not known:
-        hint = did_you_mean(participant, space.participants)
-        problem = f"'{participant}' is not in {path}{hint}"
-        raise ConfigError("--participant", problem, None if hint else ", ".join(space.participants))
+        raise not_in_space("--participant", participant, space, path)
     if capabilities is not None:
         wanted = read_capabilities("--capabilities", capabilities)
     else:

@@ -73,9 +73,9 @@ async def test_missing_answer_to_a_chat_is_not_an_error(gateway: RunningGateway)
         ((" ",), ConfigError, "is empty"),
         (("hi", None, 5), ConfigError, "requires a recipient"),
         (
-            ("hi", "ghost"),
+            ("hi", "nobody"),
             NoSuchParticipant,
-            r"no participant 'ghost' in space 'review' \(members: ada, coder, guest\)",
+            r"no participant 'nobody' in space 'review' \(members: ada, coder, guest\)",
         ),
         (("hi", "coder"), ParticipantOffline, "'coder' is not connected to space 'review'"),
     ],

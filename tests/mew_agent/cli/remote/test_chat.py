@@ -86,6 +86,6 @@ async def test_empty_message_is_bad_input(gateway: RunningGateway, text: str) ->
 
 
 async def test_unknown_recipient_lists_the_members(gateway: RunningGateway) -> None:
-    outcome = await mew("chat", "ghost", "boo", *seat(gateway))
+    outcome = await mew("chat", "nobody", "boo", *seat(gateway))
     assert outcome.code == 2
-    assert "no participant 'ghost' in space 'review' (members: ada, coder, guest)" in outcome.err
+    assert "no participant 'nobody' in space 'review' (members: ada, coder, guest)" in outcome.err

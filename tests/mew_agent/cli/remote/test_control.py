@@ -129,9 +129,9 @@ async def test_answer_without_figures_invents_none(gateway: RunningGateway) -> N
     assert outcome.out == "coder: freed an unknown number of tokens; now ? of ? (no call yet)\n"
 
 
-async def test_unknown_participant_lists_the_members(gateway: RunningGateway) -> None:
+async def test_unknown_participant_gets_a_suggestion(gateway: RunningGateway) -> None:
     outcome = await mew("compact", "ghost", *seat(gateway))
-    assert outcome.err == "mew: no participant 'ghost' in space 'review' (members: ada, coder, guest)\n"
+    assert outcome.err == "mew: no participant 'ghost' in space 'review' (did you mean 'guest'?)\n"
     assert outcome.code == 2
 
 

@@ -38,7 +38,7 @@ async def test_a_grant_holds_until_it_is_revoked(gateway: RunningGateway) -> Non
 
 async def test_a_mistake_in_a_grant_is_named(gateway: RunningGateway) -> None:
     for arguments, said in (
-        (("ghost", "chat"), "no participant 'ghost' in space 'review' (members: ada, coder, guest)"),
+        (("nobody", "chat"), "no participant 'nobody' in space 'review' (members: ada, coder, guest)"),
         (("guest", "{"), "CAPABILITY: is not JSON"),
         (("guest", '{"to": "x"}'), "CAPABILITY: has no kind"),
     ):

@@ -36,7 +36,7 @@ async def test_up_reports_a_mistake_in_the_file_and_starts_nothing(tmp_path: Pat
     ("people", "flags", "said"),
     [
         ("ada: {}", ("--participant", "ada"), "--participant: requires --interactive"),
-        ("ada: {}", ("-i", "--participant", "bob"), "--participant: 'bob' is not in s (expected ada)"),
+        ("ada: {}", ("-i", "--participant", "bob"), "--participant: 'bob' is not in space 's' (expected ada)"),
         ("ada: {}\n  bob: {}", ("-i",), "--participant: 2 people in this space: ada, bob. Add --participant ada"),
     ],
 )

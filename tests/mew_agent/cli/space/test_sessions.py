@@ -78,4 +78,4 @@ async def test_pruning_removes_what_is_old_and_out_of_context(tmp_path: Path) ->
 
 async def test_an_unknown_agent_and_missing_limits_are_refused(tmp_path: Path) -> None:
     assert "did you mean 'coder'" in (await mew("sessions", "show", "codr", "-d", str(tmp_path))).err
-    assert "--days N" in (await mew("sessions", "prune", "-d", str(tmp_path))).err
+    assert "both are missing" in (await mew("sessions", "prune", "-d", str(tmp_path))).err
