@@ -3,11 +3,9 @@
 import os
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
-from mew_spaces.config.backplane_options import with_servers
-from mew_spaces.config.loading import SpaceConfig, place_in
 from mew_spaces.gateway import auth
 from mew_spaces.launch.run_file import (
     LastRun,
@@ -20,6 +18,9 @@ from mew_spaces.launch.run_file import (
 
 from mew_agent.errors import ConfigError, did_you_mean, listed
 from mew_agent.gateway_address import CA_VARIABLE, addresses
+
+if TYPE_CHECKING:  # most commands, and agents, only read the run file: the models of space.yaml take 20 ms to load
+    from mew_spaces.config.loading import SpaceConfig
 
 SPACE_FILE = "space.yaml"
 
@@ -89,6 +90,8 @@ def _gateway_address(url: str) -> tuple[str, int | None, str]:
 
 def place_of(path: Path, name: str, *keys: str, at: str | None = None) -> str:
     """The place of a participant's setting by line and by name. `at` is a key within it that the error names."""
+    from mew_spaces.config.loading import place_in
+
     exact = () if at is None else (at,)
     return f"{place_in(path, ('participants', name, *keys, *exact))}: {'.'.join(('participants', name, *keys))}"
 
@@ -101,8 +104,10 @@ def relative_to(folder: Path, path: Path) -> str:
         return str(path)
 
 
-def on_backplane(config: SpaceConfig, servers: str | None) -> SpaceConfig:
+def on_backplane(config: "SpaceConfig", servers: str | None) -> "SpaceConfig":
     """The configuration with the servers of `--backplane`, if it was given. Raises `ConfigError`."""
+    from mew_spaces.config.backplane_options import with_servers
+
     if servers is None:
         return config
     try:
@@ -111,7 +116,7 @@ def on_backplane(config: SpaceConfig, servers: str | None) -> SpaceConfig:
         raise ConfigError("--backplane", f"invalid: {servers!r}", str(error).removeprefix("must be ")) from None
 
 
-def default_person(config: SpaceConfig) -> str | None:
+def default_person(config: "SpaceConfig") -> str | None:
     """The participant that one-shot commands act as: `space.default_participant`, else the only person."""
     if config.space.default_participant is not None:
         return config.space.default_participant
@@ -119,7 +124,7 @@ def default_person(config: SpaceConfig) -> str | None:
     return people[0] if len(people) == 1 else None
 
 
-def which_person(config: SpaceConfig | None) -> str:
+def which_person(config: "SpaceConfig | None") -> str:
     """What to do if no participant was chosen and the space has no default one."""
     people = people_of(config) if config is not None else []
     if not people:
@@ -139,7 +144,7 @@ def default_hint(person: str) -> str:
     return f"set `default_participant: {person}` under `space` in space.yaml"
 
 
-def people_of(config: SpaceConfig) -> list[str]:
+def people_of(config: "SpaceConfig") -> list[str]:
     """The people of a space, in the order of its file."""
     return [name for name in config.participants if config.is_person(name)]
 

@@ -18,13 +18,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mew_protocol.ids import ParticipantId
 from mew_protocol.private_files import create_private_file, make_private_folder, replace_private_file
 
-from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.errors import TokenError
+
+if TYPE_CHECKING:  # commands and agents that only read a token need no models of space.yaml
+    from mew_spaces.config.loading import SpaceConfig
 
 STATE_NAME = ".mew"
 
@@ -237,7 +239,7 @@ class TokenBook:
             self.add(participant, token)
 
     @classmethod
-    def load(cls, config: SpaceConfig, state: Path, *, environ: Mapping[str, str] | None = None) -> "TokenBook":
+    def load(cls, config: "SpaceConfig", state: Path, *, environ: Mapping[str, str] | None = None) -> "TokenBook":
         """Return the tokens of every configured participant, and generate missing ones. Raises `TokenError`."""
         book = cls()
         book._folder = state / "tokens"
@@ -249,7 +251,7 @@ class TokenBook:
         return book
 
     @classmethod
-    def generate(cls, config: SpaceConfig) -> "TokenBook":
+    def generate(cls, config: "SpaceConfig") -> "TokenBook":
         """Return tokens for one run: those in space.yaml, and new ones for other participants. Stores nothing."""
         book = cls()
         for participant, configured in config.participants.items():
