@@ -5,17 +5,20 @@ into a `ModelError`. Keeps no history and makes no policy decisions.
 """
 
 import functools
+import importlib
 import json
 import logging
 import ssl
 import sys
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 import anyio
+import anyio.to_thread
+import httpx2
 
 from mew_agent.errors import ModelError
 from mew_agent.model import dialect as dialects
@@ -39,6 +42,9 @@ _AFTER_DONE_SECONDS: Final = 1.0
 """How long to read on after `[DONE]`: some servers send usage then, and the end of the body frees the connection."""
 
 _DONE: Final = b"[DONE]"
+
+_PLAIN_ERRORS: Final = (httpx2.HTTPError, httpx2.InvalidURL, OSError)
+"""What a request of our own HTTP client raises, apart from errors of decoding its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +161,8 @@ class OpenAIModel:
                 return answer
 
     async def _send(self, request: ModelRequest, dialect: dialects.Dialect) -> "Chunks | _WholeAnswer":
+        # The first call imports it, in a thread, so that the agent keeps answering meanwhile.
+        await anyio.to_thread.run_sync(importlib.import_module, "openai")
         import openai
 
         body = dialects.request_body(request, self._model, dialect)
@@ -229,7 +237,7 @@ class OpenAIModel:
             http_client = self._http_client
             if http_client is None and _is_loopback(self._base_url):
                 # A proxy from the environment cannot reach servers on this machine.
-                http_client = openai.DefaultAsyncHttpxClient(trust_env=False, verify=_trusted_certificates())
+                http_client = openai.DefaultAsyncHttpxClient(trust_env=False, verify=_certificates(self._base_url))
             self._client = openai.AsyncOpenAI(
                 api_key=self._api_key or _NO_KEY,
                 base_url=self._base_url,
@@ -241,16 +249,28 @@ class OpenAIModel:
 
     async def _fetch(self, method: Literal["GET", "POST"], url: str, body: dict[str, object] | None) -> object:
         """One request about the window or a token count; see `Fetch`."""
-        client = self._connected_client()
+        # Without the openai package: an agent asks this when it starts, and the import takes 0.4 s.
+        given, errors = self._http_client, _PLAIN_ERRORS if self._http_client is None else _sdk_errors()
+        client = self._plain_client() if given is None else nullcontext(given)
+        headers = {"Authorization": f"Bearer {self._api_key or _NO_KEY}"}
         try:
             with anyio.fail_after(self._window_timeout_seconds):
-                if method == "GET":
-                    return await client.get(url, cast_to=object, options={"max_retries": 0})
-                return await client.post(url, cast_to=object, body=body, options={"max_retries": 0})
+                async with client as http:
+                    response = await http.request(
+                        method, url, json=body, headers=headers, timeout=None, follow_redirects=True
+                    )
+                    if response.is_success:
+                        return response.json()
         except TimeoutError as error:
             raise self._errors.unreachable(f"no answer in {self._window_timeout_seconds:g} s") from error
-        except _sdk_errors() as error:
-            raise self._translated(error) from error
+        except ValueError as error:
+            raise self._errors.failed("the answer is not valid JSON") from error
+        except errors as error:
+            raise self._errors.unreachable(connection_cause(error)) from error
+        raise self._status_error(response, _error_in(response))
+
+    def _plain_client(self) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(verify=_certificates(self._base_url), trust_env=not _is_loopback(self._base_url))
 
     def _translated(
         self, error: BaseException, *, chunks_seen: int | None = None, offered_tools: bool = False
@@ -262,14 +282,7 @@ class OpenAIModel:
             return self._connection_error(error, chunks_seen)
         match error:
             case openai.APIStatusError():
-                return self._errors.from_status(
-                    error.status_code,
-                    error.body,
-                    reason=error.response.reason_phrase or "no reason given",
-                    request_id=error.request_id,
-                    wait_seconds=_seconds(error.response.headers.get("retry-after")),
-                    offered_tools=offered_tools,
-                )
+                return self._status_error(error.response, error.body, offered_tools=offered_tools)
             case openai.APIResponseValidationError():
                 detail = f"HTTP {error.status_code}: {error.message}"
                 return self._errors.failed(detail, http_status=error.status_code)
@@ -279,6 +292,16 @@ class OpenAIModel:
                 return self._errors.failed("the answer is not valid JSON")
             case _:
                 return self._errors.failed(str(error) or type(error).__name__)
+
+    def _status_error(self, response: httpx2.Response, body: object, *, offered_tools: bool = False) -> ModelError:
+        return self._errors.from_status(
+            response.status_code,
+            body,
+            reason=response.reason_phrase or "no reason given",
+            request_id=_request_id(response),
+            wait_seconds=_seconds(response.headers.get("retry-after")),
+            offered_tools=offered_tools,
+        )
 
     def _connection_error(self, error: BaseException, chunks_seen: int | None) -> ModelError:
         import openai
@@ -321,11 +344,26 @@ def _transport() -> Any:
     return sys.modules[client_class.__module__.partition(".")[0]]
 
 
+def _certificates(base_url: str) -> ssl.SSLContext:
+    """The certificates to trust: none for plain HTTP on this machine, where no connection needs any."""
+    if _is_loopback(base_url) and base_url.startswith("http:"):
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return _trusted_certificates()
+
+
 @functools.cache
 def _trusted_certificates() -> ssl.SSLContext:
-    """The certificates that clients trust by default. To load them takes 20 ms, so that clients share them."""
-    context: ssl.SSLContext = _transport().create_ssl_context(trust_env=False)
-    return context
+    """The certificates that clients trust by default. Loading them takes 20 ms, so clients share them."""
+    return httpx2.create_ssl_context()
+
+
+def _error_in(response: httpx2.Response) -> object:
+    """The `error` object of an error response, else its whole JSON or text."""
+    try:
+        body = response.json()
+    except ValueError:
+        return response.text
+    return body.get("error", body) if isinstance(body, Mapping) else body
 
 
 def _sdk_errors() -> tuple[type[Exception], ...]:

@@ -25,7 +25,7 @@ VENDOR_DOORS = {
     "yaml": ("spaces/mew_spaces/config/loading.py", "mew_agent/config/agent_config.py"),
     "a2a": ("mew_agent/a2a/",),
     "acp": ("mew_agent/acp/session.py", "mew_agent/acp/server.py"),
-    "httpx2": ("mew_agent/bridge/session.py", "mew_agent/meter/relay.py"),
+    "httpx2": ("mew_agent/model/openai_client.py", "mew_agent/bridge/session.py", "mew_agent/meter/relay.py"),
     "mcp": ("mew_agent/bridge/session.py", "mew_agent/bridge/server.py"),
     "mcp_types": ("mew_agent/bridge/session.py", "mew_agent/bridge/server.py"),
     "rich": ("mew_agent/cli/",),

@@ -99,9 +99,20 @@ async def connect() -> AsyncIterator[Client]:
     await client.aclose()
 
 
-def test_importing_the_module_does_not_import_openai() -> None:
-    script = "import sys, mew_agent.model.openai_client as door; sys.exit('openai' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+def test_asking_for_the_window_does_not_import_openai() -> None:
+    script = """
+import sys, anyio
+from mew_agent.model.openai_client import OpenAIModel
+from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
+
+async def main():
+    async with serve_rehearsal(RehearsalOptions(window_tokens=4096)) as server:
+        print((await OpenAIModel("rehearsal", server.base_url).discover_window()).max_tokens, "openai" in sys.modules)
+
+anyio.run(main)
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+    assert done.stdout.split() == ["4096", "False"], done.stderr
 
 
 async def test_deltas_come_first_and_the_reply_last(rehearsal: RehearsalServer, connect: Client) -> None:
@@ -214,7 +225,7 @@ async def test_a_stream_connection_is_not_reused(provider: RawProvider, connect:
     await reply_of(model)
     await reply_of(model)
     assert [request.headers["connection"] for request in provider.received] == ["close", "keep-alive", "close", "close"]
-    assert [request.connection for request in provider.received] == [1, 2, 2, 3]
+    assert [request.connection for request in provider.received] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(("scheme", "connection"), [("http", "close"), ("https", "keep-alive")])
