@@ -145,9 +145,10 @@ class EventQueue:
         """Append batch after batch until cancelled."""
         while True:
             while self._waiting:
+                await asyncio.sleep(0)  # what arrives in the next turn of the event loop goes along
                 await self._append(*self._pack())
             self._wake.clear()
-            await self._wake.wait()  # what arrives in the same turn of the event loop goes along
+            await self._wake.wait()
 
     def note_failure(self, what: str, error: Exception) -> None:
         """Record that the backplane did not do something, until it does the same again."""
