@@ -66,17 +66,17 @@ class Backplane(Protocol):
     async def append(self, data: bytes) -> int:
         """Store a batch after all others and return its sequence, once it is stored for good.
 
-        After `BackplaneUnavailable` the batch may be stored, now or later. Append it again, and recognise in what is
-        followed what was stored twice. Batches of one gateway that are in flight at once may be stored in any order.
-        Raises `BackplaneUnavailable`, and `BackplaneRefused` if this gateway may not append.
+        After `BackplaneUnavailable` the batch may be stored, now or later: a caller that appends it again recognises
+        in what follows a batch that was stored twice. Batches of one gateway that are in flight at once may be stored
+        in any order. Raises `BackplaneUnavailable`, and `BackplaneRefused` if this gateway may not append.
         """
 
     def follow(self, applied: Callable[[], int]) -> AsyncGenerator[StoredBatch, None]:
-        """Yield every batch after a sequence, in order and once, and wait for further ones.
+        """Yield every batch that the caller has not applied, in order and once, and wait for further ones.
 
-        `applied` returns the newest sequence that the caller has; a caller that learns of a batch from `append` need
-        not get it here, too. Goes on by itself after lost connections and restarts of servers. Raises `HistoryLost` if
-        the next batch is no longer kept, and `BackplaneRefused` if reading is forbidden.
+        `applied` returns the sequence of the newest one that the caller has applied, be it from here or after `append`.
+        Goes on by itself after lost connections and restarts of servers. Raises `HistoryLost` if the next batch is no
+        longer kept, and `BackplaneRefused` if reading is forbidden.
         """
 
     async def bounds(self) -> tuple[int, int]:

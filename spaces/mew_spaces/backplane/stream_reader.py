@@ -36,7 +36,7 @@ class StoredMessage(NamedTuple):
 
 
 class StreamSource(NamedTuple):
-    """A stream, and what its reader knows already: the newest sequence; what is not newer is left out."""
+    """A stream to read. `known` returns the newest sequence that the reader has; older messages are left out."""
 
     link: NatsLink
     stream: str
@@ -50,7 +50,7 @@ async def read_stream(source: StreamSource) -> AsyncGenerator[StoredMessage, Non
 
     Raises `HistoryLost` if the next one is gone, or the stream is not the one that was read before.
     """
-    after, created = source.known(), None
+    after, created = 0, None
     while (opened := await _open_consumer(source, after, created)) is not None:
         consumer, created = opened
         try:
@@ -65,15 +65,14 @@ async def read_stream(source: StreamSource) -> AsyncGenerator[StoredMessage, Non
         except BackplaneUnavailable:
             continue
         finally:
-            after = max(after, source.known())
             await consumer.close()
 
 
 async def _open_consumer(source: StreamSource, after: int, created: object) -> tuple["_Consumer", object] | None:
-    """Return a consumer from the next message on, and when its stream was made; None once the link is closed."""
+    """Return a consumer from the next message on, and when its stream was created; None once the link is closed."""
     link, missing_since = source.link, None
     while not link.is_closed:
-        problem = ""
+        problem, after = "", max(after, source.known())
         try:
             info = await link.call(lambda jetstream: jetstream.stream_info(source.stream))
             if info.state.first_seq > after + 1 and not source.has_gaps:

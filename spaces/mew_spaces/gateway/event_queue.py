@@ -1,8 +1,8 @@
 """What a gateway submits to the order that it shares with others: bounded, in batches, one append at a time.
 
 What arrives while a batch is being appended forms the next one, so the number of appends follows from how fast the
-backplane is. A batch whose fate is unknown is appended again until that is known; if it was stored twice, its number
-shows that. Does not know what an event does, and learns from its caller which batches were applied.
+backplane is. A batch that may not be stored is appended again until that is known; its number shows if it was stored
+twice. Does not know what an event does, and learns from its caller which batches were applied.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
 """One space on several gateways: each has some of the connections and applies the same events in the same order.
 
-What a connection does is submitted to the backplane as an event. When the event comes back in its place of the order,
-every gateway applies it and performs what concerns its own connections; then the sender is answered. Owns this
-gateway's number, its leases, and what is in the backplane for others to start from. Without a backplane, `service`
-applies everything at once.
+What a connection does is submitted to the backplane as an event. Once the event is stored, every gateway applies it in
+its place of the order and performs what concerns its own connections; then the sender is answered. Owns this gateway's
+number and its leases. Without a backplane, `service` applies everything at once.
 """
 
 import logging
@@ -115,7 +114,7 @@ class ReplicaService(SpaceService):
         self._is_stopping = False
         self._needs_number = anyio.Event()
         self._is_following = False
-        """Whether all that was stored before is applied, so that a batch may be as soon as it is stored."""
+        """Whether what was stored before is applied, so that an own batch need not come back to be applied."""
         self._waiters: list[anyio.Event] = []
 
     # Lifetime
@@ -247,7 +246,7 @@ class ReplicaService(SpaceService):
         self._apply(batch.sequence, header, events, size=len(batch.data))
 
     def _apply_own_batch(self, sequence: int, header: BatchHeader, submissions: list[Submission]) -> None:
-        """Apply a batch that was just stored, unless others are to be applied first: then it comes in its place."""
+        """Apply a batch as soon as it is stored if it is the next one; else it comes in its place."""
         if self._is_following and sequence == self._shared.batch + 1:
             events = [one.event for one in submissions]
             self._apply(sequence, header, events, size=sum(len(one.data) for one in submissions))
