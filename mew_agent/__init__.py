@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_protocol.context_report import QueuedMessages as QueuedMessages
     from mew_protocol.context_report import SavingSuggestion as SavingSuggestion
     from mew_protocol.context_report import SessionContext as SessionContext
+    from mew_protocol.context_report import Spending as Spending
     from mew_protocol.context_report import Waiting as Waiting
     from mew_protocol.envelope import Envelope as Envelope
     from mew_protocol.payloads.fit import Fit as Fit
@@ -204,7 +205,7 @@ _NAMES_OF = {
     "mew_protocol.codec": "StreamFrame",
     "mew_protocol.context_report": (
         "BreakdownPart CompactionCost ContextReport Injection LastCompaction LastReported PinReport Progress "
-        "QueuedMessages SavingSuggestion SessionContext Waiting"
+        "QueuedMessages SavingSuggestion SessionContext Spending Waiting"
     ),
     "mew_protocol.envelope": "Envelope",
     "mew_protocol.payloads.fit": "Fit",

@@ -133,7 +133,7 @@ def which_person(config: "SpaceConfig | None") -> str:
     return f"{len(people)} people in this space: {names}. Add --participant {people[0]}, or {default_hint(people[0])}"
 
 
-def not_in_space(where: str, name: str, config: SpaceConfig, place: object) -> ConfigError:
+def not_in_space(where: str, name: str, config: "SpaceConfig", place: object) -> ConfigError:
     """The error for a participant that space.yaml does not have. It suggests a similar one, or lists all."""
     hint = did_you_mean(name, config.participants)
     return ConfigError(where, f"'{name}' is not in {place}{hint}", None if hint else listed(config.participants))
