@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mew_protocol import errors
-from mew_protocol.codec import StreamFrame, check_size, decode, decode_envelope, encode_frame, read_draft
+from mew_protocol.codec import (
+    StreamFrame,
+    check_size,
+    decode,
+    decode_complete,
+    decode_envelope,
+    encode_frame,
+    read_draft,
+)
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.errors import DecodeError
 
@@ -211,6 +219,8 @@ def test_the_fast_path_decodes_the_same_as_the_slow_path(
     text = json.dumps({"protocol": "mew/v0.4", **headers, **more}, separators=(",", ":"), ensure_ascii=False)
     raw = f"{text[:-1]}{tail}}}".encode(errors="surrogatepass")
     assert repr(read(raw)) == repr(read(b" " + raw))  # a blank in front is enough not to be taken for the usual form
+    complete = decode_complete(raw, 65_536, depth)
+    assert complete is None or json.loads(complete[1]) == json.loads(complete[0].encode())
 
 
 @pytest.mark.parametrize("value", ['"1e400"', "1e308", "1e-400", "1e100", '"' + "9" * 400 + '"'])

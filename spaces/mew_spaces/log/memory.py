@@ -4,7 +4,7 @@ Also the readable part of the SQLite log, which stores each batch before it reac
 """
 
 from bisect import bisect_right
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
@@ -29,7 +29,8 @@ class MemoryLog(SpaceLog):
         self._gone_through = 0  # the number up to which nothing can be read any more
         self._published = 0
         self._staged_through = 0
-        self._sequences: dict[tuple[str, str], int] = {}  # oldest first, so that the oldest is forgotten first
+        # Oldest first. A plain dict would be searched for its first key across the places of all that were deleted.
+        self._sequences: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._staged: list[Entry] = []
         self._staged_state: dict[str, bytes | None] = {}
         self._state: dict[str, bytes] = {}
@@ -66,7 +67,7 @@ class MemoryLog(SpaceLog):
             return super().append(data, sender=sender, id=id, at=at)
         sequence = self._staged_through + 1
         entry = Entry(sequence, data, sender, id, at)
-        self._write_one(entry)
+        self.write(Batch((entry,)))
         self._staged_through = self._published = sequence
         self._remember(entry)
         self._entries.append(entry)
@@ -76,9 +77,6 @@ class MemoryLog(SpaceLog):
         if self._waiters:
             self._wake()
         return sequence
-
-    def _write_one(self, entry: Entry) -> None:
-        """Store one entry that has no number yet. Raises `NotStored`."""
 
     def sequence_of(self, sender: str, id: str) -> int | None:  # noqa: A002 - the wire's word
         return self._sequences.get((sender, id))
@@ -176,7 +174,7 @@ class MemoryLog(SpaceLog):
     def _remember(self, entry: Entry) -> None:
         self._sequences[entry.sender, entry.id] = entry.sequence
         if len(self._sequences) > self._remembered_ids:
-            del self._sequences[next(iter(self._sequences))]
+            self._sequences.popitem(last=False)
 
     def _extend(self, entries: Sequence[Entry]) -> None:
         for entry in entries:

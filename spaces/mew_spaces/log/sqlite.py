@@ -123,24 +123,18 @@ class SqliteLog(MemoryLog):
 
     def write(self, batch: Batch) -> None:
         try:
-            if self.is_slow:
+            if self.durability == "synced":
                 self._write_all(batch.entries, batch.state)
                 self._commits_since_checkpoint += 1
-            else:
-                self._append(batch)
+                return
+            with self._tail_lock:
+                if self._tail is None:
+                    self._tail = TailFile(self.path.with_name(f"{self._tail_name}{self._tails + 1}"))
+                    self._tails += 1
+                self._tail.append(batch)
+                self._unmoved.append(batch)
         except (sqlite3.Error, OSError) as error:
             raise NotStored(f"{self.path}: {error}") from error
-
-    def _write_one(self, entry: Entry) -> None:
-        self.write(Batch((entry,)))
-
-    def _append(self, batch: Batch) -> None:
-        with self._tail_lock:
-            if self._tail is None:
-                self._tail = TailFile(self.path.with_name(f"{self._tail_name}{self._tails + 1}"))
-                self._tails += 1
-            self._tail.append(batch)
-            self._unmoved.append(batch)
 
     @property
     def wants_upkeep(self) -> bool:

@@ -33,13 +33,14 @@ class TailFile:
 
     def append(self, batch: Batch) -> None:
         """Append a batch: all of it, or nothing and `OSError`."""
-        body = b""
+        items: list[bytes] = []
         for sequence, data, sender, envelope_id, at in batch.entries:
             who, name = sender.encode(), envelope_id.encode()
-            body += b"".join((_ITEM.pack(_ENTRY, sequence, at, len(who), len(name), len(data)), who, name, data))
+            items += (_ITEM.pack(_ENTRY, sequence, at, len(who), len(name), len(data)), who, name, data)
         for key, value in batch.state.items():
             kind, text, data = _DELETED if value is None else _VALUE, key.encode(), value or b""
-            body += b"".join((_ITEM.pack(kind, 0, 0.0, len(text), 0, len(data)), text, data))
+            items += (_ITEM.pack(kind, 0, 0.0, len(text), 0, len(data)), text, data)
+        body = b"".join(items)
         record = _RECORD.pack(len(body), crc32(body)) + body
         written = write(self._file, record)
         if written < len(record):
