@@ -123,6 +123,8 @@ class SeveralMember(Participant):
             self.arrived.append(ChatKey(sender, int(number)))
         elif envelope.kind == kinds.SPACE_KICK and KICK not in self.arrived:
             self.arrived.append(KICK)
+        elif envelope.kind == kinds.STREAM_CLOSE:
+            self._run.does_time_pass = True
 
     async def _note_gap(self, gap: HistoryGap) -> None:
         self._run.witness.gaps[self.id] += 1
@@ -162,6 +164,8 @@ class SeveralRun:
         self.witness = DeliveryWitness(plan.names())
         self.kicked_arrivals: list[ChatKey] = []
         self.is_stopping = False
+        self.does_time_pass = False
+        """Whether a gateway closed the stream whose owner never joined; of the two, one does such things."""
         self.faults: Counter[str] = Counter()
         self._folder = folder
         self._random = Random(plan.seed)
@@ -265,8 +269,10 @@ class SeveralRun:
                 self.note("all faults are over")
             over_at = anyio.current_time()
             with anyio.move_on_after(SETTLE_SECONDS):
+                await until(self._opens_stream, every_seconds=0.5)
                 await until(self._is_settled, every_seconds=0.1)
             self._found += await self._differences()
+            self._found += [] if self.does_time_pass else ["no gateway closed the stream of an absent owner"]
             watches.cancel_scope.cancel()
         return anyio.current_time() - over_at
 
@@ -282,7 +288,27 @@ class SeveralRun:
     async def _is_settled(self) -> bool:
         counts = {len(arrived) for arrived in self.witness.arrivals.values()}
         is_whole = len(counts) == 1 and not self.witness.missing()
-        return is_whole and KICKED in self._ends and not await self._differences()
+        is_over = KICKED in self._ends and self.does_time_pass
+        return is_whole and is_over and not await self._differences()
+
+    async def _opens_stream(self) -> bool:
+        """Let a guest that never joins open a stream by HTTP."""
+        name = f"guest{self._random.randrange(10**9)}"
+        url, invited = self._gateways[0].url, {"participant_id": name, "initial_capabilities": [{"kind": "stream/*"}]}
+        try:
+            async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=40) as http:
+
+                async def post(sender: str, token: str, kind: str, payload: dict[str, Any]) -> Any:
+                    body, headers = {"kind": kind, "payload": payload}, {"authorization": f"Bearer {token}"}
+                    answer = await http.post(f"/participants/{sender}/messages", json=body, headers=headers)
+                    return answer.raise_for_status().json()
+
+                inviter = self.plan.names()[0]
+                token = (await post(inviter, inviter, kinds.SPACE_INVITE, invited))["token"]
+                await post(name, token, kinds.STREAM_REQUEST, {"direction": "upload"})
+        except (httpx2.HTTPError, LookupError):
+            return False
+        return True
 
     # Faults
 

@@ -35,15 +35,22 @@ class LeaseTable:
             self._clock += min(at - self._stored_at, _MAX_STEP * self.lease_seconds)
         self._stored_at = at
         self.sequence = sequence
-        self.note(name, value, sequence=sequence)
+        if self.sequence_of(name) <= sequence:
+            self._put(name, value, sequence)
 
     def note(self, name: str, value: bytes | None, *, sequence: int) -> None:
-        """Apply what is known to be stored before the stream is read that far."""
+        """Apply what is known to be stored before the stream is read that far.
+
+        What was noted before renews nothing: others look at a lease again and again whose holder is gone.
+        """
         known = self._renewals.get(name)
-        if known is None or known.sequence <= sequence:
-            # An ended lease keeps its sequence: a claim names the newest one.
-            at = self._clock if value is not None else -self.lease_seconds
-            self._renewals[name] = _Renewal(sequence, value or b"", at)
+        if known is None or known.sequence < sequence:
+            self._put(name, value, sequence)
+
+    def _put(self, name: str, value: bytes | None, sequence: int) -> None:
+        # An ended lease keeps its sequence: a claim names the newest one.
+        at = self._clock if value is not None else -self.lease_seconds
+        self._renewals[name] = _Renewal(sequence, value or b"", at)
 
     def restart(self) -> None:
         """Expect sequences from 1 again: the stream was replaced. Leases stay in force until they expire."""

@@ -111,6 +111,8 @@ class ReplicaService(SpaceService):
         self._deliveries: dict[ConnectionId, DeliveryRequest] = {}
         """What connections asked for whose join is not applied yet."""
         self._leases = GatewayLeases(backplane, unseen_seconds=self.options.unseen_seconds)
+        if self.webhook is not None:
+            self.webhook.takes_over = True
         self._is_stopping = False
         self._needs_number = anyio.Event()
         self._is_following = False

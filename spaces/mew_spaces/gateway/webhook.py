@@ -6,11 +6,12 @@ receiver makes only further requests wait, and those that find too many before t
 
 import json
 import logging
+import math
 import urllib.error
 import urllib.request
 from collections import deque
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +40,9 @@ MAX_REMEMBERED: Final = 10_000
 REPEAT_SECONDS: Final = 300.0
 """An item that was gone for less than this is not posted again."""
 
+TAKEOVER: Final = timedelta(seconds=12)
+"""How long it may take until another gateway knows that the one that posts was killed."""
+
 _MAX_SECRET_BYTES: Final = 4096
 
 
@@ -54,22 +58,31 @@ class AttentionWebhook:
         self._folder = folder
         self._retry_seconds = tuple(retry_seconds)
         self._queue: deque[AttentionItem] = deque()
-        self._seen: dict[str, float] = {}
-        """When each item was last there."""
+        self._seen: dict[str, tuple[float, bool]] = {}
+        """When each item was last there, and whether it is posted."""
+        self.takes_over = False
+        """Whether another gateway of the space has posted so far."""
         self._arrived = anyio.Event()
 
     def observe(self, items: Iterable[AttentionItem], *, posts: bool = True) -> None:
-        """Queue the items that are new, and of a kind that the space wants posted; without `posts`, only note them."""
+        """Queue the items that are new, and of a kind that the space wants posted.
+
+        Without `posts`, another gateway does this, and items are only noted. A gateway that takes over posts those of
+        the last seconds: the other one may have been killed before. Each gateway says itself that it cannot store.
+        """
         now = anyio.current_time()
         for item in filter(self._is_wanted, items):
-            seen_at = self._seen.pop(item.id, None)
-            self._seen[item.id] = now
-            if posts and (seen_at is None or now - seen_at > REPEAT_SECONDS):
+            seen_at, is_posted = self._seen.pop(item.id, (-math.inf, False))
+            is_new = now - seen_at > REPEAT_SECONDS
+            is_own = posts or item.kind == "not_stored"
+            self._seen[item.id] = now, is_own or (is_posted and not is_new)
+            if is_own and ((is_new and not self.takes_over) or (not is_posted and _is_recent(item))):
                 if len(self._queue) >= MAX_QUEUED:
                     log.warning("webhook too slow, not posted: %s", self._queue.popleft().reason)
                 self._queue.append(item)
         while len(self._seen) > MAX_REMEMBERED:
             del self._seen[next(iter(self._seen))]
+        self.takes_over = not posts
         if self._queue:
             self._arrived.set()
 
@@ -116,6 +129,11 @@ class AttentionWebhook:
             return f"the receiver answered {error.code}", not may_pass
         except (OSError, ValueError) as error:  # the message contains neither the secret nor the path of the URL
             return getattr(error, "strerror", None) or type(error).__name__, False
+
+
+def _is_recent(item: AttentionItem) -> bool:
+    began = [one.since for one in item.items or (item,)]
+    return any(one is None or datetime.now(UTC) - datetime.fromisoformat(one) < TAKEOVER for one in began)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

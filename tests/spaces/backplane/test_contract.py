@@ -195,6 +195,15 @@ async def test_a_lease_ends_once_it_is_not_renewed(connect: Connect) -> None:
     assert await other.claim("gateway.1", b"d")
 
 
+@pytest.mark.parametrize("lease_seconds", [0.4])
+async def test_a_lease_goes_to_another_gateway_when_its_holder_is_gone(connect: Connect) -> None:
+    one, other = await connect(), await connect()
+    assert await one.claim("ticker", b"1")
+    with anyio.fail_after(PATIENCE_SECONDS):
+        while not await other.claim("ticker", b"2"):
+            await anyio.sleep(0.04)
+
+
 async def test_a_gateway_reads_what_is_left_after_a_trim(connect: Connect) -> None:
     one = await connect()
     for _ in range(3):

@@ -5,6 +5,7 @@ import logging
 import queue
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingTCPServer
@@ -13,7 +14,8 @@ from typing import Any
 
 import anyio
 import pytest
-from mew_protocol.attention import AttentionItem
+from mew_protocol.attention import AttentionItem, not_stored_item
+from mew_protocol.envelope import wire_timestamp
 from mew_spaces.config.loading import parse_space
 from mew_spaces.config.settings import AttentionOptions
 from mew_spaces.gateway.gateway import serve_gateway
@@ -116,6 +118,24 @@ async def test_a_failed_request_is_made_again_and_a_refused_one_is_not(caplog: p
         "webhook not posted: the receiver answered 404",
         "webhook not posted: the receiver answered 302",
     ]
+
+
+async def test_a_gateway_that_takes_over_posts_what_the_one_before_may_have_missed() -> None:
+    options = AttentionOptions(webhook="http://127.0.0.1:1/")
+    hook = AttentionWebhook(options, "demo", Path())
+    old, new = (
+        item(name).model_copy(update={"since": wire_timestamp(datetime.now(UTC) - timedelta(seconds=age))})
+        for name, age in (("old", 60), ("new", 0))
+    )
+    hook.observe([old, new], posts=False)
+    assert not hook._queue
+    hook.observe([old, new])
+    assert list(hook._queue) == [new]
+    unstored = not_stored_item()
+    hook.observe([old, new, unstored], posts=False)
+    hook.observe([old, new, unstored])
+    hook.observe([old, new, unstored, item("later")])
+    assert list(hook._queue) == [new, unstored, item("later")]
 
 
 async def test_a_receiver_that_is_gone_delays_nothing(caplog: pytest.LogCaptureFixture) -> None:
