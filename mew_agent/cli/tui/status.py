@@ -99,6 +99,8 @@ def _print_history(session: ApiSession, minutes: int, *, as_json: bool) -> None:
         for at, line in sorted(lines, key=lambda pair: pair[0]):
             moment = datetime.fromisoformat(at).astimezone()
             terminal.print_line(f"  {moment:%Y-%m-%d %H:%M:%S}  {line}")
+    if not found.participants:
+        terminal.warn("no participant has reported a context window in this time")
     if found.more:
         terminal.warn(f"only the newest {MAX_REPORTS:,} are shown; choose fewer minutes")
 

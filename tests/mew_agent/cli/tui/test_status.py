@@ -48,6 +48,12 @@ async def test_any_participant_reads_the_board_with_its_token(gateway: RunningGa
     assert (await mew("status", *seat(gateway, "guest"))).code == 0
 
 
+async def test_a_history_without_reports_says_so(gateway: RunningGateway) -> None:
+    outcome = await mew("status", "--history", "60", *seat(gateway))
+    assert (outcome.code, outcome.out) == (0, "")
+    assert outcome.err == "mew: no participant has reported a context window in this time\n"
+
+
 async def test_json_prints_one_line_per_participant(gateway: RunningGateway) -> None:
     async with joined(gateway, "coder") as client:
         await status(client, **FULL, own_metric=7)
