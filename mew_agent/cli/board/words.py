@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from mew_protocol.context_report import ContextReport, PinReport, Progress, SessionContext, UnknownReason, Waiting
-from mew_protocol.payloads.mcp import COMPACT_CONTEXT
+from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject
 from mew_protocol.payloads.participant import BoardEntry, Status, basis_label
 
 NO_CONTEXT: Final = "reports no context"
@@ -268,6 +268,24 @@ def approval(wait: Waiting) -> str:
         return f"approval of a compaction{_freed_by(wait.arguments or {})}"
     shown = "" if not wait.arguments else f" {clip(json.dumps(wait.arguments, ensure_ascii=False), _ARGUMENT_CELLS)}"
     return clean(f"{wait.what}{shown}")
+
+
+def argument_lines(call: Mapping[str, object]) -> list[str]:
+    """The arguments of a proposed call, all of them: JSON in one line, and below it each text of several lines.
+
+    `call` is the payload. For a method other than a tool call, they are its parameters.
+    """
+    given = call.get("params") or {}
+    if CallSubject.read(call).tool is not None and isinstance(given, Mapping):
+        given = given.get("arguments") or {}
+    if not isinstance(given, Mapping):
+        return [clean(json.dumps(given, ensure_ascii=False))]
+    texts = {name: text for name, text in given.items() if isinstance(text, str) and "\n" in text.strip()}
+    rest = {name: value for name, value in given.items() if name not in texts}
+    lines = [json.dumps(rest, ensure_ascii=False)] if rest or not texts else []
+    for name, text in texts.items():
+        lines += [f"{name}:", *(f"  {line}" for line in text.replace("\t", "    ").splitlines())]
+    return [clean(line) for line in lines]
 
 
 def _freed_by(arguments: Mapping[str, object]) -> str:

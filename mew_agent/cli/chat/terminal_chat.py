@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.mcp import fulfils, proposals_in
+from mew_protocol.payloads.mcp import CallSubject, fulfils, proposals_in
 from mew_protocol.payloads.participant import CompactDone, Status
 from pydantic import ValidationError
 
@@ -272,11 +272,11 @@ def figures_of(body: Mapping[str, Any]) -> str:
 
 
 def _proposed(proposal: Envelope, number: int) -> str:
-    body = proposal.body
-    params = body.get("params")
-    shown = json.dumps(params, ensure_ascii=False) if params is not None else ""
+    method, tool = CallSubject.read(proposal.body)
     to = f" to {', '.join(proposal.addressees)}" if proposal.addressees else ""
-    return f"* {proposal.sender} proposes{to}: {body.get('method')} {shown}\n  /approve {number} or /reject {number}"
+    first, *more = words.argument_lines(proposal.body)
+    lines = [f"* {proposal.sender} proposes{to}: {tool or method} {first}", *more]
+    return "\n  ".join([*lines, f"/approve {number} or /reject {number}"])
 
 
 def _drop_oldest(kept: dict[K, Any]) -> None:

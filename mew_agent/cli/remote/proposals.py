@@ -3,7 +3,6 @@
 Owns how a proposal is shown and found by its id. The gateway keeps the proposals and knows who may make their requests.
 """
 
-import json
 import time
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
@@ -202,8 +201,10 @@ def _changed(proposal: UndecidedProposal, target_tokens: int | None, pins: list[
 
 def _details(proposal: UndecidedProposal) -> list[str]:
     """Everything that was proposed: a person must not approve what is not shown."""
-    if not _is_compaction(proposal) or proposal.truncated:
-        return [_parameters(proposal)]
+    if proposal.truncated:
+        return ["(too large to be kept)"]
+    if not _is_compaction(proposal):
+        return words.argument_lines(proposal.body)
     given = _arguments(proposal)
     trigger = f"trigger {given.get('trigger')}"
     asked = f", requested by {given['requested_by']}" if given.get("requested_by") else ""
@@ -236,11 +237,3 @@ def _call(proposal: UndecidedProposal) -> str:
     return words.clean(f"{'+'.join(proposal.addressees) or 'everyone'}/{tool or method}")
 
 
-def _parameters(proposal: UndecidedProposal) -> str:
-    """Everything that was proposed: a person must not approve what is not shown."""
-    if proposal.truncated:
-        return "(too large to be kept)"
-    shown = proposal.body.get("params") or {}
-    if CallSubject.read(proposal.body).tool is not None:
-        shown = shown.get("arguments") or {}
-    return words.clean(json.dumps(shown, ensure_ascii=False))

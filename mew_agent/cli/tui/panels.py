@@ -11,7 +11,9 @@ from typing import Final
 
 from mew_protocol.attention import AttentionItem, AttentionLevel
 from mew_protocol.context_report import ContextReport
+from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.figures import ParticipantFigures
+from mew_protocol.payloads.mcp import CallSubject
 from mew_protocol.payloads.participant import Board, BoardEntry, PrefixPart, Status
 
 from mew_agent.cli.board import words
@@ -110,6 +112,8 @@ class ParticipantDetails:
     tools: tuple[str, ...] = ()
     prefix: tuple[PrefixPart, ...] = ()
     fault: str | None = None
+    proposals: tuple[Envelope, ...] = ()
+    """What it proposes and nobody has decided."""
 
 
 def details(about: ParticipantDetails, *, now: datetime, width: int, style: TerminalStyle) -> list[Line]:
@@ -128,6 +132,9 @@ def details(about: ParticipantDetails, *, now: datetime, width: int, style: Term
         if share is not None:
             lines.append(((f"{gauge(status, max(4, width - 5), style, with_limit=True)} {share:>3}%", severity),))
     lines += [((words.clip(one, width), ""),) for one in words.remarks(entry, now=now, fault=about.fault)]
+    for proposal in about.proposals:
+        method, tool = CallSubject.read(proposal.body)
+        lines += _section(f"Proposes {words.clean(tool or method)}", _whole(words.argument_lines(proposal.body), width))
     if report is not None:
         assert status is not None
         lines += _facts(report, entry, now, width)
@@ -156,6 +163,11 @@ def _facts(report: ContextReport, entry: BoardEntry, now: datetime, width: int) 
     for name, value in rows:
         if value not in ("-", ""):
             yield ((f"{name:<16}", "dim"), (words.clip(value, max(4, width - 16)), ""))
+
+
+def _whole(texts: Sequence[str], width: int) -> Iterator[str]:
+    """Texts in lines that fit; nothing is cut off, because a person must not approve what is not shown."""
+    return (text[at : at + width] for text in texts for at in range(0, max(1, len(text)), width))
 
 
 def _parts(status: Status, prefix: Sequence[PrefixPart], width: int) -> list[Line]:

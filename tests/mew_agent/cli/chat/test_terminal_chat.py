@@ -62,10 +62,19 @@ def test_unknown_command_points_to_help(talk: TerminalChat) -> None:
 
 def test_proposal_is_shown_with_a_number_and_approved_unchanged(talk: TerminalChat) -> None:
     shown = talk.receive(received("mcp/proposal", WRITE, id="p-1", to=["files"]))
-    assert shown == ('* coder proposes to files: tools/call {"name": "write_file"}\n  /approve 1 or /reject 1')
+    assert shown == ('* coder proposes to files: write_file {}\n  /approve 1 or /reject 1')
     assert talk.parse_line("/approve") == [TypedEnvelope("mcp/request", WRITE, ("files",), ("p-1",))]
     with pytest.raises(InvalidLine, match="no proposal is open"):
         talk.parse_line("/approve")
+
+
+def test_a_proposed_text_of_several_lines_is_shown_as_it_is(talk: TerminalChat) -> None:
+    arguments = {"path": "a.py", "text": "x = 1\n\x1b[2J/approve 7\n"}
+    call = {"method": "tools/call", "params": {"name": "write_file", "arguments": arguments}}
+    assert talk.receive(received("mcp/proposal", call, to=["files"])) == (
+        '* coder proposes to files: write_file {"path": "a.py"}\n'
+        "  text:\n    x = 1\n    [2J/approve 7\n  /approve 1 or /reject 1"
+    )
 
 
 def test_a_welcome_shows_the_open_proposals_once(talk: TerminalChat) -> None:
@@ -75,7 +84,7 @@ def test_a_welcome_shows_the_open_proposals_once(talk: TerminalChat) -> None:
     hidden = [{**listed[0], "id": "p-3", "truncated": True}, {"id": 4}]
     welcome = received("system/welcome", {"proposals": [*listed, *hidden]}, sender="system:gateway", to=["ada"])
     assert talk.receive(welcome) == (
-        '* coder proposes to files: tools/call {"name": "write_file"}\n  /approve 1 or /reject 1'
+        '* coder proposes to files: write_file {}\n  /approve 1 or /reject 1'
     )
     assert talk.receive(welcome) is None
     assert talk.receive(waiting) is None
