@@ -132,7 +132,7 @@ class ReplicaStore:
         """Raise `SpacesError` if gateways run with another configuration than ours."""
         differing = self.differing(record)
         if "version" in differing and record.rules > RULES_VERSION:
-            raise SpacesError("a newer version of mew held this space; use that version")
+            raise SpacesError("a newer version of mew served this space; use that version")
         if differing and await self._has_gateways():
             raise SpacesError(
                 f"other gateways serve this space with another configuration ({', '.join(differing)}); use the same "
