@@ -18,7 +18,7 @@ from mew_agent.compaction.planner import CompactionPlan, MostTokens, NothingToDo
 from mew_agent.context import policy as policies
 from mew_agent.context.archive import ITSELF, ArchivedCompaction, LeavingItems, Origin, entry_of, returning_items
 from mew_agent.context.cuts import CountedCut, CutOutcome
-from mew_agent.context.history import History, Item, Summary
+from mew_agent.context.history import Item, Summary
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.persisted_state import PersistedState
 from mew_agent.context.policy import NO_FLAGS, Action, CompactionMethod, GenerationFlags, Phase
@@ -57,7 +57,7 @@ class ContextState:
         shared_pins: ContextPins | None = None,
     ) -> None:
         """`shared_pins` are those of another conversation, which stores them."""
-        self.tracker = tracker
+        self.tracker, self.history = tracker, tracker.history
         self.store = store
         self.events = events
         self.sizes = sizes or Sizes()
@@ -65,18 +65,14 @@ class ContextState:
         self.reminders = Reminders()
         self.pins = ContextPins(tracker, self.save) if shared_pins is None else shared_pins
         self._stores_pins = shared_pins is None
-        tracker.history.pins = self.pins.all
+        self.history.pins = self.pins.all
         self.pending_prompts: tuple[str, ...] = ()  # prompts of the policy that enter the history before the next call
         self.planned_clear: str | None = None  # why the context is cleared before the next call; None if it is not
         self.answering_turn: int | None = None  # the turn being answered, which nothing may remove; None between turns
         self.has_cut_results = False
         """Whether the history contains a shortened tool result, whose full text is in the store."""
         self._suggestions = SavingSuggestions(tracker)
-
-    @property
-    def history(self) -> History:
-        """The items in context."""
-        return self.tracker.history
+        self._stored_decisions: tuple[policies.PolicyState, PersistedState] | None = None
 
     @property
     def window_unknown(self) -> bool:
@@ -129,18 +125,24 @@ class ContextState:
 
     async def save(self, change: SessionChange = NO_CHANGE) -> int | None:
         """Store a change together with the whole state. Returns the number that its compaction gets."""
-        history = self.history
         if (call := change.call) is not None:
             self.tracker.call_ended(call.usage, call.amount, call.currency)
         session = Session(
-            summary=history.summary,
-            revision=history.revision,
-            next_seq=history.next_seq,
-            turn=history.turn,
+            summary=self.history.summary,
+            revision=self.history.revision,
+            next_seq=self.history.next_seq,
+            turn=self.history.turn,
             context=self.tracker.saved(),
             persisted=self.persisted,
         )
-        return await self.store.keep(session, change)
+        number = await self.store.keep(session, change)
+        self._stored_decisions = session.context.policy_state, session.persisted
+        return number
+
+    async def save_decisions(self) -> None:
+        """Store what the policy decided, unless it is stored already."""
+        if self._stored_decisions != (self.tracker.policy_state, self.persisted):
+            await self.save()
 
     # -- what enters -------------------------------------------------------------------------------------
 
@@ -285,8 +287,7 @@ class ContextState:
     ) -> CompactionPlan | NothingToDo:
         """Plan a compaction to `target_tokens`; None: everything but the protected tail.
 
-        The newest turns may only leave if their texts are that long, or if the server refused the
-        prompt (`is_refused`).
+        The newest turns may only leave if their texts are that long, or if the server refused the prompt: `is_refused`.
         """
         ledger = self.tracker.ledger
         return plan_compaction(
@@ -314,17 +315,16 @@ class ContextState:
         tracker, spending = self.tracker, spending or SummarySpending()
         lost_tokens, leaving = cache_lost_tokens(plan, tracker), self._leaving(plan.evict, plan.stub_seqs)
         result = apply_plan(plan, summary, tracker, trigger=trigger, count=self.sizes.count, counted=counted)
-        if summary is not None:
-            labelled = replace(result.outcome, summary_by=summary.written_by, summary_problem=summary.problem)
-            result = replace(result, outcome=labelled)
         cost = spending.cost(result.outcome.freed_tokens, lost_tokens)
         outcome = replace(result.outcome, cost=cost, approval=origin.approval, reason=origin.reason)
+        if summary is not None:
+            outcome = replace(outcome, summary_by=summary.written_by, summary_problem=summary.problem)
         result = replace(result, outcome=outcome)
         threshold = policies.compact_at_tokens(tracker.policy, tracker.window.max_tokens) or tracker.window.max_tokens
-        progressed = result.outcome.freed_tokens > 0 and tracker.ledger.next_prompt_tokens < threshold
+        progressed = outcome.freed_tokens > 0 and tracker.ledger.next_prompt_tokens < threshold
         at = timestamp()
-        tracker.compacted(result.outcome, at=at, at_seconds=time.time(), progressed=progressed)
-        compaction = leaving.archived(result.outcome.as_last_compaction(at), self.history.summary, origin)
+        tracker.compacted(outcome, at=at, at_seconds=time.time(), progressed=progressed)
+        compaction = leaving.archived(outcome.as_last_compaction(at), self.history.summary, origin)
         evicted = [item.seq for item in result.evicted]
         await self.save(SessionChange(evicted=evicted, replaced=result.stubs, compaction=compaction))
         return result

@@ -13,7 +13,6 @@ from mew_protocol.payloads.participant import CompactDone, PrefixPart, Status
 from mew_agent.compaction.approval import CompactionDecision
 from mew_agent.compaction.planner import CompactionPlan, NothingToDo
 from mew_agent.context.archive import Origin
-from mew_agent.context.history import History
 from mew_agent.context.policy import CompactAction, GenerationFlags, Phase
 from mew_agent.context.policy.threshold import Fraction
 from mew_agent.context.prefix import prefix_parts
@@ -26,7 +25,6 @@ from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.context_tools import ContextTools
 from mew_agent.conversation.model_calls import CallInterrupted, ConversationOptions, ModelCalls, ReplyListener
 from mew_agent.conversation.overflow import halved, is_overflow, overflow_compaction, window_after
-from mew_agent.conversation.pins import ContextPins
 from mew_agent.conversation.policy_actions import PendingActions, ReplyStopped, carry_out, report_stop
 from mew_agent.conversation.reply_watch import ReplyWatch, SizeBasis
 from mew_agent.conversation.tool_results import make_room_for_results, withhold_results
@@ -60,6 +58,7 @@ class Conversation:
             sizes=Sizes(options.load_counter),
             shared_pins=options.shared_pins,
         )
+        self.tracker, self.history = tracker, tracker.history  # to read
         self.calls = ModelCalls(model, self.state, options)
         self.archive = ContextArchive(self.state, lambda: self.calls.between_calls(stops_summary=True))
         """What left the context, to read and search; `undo` brings it back."""
@@ -73,7 +72,9 @@ class Conversation:
         self.waits_to_compact = False
         """Whether a compaction of the policy waits until fewer other agents compact."""
         self._keep_newest_items = options.keep_newest_items
-        self._is_compacting = False
+        self.is_compacting = False
+        """Whether a compaction runs or waits for the running call."""
+        self.pins = self.state.pins
         self._pending_compaction: CompactAction | None = None
         self._calls_in_turn = 0
         self._is_maintenance = False
@@ -81,16 +82,6 @@ class Conversation:
         self._level = "unknown"
         if tracker.policy.counts_messages:
             self.events.subscribe(self._after_item_added)
-
-    @property
-    def tracker(self) -> Tracker:
-        """The accounts of the context, to read."""
-        return self.state.tracker
-
-    @property
-    def history(self) -> History:
-        """The items in context, to read."""
-        return self.state.history
 
     async def load(self) -> None:
         """Load the stored session, if there is one."""
@@ -122,9 +113,6 @@ class Conversation:
         await self._emit_level_change(status)
         await self.events.emit(events.StatusChanged(status, word))
 
-    async def _emit_status(self, word: str | None) -> None:
-        await self.events.emit(events.StatusChanged(self.status(word), word))
-
     async def _emit_level_change(self, status: Status) -> None:
         report, before = status.context, self._level
         if report is None or report.level == before:
@@ -135,16 +123,6 @@ class Conversation:
         await self.events.emit(events.LevelChanged(before, report.level, *figures))
 
     # -- controls (see `Controllable`) -------------------------------------------------------------------
-
-    @property
-    def is_compacting(self) -> bool:
-        """Whether a compaction runs or waits for the running call."""
-        return self._is_compacting
-
-    @property
-    def pins(self) -> ContextPins:
-        """The pins of the agent."""
-        return self.state.pins
 
     def refusal(self, control: wire.Control) -> str | None:
         """A conversation can carry out every control."""
@@ -157,13 +135,13 @@ class Conversation:
     async def compact(self, request: wire.Compact, asked_by: str | None = None) -> CompactDone:
         """Compact on request, after the approval it needs and the running call. The answer contains failures."""
         decision = None
-        if not self._is_compacting:
+        if not self.is_compacting:
             decision = await compaction_gate.ask_about_request(self.gate, request, asked_by, self.state)
         if decision is not None and not decision.allows:
             return compactions.skipped_answer(decision.sentence, self.tracker)
-        if self._is_compacting:
+        if self.is_compacting:
             return compactions.skipped_answer("compaction_in_progress", self.tracker)
-        self._is_compacting = True
+        self.is_compacting = True
         try:
             async with self.calls.between_calls():
                 plan = compaction_gate.plan_request(request, decision, self.state)
@@ -171,13 +149,13 @@ class Conversation:
                     return compactions.skipped_answer(plan.reason, self.tracker)
                 origin = compaction_gate.origin_of(decision, asked_by, request.reason)
                 if decision is not None:
-                    await self._emit_status("compacting")
+                    await self.emit_status("compacting")
                 result = await compactions.run_compaction(plan, "requested", self.state, self.calls, origin=origin)
                 self.compaction_error = None
         except compactions.COMPACTION_FAILURES as error:
             return compactions.skipped_answer(str(error), self.tracker)
         finally:
-            self._is_compacting = False
+            self.is_compacting = False
         self._pending_compaction = None
         return compactions.compacted_answer(result, self.tracker)
 
@@ -194,7 +172,7 @@ class Conversation:
                 removed = len((await compactions.run_compaction(plan, "requested", self.state, self.calls)).evicted)
                 self.compaction_error = None
         if removed:
-            await self._emit_status("compacted")
+            await self.emit_status("compacted")
         return Compression(before, ledger.next_prompt_tokens, target_tokens, removed)
 
     @property
@@ -379,13 +357,11 @@ class Conversation:
         if self.tracker.is_truncated_by_server and drift is not None and drift.window_tokens is not None:
             # The server's window is no larger than the prompt that it cut, whatever it or the configuration says.
             self.state.change_window(learn_from_overflow(self.tracker.window, drift.window_tokens))
-        before = (self.tracker.policy_state, self.state.persisted)
         pending = await self._decide("after_call", flags)
         self._pending_compaction = pending.compact
         if pending.stop is not None:
             pending.words.append(f"policy_stopped:{await report_stop(pending.stop, self.state)}")
-        if before != (self.tracker.policy_state, self.state.persisted):
-            await self.state.save()
+        await self.state.save_decisions()
         if self.tracker.is_truncated_by_server and (not pending.words or (drift and drift.window_tokens)):
             pending.words.append("truncated_by_server")
         if not pending.words:
@@ -441,24 +417,23 @@ class Conversation:
     async def _compact(self, action: CompactAction, *, may_wait: bool = False) -> bool:
         """Compact by decision of the policy. Returns whether anything left; it may not if an approval is awaited."""
         decision = None
-        if self.gate is not None and not self._is_compacting:
+        if self.gate is not None and not self.is_compacting:
             decision = self.gate.admit(action, is_urgent=not may_wait or compaction_gate.would_overflow(self.tracker))
             if decision is None:
                 return False
             if decision.outcome == "urgent":
-                await self._emit_status(decision.status)
+                await self.emit_status(decision.status)
         return await self.compact_as_decided(action, decision)
 
     async def compact_as_decided(self, action: CompactAction, decision: CompactionDecision | None) -> bool:
         """Compact by decision of the policy and, if one was asked, of a participant. Returns whether anything left."""
-        if not self._is_compacting:
+        if not self.is_compacting:
             self._pending_compaction = None
         # Only where a policy stops replies do people wait in the middle of one.
         is_shown = "stream" in self.tracker.policy.rule_index.interventions
         if is_shown:
             await self.events.emit(events.ReplyNotice("compacting", texts.COMPACTING))
         changed = await self._run_compaction(action, decision)
-        await self._emit_level_change(self.status())
         if is_shown and changed:
             await self.events.emit(events.ReplyNotice("compacted", texts.COMPACTED))
         elif is_shown:
@@ -468,33 +443,33 @@ class Conversation:
 
     async def _run_compaction(self, action: CompactAction, decision: CompactionDecision | None) -> bool:
         """Compact with a status before and after. Emits failures. Returns whether anything changed."""
-        if self._is_compacting:
+        if self.is_compacting:
             async with self.calls.lock:
                 return True
-        self._is_compacting, self.waits_to_compact = True, False
+        self.is_compacting, self.waits_to_compact = True, False
         failure: Exception | None = None
         plan: CompactionPlan | NothingToDo | None = None
         try:
             async with self.calls.lock:
                 plan = compaction_gate.plan_action(action, decision, self.state)
                 if isinstance(plan, CompactionPlan):
-                    await self._emit_status("compacting")
+                    await self.emit_status("compacting")
                     origin = compaction_gate.origin_of(decision, reason=action.reason)
                     await compactions.run_compaction_or_drop(plan, action, self.state, self.calls, origin)
                     self.compaction_error = None
         except compactions.COMPACTION_FAILURES as error:
             failure = error
         finally:
-            self._is_compacting = False
+            self.is_compacting = False
         if isinstance(plan, CompactionPlan) and failure is None:
-            await self._emit_status("compacted")
+            await self.emit_status("compacted")
             if self.tracker.is_stalled:
-                await self._emit_status("compaction_stalled:compacting does not free enough")
+                await self.emit_status("compaction_stalled:compacting does not free enough")
             return True
         problem = plan.reason if isinstance(plan, NothingToDo) else str(failure)
         self.compaction_error = None if failure is None else problem
         logger.warning("compaction (%s) changed nothing: %s", action.trigger, problem)
         if not isinstance(failure, CallInterrupted):
             await self.state.record_failed_compaction()
-        await self._emit_status(f"{'compaction_stalled' if self.tracker.is_stalled else 'compaction_failed'}:{problem}")
+        await self.emit_status(f"{'compaction_stalled' if self.tracker.is_stalled else 'compaction_failed'}:{problem}")
         return False

@@ -8,8 +8,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 
 import anyio
 
-from mew_agent.model.interface import ModelEvent, ModelIdentity, ModelRequest, Window
-from mew_agent.model.openai_client import OpenAIModel
+from mew_agent.model.interface import Model, ModelEvent, ModelIdentity, ModelRequest, Window
 
 
 class EmbeddedModel:
@@ -19,7 +18,7 @@ class EmbeddedModel:
         self._name, self._kind, self._serve = name, kind, serve
         self._starting = anyio.Lock()
         self._open = AsyncExitStack()
-        self._model: OpenAIModel | None = None
+        self._model: Model | None = None
 
     @property
     def identity(self) -> ModelIdentity:
@@ -47,9 +46,12 @@ class EmbeddedModel:
             self._model = None
             await self._open.aclose()
 
-    async def _started(self) -> OpenAIModel:
+    async def _started(self) -> Model:
         async with self._starting:
             if self._model is None:
+                # Here, because programs that only serve a model import this module and need no client.
+                from mew_agent.model.openai_client import OpenAIModel
+
                 base_url = await self._open.enter_async_context(self._serve())
                 self._model = OpenAIModel(self._name, base_url, self._name)
                 self._open.push_async_callback(self._model.aclose)
