@@ -35,6 +35,10 @@ SHUTDOWN_TIMEOUT_SECONDS = 1.0
 DEAD_LINK_SECONDS = 0.5
 """How long a peer that answers no pings may take to read what is waiting for it."""
 
+MAX_SMALL_FRAMES = 5_000
+"""Control frames and small fragments that a peer may send in a second: each costs as much as a message."""
+_SMALL_BYTES = 512
+
 _FINAL = 0x80
 _OPCODE = 0x0F
 _CONTINUATION, _TEXT, _BINARY = 0, 1, 2
@@ -55,6 +59,8 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
     """How many bytes are still to come of a frame that was handed to the parser."""
     _is_fragmented = False
     """Whether the parser waits for the next fragment of a message."""
+    _small_frames = 0
+    _small_frames_since = 0.0
 
     def data_received(self, data: bytes) -> None:
         channel = self.channel
@@ -105,9 +111,28 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
             self._is_fragmented = not first & _FINAL
         elif first & _OPCODE == _CONTINUATION and first & _FINAL:
             self._is_fragmented = False
+        if length < _SMALL_BYTES and first not in _WHOLE_MESSAGES and self._is_flooded():
+            return size
         self._parser_bytes = max(0, end - size)
         super().data_received(data[offset:end])
         return end
+
+    def _is_flooded(self) -> bool:
+        """Count a small frame. After too many of them, close the connection without a wait for the peer."""
+        self._small_frames += 1
+        if self._small_frames <= MAX_SMALL_FRAMES:
+            return False
+        now = self.loop.time()
+        if now - self._small_frames_since >= 1.0:
+            self._small_frames, self._small_frames_since = 0, now
+            return False
+        if not self.is_closing:
+            self._stop_writing()
+            self.conn.send_close(CloseCode.POLICY_VIOLATION, "too many small frames")
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.transport.close()
+            self._abort_after(CLOSE_TIMEOUT_SECONDS)
+        return True
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from mew_protocol.ids import ParticipantId
+from mew_spaces.gateway.direct_websocket import MAX_SMALL_FRAMES
 from mew_spaces.gateway.gateway import RunningGateway
 from websockets.frames import Frame, Opcode
 
@@ -32,6 +33,20 @@ async def test_compression_is_not_offered(gateway: RunningGateway) -> None:
     async with opened(gateway) as client:
         assert client.socket.response is not None
         assert "Sec-WebSocket-Extensions" not in client.socket.response.headers
+
+
+@pytest.mark.parametrize("frame", [Frame(Opcode.CONT, b"", fin=False), Frame(Opcode.PING, b"x")])
+async def test_a_flood_of_small_frames_ends_the_connection(gateway: RunningGateway, frame: Frame) -> None:
+    flood = frame.serialize(mask=True) * (2 * MAX_SMALL_FRAMES + 1)
+    async with joined(gateway, "bob") as bob:
+        transport = bob.socket.transport
+        transport.write(Frame(Opcode.TEXT, b"{", fin=False).serialize(mask=True))
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while not transport.is_closing():  # a slow machine may read one flood in more than a second
+                transport.write(flood)
+                await anyio.sleep(0.1)
+    async with joined(gateway, "ada"):
+        pass
 
 
 @pytest.mark.parametrize("path", ["/", "/ws", "/any/path?space=demo"])
