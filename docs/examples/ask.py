@@ -17,7 +17,7 @@ async def main(agent: str, question: str) -> None:
                 case Writing(text):
                     print(text, end="", flush=True)
                 case Answered(context=context):
-                    print(f"\n\n{agent} holds {context}")
+                    print(f"\n\n{agent}: {context}")
 
 
 if len(sys.argv) != 3:

@@ -98,7 +98,7 @@ def test_ask_prints_the_answer_and_how_full_the_agent_is_then(examples: Examples
     rolled = re.fullmatch(r"roll_dice answered: (\d+) and (\d+) and (\d+)", answer)
     assert rolled is not None
     assert all(1 <= int(number) <= 20 for number in rolled.groups())
-    assert re.fullmatch(r"dice holds [\d,]+ of 4,096 tokens \(reported\)", context)
+    assert re.fullmatch(r"dice: [\d,]+ of 4,096 tokens \(reported\)", context)
 
 
 def test_ask_says_what_is_wrong_in_a_line(examples: Examples) -> None:
@@ -188,7 +188,7 @@ def test_the_page_shows_every_example() -> None:
 
 def test_the_python_page_lists_every_event() -> None:
     page = (ROOT / "docs" / "how-to" / "python.md").read_text(encoding="utf-8")
-    listed = page[page.index("| Event |") : page.index("Every event class")]
+    listed = page[page.index("| Event |") : page.index("accepts every event class")]
     members = vars(mew_agent.participant.events).items()
     events = {name for name, value in members if is_event(value) and not name.startswith("_")}
     assert events == {name for name in re.findall(r"`(\w+)`", listed) if name in events}
