@@ -55,6 +55,15 @@ def script(body: str, **more: Any) -> BridgeSettings:
     return settings(sys.executable, "-c", start + body, **more)
 
 
+def mortal(**more: Any) -> BridgeSettings:
+    """A server that answers any request with no tools, except for a call: that ends it with code 7."""
+    return script(
+        "hello()\nwhile (m := read())['method'] != 'tools/call': write(id=m['id'], result={'tools': []})\n"
+        "sys.stderr.write('out of wood\\n'); sys.exit(7)",
+        **more,
+    )
+
+
 @asynccontextmanager
 async def running(configured: BridgeSettings, **more: Any) -> AsyncIterator[Bridge]:
     """A bridge with a ready server. Raises what `keep_running` raises, outside its exception group."""

@@ -15,8 +15,17 @@ from mew_agent import tracing
 from mew_agent.bridge.settings import BridgeSettings, ServerFailed
 from mew_agent.bridge.supervisor import Bridge
 from mew_agent.tools.catalog import INVALID_PARAMS, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed
-from tests.mew_agent.bridge.conftest import Recorder, call, running, script, settings, workshop, workshop_over_http
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.mew_agent.bridge.conftest import (
+    Recorder,
+    call,
+    mortal,
+    running,
+    script,
+    settings,
+    workshop,
+    workshop_over_http,
+)
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 BIN = Path(sys.executable).parent
 
@@ -80,38 +89,27 @@ async def test_requests_run_concurrently(workshop_bridge: Bridge) -> None:
 
 
 async def test_a_request_without_an_answer_times_out() -> None:
-    async with running(workshop(request_timeout_seconds=0.3)) as bridge:
+    answers_pings = "hello()\nwhile (m := read()):\n    if m.get('method') == 'ping': write(id=m['id'], result={})"
+    async with running(script(answers_pings, request_timeout_seconds=0.3)) as bridge:
         with pytest.raises(RequestFailed, match="out") as failed:
             await call(bridge, "wait_at_gate")
         assert failed.value.code == -32001
-        assert (await call(bridge, "add", a=1, b=1))["structuredContent"] == {"result": 2}
+        assert await bridge.request("ping", {}) == {}
 
 
-async def test_cancelling_a_call_stops_it_in_the_server(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "mew_agent")
-    async with running(workshop()) as bridge:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(call, bridge, "work")
-            with anyio.fail_after(PATIENCE_SECONDS):
-                while "took the tools out" not in caplog.text:
-                    await anyio.sleep(0.01)
-            tasks.cancel_scope.cancel()
-        with anyio.fail_after(PATIENCE_SECONDS):
-            while "put the tools away" not in caplog.text:
-                await anyio.sleep(0.01)
-        assert (await call(bridge, "add", a=1, b=1))["structuredContent"] == {"result": 2}
-
-
-async def test_progress_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_cancelled_call_has_logged_its_progress_and_stops_in_the_server(
+    caplog: pytest.LogCaptureFixture, workshop_bridge: Bridge
+) -> None:
     caplog.set_level(logging.DEBUG, "mew_agent")
     params = {"name": "work", "arguments": {}, "_meta": {"progressToken": "mine"}}
-    async with running(workshop()) as bridge, anyio.create_task_group() as tasks:
-        tasks.start_soon(bridge.request, "tools/call", params)
-        with anyio.fail_after(PATIENCE_SECONDS):
-            while "half done" not in caplog.text:
-                await anyio.sleep(0.01)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(workshop_bridge.request, "tools/call", params)
+        await until(lambda: "took the tools out" in caplog.text)
+        await until(lambda: "half done" in caplog.text)
         tasks.cancel_scope.cancel()
+    await until(lambda: "put the tools away" in caplog.text)
     assert "server: notifications/progress" in caplog.text
+    assert (await call(workshop_bridge, "add", a=1, b=1))["structuredContent"] == {"result": 2}
 
 
 @pytest.mark.parametrize(
@@ -133,11 +131,10 @@ async def test_a_call_carries_its_trace_context_in_meta(workshop_bridge: Bridge)
     assert (await call(workshop_bridge, "trace"))["content"][0]["text"] == "None"
 
 
-async def test_a_list_of_tools_names_the_other_lists() -> None:
+async def test_a_list_of_tools_names_the_other_lists(workshop_bridge: Bridge) -> None:
     only = "hello()\nwhile (m := read()): write(id=m['id'], error={'code': -32601, 'message': 'no such method'})"
     with_resources = only.replace("hello()", "hello(capabilities={'resources': {}})")
-    async with running(workshop()) as bridge:
-        assert (await bridge.request("tools/list", {}))["_meta"]["mew/lists"] == ["resources", "prompts"]
+    assert (await workshop_bridge.request("tools/list", {}))["_meta"]["mew/lists"] == ["resources", "prompts"]
     async with running(script(with_resources)) as bridge:
         assert await bridge.request("tools/list", {}) == {"tools": [], "_meta": {"mew/lists": ["resources"]}}
     async with running(script(only)) as bridge:
@@ -177,14 +174,6 @@ async def test_an_answer_larger_than_an_envelope_is_an_error(workshop_bridge: Br
     with pytest.raises(RequestFailed, match=r"the answer of \d\d,\d{3},\d{3} bytes exceeds the limit of"):
         await call(workshop_bridge, "big", characters=9_000_000)
     assert (await call(workshop_bridge, "add", a=1, b=1))["structuredContent"] == {"result": 2}
-
-
-async def test_a_change_of_the_tools_is_reported(recorder: Recorder) -> None:
-    async with running(workshop(), notify=recorder.record_notification) as bridge:
-        assert "saw" not in str(await bridge.request("tools/list", {}))
-        await call(bridge, "learn")
-        await recorder.until(lambda: "notifications/tools/list_changed" in recorder.notifications)
-        assert "saw" in str(await bridge.request("tools/list", {}))
 
 
 async def test_cursors_and_pages_are_forwarded() -> None:
@@ -281,9 +270,9 @@ async def test_a_url_without_a_server_is_reported(held_port: int) -> None:
 
 
 async def test_a_request_is_answered_when_its_server_exits() -> None:
-    async with running(workshop()) as bridge:
+    async with running(mortal()) as bridge:
         with pytest.raises(RequestFailed, match="closed the connection") as failed:
-            await call(bridge, "die", code=7)
+            await call(bridge, "saw")
         assert failed.value.code == UNAVAILABLE
 
 

@@ -20,13 +20,14 @@ from mew_agent.tools.catalog import UNAVAILABLE, RequestFailed
 from tests.mew_agent.bridge.conftest import (
     Recorder,
     call,
+    mortal,
     running,
     script,
     settings,
     workshop,
     workshop_over_http,
 )
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 STARTS = "open(sys.argv[-1], 'a').write('.')\nhello()\n"
 
@@ -46,21 +47,21 @@ async def test_a_bridge_refuses_requests_before_it_starts() -> None:
 
 async def test_a_server_that_exits_is_restarted_and_announced(recorder: Recorder) -> None:
     async with running(
-        workshop(), notify=recorder.record_notification, report_status=recorder.record_status, first_delay_seconds=0.01
+        mortal(), notify=recorder.record_notification, report_status=recorder.record_status, first_delay_seconds=0.01
     ) as bridge:
         with pytest.raises(RequestFailed, match="closed the connection"):
-            await call(bridge, "die", code=7)
+            await call(bridge, "saw")
         await recorder.until(lambda: "ready" in recorder.statuses)
         assert recorder.statuses == ["mcp_server_down: exited with code 7", "ready"]
-        assert (await call(bridge, "add", a=1, b=2))["structuredContent"] == {"result": 3}
+        assert (await bridge.request("tools/list", {}))["tools"] == []
         await recorder.until(lambda: len(recorder.notifications) == 3)
         assert recorder.notifications[0] == "notifications/tools/list_changed"
 
 
 async def test_requests_fail_at_once_while_the_server_is_down(recorder: Recorder) -> None:
-    async with running(workshop(), report_status=recorder.record_status, first_delay_seconds=600) as bridge:
+    async with running(mortal(), report_status=recorder.record_status, first_delay_seconds=600) as bridge:
         with pytest.raises(RequestFailed):
-            await call(bridge, "die", code=7)
+            await call(bridge, "saw")
         await recorder.until(lambda: bool(recorder.statuses))
         with pytest.raises(RequestFailed, match="exited with code 7 and is being restarted") as failed:
             await bridge.request("tools/list", {})
@@ -144,9 +145,10 @@ async def bridged(gateway: RunningGateway, configured: BridgeSettings, name: str
         tasks.cancel_scope.cancel()
 
 
-async def test_peers_call_the_tools_of_an_mcp_server(
-    gateway: RunningGateway, joined: Callable[..., Participant]
+async def test_peers_call_and_cancel_the_tools_of_an_mcp_server(
+    gateway: RunningGateway, joined: Callable[..., Participant], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "mew_agent")
     async with bridged(gateway, workshop()), joined("ada") as ada:
 
         async def ask(method: str, **params: Any) -> dict[str, Any]:
@@ -162,40 +164,36 @@ async def test_peers_call_the_tools_of_an_mcp_server(
         assert (await ask("resources/read", uri="notes://today"))["result"]["contents"][0]["text"] == "# Today"
         assert (await ask("prompts/list"))["result"]["prompts"][0]["name"] == "greet"
         assert (await ask("sampling/createMessage"))["error"]["code"] == -32601
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ada.call_tool, "bob", "work")
+            await until(lambda: "took the tools out" in caplog.text)
+            tasks.cancel_scope.cancel()
+        await until(lambda: "put the tools away" in caplog.text)
+        assert (await ada.call_tool("bob", "add", {"a": 1, "b": 1})).text == "2"
 
 
-async def test_changed_tools_are_announced_in_the_space(
+async def test_changes_of_the_tools_are_announced_and_discovered(
     gateway: RunningGateway, joined: Callable[..., Participant]
 ) -> None:
     received: list[str] = []
-    changed = anyio.Event()
-    async with bridged(gateway, workshop(max_reconnects=0)) as bridge, joined("ada") as ada:
+    ada = joined("ada", discover=True)
 
-        @ada.on("mcp/notification")
-        async def note(envelope: Any) -> None:
-            received.append(envelope.body["method"])
-            changed.set()
+    @ada.on("mcp/notification")
+    async def note(envelope: Any) -> None:
+        received.append(envelope.body["method"])
 
-        await call(bridge, "learn")
-        with anyio.fail_after(PATIENCE_SECONDS):
-            await changed.wait()
-        assert received == ["notifications/tools/list_changed"]
-
-
-async def test_discovery_finds_the_servers_tools_and_later_changes(
-    gateway: RunningGateway, joined: Callable[..., Participant]
-) -> None:
-    async with bridged(gateway, workshop()), joined("ada", discover=True) as ada:
+    async with bridged(gateway, workshop()), ada:
         known = await ada.discover("bob")
         assert known.tools is not None
         assert {"add", "learn"} <= {tool.name for tool in known.tools}
+        assert "saw" not in {tool.name for tool in known.tools}
         assert [prompt.name for prompt in known.prompts or ()] == ["greet"]
         result = await ada.call_tool("bob", "add", {"a": 20, "b": 22})
         assert result.text == "42"
         await ada.call_tool("bob", "learn")
-        with anyio.fail_after(PATIENCE_SECONDS):
-            while "saw" not in {tool.name for tool in ada.peers["bob"].tools or ()}:
-                await anyio.sleep(0.01)
+        await until(lambda: "saw" in {tool.name for tool in ada.peers["bob"].tools or ()})
+        await until(lambda: received)
+        assert received == ["notifications/tools/list_changed"]
 
 
 async def test_a_bridge_leaves_when_its_server_stays_down(
@@ -212,9 +210,9 @@ async def test_a_bridge_leaves_when_its_server_stays_down(
 
         with anyio.fail_after(PATIENCE_SECONDS):
             try:
-                async with bridged(gateway, workshop(reconnect=False)) as bridge:
+                async with bridged(gateway, mortal(reconnect=False)) as bridge:
                     with pytest.raises(RequestFailed):
-                        await call(bridge, "die", code=7)
+                        await call(bridge, "saw")
                     await anyio.sleep_forever()
             except* ServerFailed as group:
                 failure.extend(group.exceptions)
@@ -224,28 +222,9 @@ async def test_a_bridge_leaves_when_its_server_stays_down(
     ]
 
 
-async def test_a_cancelled_request_is_cancelled_in_the_server(
-    gateway: RunningGateway, joined: Callable[..., Participant], caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "mew_agent")
-
-    async def until_logged(text: str) -> None:
-        with anyio.fail_after(PATIENCE_SECONDS):
-            while text not in caplog.text:
-                await anyio.sleep(0.01)
-
-    async with bridged(gateway, workshop()), joined("ada") as ada:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ada.call_tool, "bob", "work")
-            await until_logged("took the tools out")
-            tasks.cancel_scope.cancel()
-        await until_logged("put the tools away")
-        assert (await ada.call_tool("bob", "add", {"a": 1, "b": 1})).text == "2"
-
-
 async def test_a_wrong_token_ends_the_bridge_and_its_server(gateway: RunningGateway) -> None:
     with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(Unauthorized):
-        await run_bridge(workshop(), gateway=gateway.ws_url, space="demo", id="bob", token="wrong")
+        await run_bridge(mortal(), gateway=gateway.ws_url, space="demo", id="bob", token="wrong")
 
 
 async def test_a_bridge_whose_server_does_not_start_never_joins() -> None:

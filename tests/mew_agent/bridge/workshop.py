@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 
 
 def make_server() -> "MCPServer[None]":
-    """Tools, resources and prompts; a call that waits for another; a call that ends the server."""
+    """Tools, resources and prompts; a call that waits for another."""
     server: MCPServer[None] = MCPServer("workshop", version="1.2", log_level="ERROR")
     gate = anyio.Event()
 
@@ -55,13 +55,6 @@ def make_server() -> "MCPServer[None]":
     def big(characters: int) -> str:
         """A long text."""
         return "x" * characters
-
-    @server.tool()
-    def die(code: int) -> str:
-        """Exit without an answer."""
-        sys.stderr.write("out of wood\n")
-        sys.stderr.flush()
-        os._exit(code)
 
     @server.resource("notes://today", mime_type="text/markdown")
     def today() -> str:

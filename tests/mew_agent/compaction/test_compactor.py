@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 import pytest
 
@@ -16,10 +17,11 @@ from mew_agent.context.tracker import Tracker
 from mew_agent.errors import ContextOverflow, ModelUnreachable
 from mew_agent.model.interface import Message, ModelReply, ModelRequest, ToolCall, Window
 from mew_agent.model.usage import Usage
-from mew_agent.rehearsal.tokenizer import count
+from mew_agent.rehearsal import tokenizer
 from tests.support.texts import paragraphs
 from tests.support.trackers import keep_call, planned
 
+count = cache(tokenizer.count)  # the server counts whole conversations again for each call
 SYSTEM = "You are an agent in a shared space. Answer briefly and truthfully. " * 6
 PARAGRAPHS = paragraphs()
 
