@@ -6,9 +6,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from mew_spaces.gateway.auth import read_token
 
 from mew_agent.participant.participant import Participant
@@ -51,11 +52,19 @@ participants:
 """
 
 
-@asynccontextmanager
-async def space(path: Path) -> AsyncIterator[tuple[Participant, EnvelopeRecorder, Path]]:
-    """Everybody is here; Ada, what she hears, and the repository that `pages` reads."""
-    folder = Folder(path / "space")
-    (folder.path / "space.yaml").write_text(SPACE)
+@dataclass
+class ServedSpace:
+    """A space in which everyone has joined: Ada, what she receives, and the repository that `pages` reads."""
+
+    ada: Participant
+    recorder: EnvelopeRecorder
+    repository: Path
+
+
+@pytest.fixture(scope="module")
+async def space(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServedSpace]:
+    """One space for all tests: its five programs and two servers take long to start."""
+    folder = Folder(tmp_path_factory.mktemp("servers") / "space", SPACE)
     repository = folder.path / "repository"
     write_history(repository)
     try:
@@ -64,19 +73,19 @@ async def space(path: Path) -> AsyncIterator[tuple[Participant, EnvelopeRecorder
         assert token is not None
         async with Participant(folder.run.ws, space="review", id="ada", token=token) as ada:
             await until(lambda: {"clock", "pages", "keeper", "caller", "asker"} <= set(ada.peers))
-            yield ada, EnvelopeRecorder(ada), repository
+            yield ServedSpace(ada, EnvelopeRecorder(ada), repository)
     finally:
         await folder.stop()
 
 
 def write_history(repository: Path) -> None:
     assert shutil.which("git"), "these tests need git"
-    identity = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
-    repository.mkdir()
-    subprocess.run(["git", "init", "-q"], cwd=repository, check=True)
+    subprocess.run(["git", "init", "-q", str(repository)], check=True)
+    commits = []
     for number in range(COMMITS):
         message = f"Page {number} of the diary, about the weather and the water in station {number * 7}"
-        subprocess.run(["git", *identity, "commit", "-q", "--allow-empty", "-m", message], cwd=repository, check=True)
+        commits.append(f"commit HEAD\ncommitter Ada <ada@example.org> {number} +0000\ndata {len(message)}\n{message}\n")
+    subprocess.run(["git", "fast-import", "--quiet"], cwd=repository, input="".join(commits), text=True, check=True)
 
 
 async def chat(ada: Participant, agent: str, text: str) -> str:
@@ -84,53 +93,55 @@ async def chat(ada: Participant, agent: str, text: str) -> str:
     return str(answer.body["text"])
 
 
-async def test_tools_of_published_servers_are_called_from_a_chat_by_request_and_by_proposal(tmp_path: Path) -> None:
-    async with space(tmp_path) as (ada, recorder, _):
-        question = 'call clock__get_current_time with {"timezone": "Asia/Kolkata"}'
-        assert '"timezone": "Asia/Kolkata"' in await chat(ada, "caller", question)
-        request = await recorder.first("caller", "mcp/request", method="tools/call")
-        assert request.addressees == ("clock",)
-        assert not recorder.sent_by("caller", "mcp/proposal")
+async def test_tools_of_published_servers_are_called_from_a_chat_by_request_and_by_proposal(space: ServedSpace) -> None:
+    ada, recorder = space.ada, space.recorder
+    question = 'call clock__get_current_time with {"timezone": "Asia/Kolkata"}'
+    assert '"timezone": "Asia/Kolkata"' in await chat(ada, "caller", question)
+    request = await recorder.first("caller", "mcp/request", method="tools/call")
+    assert request.addressees == ("clock",)
+    assert not recorder.sent_by("caller", "mcp/proposal")
 
-        assert '"timezone": "Asia/Kolkata"' in await chat(ada, "asker", question)
-        proposal = await recorder.first("asker", "mcp/proposal", method="tools/call")
-        fulfilment = await recorder.first("keeper", "mcp/request", about=proposal)
-        await recorder.first("clock", "mcp/response", about=fulfilment)
-        assert not [one for one in recorder.sent_by("asker", "mcp/request") if one.body["method"] != "tools/list"]
+    assert '"timezone": "Asia/Kolkata"' in await chat(ada, "asker", question)
+    proposal = await recorder.first("asker", "mcp/proposal", method="tools/call")
+    fulfilment = await recorder.first("keeper", "mcp/request", about=proposal)
+    await recorder.first("clock", "mcp/response", about=fulfilment)
+    assert not [one for one in recorder.sent_by("asker", "mcp/request") if one.body["method"] != "tools/list"]
 
-        refused = await chat(ada, "asker", f'call pages__git_status with {{"repo_path": "{tmp_path}"}}')
-        assert "'keeper' rejected the proposal of 'tools/call' to 'pages': incapable" in refused
-
-
-async def test_calls_of_several_servers_in_one_reply_each_get_their_own_result(tmp_path: Path) -> None:
-    async with space(tmp_path) as (ada, recorder, repository):
-        log = json.dumps({"repo_path": str(repository), "max_count": 1})
-        answer = await chat(
-            ada,
-            "caller",
-            'call clock__get_current_time with {"timezone": "Asia/Kolkata"} and '
-            f'call pages__git_log with {log} and call clock__get_current_time with {{"timezone": "Europe/Paris"}}',
-        )
-        newest = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=repository, check=True, capture_output=True, text=True
-        ).stdout.strip()
-        lines = [line for line in answer.splitlines() if " answered: " in line]
-        expected = [("clock__", "Asia/Kolkata"), ("pages__", newest), ("clock__", "Europe/Paris")]
-        assert len(lines) == len(expected), answer
-        assert all(line.startswith(name) and text in line for line, (name, text) in zip(lines, expected, strict=True))
-        requests = [one for one in recorder.sent_by("caller", "mcp/request") if one.body["method"] == "tools/call"]
-        assert [one.addressees for one in requests] == [("clock",), ("pages",), ("clock",)]
+    refused = await chat(ada, "asker", f'call pages__git_status with {{"repo_path": "{space.repository.parent}"}}')
+    assert "'keeper' rejected the proposal of 'tools/call' to 'pages': incapable" in refused
 
 
-async def test_a_long_result_of_a_published_server_is_bounded_and_the_rest_can_be_read(tmp_path: Path) -> None:
-    async with space(tmp_path) as (ada, _, repository):
-        call = json.dumps({"repo_path": str(repository), "max_count": COMMITS})
-        answer = await chat(ada, "caller", f"call pages__git_log with {call}")
-        cut = re.search(r"about ([\d,]+) tokens .* are omitted; the complete result is kept as (\S+)", answer)
-        assert cut is not None
-        left_out, name = int(cut[1].replace(",", "")), cut[2]
-        context = ada.peers["caller"].context
-        assert context.tokens is not None
-        assert context.tokens < left_out
-        page = await chat(ada, "caller", f'call recall_result with {{"id": "{name}", "find": "Page 20 of"}}')
-        assert "Page 20 of the diary" in page
+async def test_calls_of_several_servers_in_one_reply_each_get_their_own_result(space: ServedSpace) -> None:
+    ada, recorder, repository = space.ada, space.recorder, space.repository
+    earlier = len(recorder.sent_by("caller", "mcp/request"))
+    log = json.dumps({"repo_path": str(repository), "max_count": 1})
+    answer = await chat(
+        ada,
+        "caller",
+        'call clock__get_current_time with {"timezone": "Asia/Kolkata"} and '
+        f'call pages__git_log with {log} and call clock__get_current_time with {{"timezone": "Europe/Paris"}}',
+    )
+    newest = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=repository, check=True, capture_output=True, text=True
+    ).stdout.strip()
+    lines = [line for line in answer.splitlines() if " answered: " in line]
+    expected = [("clock__", "Asia/Kolkata"), ("pages__", newest), ("clock__", "Europe/Paris")]
+    assert len(lines) == len(expected), answer
+    assert all(line.startswith(name) and text in line for line, (name, text) in zip(lines, expected, strict=True))
+    new = recorder.sent_by("caller", "mcp/request")[earlier:]
+    requests = [one for one in new if one.body["method"] == "tools/call"]
+    assert [one.addressees for one in requests] == [("clock",), ("pages",), ("clock",)]
+
+
+async def test_a_long_result_of_a_published_server_is_bounded_and_the_rest_can_be_read(space: ServedSpace) -> None:
+    ada = space.ada
+    call = json.dumps({"repo_path": str(space.repository), "max_count": COMMITS})
+    answer = await chat(ada, "caller", f"call pages__git_log with {call}")
+    cut = re.search(r"about ([\d,]+) tokens .* are omitted; the complete result is kept as (\S+)", answer)
+    assert cut is not None
+    left_out, name = int(cut[1].replace(",", "")), cut[2]
+    context = ada.peers["caller"].context
+    assert context.tokens is not None
+    assert context.tokens < left_out
+    page = await chat(ada, "caller", f'call recall_result with {{"id": "{name}", "find": "Page 20 of"}}')
+    assert "Page 20 of the diary" in page

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from anyio.abc import Process
 from mew_spaces.gateway.auth import read_token
 
 from mew_agent.participant.participant import Participant
@@ -60,53 +59,52 @@ async def ask_the_time(folder: Folder) -> str:
         return str(content["timezone"])
 
 
-async def test_up_starts_bridges_and_down_leaves_nothing_of_their_servers(folder: Folder) -> None:
+async def test_a_killed_server_comes_back_and_down_leaves_nothing_of_it(folder: Folder) -> None:
     try:
         shown = await folder.mew("up", "--detach", "--port", "0")
         assert "clock: joined" in shown
         assert await ask_the_time(folder) == "UTC"
         mark = folder.run.run_id
         assert len(servers(f"MEW_RUN={mark}")) >= 3  # supervisor's gateway, the bridge, its server
-    finally:
-        await folder.mew("down")
-    assert servers(f"MEW_RUN={mark}") == []
-
-
-async def test_a_server_that_was_killed_comes_back(folder: Folder) -> None:
-    try:
-        await folder.mew("up", "--detach", "--port", "0")
         bridge = folder.run.pids.participants["clock"]
-        (server,) = [pid for pid in servers(f"MEW_RUN={folder.run.run_id}") if parent_of(pid) == bridge]
+        (server,) = [pid for pid in servers(f"MEW_RUN={mark}") if parent_of(pid) == bridge]
         os.kill(server, signal.SIGKILL)
         log = folder.path / ".mew" / "logs" / "clock.log"
         await until(lambda: log.read_text().count("is ready (MCP") == 2)
         assert "was terminated by signal 9; restart in 1 s (1 of 3)" in log.read_text()
         assert await ask_the_time(folder) == "UTC"
     finally:
-        await folder.stop()
+        await folder.mew("down")
+    assert servers(f"MEW_RUN={mark}") == []
 
 
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_bridge_in_the_foreground_takes_its_server_with_it(folder: Folder, number: signal.Signals) -> None:
-    text = SPACE.replace("auto_start: true", "")
-    (folder.path / "space.yaml").write_text(text)
+async def test_a_bridge_in_the_foreground_takes_its_server_with_it(folder: Folder) -> None:
+    (folder.path / "space.yaml").write_text(SPACE.replace("auto_start: true", ""))
+    try:
+        await folder.mew("up", "--detach", "--port", "0")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            await bridge_until_signal(folder, number)
+    finally:
+        await folder.stop()
+
+
+async def bridge_until_signal(folder: Folder, number: signal.Signals) -> None:
+    """Start a bridge in a session of its own, and end it with a signal."""
     mark = f"marked-{os.getpid()}-{number}"
     command = (
         *MEW, "bridge", "start", "--participant-id", "clock",
         "--mcp-command", f"{BIN}/mcp-server-time", "--mcp-env", f"MARK={mark}",
     )  # fmt: skip
-    process: Process | None = None
+    output = folder.path / f"bridge-{number}.out"
+    with output.open("wb") as out:
+        process = await anyio.open_process(
+            command, cwd=folder.path, env=environment(), stdout=out, stderr=out, start_new_session=True
+        )
     try:
-        await folder.mew("up", "--detach", "--port", "0")
-        output = folder.path / "bridge.out"
-        with output.open("wb") as out:
-            process = await anyio.open_process(
-                command, cwd=folder.path, env=environment(), stdout=out, stderr=out, start_new_session=True
-            )
         await until(lambda: "clock joined" in output.read_text())
         assert await ask_the_time(folder) == "UTC"
         assert len(servers(mark)) == 2  # the bridge, whose arguments hold the mark, and the server
@@ -117,10 +115,9 @@ async def test_a_bridge_in_the_foreground_takes_its_server_with_it(folder: Folde
         assert "Traceback" not in output.read_text()
         assert servers(mark) == []
     finally:
-        if process is not None and process.returncode is None:
+        if process.returncode is None:
             process.kill()
-            await process.aclose()
-        await folder.stop()
+        await process.aclose()
 
 
 async def test_a_server_that_dies_at_its_start_is_said_by_up(folder: Folder) -> None:

@@ -40,6 +40,14 @@ participants:
     capabilities: [{kind: chat}, {kind: participant/status}, {kind: participant/compact-done}]
 """
 
+LIGHT_SPACE = """
+space: {id: review}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  coder: {command: mew, args: [agent, start, --type, calculator], auto_start: true, capabilities: [{kind: "*"}]}
+"""
+"""For tests that need a program but no agent: it starts in a third of the time, and without the rehearsal model."""
+
 
 class Folder:
     """A space's folder, and commands typed in it."""
@@ -129,6 +137,12 @@ async def folder(tmp_path: Path) -> AsyncIterator[Folder]:
     await place.stop()
 
 
+@pytest.fixture
+def light(folder: Folder) -> Folder:
+    (folder.path / "space.yaml").write_text(LIGHT_SPACE)
+    return folder
+
+
 @pytest.fixture(scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Folder]:
     """A running space for tests that leave its programs running. Some add to it."""
@@ -136,24 +150,6 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fold
     await place.mew("up", "--detach", "--port", "0")
     yield place
     await place.stop()
-
-
-async def test_space_with_tls_is_used_without_naming_its_certificate(folder: Folder, tmp_path: Path) -> None:
-    tls = certified(folder.path)
-    (folder.path / "space.yaml").write_text(f"{SPACE}gateway: {{tls_cert: cert.pem, tls_key: {tls.files.key}}}\n")
-    shown = await folder.mew("up", "--detach", "--port", "0")
-    assert "review is running in the background at https://127.0.0.1:" in shown
-    assert "  coder: joined" in shown
-    assert f"dashboard: {folder.run.gateway}/dashboard#token=" in shown
-    assert folder.run.ws.startswith("wss://")
-    entries = [json.loads(line) for line in (await folder.mew("status", "--json")).splitlines()]
-    assert {entry["id"]: entry["connected"] for entry in entries} == {"ada": False, "coder": True}
-    assert "MEW_GATEWAY=wss://" in await folder.mew("run", "env")
-    assert "hello" in await folder.mew("chat", "coder", "hello")
-    elsewhere = Folder(tmp_path / "elsewhere")
-    token = (folder.path / ".mew" / "tokens" / "ada.token").read_text().split()[0]
-    as_ada = ("--gateway", folder.run.ws, "--space", "review", "--participant", "ada", "--token", token)
-    assert "is not trusted" in await elsewhere.mew("status", *as_ada, code=1)
 
 
 @pytest.mark.parametrize(
@@ -171,21 +167,30 @@ async def test_unusable_certificate_stops_the_start(
     assert problem in await folder.mew("up", "--detach", "--port", "0", code=2)
 
 
-async def test_background_space_is_started_used_and_stopped(folder: Folder) -> None:
+async def test_background_space_with_tls_is_started_used_and_stopped(folder: Folder, tmp_path: Path) -> None:
+    """No command names the certificate; over HTTP the same commands run in the other tests."""
+    tls = certified(folder.path)
+    (folder.path / "space.yaml").write_text(f"{SPACE}gateway: {{tls_cert: cert.pem, tls_key: {tls.files.key}}}\n")
     shown = await folder.mew("up", "--detach", "--port", "0")
-    assert "review is running in the background at http://127.0.0.1:" in shown
-    assert "  coder: joined" in shown
     run = folder.run
+    assert "review is running in the background at https://127.0.0.1:" in shown
+    assert "  coder: joined" in shown
     assert f"dashboard: {run.gateway}/dashboard#token=" in shown
+    assert run.ws.startswith("wss://")
 
-    assert "coder" in await folder.mew("status")
     entries = [json.loads(line) for line in (await folder.mew("status", "--json")).splitlines()]
     assert {entry["id"]: entry["connected"] for entry in entries} == {"ada": False, "coder": True}
     assert "nothing to compact yet" in await folder.mew("compact", "coder", code=3)
     assert "members: ada, coder" in await folder.mew("compact", "ghost", code=2)
     assert "coder: paused" in await folder.mew("pause", "coder")
     assert "coder: active" in await folder.mew("resume", "coder")
+    assert "MEW_GATEWAY=wss://" in await folder.mew("run", "env")
+    assert "hello" in await folder.mew("chat", "coder", "hello")
     assert "already running" in await folder.mew("up", "--port", "0", code=2)
+    elsewhere = Folder(tmp_path / "elsewhere")
+    token = (folder.path / ".mew" / "tokens" / "ada.token").read_text().split()[0]
+    as_ada = ("--gateway", run.ws, "--space", "review", "--participant", "ada", "--token", token)
+    assert "is not trusted" in await elsewhere.mew("status", *as_ada, code=1)
 
     assert await folder.mew("down") == "review: stopped\n"
     assert nothing_left(run)
@@ -261,70 +266,73 @@ async def test_interrupt_stops_a_foreground_space(folder: Folder) -> None:
     ("moment", "number"),
     [("claimed", signal.SIGINT), ("joined", signal.SIGINT), ("joined", signal.SIGTERM), ("joined", signal.SIGHUP)],
 )
-async def test_interrupted_start_is_undone(folder: Folder, moment: str, number: signal.Signals) -> None:
+async def test_interrupted_start_is_undone(light: Folder, moment: str, number: signal.Signals) -> None:
     """`slow` never joins, so that the command still waits for it when the others have."""
     slow = "  slow: {command: sleep, args: ['600'], auto_start: true}\n"
-    (folder.path / "space.yaml").write_text(SPACE + slow)
+    (light.path / "space.yaml").write_text(LIGHT_SPACE + slow)
 
     def has_come() -> bool:
-        run = read_run_file(folder.run_path)
+        run = read_run_file(light.run_path)
         return run is not None and (moment == "claimed" or run.ready)
 
-    async with folder.running("up", "--detach", "--port", "0") as (process, printed):
+    async with light.running("up", "--detach", "--port", "0") as (process, printed):
         await until(has_come)
-        run = folder.run
+        run = light.run
         process.send_signal(number)
         assert await ended(process) == 130
         assert printed() == "review: stopped\n"
     assert nothing_left(run)
-    assert not folder.run_path.exists()
+    assert not light.run_path.exists()
 
 
-async def test_interrupted_foreground_start_leaves_nothing(folder: Folder) -> None:
-    async with folder.running("up", "--port", "0") as (process, printed):
-        await until(folder.run_path.exists)
+async def test_interrupted_foreground_start_leaves_nothing(light: Folder) -> None:
+    async with light.running("up", "--port", "0") as (process, printed):
+        await until(light.run_path.exists)
         process.send_signal(signal.SIGINT)
         assert await ended(process) == 130
         assert "Traceback" not in printed()
-    assert not folder.run_path.exists()
+    assert not light.run_path.exists()
 
 
-async def test_killed_programs_are_reported_and_the_rest_is_stopped(folder: Folder) -> None:
-    await folder.mew("up", "--detach", "--port", "0")
-    run = folder.run
+async def test_killed_programs_are_reported_and_the_rest_is_stopped(light: Folder) -> None:
+    await light.mew("up", "--detach", "--port", "0")
+    run = light.run
     os.kill(run.pids.participants["coder"], signal.SIGKILL)
-    await until(lambda: "coder" in folder.run.exits)
-    shown = await folder.mew("status")
+    await until(lambda: "coder" in light.run.exits)
+    shown = await light.mew("status")
     assert "was ended by signal 9" in shown
     assert "not connected" in shown
-    assert "is not connected" in await folder.mew("compact", "coder", code=4)
+    assert "is not connected" in await light.mew("compact", "coder", code=4)
     assert run.pids.supervisor is not None
     os.kill(run.pids.supervisor, signal.SIGKILL)
     await until(lambda: not run.is_running(run.pids.supervisor))
     assert run.is_running(run.pids.gateway)
-    shown = await folder.mew("status")
+    shown = await light.mew("status")
     assert "mew: `mew up` of this space was killed" in shown
     assert "coder" in shown
     assert run.pids.gateway is not None
     os.kill(run.pids.gateway, signal.SIGKILL)
     await until(lambda: not run.is_running(run.pids.gateway))
-    assert "some of its programs still run; `mew down` stops them" in await folder.mew("up", "--port", "0", code=2)
-    assert await folder.mew("down") == "review: stopped\n"
+    assert "some of its programs still run; `mew down` stops them" in await light.mew("up", "--port", "0", code=2)
+    assert await light.mew("down") == "review: stopped\n"
     assert nothing_left(run)
 
 
-async def test_stopping_one_space_leaves_another_running(shared: Folder, folder: Folder) -> None:
-    await folder.mew("up", "--detach", "--port", "0")
+async def test_stopping_one_space_leaves_another_running(shared: Folder, light: Folder) -> None:
+    await light.mew("up", "--detach", "--port", "0")
     run = shared.run
-    assert await folder.mew("down") == "review: stopped\n"
+    assert await light.mew("down") == "review: stopped\n"
     assert run.is_running(run.pids.gateway)
     assert "coder" in await shared.mew("status")
 
 
-async def test_failed_participant_is_named_at_once(folder: Folder) -> None:
-    text = SPACE + "  broken: {command: mew, args: [agent, run, --base-url, http://x/v1, --id, ''], auto_start: true}\n"
-    (folder.path / "space.yaml").write_text(text)
-    shown = await folder.mew("up", "--detach", "--port", "0", code=1)
+async def test_failed_participant_is_named_at_once(light: Folder) -> None:
+    text = (
+        LIGHT_SPACE
+        + "  broken: {command: mew, args: [agent, run, --base-url, http://x/v1, --id, ''], auto_start: true}\n"
+    )
+    (light.path / "space.yaml").write_text(text)
+    shown = await light.mew("up", "--detach", "--port", "0", code=1)
     assert "  coder: joined" in shown
     assert "  broken: exited with code 2: mew: --participant" in shown
     assert "see .mew/logs/broken.log" in shown
@@ -407,12 +415,12 @@ async def test_mew_alone_opens_the_space_at_a_terminal(shared: Folder) -> None:
     assert b"Traceback" not in shown
 
 
-async def test_closed_pipe_ends_the_space_quietly(folder: Folder) -> None:
+async def test_closed_pipe_ends_the_space_quietly(light: Folder) -> None:
     command = f"{' '.join(MEW)} up --port 0 | head -1"
     with anyio.fail_after(PATIENCE_SECONDS):
-        shown = await anyio.run_process(command, cwd=folder.path, env=environment(), stderr=subprocess.STDOUT)
+        shown = await anyio.run_process(command, cwd=light.path, env=environment(), stderr=subprocess.STDOUT)
     assert shown.stdout.decode().count("\n") == 1
-    assert not folder.run_path.exists()
+    assert not light.run_path.exists()
 
 
 async def test_gateway_alone_serves_until_terminated(folder: Folder) -> None:

@@ -56,15 +56,6 @@ def test_it_reads_a_real_file_compacts_both_ways_and_leaves_nothing_behind(tmp_p
     assert list(scratch.iterdir()) == []
 
 
-def test_without_a_terminal_it_prints_plain_lines_and_a_summary(tmp_path: Path, scratch: Path) -> None:
-    done = mew("demo", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "\x1b" not in done.stdout
-    assert "tokens freed by each compaction:" in done.stdout
-    assert "\ntry next:\n" in done.stdout
-    assert "  mew init && mew up -i " in done.stdout
-
-
 def test_make_demo_installs_no_tools_for_tests() -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run(("make", "-n", "-B", "demo"), cwd=root, capture_output=True, text=True, check=True)
@@ -78,9 +69,13 @@ def test_a_file_that_is_not_there_is_bad_input(tmp_path: Path, scratch: Path) ->
     assert done.stderr == "mew: nowhere.txt: No such file or directory (expected a text file)\n"
 
 
-def test_kept_spaces_answer_until_they_are_stopped(tmp_path: Path, scratch: Path) -> None:
+def test_without_a_terminal_it_prints_plain_lines_and_kept_spaces_answer(tmp_path: Path, scratch: Path) -> None:
     done = mew("demo", "--keep", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    assert "tokens freed by each compaction:" in done.stdout
+    assert "\ntry next:\n" in done.stdout
+    assert "  mew init && mew up -i " in done.stdout
     found = re.search(r"the space keeps running in (\S+)", done.stdout)
     assert found is not None
     folder = found[1]

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 
 import pytest
 
@@ -17,11 +16,10 @@ from mew_agent.context.tracker import Tracker
 from mew_agent.errors import ContextOverflow, ModelUnreachable
 from mew_agent.model.interface import Message, ModelReply, ModelRequest, ToolCall, Window
 from mew_agent.model.usage import Usage
-from mew_agent.rehearsal import tokenizer
+from mew_agent.rehearsal.tokenizer import count
 from tests.support.texts import paragraphs
 from tests.support.trackers import keep_call, planned
 
-count = cache(tokenizer.count)  # the server counts whole conversations again for each call
 SYSTEM = "You are an agent in a shared space. Answer briefly and truthfully. " * 6
 PARAGRAPHS = paragraphs()
 
@@ -128,7 +126,7 @@ def long_talk(
 # -- announced and reported figures agree ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("overhead", "longer"), [(4, 1), (2, 4), (5, 4), (6, 4)])
 @pytest.mark.parametrize("target", [None, "half"])
 async def test_the_next_prompt_is_within_3_percent_or_16_tokens(
