@@ -295,6 +295,8 @@ async def test_interrupted_foreground_start_leaves_nothing(light: Folder) -> Non
 
 
 async def test_killed_programs_are_reported_and_the_rest_is_stopped(light: Folder) -> None:
+    other = "  writer: {command: mew, args: [agent, start, --type, calculator], auto_start: true}\n"
+    (light.path / "space.yaml").write_text(LIGHT_SPACE + other)
     await light.mew("up", "--detach", "--port", "0")
     run = light.run
     os.kill(run.pids.participants["coder"], signal.SIGKILL)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -40,19 +39,35 @@ def mew(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_reads_a_real_file_compacts_both_ways_and_leaves_nothing_behind(tmp_path: Path, scratch: Path) -> None:
+def test_it_reads_a_real_file_compacts_both_ways_and_keeps_its_space(tmp_path: Path, scratch: Path) -> None:
     file = tmp_path / "report.txt"
     file.write_text("\n\n".join(f"Finding {n}: pump {n * 3} lost {n}.4 bar at 03:{n:02}." * 3 for n in range(50)))
-    done = mew("demo", "--json", str(file), cwd=tmp_path)
+    done = mew("demo", "--json", "--keep", str(file), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    events = [json.loads(line) for line in done.stdout.splitlines()]
-    assert events[0]["files"] == ["report.txt"]
-    summary = events[-1]
-    assert summary["event"] == "summary"
-    assert {check["participant"] for check in summary["checks"]} == {"reader", "editor"}
-    for check in summary["checks"]:
-        # The model server counts what left; the next question is projected.
-        assert abs(check["off_tokens"]) <= 4
+    events = {event["event"]: event for event in map(json.loads, done.stdout.splitlines())}
+    folder = events["kept"]["folder"]
+    try:
+        assert json.loads(done.stdout.splitlines()[0])["files"] == ["report.txt"]
+        checks = events["summary"]["checks"]
+        assert {check["participant"] for check in checks} == {"reader", "editor"}
+        for check in checks:
+            # The model server counts what left; the next question is projected.
+            assert abs(check["off_tokens"]) <= 4
+        status = mew("status", "--space-dir", folder, cwd=tmp_path)
+        assert "reader" in status.stdout
+        compacted = mew("compact", "reader", "--space-dir", folder, cwd=tmp_path)
+        assert compacted.returncode in (0, 3)
+    finally:
+        assert mew("down", "--space-dir", folder, cwd=tmp_path).returncode == 0
+
+
+def test_without_a_terminal_it_prints_plain_lines_and_leaves_nothing_behind(tmp_path: Path, scratch: Path) -> None:
+    done = mew("demo", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    assert "tokens freed by each compaction:" in done.stdout
+    assert "\ntry next:\n" in done.stdout
+    assert "  mew init && mew up -i " in done.stdout
     assert list(scratch.iterdir()) == []
 
 
@@ -67,25 +82,6 @@ def test_a_file_that_is_not_there_is_bad_input(tmp_path: Path, scratch: Path) ->
     done = mew("demo", "nowhere.txt", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "mew: nowhere.txt: No such file or directory (expected a text file)\n"
-
-
-def test_without_a_terminal_it_prints_plain_lines_and_kept_spaces_answer(tmp_path: Path, scratch: Path) -> None:
-    done = mew("demo", "--keep", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "\x1b" not in done.stdout
-    assert "tokens freed by each compaction:" in done.stdout
-    assert "\ntry next:\n" in done.stdout
-    assert "  mew init && mew up -i " in done.stdout
-    found = re.search(r"the space keeps running in (\S+)", done.stdout)
-    assert found is not None
-    folder = found[1]
-    try:
-        status = mew("status", "--space-dir", folder, cwd=tmp_path)
-        assert "reader" in status.stdout
-        compacted = mew("compact", "reader", "--space-dir", folder, cwd=tmp_path)
-        assert compacted.returncode in (0, 3)
-    finally:
-        assert mew("down", "--space-dir", folder, cwd=tmp_path).returncode == 0
 
 
 def started(scratch: Path) -> bool:
