@@ -36,7 +36,7 @@ ANSWER: Final = "answer"
 """Id and name of the artifact with the answer."""
 
 MAX_TASKS: Final = 1_000
-"""Tasks that are kept for each participant; the one that changed longest ago is forgotten first."""
+"""How many tasks are kept for each participant; the least recently changed one is dropped first."""
 
 TOOL_FAILED: Final = "tool_failed"
 DISCOVERY_SECONDS: Final = 5.0
@@ -241,7 +241,7 @@ class RecentTasks(InMemoryTaskStore):
         self._ids: dict[str, None] = {}
 
     async def save(self, task: Task, context: ServerCallContext) -> None:
-        """Store a task, and forget the one that changed longest ago if there are too many."""
+        """Store a task, and drop the least recently changed one if there are too many."""
         await super().save(task, context)
         self._ids.pop(task.id, None)
         self._ids[task.id] = None

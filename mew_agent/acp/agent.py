@@ -117,12 +117,12 @@ class AcpAgent(Participant):
         self._commands_known = anyio.Event()
         self._one_prompt = anyio.Lock()
         self._interruptible: anyio.CancelScope | None = None
-        """The prompt of a chat that runs."""
+        """The running prompt of a chat."""
         self._was_joined = False
         self._questions: set[anyio.CancelScope] = set()
-        """The permission requests that wait for a decision."""
+        """The permission requests that await a decision."""
         self._failure: str | None = None
-        """Why the program is not started any more."""
+        """Why the program is no longer started."""
         self._prompting: Literal["chat", "compaction"] | None = None
         """What the running prompt is for; what the agent says without one is a repetition of an earlier session."""
         self.turn: AcpTurn | None = None
@@ -273,7 +273,7 @@ class AcpAgent(Participant):
             self._requested.over.set()
 
     async def _ready_session(self) -> AcpSession:
-        """Wait until the agent is ready. Raises `AcpFailed` if it no longer is started."""
+        """Wait until the agent is ready. Raises `AcpFailed` if it is no longer started."""
         while self._agent is None or self._agent.ended.is_set():
             if self._failure is not None:
                 raise AcpFailed(self.settings.program[0], self._failure)

@@ -15,7 +15,7 @@ from mew_agent.participant.external_context import Figures
 from mew_agent.participant.participant import Participant
 
 COOLDOWN_PERCENT: Final = 5
-"""By which part of its window an agent must grow after one of our compactions before we ask for the next."""
+"""How much of its window an agent must grow after one of our compactions before we ask for the next one."""
 
 
 class OwnCompactions:

@@ -235,7 +235,7 @@ def _message(kind: str, text: str) -> dict[str, Any]:
 
 
 def _usage_of(context: PeerContext) -> dict[str, Any] | None:
-    """The protocol has no word for an unknown size, so none is sent then."""
+    """The protocol cannot express an unknown size, so none is sent."""
     if context.tokens is None or context.max_tokens is None:
         return None
     meta = {"basis": context.basis_label}

@@ -113,7 +113,7 @@ class AcpSession:
     where: Mapping[str, Any] = field(default_factory=dict)
     """The working folder and the MCP servers of its sessions."""
     problem: str | None = None
-    """Why it cannot be used any more, although its program runs."""
+    """Why it can no longer be used although its program runs."""
 
     async def prompt(self, text: str, on_cancel: Callable[[], None]) -> Mapping[str, Any]:
         """Send a prompt and return the response, after all updates before it. Raises `AcpFailed`.
@@ -171,7 +171,7 @@ class AcpSession:
                 raise AcpFailed(self.program.name, f"needs a sign-in: {self.sign_in}") from None
             raise AcpFailed(self.program.name, f"refused {method}: {_text_of(error)}") from None
         except ConnectionError:
-            # Without an end of its output it is we who closed the connection, and nothing is to be waited for.
+            # If its output has not ended, we closed the connection, and there is nothing to wait for.
             problem = self.problem or (await self.program.exit_reason() if self.ended.is_set() else "was stopped")
             raise AcpFailed(self.program.name, problem, self.program.stderr_tail) from None
         return answer if isinstance(answer, Mapping) else {}

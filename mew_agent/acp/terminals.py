@@ -24,7 +24,7 @@ from mew_agent.child_program import CLOSE_SECONDS, end_process, group_exists
 
 PREFIX: Final = "terminal/"
 MAX_TERMINALS: Final = 16
-"""Terminals that an agent may have at once, ended ones that it has not released included."""
+"""How many terminals an agent may have at once, including ended ones that it has not released."""
 
 MAX_OUTPUT_BYTES: Final = 1_000_000
 """How much of an output is kept at most: its end."""
@@ -47,7 +47,7 @@ class _Terminal:
     is_truncated: bool = False
     exited: anyio.Event = field(default_factory=anyio.Event)
     is_gone: bool = False
-    """Whether it ended and left no program behind, so that its id may be another program's now."""
+    """Whether it ended and left no program behind: another program may have its id now."""
 
     async def run(self) -> None:
         """Keep the end of the output until the command ends."""

@@ -203,7 +203,7 @@ class CompactionApproval:
         return {"content": [{"type": "text", "text": "Received; the status says what follows."}]}
 
     async def _follow(self, event: ConversationEvent) -> None:
-        """A clear or another compaction makes an open proposal pointless."""
+        """A clear or another compaction makes an open proposal obsolete."""
         if isinstance(event, ContextCleared | ContextCompacted):
             self._rejection = None
             self._cancel(CompactionDecision("dropped", "the context was cleared or compacted meanwhile"))

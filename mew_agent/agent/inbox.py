@@ -26,10 +26,10 @@ logger = logging.getLogger("mew_agent.agent.inbox")
 MAX_QUEUED_CHATS = 100
 
 MAX_OVERHEARD_CHATS = 200
-"""Above this limit the oldest overheard chats are forgotten."""
+"""Beyond this number the oldest overheard chats are dropped."""
 
 MAX_HELD_CHATS = 100
-"""Above this limit the oldest held chats are only kept as context."""
+"""Beyond this number the oldest held chats are only kept as context."""
 
 POSITION_EVERY = 200
 """After how many envelopes without a chat the position is stored; a restart receives at most these again."""

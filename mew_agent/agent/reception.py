@@ -42,7 +42,7 @@ class RunningTurn(Protocol):
         ...
 
     def cancel(self, reason: str) -> None:
-        """Stop."""
+        """Stop the answer."""
         ...
 
 

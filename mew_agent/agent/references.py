@@ -1,4 +1,4 @@
-"""How a chat enters the context that its sender wants delivered as a reference or a digest.
+"""How a chat enters the context if its sender chose to deliver it as a reference or a digest.
 
 Owns the words that replace the whole text; the store keeps that, and the tool `read_reference` reads it. A digest
 quotes sentences and is made without a model, because the text may not fit into a request. Does not decide the form.

@@ -47,10 +47,10 @@ _SHOWN = (
     *("basis", "reason", "measure", "max_tokens_basis", "level", "severity", "measured_at", "call_id"),
     *("compactions", "last_compaction"),
 )
-"""What of a session's report is part of the agent's own; the asker gets the whole one with each answer."""
+"""The keys of a session's report that the agent's own report repeats. Answers carry the whole report."""
 
 SessionKey = tuple[str, str]
-"""The participant whose session it is, and the name that it gave."""
+"""The participant that the session is for, and the name that the participant chose."""
 
 MAIN: SessionKey = ("", MAIN_SESSION)
 
@@ -123,7 +123,7 @@ class AgentSessions:
         """The conversation in which to answer a chat with this `session`; opened if it is new."""
         if not isinstance(name, str) or name == MAIN_SESSION:
             return self.main
-        # Chats are not checked on their way, and a name that breaks the rules still keeps conversations apart.
+        # The gateway does not check this key, and a name that breaks the rules still separates conversations.
         key = (participant, name if re.fullmatch(SESSION_NAME, name) else _file_name((participant, name)))
         session = self._sessions.pop(key, None)
         if session is None:
@@ -239,7 +239,7 @@ class AgentSessions:
         try:
             await session.conversation.load()
         except StoreUnusable as error:
-            # Never answered in another conversation, which would show one client what another said.
+            # Never answer in another conversation: that would show one client what another said.
             logger.warning("session '%s' of '%s' begins again, in memory: %s", key[1], key[0], error)
             session = self._new(key, MemoryStore(store_limits(self.config)))
         self._add_tools(session)

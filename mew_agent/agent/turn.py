@@ -55,7 +55,7 @@ logger = logging.getLogger("mew_agent.agent.turn")
 
 MAX_INTERRUPTIONS = 3
 MAX_ATTEMPTS = 5
-"""How many processes may begin to answer one question, in case that it is the question that ends them."""
+"""How many processes may begin to answer one question, in case the question itself ends them."""
 
 MAX_REPORTED_CALLS = 500
 """How many of the newest model calls are searched for those of a turn."""

@@ -123,7 +123,7 @@ class OffersServer(Server[None]):
         return super().create_initialization_options(changes, *arguments[1:], **options)
 
     def notify_resource(self, uri: str) -> None:
-        """Announce soon that a resource has another content."""
+        """Announce soon that the content of a resource has changed."""
         self._notify(ResourceUpdated(uri))
 
     def notify_lists(self) -> None:

@@ -1,4 +1,4 @@
-"""Where a compaction passes an approval: what a conversation asks of it, and the plan that results from a decision.
+"""The approval of a compaction: what a conversation asks, and the plan that results from the decision.
 
 Owns when a compaction may not wait. Does not know who decides; see `agent.compaction_approval`.
 """
@@ -31,7 +31,7 @@ class CompactionGate(Protocol):
         ...
 
     def close(self, why: str) -> None:
-        """Drop an open question, because the conversation ends."""
+        """Withdraw an open question because the conversation ends."""
         ...
 
 

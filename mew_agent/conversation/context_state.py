@@ -1,4 +1,4 @@
-"""What is in an agent's context, how much it takes, and what of it survives a restart.
+"""What is in an agent's context, how much it takes, and what survives a restart.
 
 Every change is counted and stored in the same step, so that they never disagree. Calls no model, takes no decision, and
 does not wait for a running call (see `ModelCalls.between_calls`).
@@ -197,7 +197,7 @@ class ContextState:
         size: Size | None = None,
         images: tuple[Image, ...] = (),
     ) -> Item:
-        """Add a tool result, shortened to `limit_tokens`; the store keeps all of it. `size` is the full one's."""
+        """Add a tool result, shortened to `limit_tokens`; the store keeps all of it. `size`: of the full result."""
         item_id = str(uuid4())
         part = None if limit_tokens is None else await self._shortened(result, limit_tokens, item_id)
         content = result if part is None else part
@@ -273,7 +273,7 @@ class ContextState:
         return item
 
     async def _enter(self, item: Item, size: Size, inbox: InboxChange = UNCHANGED, whole: str | None = None) -> Item:
-        """Count and store an item. If it is a part of a text, the store keeps the `whole`, too."""
+        """Count and store an item. If it is a part of a text, the store also keeps the `whole` text."""
         self.tracker.item_added(item, size.counted_tokens, size.units)
         original = item if whole is None else replace(item, content=whole)
         await self.save(SessionChange(added=(original,), replaced=() if whole is None else (item,), inbox=inbox))

@@ -1,6 +1,6 @@
 """An agent's conversation with its model: turns, calls, controls, and what its policy decides.
 
-Owns the order of things. Does not know chats, reasoning envelopes or who sent a control.
+Owns the order in which they happen. Does not know chats, reasoning envelopes or who sent a control.
 """
 
 import logging
@@ -91,7 +91,7 @@ class Conversation:
     # -- status ------------------------------------------------------------------------------------------
 
     def status(self, word: str | None = None) -> Status:
-        """The present status. Its default word: compacting, else the newest call's error, else a wait, else active."""
+        """The current status. The default word: compacting, else the newest call's error, else a wait, else active."""
         if not self.calls.lock.locked():
             self.calls.describe_prefix()  # the tools of peers may change between two calls
         stalled = "compaction_stalled" if self.tracker.is_stalled else None
@@ -108,7 +108,7 @@ class Conversation:
         return await in_thread(lambda: prefix_parts(texts, tokens, calibration, count))
 
     async def emit_status(self, word: str | None = None) -> None:
-        """Emit a new level, if there is one, and the present status; None: with its default word."""
+        """Emit a change of level, if there is one, then the current status with this word or its default."""
         status = self.status(word)
         await self._emit_level_change(status)
         await self.events.emit(events.StatusChanged(status, word))
@@ -177,7 +177,7 @@ class Conversation:
 
     @property
     def has_pending_compaction(self) -> bool:
-        """Whether the policy decided to compact and that was not carried out yet."""
+        """Whether a compaction that the policy decided on has not run yet."""
         return self._pending_compaction is not None
 
     async def forget(self, request: wire.Forget, asked_by: str | None = None) -> int:
@@ -204,7 +204,7 @@ class Conversation:
     # -- turns -------------------------------------------------------------------------------------------
 
     async def begin_turn(self, *, is_maintenance: bool = False, resumed: int | None = None) -> int:
-        """Begin to answer a message; returns the turn's number. With `is_maintenance` the turn answers no one."""
+        """Begin to answer a message; returns the turn's number. A turn with `is_maintenance` answers no message."""
         await self.apply_pending()
         limit = self._keep_newest_items
         if limit is not None and len(self.history) > limit:
@@ -229,7 +229,7 @@ class Conversation:
                 await self.state.remove(span)
 
     async def needs_maintenance(self) -> bool:
-        """Whether a prompt is due in a turn that answers no one. If so, it enters with the next call."""
+        """Whether a prompt is due in a turn that answers no message. If so, it enters with the next call."""
         state, pending = self.tracker.policy_state, self.state.pending_prompts
         if not state.due or state.prompted or self.tracker.basis != "reported":
             return False
@@ -255,7 +255,7 @@ class Conversation:
                 await self._after_stop(stopped)
 
     async def check_results(self, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> None:
-        """Change in place what enters as the results of one reply's calls. Raises `PolicyStopped`."""
+        """Replace results of one reply's calls that are too large, in place. Raises `PolicyStopped`."""
         withhold_results(calls, results, self.state)
         if self.context_tools.confirm_clear(calls, results):
             self.state.plan_clear(texts.CLEARED_BY_AGENT)
@@ -355,7 +355,7 @@ class Conversation:
         """Ask the policy about the new figures and emit the status. Interventions wait for `apply_pending`."""
         drift = self.tracker.drift
         if self.tracker.is_truncated_by_server and drift is not None and drift.window_tokens is not None:
-            # The server's window is no larger than the prompt that it cut, whatever it or the configuration says.
+            # The server's window is no larger than the prompt that it cut, whatever its API or the configuration says.
             self.state.change_window(learn_from_overflow(self.tracker.window, drift.window_tokens))
         pending = await self._decide("after_call", flags)
         self._pending_compaction = pending.compact
@@ -380,7 +380,7 @@ class Conversation:
         return await carry_out(self.state.decide(phase, flags), self.state)
 
     async def _look_ahead(self) -> None:
-        """Ask the policy whether the next task needs room, once after each task."""
+        """Once after each task: ask the policy whether the next one needs room."""
         self._is_task_over = False
         if self._pending_compaction is not None or "task_end" not in self.tracker.policy.rule_index.interventions:
             return
@@ -415,7 +415,7 @@ class Conversation:
         return self.state.answering_turn is not None or (self.gate is None and not await self.may_compact())
 
     async def _compact(self, action: CompactAction, *, may_wait: bool = False) -> bool:
-        """Compact by decision of the policy. Returns whether anything left; it may not if an approval is awaited."""
+        """Compact as the policy decided. Returns whether anything left; nothing does while an approval is awaited."""
         decision = None
         if self.gate is not None and not self.is_compacting:
             decision = self.gate.admit(action, is_urgent=not may_wait or compaction_gate.would_overflow(self.tracker))
@@ -426,7 +426,7 @@ class Conversation:
         return await self.compact_as_decided(action, decision)
 
     async def compact_as_decided(self, action: CompactAction, decision: CompactionDecision | None) -> bool:
-        """Compact by decision of the policy and, if one was asked, of a participant. Returns whether anything left."""
+        """Compact as the policy and, if one was asked, a participant decided. Returns whether anything left."""
         if not self.is_compacting:
             self._pending_compaction = None
         # Only where a policy stops replies do people wait in the middle of one.

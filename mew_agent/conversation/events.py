@@ -91,7 +91,7 @@ class ResultCut:
 
 @dataclass(frozen=True, slots=True)
 class ReplyNotice:
-    """Something people who watch a reply should see: its context is compacted, a reply stops, how full it gets.
+    """A notice for people who watch a reply: its context is compacted, it stops, or how full the context gets.
 
     The kind `size` has figures and no text; `basis` says how `tokens` are known.
     """

@@ -106,7 +106,7 @@ class ModelCalls:
         self._options = options
         self._scope: anyio.CancelScope | None = None
         self._is_summary = False  # whether the running call writes a summary
-        self._stopping_summaries = 0  # how many controls wait that end a summary instead of waiting for it
+        self._stopping_summaries = 0  # how many waiting controls interrupt a summary instead of waiting for it
         self._requested_model = state.tracker.model
         self._own_window: Window | None = None
         self._wrapping_tokens: int | None = None  # what a template writes around one message, as the server counts it
@@ -170,7 +170,7 @@ class ModelCalls:
         return reply
 
     async def summary(self, request: ModelRequest) -> ModelReply:
-        """Make a summary call. It is recorded apart and changes no figure. Raises `RejectedSummary` if it is too long.
+        """Make a summary call, which changes no figure. Raises `RejectedSummary` if the summary is too long.
 
         Not every server obeys `max_output_tokens`, so the reply is measured while it arrives.
         """
@@ -183,7 +183,7 @@ class ModelCalls:
             self._is_summary = False
 
     async def side_call(self, request: ModelRequest, role: CallRole) -> ModelReply:
-        """Make a call outside the conversation, between two of its calls. Recorded apart; it changes no figure."""
+        """Make a call between two calls of the conversation. It is recorded with its own role and changes no figure."""
         async with self.lock:
             return await self._recorded(self._model, request, role)
 
@@ -273,7 +273,7 @@ class ModelCalls:
     # -- requests ----------------------------------------------------------------------------------------
 
     def describe_prefix(self) -> None:
-        """Update the size of what is sent besides the items. Not during a call, which has sent its own already."""
+        """Update the size of what is sent besides the items. Do not call it during a call, which has sent its own."""
         self._prefix()
 
     async def count_if_close(self) -> None:
@@ -384,7 +384,7 @@ class ModelCalls:
         return replace(request, messages=(*request.messages, _ANY_QUESTION))
 
     def _request(self, of: History | None = None) -> tuple[ModelRequest, str]:
-        """The next main request, and the fingerprint of what it sends besides the items. `of`: of another history."""
+        """The next main request, and the fingerprint of what it sends besides the items. `of` names another history."""
         # A history without items is false.
         history, system_prompt = self._state.history if of is None else of, self._options.system_prompt
         tools, tools_text, reminders = self._prefix()

@@ -50,11 +50,11 @@ class ContextPins:
 
     @property
     def made_here(self) -> tuple[Pin, ...]:
-        """The pins to store: those that no configuration brings back."""
+        """The pins to store: those that are not in the configuration."""
         return tuple(pin for pin in self.all if pin.origin not in _CONFIGURED)
 
     def restore(self, pins: Iterable[Pin], made: int) -> None:
-        """Bring stored pins back."""
+        """Restore stored pins."""
         self.all[:] = [*(pin for pin in self.all if pin.origin in _CONFIGURED), *pins]
         self.made = made
 

@@ -20,7 +20,7 @@ FEWEST_TOKENS = 16
 """and where the policy would act, unless fewer tokens than these are projected;"""
 
 MAX_COUNTS = 40
-"""so often for one reply at most."""
+"""at most this often for one reply."""
 
 CountText = Callable[[str], Awaitable[int | None]]
 SizeBasis = Literal["server_counted", "projected"]

@@ -187,7 +187,7 @@ def _sentence(error: Exception) -> str:
 
 
 def model_wait(problem: str | None, known: Waiting | None, at: str) -> Waiting | None:
-    """How the newest model call failed, as reports show it, since the first that failed so; None if it did not."""
+    """How the newest model call failed and since when, as reports show it; None if it did not fail."""
     return None if problem is None else Waiting(kind="model", what=problem, since=at if known is None else known.since)
 
 

@@ -15,7 +15,7 @@ CompactNow = Callable[[CompactAction], Awaitable[bool]]
 
 
 def withhold_results(calls: Sequence[ToolCall], results: dict[str, ToolResult], state: ContextState) -> None:
-    """Replace results that are too large for the present level by a notice that keeps whether the call failed."""
+    """Replace results that are too large for the current level by a notice that says whether the call failed."""
     tracker = state.tracker
     snapshot = tracker.snapshot()
     is_withheld = False

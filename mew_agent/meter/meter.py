@@ -62,7 +62,7 @@ class Meter:
         self._changed.set()
 
     async def keep_reporting(self) -> None:
-        """Report the newest figure whenever it changes. Figures that are replaced before they are sent are left out."""
+        """Report the newest figure whenever it changes. A figure that is replaced before it is sent is skipped."""
         shown: tuple[MeteredCall, str] | None = None
         while True:
             await self._changed.wait()
@@ -96,7 +96,7 @@ class Meter:
 
 
 async def _decline(chat: ChatReceived) -> None:
-    """Say to a participant that asks the agent that it is not here: it would wait for an answer."""
+    """Decline a chat to the agent, which is not in the space: its sender would wait for an answer."""
     if chat.is_to_me and not chat.is_answer:
         await chat.reply(NOT_HERE)
 

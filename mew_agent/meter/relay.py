@@ -41,7 +41,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class CallObserver(Protocol):
-    """Who is shown the model calls that pass."""
+    """Receives the model calls that pass."""
 
     def begin(self, facts: CallFacts) -> MeteredCall:
         """A request was read."""
@@ -74,7 +74,7 @@ async def serve_relay(
 
     Raises `ConfigError` for an `upstream` that is not the URL of a server, and `OSError` if the port is in use.
     """
-    # Models think for minutes, and agents call several at once: how long and how many is the agent's choice.
+    # Models think for minutes, and agents make several calls at once: both are the agent's choice.
     timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
     async with httpx2.AsyncClient(timeout=timeout, limits=limits) as client:
@@ -116,7 +116,7 @@ class ModelRelay:
         return httpx2.Request(scope["method"], url, headers=headers, content=content)
 
     async def open(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request and return when the headers of its response are here."""
+        """Send a request and return when the headers of its response have arrived."""
         return await self._client.send(request, stream=True)
 
     async def _cancel_when_gone(self, body: "_RequestBody", receive: Receive, scope: anyio.CancelScope) -> None:
@@ -158,7 +158,7 @@ class _RequestBody:
                 yield chunk
 
     async def facts(self, api: Api, headers: Mapping[str, str]) -> CallFacts | None:
-        """What the whole body says; None if it is too large or no request. Drops the copy."""
+        """What the whole body says; None if it is too large or not a request. Drops the copy."""
         copy, self._copy = self._copy, None
         if copy is None or not self.ended.is_set() or headers.get("content-encoding", "identity") != "identity":
             return None
@@ -255,7 +255,7 @@ class _Exchange:
 
 
 def _end_to_end(headers: Sequence[tuple[bytes, bytes]]) -> Headers:
-    """The headers that are for the other end, without those of this connection."""
+    """The headers for the other end, without those of this connection."""
     named = {
         one.strip().lower() for name, value in headers if name.lower() == b"connection" for one in value.split(b",")
     }

@@ -235,5 +235,3 @@ def _number(value: object) -> str:
 def _call(proposal: UndecidedProposal) -> str:
     method, tool = CallSubject.read(proposal.body)
     return words.clean(f"{'+'.join(proposal.addressees) or 'everyone'}/{tool or method}")
-
-

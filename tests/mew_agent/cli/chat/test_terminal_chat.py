@@ -62,7 +62,7 @@ def test_unknown_command_points_to_help(talk: TerminalChat) -> None:
 
 def test_proposal_is_shown_with_a_number_and_approved_unchanged(talk: TerminalChat) -> None:
     shown = talk.receive(received("mcp/proposal", WRITE, id="p-1", to=["files"]))
-    assert shown == ('* coder proposes to files: write_file {}\n  /approve 1 or /reject 1')
+    assert shown == ("* coder proposes to files: write_file {}\n  /approve 1 or /reject 1")
     assert talk.parse_line("/approve") == [TypedEnvelope("mcp/request", WRITE, ("files",), ("p-1",))]
     with pytest.raises(InvalidLine, match="no proposal is open"):
         talk.parse_line("/approve")
@@ -83,9 +83,7 @@ def test_a_welcome_shows_the_open_proposals_once(talk: TerminalChat) -> None:
     listed = [{**one.as_dict(), "age_seconds": 3} for one in (waiting, own)]
     hidden = [{**listed[0], "id": "p-3", "truncated": True}, {"id": 4}]
     welcome = received("system/welcome", {"proposals": [*listed, *hidden]}, sender="system:gateway", to=["ada"])
-    assert talk.receive(welcome) == (
-        '* coder proposes to files: write_file {}\n  /approve 1 or /reject 1'
-    )
+    assert talk.receive(welcome) == ("* coder proposes to files: write_file {}\n  /approve 1 or /reject 1")
     assert talk.receive(welcome) is None
     assert talk.receive(waiting) is None
     assert talk.parse_line("/approve") == [TypedEnvelope("mcp/request", WRITE, ("files",), ("p-1",))]
