@@ -60,7 +60,7 @@ class ArchivedCompaction:
 
 @dataclass(frozen=True, slots=True)
 class LeavingItems:
-    """What is about to leave the context, with the present summary."""
+    """What is about to leave the context, with the current summary."""
 
     items: tuple[Item, ...]
     summary: Summary | None
@@ -126,7 +126,7 @@ def unknown_entry(entries: Sequence[CompactionEntry], number: int) -> str:
 def returning_items(archived: Iterable[Item], present: Sequence[Item]) -> ReturningItems:
     """What comes back to a history. Calls without all of their results stay away, as do results without a call."""
     in_context = {item.seq: item for item in present}
-    # Its call may have got another id since.
+    # Its call may have another id by now.
     replaced = {
         item.seq: replace(item, tool_call_id=in_context[item.seq].tool_call_id)
         for item in archived
@@ -144,7 +144,7 @@ def returning_items(archived: Iterable[Item], present: Sequence[Item]) -> Return
 
 
 def _split_calls(items: Iterable[Item]) -> set[int]:
-    """The seqs of calls that have not all results, of their results, and of results without a call."""
+    """The seqs of calls without all of their results, of their results, and of results without a call."""
     asked: dict[str, int] = {}
     parts: dict[int, set[int]] = {}
     alone: set[int] = set()
@@ -159,7 +159,7 @@ def _split_calls(items: Iterable[Item]) -> set[int]:
 
 
 def _with_own_call_ids(returned: Sequence[Item], present: Sequence[Item]) -> list[Item]:
-    """Give calls a new id where a later call took theirs while they were away; providers refuse two of one id."""
+    """Give calls a new id if a later call took theirs while they were away; providers refuse duplicate ids."""
     taken = {call.id for item in present for call in item.tool_calls}
     new: dict[str, str] = {}
     items: list[Item] = []

@@ -43,7 +43,7 @@ class CountedCut:
     before: int
     after: int
     without_summary: int | None = None  # after the cut, without the new summary; None if there is no new one
-    is_next_prompt: bool = True  # whether what was counted is the next request, not one that is only like it
+    is_next_prompt: bool = True  # whether the next request itself was counted, not a similar one
     basis: CountBasis = "server_counted"
 
     @property

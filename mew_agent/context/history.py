@@ -119,7 +119,7 @@ class History:
         return self.turn
 
     def items_after(self, seq: int) -> list[Item]:
-        """The items newer than this one. Costs as much as there are of them."""
+        """The items newer than this one. The cost grows with their number."""
         return list(takewhile(lambda item: item.seq > seq, reversed(self.items)))[::-1]
 
     def append(self, role: ItemRole, content: str, **fields: Unpack[_ItemFields]) -> Item:
@@ -158,7 +158,7 @@ class History:
         return count
 
     def put_back(self, items: Sequence[Item], summary: Summary | None) -> None:
-        """Set all items and the summary: those that a removal took are among them again."""
+        """Set all items and the summary, including those that a removal took."""
         self.items, self.summary = list(items), summary
         self.revision += 1
 

@@ -38,7 +38,7 @@ cannot see, and of texts."""
 
 EXPLAINED_SHARE = 1 / 4  # of the doubtful texts: a larger difference is not theirs, so the prefix must have changed
 
-LUMP_REVIEWS = 8  # number of intervals after a lump that still improve how its total is divided
+LUMP_REVIEWS = 8  # how many intervals after a lump still improve the division of its total
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +314,7 @@ class Ledger:
         return self.summary_tokens
 
     def correct_cut(self, excess_tokens: int, summary_tokens: int | None) -> None:
-        """Correct the books after a cut: they hold `excess_tokens` too many. Pass the summary's size if it is known."""
+        """Correct the books after a cut: they have `excess_tokens` too many. Pass the summary's size if it is known."""
         books = max(0, self._books_tokens() - excess_tokens)
         if self.summary_measure is not None and summary_tokens is not None:
             text_tokens = max(0, summary_tokens - self.calibration.wrap(0))
@@ -339,7 +339,7 @@ class Ledger:
     def next_prompt_tokens(self) -> int:
         """Projected size of the next request if nothing else is added."""
         prefix, pins = self._prefix_change()
-        # After a report the books sum to the prompt, so they need not be summed up.
+        # After a report the books sum to the prompt, so there is no need to add them up.
         books = self._books_tokens() if self.prompt_tokens is None else self.prompt_tokens
         return books + prefix + pins + self._tail.tokens
 

@@ -18,8 +18,8 @@ from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import Calibration
 
 TREND_TURNS = 8  # number of recent turns in the trend
-TASKS, FEWEST_TASKS = 20, 5  # number of recent turns that say what a usual task takes, and without which nothing does
-USUAL_SHARE = (9, 10)  # of these turns, so many are no larger than a usual task
+TASKS, FEWEST_TASKS = 20, 5  # how many recent turns show what a usual task takes, and the fewest that do
+USUAL_SHARE = (9, 10)  # the share of these turns that are no larger than a usual task
 
 _SEQ: Callable[[Item], int] = attrgetter("seq")
 
@@ -95,7 +95,7 @@ class Measurement:
         self, usage: Usage, *, call_id: str, at: str, last_seq: int, revision: int, served_model: str, turn: int
     ) -> None:
         """Record the usage of a main call that sent all items up to `last_seq`."""
-        if self.measured_at is not None:  # a clock that was set back makes no report an older one
+        if self.measured_at is not None:  # a report stays the newest even if the clock was set back
             at = max(at, self.measured_at)
         self.usage, self.call_id, self.measured_at, self.served_model = usage, call_id, at, served_model
         self.revision, self.last_seq, self.reply_seq = revision, last_seq, None

@@ -47,11 +47,11 @@ from mew_agent.participant.delivery import (
 logger = logging.getLogger(__name__)
 
 JOIN_TIMEOUT_SECONDS = 20.0
-"""Longer than a gateway waits for a join by default, so that the gateway is the one to decide."""
+"""Longer than a gateway waits for a join by default, so that the gateway decides."""
 CLOSE_TIMEOUT_SECONDS = 2.0
 SEND_TIMEOUT_SECONDS = 30.0
 HEARTBEAT_SECONDS = 4.0
-"""How often the gateway is asked for a sign of life, and how long it may take: a dead link is noticed in 8 seconds."""
+"""Interval of pings, and how long an answer may take: a dead link is noticed within 8 seconds."""
 BACKOFF_FIRST_SECONDS = 0.1
 BACKOFF_MAX_SECONDS = 3.0
 NOT_STORED_FIRST_SECONDS = 0.25
@@ -269,7 +269,7 @@ class Client:
         while True:
             # All attempts before the first welcome share the caller's limit; each later attempt has its own.
             left = JOIN_TIMEOUT_SECONDS if self.joins else max(0.0, give_up_at - anyio.current_time())
-            # Another gateway has its turn before a silent one has used up the time.
+            # Try another gateway before a silent one has used up the time.
             left = min(left, JOIN_TIMEOUT_SECONDS) / len(self._gateways)
             retry_after: float | None = None
             try:
@@ -331,7 +331,7 @@ class Client:
         return connect(
             gateway,
             ssl=trust(self.credentials.ca_file) if gateway.startswith("wss:") else None,
-            # By both: strict gateways refuse a handshake without the header, the TypeScript gateway ignores headers.
+            # Send both: strict gateways refuse a handshake without the header, the TypeScript gateway ignores headers.
             additional_headers={"Authorization": f"Bearer {self.credentials.token}", JOIN_HEADER: JOIN_BY_FRAME},
             # A gateway writes the same bytes to all members; with compression it would do so once for each.
             compression=None,

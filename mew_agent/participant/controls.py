@@ -64,7 +64,7 @@ class Controllable(Protocol):
         ...
 
     def status(self, word: str | None = None) -> Status:
-        """The present status; `word` replaces the default status word."""
+        """The current status; `word` replaces the default status word."""
         ...
 
     @property
@@ -99,7 +99,7 @@ class Controllable(Protocol):
         ...
 
     async def prefix(self) -> tuple[PrefixPart, ...] | None:
-        """The part of every request before the history, part by part; None if it is not known."""
+        """What every request contains before the history, part by part; None if that is not known."""
         ...
 
     async def undo(self, request: Undo, asked_by: str | None = None) -> UndoDone:
@@ -230,7 +230,7 @@ class Control(Subscriber):
     async def announce(
         self, word: str | None = None, correlation_id: tuple[str, ...] = (), to: tuple[str, ...] = ()
     ) -> None:
-        """Send the present status, to everyone unless `to` names participants. Never raises."""
+        """Send the current status, to everyone unless `to` names participants. Never raises."""
         await self._send_status(self.status(word), correlation_id, to)
 
     async def broadcast(self, status: Status, word: str | None = None) -> None:
@@ -240,7 +240,7 @@ class Control(Subscriber):
         await self._send_status(status)
 
     def status(self, word: str | None = None) -> Status:
-        """The present status. While paused its default word is "paused"."""
+        """The current status. While paused its default word is "paused"."""
         return self.conversation.status(word or ("paused" if self.is_paused else None))
 
     async def _send_status(

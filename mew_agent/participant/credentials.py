@@ -1,4 +1,4 @@
-"""With what a participant joins, and which answers of a gateway refuse it for good.
+"""What a participant joins with, and which answers of a gateway refuse it for good.
 
 Owns when reconnecting is pointless: everything else (a restart, a full space, a broken link) passes by itself. Does not
 know the connection.
@@ -23,11 +23,11 @@ from mew_agent.errors import GatewayError, Superseded, Unauthorized
 from mew_agent.gateway_address import websocket_url
 
 MAX_RETRY_AFTER_SECONDS = 60.0
-"""How long a gateway may have us wait before we try to join again."""
+"""Longest pause that a gateway may ask for before we try to join again."""
 
 
 class TryLater(OSError):
-    """The gateway admits no more members at the moment; it names a pause in seconds."""
+    """The gateway admits no more members now, and names a pause in seconds."""
 
     def __init__(self, message: str, seconds: float) -> None:
         super().__init__(message)
@@ -59,7 +59,7 @@ class Credentials:
         seconds = message.body.get("retry_after_seconds")
         match message.body.get("error"):
             case str(code) if code == SUPERSEDED:
-                # The newest connection wins. Returning would end that one, and both would take turns for ever.
+                # The newest connection wins. Joining again would end that one, and the two would alternate forever.
                 raise Superseded(self.participant)
             case _ if is_joined:
                 return  # about an envelope of ours

@@ -135,7 +135,7 @@ class Delivery:
         return tuple(one for one in self._outgoing.values() if one.is_written and not one.done.is_set())
 
     def abandon(self) -> None:
-        """Wake all senders: there will be no other connection."""
+        """Wake all senders because there will be no other connection."""
         for sent in self._outgoing.values():
             sent.done.set()
 

@@ -1,4 +1,4 @@
-"""What peers offer: asks each peer when it joins, and again when the answer may have changed.
+"""Discovers what peers offer: asks each peer when it joins, and again when the answer may have changed.
 
 Owns when a peer is asked, how often, and what a missing answer means. Tools are asked for automatically, other lists on
 demand. A list that a peer sends to another participant is used, too, so that a large space is not flooded with
@@ -73,7 +73,7 @@ class _Inquiry:
     has_no_tools: bool = False
     asked_at: float | None = None
     answers: int = 0
-    """How often the list of tools was learnt, from the peer's answer to us or to another."""
+    """How many times the list of tools was received, in the peer's answer to us or to another participant."""
 
     other_lists: set[str] = field(default_factory=set)
     """The other lists that the peer has: `resources`, `prompts`."""
@@ -237,7 +237,7 @@ class Discovery(Subscriber):
             except MewAgentError as error:
                 logger.info("'%s' did not list its tools: %s", name, error)
                 if pause_seconds is None or not self._mcp.may_request(name, "tools/list"):
-                    return  # a proposal is not made twice: people may have to decide about it
+                    return  # never propose twice: people may have to decide about it
             finally:
                 inquiry.tried.set()  # only the first attempt may delay an answer
             await anyio.sleep(pause_seconds)

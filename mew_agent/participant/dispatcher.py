@@ -84,7 +84,7 @@ class Dispatcher:
                 for part in (*self._parts, self._events):
                     part.receive_gap(message)
             elif self._messenger.session.client.arrived.is_past:
-                # Peers, controls and requests of the past are over: the welcome says how things are now.
+                # Peers, controls and requests of the past are over: the welcome describes the current state.
                 await self._hooks.receive_past(message)
             else:
                 await self._dispatch_envelope(message)

@@ -73,7 +73,7 @@ class PeerJoined(SpaceEvent):
 
 @dataclass(frozen=True, slots=True)
 class PeerLeft(SpaceEvent):
-    """A peer left; `peer` is what was known of it."""
+    """A peer left; `peer` is what was known about it."""
 
     peer: Peer
 
@@ -165,7 +165,7 @@ class ProposalMade(SpaceEvent):
 
 @dataclass(frozen=True, slots=True)
 class ProposalClosed(SpaceEvent):
-    """A proposal needs no decision any more.
+    """A proposal no longer needs a decision.
 
     `how` is `fulfilled` or `rejected` (`by` a participant, perhaps us, with its `reason`), `withdrawn` by its proposer,
     or `left` if the proposer left.
