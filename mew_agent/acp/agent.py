@@ -469,11 +469,8 @@ class AcpAgent(Participant):
         if CallSubject.read(request.body).tool != PERMISSION:
             return None
         decision = self.mcp.decision_before(request)
-        if decision is None:
-            raise RequestFailed(INVALID_REQUEST, "no decision is needed: the proposal was withdrawn, or never made")
-        if decision.id != request.id:
-            verb = "rejected" if decision.kind == kinds.MCP_REJECT else "allowed"
-            raise RequestFailed(INVALID_REQUEST, f"'{decision.sender}' {verb} it already")
+        if decision is None or decision.id != request.id:  # not every gateway refuses a second decision
+            raise RequestFailed(INVALID_REQUEST, "no decision is needed: the proposal was decided, or never made")
         return {"content": [{"type": "text", "text": "Allowed."}]}
 
 

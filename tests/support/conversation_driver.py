@@ -32,6 +32,12 @@ async def ignore(_event: ModelEvent) -> None:
     """Nobody listens."""
 
 
+def without_spending(status: Status) -> Status:
+    """The status without what all model calls cost, which calls outside the conversation add to."""
+    assert status.context is not None
+    return status.model_copy(update={"context": status.context.model_copy(update={"spending": None})})
+
+
 @dataclass
 class ConversationDriver:
     """One conversation with one rehearsal model; every announced status is kept."""

@@ -291,8 +291,7 @@ class Membership:
         def is_decided(one: OpenProposal) -> bool:
             match decision.kind:
                 case kinds.MCP_REQUEST:
-                    is_same_call = (one.method, one.tool) == tuple(CallSubject.read(decision.body))
-                    return is_same_call and _may_fulfil(one, decision)
+                    return _is_fulfilled(one, decision)
                 case kinds.MCP_RESPONSE:  # TypeScript agents answer a proposal without repeating it as a request
                     return not one.peers or decision.sender in one.peers
                 case kinds.MCP_WITHDRAW:
@@ -301,7 +300,21 @@ class Membership:
                     return True
 
         undecided = (name for name in decision.correlation_ids if name in self._undecided)
-        return tuple(change for name in undecided for change in self._close_proposals(name, is_decided))
+        by = decision.sender
+        return tuple(change for name in undecided for change in self._close_proposals(name, is_decided, by=by))
+
+    def decided_before(self, decision: Envelope) -> tuple[str, str] | None:
+        """Return the first proposal that a request or rejection comes too late for, and the participant that decided.
+
+        Of several proposals with one id, none may be undecided.
+        """
+        for proposal_id in decision.correlation_ids:
+            found = self.state.proposals.get(proposal_id, ())
+            if decision.kind == kinds.MCP_REQUEST:
+                found = tuple(one for one in found if _is_fulfilled(one, decision))
+            if found and found[-1].decided_by is not None and all(one.envelope is None for one in found):
+                return proposal_id, found[-1].decided_by
+        return None
 
     def close_proposals_of(self, proposer: str) -> Changes:
         """Close the undecided proposals of a participant that left."""
@@ -311,9 +324,11 @@ class Membership:
             for change in self._close_proposals(name, lambda one: one.proposer == proposer)
         )
 
-    def _close_proposals(self, proposal_id: str, is_closed: Callable[[OpenProposal], bool]) -> Changes:
+    def _close_proposals(
+        self, proposal_id: str, is_closed: Callable[[OpenProposal], bool], *, by: str | None = None
+    ) -> Changes:
         before = self.state.proposals[proposal_id]
-        closed = {"envelope": None, "truncated": False, "proposed_at": None}
+        closed = {"envelope": None, "truncated": False, "proposed_at": None, "decided_by": by}
         after = tuple(one.model_copy(update=closed) if is_closed(one) else one for one in before)
         return self._apply(ProposalChange(key=proposal_id, value=after)) if after != before else ()
 
@@ -385,6 +400,11 @@ def _kept(proposal: Envelope, subject: CallSubject) -> dict[str, Any]:
         "to": list(proposal.addressees[:_MAX_PROPOSED_PEERS]),
         "payload": {"method": subject.method, **params},
     }
+
+
+def _is_fulfilled(proposal: OpenProposal, request: Envelope) -> bool:
+    is_same_call = (proposal.method, proposal.tool) == tuple(CallSubject.read(request.body))
+    return is_same_call and _may_fulfil(proposal, request)
 
 
 def _may_fulfil(proposal: OpenProposal, request: Envelope) -> bool:

@@ -294,7 +294,7 @@ class MembershipRules:
         else:
             found, rule = self._membership.misdirected_request(envelope), "may be asked to fulfil"
         if found is None:
-            return self._changed(envelope, self._membership.decide_proposals(envelope))
+            return self._decide(envelope)
         proposal_id, proposal = found
         text = f"only the peers of the proposal '{proposal_id}' {rule} it: {', '.join(proposal.peers)}"
         return refuse(errors.UNAUTHORIZED, text)
@@ -308,7 +308,16 @@ class MembershipRules:
         if envelope.kind == kinds.MCP_WITHDRAW and foreign is not None:
             text = f"only its proposer may withdraw '{foreign}'; send mcp/reject to decline it"
             return refuse(errors.UNAUTHORIZED, text)
-        return self._changed(envelope, self._membership.decide_proposals(envelope))
+        return self._decide(envelope)
+
+    def _decide(self, decision: Envelope) -> Receipt | None:
+        """Close the proposals that an envelope decides. Refuse a second decision: the tool would run twice."""
+        if decision.kind in (kinds.MCP_REQUEST, kinds.MCP_REJECT):
+            decided = self._membership.decided_before(decision)
+            if decided is not None:
+                text = f"'{decided[1]}' has already decided the proposal '{decided[0]}'"
+                return refuse(errors.ALREADY_DECIDED, text)
+        return self._changed(decision, self._membership.decide_proposals(decision))
 
     def _changed(self, envelope: Envelope, changes: Changes) -> Receipt | None:
         return accept(envelope, *state_changed(changes)) if changes else None

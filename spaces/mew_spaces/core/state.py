@@ -53,7 +53,8 @@ class OpenProposal(_Record):
     """What a participant proposed, and to which peers. Empty `peers` mean any.
 
     A decided proposal is remembered, because answers to it may still come. `envelope` is the proposal as it was sent,
-    while it is undecided; one that is too large is kept without its parameters, which `truncated` says.
+    while it is undecided; one that is too large is kept without its parameters, which `truncated` says. `decided_by` is
+    the participant that fulfilled, answered, rejected or withdrew it; None if it only ended, as its proposer left.
     """
 
     proposer: str
@@ -63,6 +64,7 @@ class OpenProposal(_Record):
     envelope: dict[str, Any] | None = None
     truncated: bool = False
     proposed_at: datetime | None = None
+    decided_by: str | None = None
 
     def describe(self, now: datetime) -> dict[str, Any]:
         """Return the description that late joiners get: the proposal with its age."""

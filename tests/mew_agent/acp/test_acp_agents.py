@@ -14,6 +14,7 @@ from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent import Participant
 from mew_agent.acp.agent import AcpAgent
+from mew_agent.errors import NotAccepted
 from tests.mew_agent.acp.conftest import SPACE, SPACE_WITH_RIGHTS, Start, joined
 from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -106,13 +107,17 @@ async def test_of_two_decisions_at_once_the_first_counts_and_the_second_learns_i
         asked = await s.ada.chat("permission please", to="codex")
         proposal = await s.recorder.first("codex", "mcp/proposal")
         sent: dict[str, Envelope] = {}
+        refused: list[tuple[str, str]] = []
 
         async def decide(me: Participant, decision: str) -> None:
             if decision == "approve":
                 kind, payload = "mcp/request", dict(proposal.body)
             else:
                 kind, payload = "mcp/reject", {"reason": "no"}
-            sent[me.id] = await me.send(kind, payload, to="codex", correlation_id=(proposal.id,))
+            try:
+                sent[me.id] = await me.send(kind, payload, to="codex", correlation_id=(proposal.id,))
+            except NotAccepted as refusal:
+                refused.append((refusal.error, refusal.detail))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(decide, s.ada, "approve")
@@ -124,12 +129,9 @@ async def test_of_two_decisions_at_once_the_first_counts_and_the_second_learns_i
         how = "fulfilled" if first.kind == "mcp/request" else "rejected"
         await until(lambda: all(closed.values()))
         assert closed == {"ada": [(how, first.sender)], "bob": [(how, first.sender)]}
-        for decider, request in sent.items():
-            if request.kind == "mcp/request":
-                response = await s.recorder.first("codex", "mcp/response", about=request)
-                verb = "allowed" if how == "fulfilled" else "rejected"
-                told = response.body.get("error", {}).get("message")
-                assert told == (None if decider == first.sender else f"'{first.sender}' {verb} it already")
+        assert [*sent] == [first.sender]
+        text = f"'{first.sender}' has already decided the proposal '{proposal.id}'"
+        assert refused == [("already_decided", text)]
 
 
 async def test_a_permission_without_a_decision_is_rejected_at_the_deadline(start: Start) -> None:

@@ -7,7 +7,7 @@ import pytest
 from mew_protocol.envelope import Envelope
 
 from mew_agent.agent.address_filter import MAX_CHARS, AddressFilter, AnswerBroadcasts
-from tests.support.conversation_driver import TOOL, ConversationDriver, StartConversation
+from tests.support.conversation_driver import TOOL, ConversationDriver, StartConversation, without_spending
 from tests.support.waiting import PATIENCE_SECONDS
 
 
@@ -69,7 +69,7 @@ async def test_the_model_decides_in_a_side_call(
         before = driver.now
         text = "The north pump stands still. " * 200
         assert await address_filter(driver).is_for_us(chat(text)) is answers
-        assert driver.now == before
+        assert without_spending(driver.now) == without_spending(before)
         request: Any = driver.server.requests[-1].body
         system, message = (str(one["content"]) for one in request["messages"])
         assert "'Pump Master'" in system

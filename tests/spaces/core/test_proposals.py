@@ -137,3 +137,27 @@ def test_the_number_of_listed_proposals_is_bounded(driver: SpaceDriver) -> None:
         propose(driver, str(number))
         driver.wait(0.1)
     assert listed(driver) == [str(number) for number in range(1, MAX_UNDECIDED + 1)]
+
+
+def test_the_first_decision_about_a_proposal_counts(driver: SpaceDriver) -> None:
+    propose(driver)
+    other = {**CALL, "params": {"name": "read"}}
+    late: tuple[tuple[int, str, str, dict[str, Any]], ...] = (
+        (1, "ada", "mcp/request", CALL), (4, "helper", "mcp/request", CALL), (4, "helper", "mcp/reject", {})
+    )  # fmt: skip
+    assert driver.send_envelope(4, "helper", "mcp/request", other, correlation_id=["p"], to=["files"]).accepted
+    assert driver.send_envelope(1, "ada", "mcp/request", CALL, correlation_id=["p"], to=["files"]).accepted
+    for connection, name, kind, payload in late:
+        to = ["files"] if kind == "mcp/request" else ["coder"]
+        refused = driver.send_envelope(connection, name, kind, payload, correlation_id=["p"], to=to).refused
+        assert refused is not None
+        assert (refused.error, refused.message) == (
+            "already_decided",
+            "'ada' has already decided the proposal 'p'",
+        )
+    assert driver.send_envelope(1, "ada", "mcp/request", CALL, to=["files"]).accepted, "without the proposal, it is new"
+    propose(driver, "q")
+    assert driver.send_envelope(4, "helper", "mcp/reject", {}, correlation_id=["q"], to=["coder"]).accepted
+    assert driver.send_envelope(1, "ada", "mcp/request", CALL, correlation_id=["q"], to=["files"]).refused
+    propose(driver, "q")  # the same id is open again
+    assert driver.send_envelope(1, "ada", "mcp/request", CALL, correlation_id=["q"], to=["files"]).accepted
