@@ -39,6 +39,9 @@ MAX_SMALL_FRAMES = 5_000
 """Control frames and small fragments that a peer may send in a second: each costs as much as a message."""
 _SMALL_BYTES = 512
 
+MAX_FRAMES_A_TURN = 64
+"""How many frames of one connection are handled before other connections have their turn."""
+
 _FINAL = 0x80
 _OPCODE = 0x0F
 _CONTINUATION, _TEXT, _BINARY = 0, 1, 2
@@ -59,6 +62,8 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
     """How many bytes are still to come of a frame that was handed to the parser."""
     _is_fragmented = False
     """Whether the parser waits for the next fragment of a message."""
+    _later = b""
+    """What has arrived and waits for the next turn. Reading is paused meanwhile."""
     _small_frames = 0
     _small_frames_since = 0.0
 
@@ -66,6 +71,9 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
         channel = self.channel
         if channel is None:
             super().data_received(data)  # the handshake; clients send nothing behind it before the answer
+            return
+        if self._later:
+            self._later += data
             return
         if self._parser_bytes:
             head = data[: self._parser_bytes]
@@ -76,8 +84,14 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
             data = data[len(head) :]
         if self._partial_header:
             data, self._partial_header = self._partial_header + data, b""
-        offset, size = 0, len(data)
+        offset, size, frames = 0, len(data), 0
         while offset < size:
+            if frames == MAX_FRAMES_A_TURN:
+                self._later = data[offset:]
+                self.transport.pause_reading()
+                self.loop.call_soon(self._go_on)
+                return
+            frames += 1
             on_message = channel.on_message
             # The fast path: a whole, masked message of up to 64 KiB, recognised here because each further call would
             # cost about as much as the rest of a delivery.
@@ -98,6 +112,14 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
                         offset = end
                         continue
             offset = self._parse_frame(data, offset, size)
+
+    def _go_on(self) -> None:
+        data, self._later = self._later, b""
+        if self.disconnected or self.transport.is_closing():
+            return
+        self.data_received(data)
+        if not self._later and not self.read_paused:
+            self.transport.resume_reading()
 
     def _parse_frame(self, data: bytes, offset: int, size: int) -> int:
         """Hand the frame that starts at `offset` to the parser. Returns the offset behind it."""

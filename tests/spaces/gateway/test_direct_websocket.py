@@ -6,12 +6,13 @@ import os
 import socket
 import struct
 import sys
+from collections import Counter
 from typing import Any
 
 import anyio
 import pytest
 from mew_protocol.ids import ParticipantId
-from mew_spaces.gateway.direct_websocket import MAX_SMALL_FRAMES
+from mew_spaces.gateway.direct_websocket import MAX_FRAMES_A_TURN, MAX_SMALL_FRAMES, DirectWebSocketProtocol
 from mew_spaces.gateway.gateway import RunningGateway
 from websockets.frames import Frame, Opcode
 
@@ -47,6 +48,30 @@ async def test_a_flood_of_small_frames_ends_the_connection(gateway: RunningGatew
                 await anyio.sleep(0.1)
     async with joined(gateway, "ada"):
         pass
+
+
+async def test_a_flood_of_messages_leaves_other_connections_their_turn(gateway: RunningGateway) -> None:
+    handled: Counter[int] = Counter()
+    turn, count = 0, 50 * MAX_FRAMES_A_TURN
+    async with joined(gateway, "bob") as bob, anyio.create_task_group() as tasks:
+        assert gateway.server is not None
+        (protocol,) = gateway.server.server_state.connections
+        assert isinstance(protocol, DirectWebSocketProtocol)
+        assert protocol.channel is not None
+        protocol.channel.on_message = lambda _data, _is_text: handled.update([turn])
+
+        async def count_turns() -> None:
+            nonlocal turn
+            while handled.total() < count:
+                turn += 1
+                await anyio.sleep(0)
+
+        tasks.start_soon(count_turns)
+        bob.socket.transport.write(Frame(Opcode.TEXT, b"x").serialize(mask=True) * count)
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while handled.total() < count:
+                await anyio.sleep(0.01)
+    assert max(handled.values()) <= 2 * MAX_FRAMES_A_TURN
 
 
 @pytest.mark.parametrize("path", ["/", "/ws", "/any/path?space=demo"])
