@@ -146,7 +146,8 @@ class EventQueue:
         while True:
             while self._waiting:
                 await asyncio.sleep(0)  # what arrives in the next turn of the event loop goes along
-                await self._append(*self._pack())
+                if self._waiting:  # else it was refused meanwhile
+                    await self._append(*self._pack())
             self._wake.clear()
             await self._wake.wait()
 
