@@ -1,6 +1,6 @@
 """The terminals of an ACP agent: commands that it has us run in its working folder, if its settings allow it.
 
-Owns where a command may start, what of the environment it sees, how much of its output is kept, and that no command
+Owns where a command may start, which part of the environment it sees, how much output is kept, and that no command
 outlives the agent. A command is not confined: it may do what the agent's own program may. Does not know the protocol.
 """
 

@@ -74,7 +74,7 @@ class ChatWorker:
 
     async def run(self) -> None:
         """Answer chats until cancelled. A chat whose answer fails is logged and does not end the others."""
-        # A question that is cancelled or answered further on in what was missed must not be begun.
+        # Do not begin a question that a later missed envelope cancels or answers.
         await self.participant.session.client.until_caught_up()
         while True:
             await self.headroom.release()

@@ -230,7 +230,7 @@ class Inbox:
             await self._change(InboxChange(removed=(chat.number,), position=place))
 
     async def reached(self, position: Position | None) -> None:
-        """Everything up to this position is handled. Stored now and then; chats store theirs at once."""
+        """Everything up to this position is handled. Stored from time to time; chats store theirs at once."""
         stored = None if self._stored_position is None else Position.parse(self._stored_position)
         if position is None or position == stored:
             return

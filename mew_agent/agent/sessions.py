@@ -168,7 +168,7 @@ class AgentSessions:
         await self.discover_window()
 
     def pin_space(self, welcome: Envelope) -> SpaceFacts:
-        """Pin what the space says to its agents, in place of what it said before, and return it."""
+        """Pin the space's instructions and descriptions instead of the earlier ones, and return them."""
         try:
             facts = SpaceFacts.model_validate(welcome.body.get("space") or {})
         except ValidationError as error:

@@ -63,7 +63,7 @@ class PromptParts(NamedTuple):
 
 @dataclass
 class Ledger:
-    """The books of one conversation with one model. Mutable; no clock, no I/O."""
+    """The accounts of one conversation with one model. Mutable; no clock, no I/O."""
 
     calibration: Calibration = field(default_factory=Calibration)
     prefix_tokens: int = 0

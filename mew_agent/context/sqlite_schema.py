@@ -78,7 +78,7 @@ def _refuse_other_formats(path: Path) -> None:
     """Raise `StoreUnusable` for a file of another format, which a user may have named by mistake."""
     with path.open("rb") as file:
         start = file.read(len(_SQLITE_HEADER))
-    # A power failure leaves zeros where the header of a session was: that is damage.
+    # A power failure leaves zeros in place of a session's header: damage.
     if start != _SQLITE_HEADER and start.strip(b"\0"):
         raise StoreUnusable(path, "it is not an SQLite file, so it is left as it is; name another file")
 

@@ -217,7 +217,7 @@ class SqliteStore(Store):
         return self._connection
 
     def _rescue(self, damage: StoreDamaged) -> None:
-        """Set the damaged file aside and continue with what of it can be read."""
+        """Set the damaged file aside and continue with what can be read of it."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

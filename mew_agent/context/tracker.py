@@ -57,7 +57,7 @@ class Tracker:
     suggestions: tuple[policies.Suggestion, ...] = ()
     """Ways to save tokens, for policies that count messages; emptied when messages are removed."""
     waiting: tuple[Waiting, ...] = ()
-    """What the agent waits for; no part of the accounts, but of every report."""
+    """What the agent waits for: part of every report, but not of the accounts."""
     model_wait: Waiting | None = None
     """That the newest main call failed, since when, and how; None if it did not."""
     progress: Progress | None = None

@@ -50,7 +50,7 @@ class ContextTools(FunctionTools):
         if not requested:
             return False
         clearing = {request.call_id for request in requested}
-        # A cleared mind could not handle a failure of the same reply, in whatever order the calls ended.
+        # A cleared mind could not handle a failure of the same reply, whichever call ended first.
         others = [(call.name, results.get(call.id)) for call in calls if call.id not in clearing]
         failed = [name for name, result in others if result is None or result.is_error]
         if failed:

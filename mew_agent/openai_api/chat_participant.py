@@ -71,7 +71,7 @@ class OfferedAgent:
 
 @dataclass(frozen=True, slots=True)
 class AgentQuestion:
-    """What to send to an agent. `ignored` and `warnings` tell the client what of its request has no effect.
+    """What to send to an agent. `ignored` and `warnings` list parts of the request without effect.
 
     `is_for_person`: a person may be absent, or take any time to answer.
     """

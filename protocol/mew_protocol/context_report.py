@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Basis = Literal["reported", "server_counted", "projected", "agent_reported", "provisional", "unknown"]
 """How `tokens` is known: reported by the provider; reported, minus what its server counted as freed since; derived from
-reports; said by a foreign agent of itself; preliminary (a reply that had not ended, or a call that no later one has
-continued); or not known."""
+reports; reported by an agent of another project about itself; preliminary (a reply that had not ended, or a call that
+no later one has continued); or not known."""
 
 UnknownReason = Literal[
     "no_call_yet",

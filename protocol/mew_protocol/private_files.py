@@ -1,6 +1,6 @@
 """Files that are written in one step and that only their owner may read; locks.
 
-A reader sees the old content or the new one. Does not know what the files hold.
+A reader sees the old content or the new one. Does not know what the files contain.
 """
 
 import os

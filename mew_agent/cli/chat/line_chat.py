@@ -80,7 +80,7 @@ async def _handle_lines(me: Participant, chat: TerminalChat, typed: MemoryObject
 
 
 async def enter_line(me: Participant, chat: TerminalChat, line: str, show: Callable[[str], None]) -> bool:
-    """Do what a typed line says, and show what comes of it at once. Returns whether the person wants to leave."""
+    """Carry out a typed line, and show its immediate outcome. Returns whether the person wants to leave."""
     try:
         if line.strip() == "/who":
             show(_members(me))

@@ -1,7 +1,7 @@
 """[pure] The built-in policies, as data: the default, and those of four context-health systems.
 
-docs/reference/policies.md describes each one and the source of its figures. A file that builds on a preset has a name
-of its own.
+docs/reference/policies.md describes each one and the source of its figures. A file that builds on a preset has its own
+name.
 """
 
 from collections.abc import Mapping

@@ -175,7 +175,7 @@ class AnswerBuilder:
         return self.add_notice(why)
 
     def finish(self, text: str) -> list[AnswerEvent]:
-        """Finish with the final chat; adds what of it was not shown yet."""
+        """Finish with the final chat; adds the part that was not shown yet."""
         self.text = text
         events = self._show_notices()
         shown = self._shown

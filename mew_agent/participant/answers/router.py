@@ -216,7 +216,7 @@ class AnswerRouter:
                 exchange.extend_deadline()
 
     def receive_gap(self, gap: StreamGap) -> None:
-        """Tell the readers of a stream that frames are missing, rather than join what is left of its text."""
+        """Notify the readers of a stream that frames are missing, rather than join the rest of its text."""
         owner = self._streams.owner(gap.stream_id)
         for exchange in self._open_with(owner) if owner is not None else ():
             if exchange.reasoning_id is not None:

@@ -33,7 +33,7 @@ class Fit(Payload):
 
     `headroom_tokens` are what is free: `max_tokens` minus `context_tokens` (the next request), `queued_tokens` (chats
     that wait at the agent) and `reserve_tokens` (room for the answer); negative if these are more than the window.
-    `fits_after_compaction` is what the agent says of itself. `as_of` is when the figures were reported.
+    `fits_after_compaction` is the agent's own answer. `as_of` is when the figures were reported.
     """
 
     fits: bool | None = None

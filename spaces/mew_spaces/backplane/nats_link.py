@@ -70,7 +70,7 @@ class LinkTimes:
     """A server that does not answer for so long is left for another one."""
     heartbeat: float = 0.5
     silence: float = 2.5
-    """A reader that gets neither a message nor a heartbeat for so long asks another server."""
+    """A reader without a message or heartbeat for this time asks another server."""
 
 
 logging.getLogger("nats").setLevel(logging.CRITICAL)  # what it logs is raised as well, and logged here

@@ -159,7 +159,7 @@ class Connection:
             return
         request = join_request(message)
         if request is not None:
-            self._join(request)  # also when joined: some clients send the bearer header and a join frame
+            self._join(request)  # even when joined: some clients send the bearer header and a join frame
         elif message.kind == SYSTEM_HEARTBEAT and self._phase is _Phase.NEW:
             return  # the TypeScript gateway drops it, too; an error would count against the client
         elif self._may_send(message):

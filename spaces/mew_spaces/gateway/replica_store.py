@@ -1,7 +1,7 @@
 """What the gateways of one space keep in the backplane besides the batches: what they agree on, numbers, snapshots.
 
-The record of the space names its epoch and what of space.yaml the shared state depends on: gateways that differ in
-that would decide differently, so a gateway with another configuration joins no others. Applies nothing.
+The record of the space names its epoch and the parts of space.yaml that the shared state depends on. Gateways that
+differ in these would decide differently, so a gateway with another configuration joins no others. Applies nothing.
 """
 
 import hashlib
@@ -235,7 +235,7 @@ def _read_snapshot(packed: bytes) -> ReplicaSnapshot:
 
 
 def shared_config(config: SpaceConfig) -> dict[str, str]:
-    """Return digests of what of space.yaml the shared state depends on, by its section."""
+    """Return digests of the parts of space.yaml that the shared state depends on, by section."""
     people = {
         name: (one.name, config.is_person(name), config.patterns_of(name)) for name, one in config.participants.items()
     }
