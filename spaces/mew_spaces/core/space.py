@@ -301,25 +301,28 @@ class Space:
     # Envelopes and stream frames
 
     def receive(
-        self,
-        draft: Draft,
-        *,
-        sender: ParticipantId,
-        now: datetime,
-        connection: ConnectionId | None = None,
-        is_checked: bool = False,
+        self, draft: Draft, *, sender: ParticipantId, now: datetime, connection: ConnectionId | None = None
     ) -> Receipt:
-        """Handle an envelope of a participant, from one of its connections or, without one, from HTTP.
+        """Handle an envelope of a participant, from one of its connections or, without one, from HTTP."""
+        refused = self.check(draft, sender=sender, connection=connection, now=now)
+        return refused or self.decide(draft, sender=sender, connection=connection, now=now)
 
-        `is_checked`: `check` found nothing against it.
-        """
+    def check(
+        self, draft: Draft, *, sender: ParticipantId, now: datetime, connection: ConnectionId | None = None
+    ) -> Receipt | None:
+        """Return the refusal of an envelope that is above the rate limit or malformed; no shared state decides that."""
+        refused = self._above_rate_limit(sender, now) or malformed(draft, sender, name_chars=self._limits.name_chars)
+        return None if refused is None else self._refuse(refused, draft, sender, connection, now=now)
+
+    def decide(
+        self, draft: Draft, *, sender: ParticipantId, now: datetime, connection: ConnectionId | None = None
+    ) -> Receipt:
+        """Handle an envelope for which `check` found no refusal."""
         # Between two broadcasts, the kernel's work for each socket empties the CPU's caches. What the usual envelope
         # costs here is mostly the number of functions it goes through.
-        refused = (
-            self._may_not_send(sender, connection, now, is_checked=is_checked)
-            or (None if is_checked else malformed(draft, sender, name_chars=self._limits.name_chars))
-            or (self._silenced(draft, sender, now) if self.state.pauses or self.state.shut_down else None)
-        )
+        refused = None if connection is None else self._superseded(sender, connection)
+        if refused is None and (self.state.pauses or self.state.shut_down):
+            refused = self._silenced(draft, sender, now)
         if refused is not None:
             return self._refuse(refused, draft, sender, connection, now=now)
         kind = draft.kind or ""
@@ -345,18 +348,11 @@ class Space:
             return refused_receipt._replace(answer=receipt.answer)
         return receipt._replace(decision=decision)
 
-    def check(
-        self, draft: Draft, *, sender: ParticipantId, now: datetime, connection: ConnectionId | None = None
-    ) -> Receipt | None:
-        """Return the refusal of an envelope that is malformed or above the rate limit, which no state decides."""
-        refused = self._above_rate_limit(sender, now) or malformed(draft, sender, name_chars=self._limits.name_chars)
-        return None if refused is None else self._refuse(refused, draft, sender, connection, now=now)
-
     def relay(
         self, frame: StreamFrame, *, sender: ParticipantId, connection: ConnectionId, now: datetime
     ) -> tuple[Effect, ...]:
         """Handle a stream frame of a member."""
-        refused = self._may_not_send(sender, connection, now)
+        refused = self._above_rate_limit(sender, now) or self._superseded(sender, connection)
         if refused is not None:
             return (Deliver(self._messages.compose_error(refused, sender, now=now), (connection,)),)
         stream = self.state.streams.get(frame.stream_id)
@@ -403,15 +399,10 @@ class Space:
     def _is_too_large_to_keep(self, envelope: Envelope) -> bool:
         return len(to_json(envelope.payload)) > self._limits.kept_payload_bytes
 
-    def _may_not_send(
-        self, sender: ParticipantId, connection: ConnectionId | None, now: datetime, *, is_checked: bool = False
-    ) -> ErrorPayload | None:
-        """Return why a connection may not send now: the rate limit, or a newer connection of its participant."""
-        refused = None if is_checked else self._above_rate_limit(sender, now)
-        if refused is not None:
-            return refused
+    def _superseded(self, sender: ParticipantId, connection: ConnectionId) -> ErrorPayload | None:
+        """Refuse to let a connection send after a newer one of its participant joined."""
         member = self.members.get(sender)
-        if connection is None or (member is not None and connection in member.sockets):
+        if member is not None and connection in member.sockets:
             return None
         text = f"a newer connection of '{sender}' replaced this one; join again to take over"
         return ErrorPayload(error=errors.SUPERSEDED, message=text)

@@ -403,7 +403,7 @@ class ReplicaService(SpaceService):
         now = self._clock()
         receipt = self.space.check(draft, sender=sender, connection=connection, now=now)
         if receipt is None and draft.kind == kinds.SYSTEM_HEARTBEAT:
-            receipt = self.space.receive(draft, sender=sender, connection=connection, now=now, is_checked=True)
+            receipt = self.space.decide(draft, sender=sender, connection=connection, now=now)
         if receipt is not None:
             self._perform_receipt(draft, receipt, sender, _transport(connection), now, None)
         return receipt
