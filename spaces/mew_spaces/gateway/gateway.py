@@ -225,7 +225,7 @@ async def serve_gateway(
         for service in registry:
             public = service.config.gateway.public_url
             own = f"http{'s' if tls else ''}://{_public_host(host)}:{port}"
-            service.set_connection_url("ws" + (public or own).removeprefix("http") + "/")
+            service.space.connection_url = "ws" + (public or own).removeprefix("http") + "/"
         registry.connect_virtual_participants()
         websocket = await choose_protocol(direct=direct)
         for service in registry if websocket is not None else ():

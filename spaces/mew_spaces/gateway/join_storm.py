@@ -7,6 +7,7 @@ joins of sessions, so that each is answered in time. Sends nothing.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import anyio
@@ -54,8 +55,10 @@ class PresenceBatches:
         self.collected = anyio.Event()
         """Set when there is something to take."""
 
-    def __contains__(self, connection: object) -> bool:
-        return connection in self._starts
+    @property
+    def connections(self) -> AbstractSet[ConnectionId]:
+        """The sessions that take presences in batches."""
+        return self._starts.keys()
 
     def collects(self, *, is_replaying: bool) -> bool:
         """Return whether to collect a presence: in a storm, behind others, or while a session catches up.

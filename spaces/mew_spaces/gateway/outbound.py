@@ -9,7 +9,7 @@ not know who should receive what.
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from os import write
 from typing import Any, Protocol
 
@@ -163,16 +163,18 @@ class Fanout:
             self._targets = None
 
     def write_to_all(
-        self, framed: bytes, *, numbered: bytes | None = None, without: frozenset[ConnectionId] = frozenset()
+        self, framed: bytes, *, numbered: bytes | None = None, without: Collection[ConnectionId] = ()
     ) -> None:
         """Write one frame to every open channel except `without`; channels that get numbers receive `numbered`.
 
         A frame to every channel is written with the next `flush`, if one can be requested.
         """
         if without:
-            for connection in self._channels:
-                if connection not in without:
-                    self.write_to(numbered if numbered and connection in self.numbered else framed, (connection,))
+            self.flush()
+            for connection, channel in self._channels.items():
+                if connection not in without and channel.is_open:
+                    self.deliveries += 1
+                    channel.write(numbered if numbered and connection in self.numbered else framed)
             return
         collected = self._collected
         collected.append(framed)
@@ -199,28 +201,6 @@ class Fanout:
         if numbered:
             self._collected_numbered = []
             counting.write(numbered)
-
-    def write_to_others(
-        self,
-        framed: bytes,
-        *,
-        numbered: bytes | None = None,
-        without: frozenset[ConnectionId],
-        others: Container[object],
-    ) -> None:
-        """Write one frame to every open channel that is neither in `without` nor in `others`."""
-        self.flush()
-        for connection, channel in self._channels.items():
-            if connection not in others and connection not in without and channel.is_open:
-                self.deliveries += 1
-                channel.write(numbered if numbered and connection in self.numbered else framed)
-
-    def write_frame(self, framed: bytes, connections: Iterable[ConnectionId] | None) -> None:
-        """Write a stream frame to these connections, to every open channel if there are none given."""
-        if connections is None:
-            self.write_to_all(framed)
-        else:
-            self.write_to(framed, connections)
 
     def write_to(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
         """Write one frame to these connections if they are open."""

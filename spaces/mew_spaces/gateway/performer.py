@@ -5,7 +5,7 @@ does not know what has to be stored first; `service` and `outbox` do.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -78,7 +78,10 @@ class EffectPerformer:
                     self.audit.log_delivered(envelope, data, tuple(names), now=self.clock(), metadata=about)
             case Relay(frame, connections):
                 self.sessions.frames.add(frame.stream_id)
-                self.fanout.write_frame(frame_message(frame.raw), connections)
+                if connections is None:
+                    self.fanout.write_to_all(frame_message(frame.raw))
+                else:
+                    self.fanout.write_to(frame_message(frame.raw), connections)
                 if self.frame_readers:
                     owners = self.owners
                     known = {owners[one] for one in connections or () if one in owners}
@@ -100,14 +103,13 @@ class EffectPerformer:
         counted = None
         if sequence is not None and self.fanout.numbered:
             counted = frame_json(numbered(data, sequence))
-        presences = self.sessions.presences
-        if effect.envelope.kind == kinds.SYSTEM_PRESENCE and presences.collects(
-            is_replaying=bool(self.sessions.replaying)
-        ):
-            presences.add(effect.envelope.body, without=effect.without)
-            self.fanout.write_to_others(frame_json(data), numbered=counted, without=effect.without, others=presences)
-        else:
-            self.fanout.write_to_all(frame_json(data), numbered=counted, without=effect.without)
+        without: Collection[ConnectionId] = effect.without
+        if effect.envelope.kind == kinds.SYSTEM_PRESENCE:
+            presences = self.sessions.presences
+            if presences.collects(is_replaying=bool(self.sessions.replaying)):
+                presences.add(effect.envelope.body, without=without)
+                without = effect.without | presences.connections
+        self.fanout.write_to_all(frame_json(data), numbered=counted, without=without)
         if effect.envelope.kind == kinds.PARTICIPANT_HISTORY:
             self.figures.observe_summary(effect.envelope.sender, effect.envelope.body)
         elif effect.envelope.kind == kinds.PARTICIPANT_COMPACT_DONE and effect.envelope.to:

@@ -141,10 +141,6 @@ class SpaceService:
         self.join_pace = JoinPace()
         self._last_connection = 0
 
-    def set_connection_url(self, url: str) -> None:
-        """Set the address that invited participants connect to."""
-        self.space.connection_url = url
-
     def join_writes(self, call_soon: Callable[[Callback], object]) -> None:
         """Write the broadcasts of one turn of the event loop together. `call_soon` calls a function at its end."""
         self._call_soon = call_soon

@@ -64,7 +64,7 @@ class Step(NamedTuple):
 
 STEPS = st.builds(
     Step,
-    st.sampled_from(["broadcast", "broadcast", "omit", "others", "write", "add", "remove", "close", "turn"]),
+    st.sampled_from(["broadcast", "broadcast", "omit", "write", "add", "remove", "close", "turn"]),
     st.integers(0, 3),
 )
 
@@ -83,8 +83,6 @@ def received(steps: list[Step], *, is_joined: bool) -> tuple[list[list[bytes | s
                 fanout.write_to_all(framed, numbered=frame_message(f"numbered {number}"))
             case "omit":
                 fanout.write_to_all(framed, without=frozenset({connection}))
-            case "others":
-                fanout.write_to_others(framed, without=frozenset(), others={connection})
             case "write":
                 fanout.write_to(framed, [connection])
             case "add":
