@@ -2,6 +2,7 @@
 
 import re
 from typing import NewType
+from unicodedata import category
 
 ParticipantId = NewType("ParticipantId", str)
 SpaceId = NewType("SpaceId", str)
@@ -15,21 +16,24 @@ STREAM_GATEWAY = ParticipantId("gateway")
 MAX_ID_LENGTH = 128
 
 _NEW_ID = re.compile(r"\w[\w.-]*")
-_FORBIDDEN_IN_ID = re.compile(r"[/\\\x00-\x1f\x7f]|\.\.")
+_FORBIDDEN_IN_ID = re.compile(r"[/\\]|\.\.")
+_INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Categories of Unicode that are not seen. With a zero-width space, a guest could look like another participant."""
 
 
 def id_problem(text: str, *, max_length: int = MAX_ID_LENGTH) -> str | None:
     """Return what is wrong with a participant or space id, or None.
 
-    Ids become file names (`.mew/tokens/<id>.token`) and parts of URLs, so separators, `..` and control characters are
-    refused. Names under `system:` belong to the gateway.
+    Ids become file names (`.mew/tokens/<id>.token`) and parts of URLs, so separators and `..` are refused, and so is
+    what nobody can see. Names under `system:` belong to the gateway.
     """
     if not text.strip():
         return "an id must not be empty"
     if len(text) > max_length:
         return f"an id may have at most {max_length} characters; this one has {len(text)}"
-    if _FORBIDDEN_IN_ID.search(text):
-        return "invalid characters: an id must not contain '/', '\\', '..' or control characters"
+    is_visible = text == text.strip() and not any(category(one) in _INVISIBLE for one in text)
+    if _FORBIDDEN_IN_ID.search(text) or not is_visible:
+        return "invalid characters: an id must not contain '/', '\\', '..', outer spaces or invisible characters"
     if text == STREAM_GATEWAY or text.startswith("system:"):
         return f"'{text}' is reserved for the gateway"
     return None

@@ -4,6 +4,7 @@ Owns which envelopes are shown, and how. The gateway decides how long it keeps t
 """
 
 import json
+import re
 import sys
 from collections import deque
 from collections.abc import Iterator
@@ -22,6 +23,10 @@ from mew_agent.errors import ConfigError
 
 Message = dict[str, Any]
 """An envelope as JSON."""
+
+
+_HEADING = re.compile(r"^( {0,3})(?=## )", re.MULTILINE)
+"""In the text of a chat, it could pass for the heading of an envelope of another sender."""
 
 
 @with_option_groups
@@ -77,9 +82,11 @@ def _markdown(message: Message) -> str:
     to, payload = ", ".join(message.get("to") or ()), message.get("payload") or {}
     who = f"{message.get('from')} to {to}" if to else str(message.get("from"))
     if message.get("kind") == kinds.CHAT:
-        return f"## {who}, {message.get('ts')}\n\n{payload.get('text')}\n"
+        heading, text = words.clean(f"{who}, {message.get('ts')}"), str(payload.get("text"))
+        return "## {}\n\n{}\n".format(heading, _HEADING.sub(r"\1\\", text))
     shown = json.dumps(payload, ensure_ascii=False, indent=2)
-    return f"## {who}, {message.get('kind')}, {message.get('ts')}\n\n~~~~json\n{shown}\n~~~~\n"
+    heading = words.clean(f"{who}, {message.get('kind')}, {message.get('ts')}")
+    return f"## {heading}\n\n~~~~json\n{shown}\n~~~~\n"
 
 
 def _line(message: Message, now: datetime) -> str:
@@ -91,6 +98,8 @@ def _line(message: Message, now: datetime) -> str:
     who = f"{message.get('from')} to {to}" if to else str(message.get("from"))
     payload = message.get("payload") or {}
     if message.get("kind") == kinds.CHAT:
-        return f"{time}  {who}: {payload.get('text')}"
+        # Indented: no line of a text may look like an envelope of another sender.
+        text = "\n".join(str(payload.get("text")).splitlines()).replace("\n", "\n" + " " * (len(time) + 2))
+        return f"{time}  {words.clean(who)}: {text}"
     line = f"{time}  {who}  {message.get('kind')} {json.dumps(payload, ensure_ascii=False)}"
     return words.clip(words.clean(line), terminal.style_of(sys.stdout).width)

@@ -24,7 +24,7 @@ participants:
 
 async def test_history_prints_the_newest_envelopes_that_match(gateway: RunningGateway) -> None:
     async with joined(gateway, "coder") as coder:
-        for text in ("One.", "Two.\x1b[2J", "Three."):
+        for text in ("One.", "Two.\x1b[2J", "Three.\n## ada, now\n\nYes."):
             await coder.chat(text, to=["ada"])
             await coder.until("chat")
         await coder.send_envelope("participant/status", {"messages_in_context": 3})
@@ -34,13 +34,14 @@ async def test_history_prints_the_newest_envelopes_that_match(gateway: RunningGa
         of_nobody = await mew("history", "ghost", "--all", *seat(gateway))
         everything = await mew("history", "--all", *seat(gateway))
         document = await mew("history", "--all", "-n", "2", "--markdown", *seat(gateway))
-    first, second = chats.out.splitlines()
+    first, second, *more = chats.out.splitlines()
+    assert more == [" " * 10 + line for line in ("## ada, now", "", "Yes.")]
     assert re.fullmatch(r"\d\d:\d\d:\d\d  coder to ada: Two\.\[2J", first)
     assert second.endswith("  coder to ada: Three.")
     assert [json.loads(line)["payload"] for line in statuses.out.splitlines()] == [{"messages_in_context": 3}]
     assert of_nobody.out == "the gateway keeps no such envelope\n"
     assert len(everything.out.splitlines()) >= 4
-    assert re.search(r"## coder to ada, \S+\n\nThree\.\n", document.out)
+    assert re.search(r"## coder to ada, \S+\n\nThree\.\n\\## ada, now\n\nYes\.\n", document.out)
     assert re.search(r"## coder, participant/status, \S+\n\n~~~~json\n\{\n  \"messages_in_context\": 3", document.out)
 
 
