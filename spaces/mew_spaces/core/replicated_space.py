@@ -5,6 +5,7 @@ the envelopes that may come again, and since which batch a revoked token is refu
 continues from one. Does not know how a batch arrives, and performs nothing.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -107,7 +108,7 @@ class ReplicatedSpace:
     """The gateways that hold connections, each with the number of its newest batch."""
     tokens: dict[ParticipantId, str] = field(default_factory=dict)
     """The tokens of invited participants."""
-    _known: dict[tuple[str, str], KnownEnvelope] = field(default_factory=dict)
+    _known: OrderedDict[tuple[str, str], KnownEnvelope] = field(default_factory=OrderedDict)
     _revoked: dict[ParticipantId, int] = field(default_factory=dict)
     """In which batch the tokens of a participant were revoked, the newest last."""
 
@@ -162,9 +163,9 @@ class ReplicatedSpace:
         self.batch, self.epoch, self.now = snapshot.batch, snapshot.epoch, snapshot.now
         self.sequence, self.gateways = snapshot.sequence, dict(snapshot.gateways)
         self.tokens, self._revoked = dict(snapshot.tokens), dict(snapshot.revoked)
-        self._known = {
-            (sender, name): KnownEnvelope(digest, sequence) for sender, name, digest, sequence in snapshot.known
-        }
+        self._known = OrderedDict(
+            ((sender, name), KnownEnvelope(digest, sequence)) for sender, name, digest, sequence in snapshot.known
+        )
         for table in SpaceState.model_fields:
             value = getattr(snapshot.state, table)
             if isinstance(value, int):
@@ -229,7 +230,7 @@ class ReplicatedSpace:
         known.pop((accepted.sender, accepted.id), None)
         known[accepted.sender, accepted.id] = KnownEnvelope(digest, self.sequence + place)
         if len(known) > REMEMBERED_ENVELOPES:
-            del known[next(iter(known))]
+            known.popitem(last=False)
 
     def _duplicate(self, sender: ParticipantId, draft: Draft, known: KnownEnvelope) -> Receipt:
         where = {"position": str(Position(self.epoch, known.sequence))} if known.sequence else {}

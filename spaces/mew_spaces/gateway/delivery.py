@@ -50,7 +50,7 @@ class DeliverySession:
 
 
 def numbered(data: bytes, sequence: int) -> bytes:
-    """An envelope's JSON text with its number as the last key. A `seq` that its sender wrote loses to the last one."""
+    """Return an envelope's JSON with its number as the last key, which overrides a `seq` that its sender wrote."""
     return b'%s,"seq":%d}' % (data[:-1], sequence)
 
 
@@ -85,7 +85,7 @@ class RelayedFrames:
                         table.pop(oldest, None)
 
     def seen_by(self, participant: str, since: int) -> dict[str, Any]:
-        """The counts of the streams that a participant gets, without those closed before the envelope `since`."""
+        """Return the frame counts of the streams that a participant gets, without those closed before `since`."""
         counts = {
             name: count
             for name, count in self._counts.items()
@@ -119,7 +119,7 @@ class DeliverySessions:
         self.presences = PresenceBatches()
 
     def begin(self, connection: ConnectionId, request: DeliveryRequest, *, next_sequence: int) -> None:
-        """A connection asks for numbers. `next_sequence` is what the next envelope to be accepted will get."""
+        """Begin a session. `next_sequence` is the number that the next accepted envelope will get."""
         log = self._log
         newest = next_sequence - 1
         session = DeliverySession(newest, batches_presence=request.batches_presence)
@@ -153,7 +153,7 @@ class DeliverySessions:
         self.by_connection[connection] = session
 
     def welcome(self, connections: tuple[ConnectionId, ...], envelope: Envelope) -> Envelope:
-        """Add the start position of a session to its welcome. Other envelopes and connections: unchanged."""
+        """Return the welcome of a session with its start position; any other envelope unchanged."""
         session = self.by_connection.get(connections[0]) if len(connections) == 1 else None
         if session is None or envelope.kind != kinds.SYSTEM_WELCOME:
             return envelope
@@ -166,7 +166,7 @@ class DeliverySessions:
         return self.frames.seen_by(session.participant, session.began)
 
     def admit(self, connection: ConnectionId, channel: OutboundChannel) -> None:
-        """From now on a connection gets what is broadcast; a session that has to catch up gets that first."""
+        """Send broadcasts to a connection from now on; a session that missed some gets those first."""
         session = self.by_connection.get(connection)
         if session is not None and session.batches_presence:
             self.presences.begin(connection)
@@ -179,25 +179,25 @@ class DeliverySessions:
             self.replaying[connection] = channel
 
     def end(self, connection: ConnectionId) -> None:
-        """A connection is gone, or gets no more."""
+        """Forget a connection that is closed."""
         self.presences.end(connection)
         self.by_connection.pop(connection, None)
         self.replaying.pop(connection, None)
 
     def pause(self, connection: ConnectionId) -> None:
-        """A connection stays open and gets no more broadcasts."""
+        """Stop broadcasts to a connection that stays open."""
         self.presences.end(connection)
         self.replaying.pop(connection, None)
 
     def report_lost_frames(self, stream_id: str, frames: int) -> None:
-        """Frames of a stream did not reach this gateway. Its sessions see that by the counts."""
+        """Count frames that did not reach this gateway, and send its sessions the new counts."""
         self.frames.add(stream_id, frames)
         for connection, session in tuple(self.by_connection.items()):
             if session.is_live:
                 self._notify(connection, status="live", position=self._log.position, frames=self._frames_of(session))
 
     def replay(self) -> None:
-        """Write on to the sessions that catch up, as far as their buffers allow.
+        """Continue the replays of sessions, as far as their buffers allow.
 
         Call it only when everything that the log has published is written to the live members: what it reads is
         what they have.
@@ -223,7 +223,7 @@ class DeliverySessions:
 
 
 def _write(channel: OutboundChannel, entries: Sequence[Entry], *, without_presence: bool) -> int:
-    """Write entries until the buffer is full enough; returns the number of the last one written."""
+    """Write entries until the buffer is full enough. Returns the number of the last one written."""
     for entry in entries:
         if without_presence and entry.sender == GATEWAY and _PRESENCE in entry.data:
             continue  # the welcome says who is here

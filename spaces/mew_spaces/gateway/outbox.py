@@ -23,7 +23,7 @@ log = logging.getLogger("spaces")
 UPKEEP_SECONDS = 0.5
 
 _PROBE = b"." * 8192
-"""Written to find out whether a full disk takes something again."""
+"""Written to find out whether a full disk accepts data again."""
 
 
 class NumberedBroadcast(NamedTuple):
@@ -47,7 +47,7 @@ Item = Effect | NumberedBroadcast | DuplicateReceipt
 
 
 class _Ticket:
-    """The fate of the batch that is being collected."""
+    """Shows when the batch that is being collected is written, and whether it was stored."""
 
     def __init__(self) -> None:
         self.done = anyio.Event()
@@ -126,7 +126,7 @@ class Outbox:
             self._wake_up()
 
     def store_state(self) -> None:
-        """Store changes of the state that no envelope took along."""
+        """Store changes of the state that were not stored with an envelope."""
         if self._is_closed or not self._log.has_staged_state:
             return
         if not self._is_immediate:
@@ -160,7 +160,7 @@ class Outbox:
             self.is_failing = False
 
     def stop(self) -> None:
-        """No more readers are served. What is put until `run` ends, members that leave for example, is still stored."""
+        """End the log for its readers. What is put before `run` ends, such as members that leave, is still stored."""
         self._log.end()
         self._is_stopping = True
         if not self._is_running:
@@ -169,7 +169,7 @@ class Outbox:
             self._wake_up()
 
     async def run(self) -> None:
-        """Write batch after batch, and keep the log tidy, until `stop` or cancelled; then release the log."""
+        """Write batches and run the log's upkeep until `stop` or cancelled; then release the log."""
         self._is_running = True
         try:
             if self._is_immediate:
@@ -193,7 +193,7 @@ class Outbox:
         await anyio.sleep_forever()  # what is put from now on is stored by `_finish`
 
     async def _keep_up(self) -> None:
-        """Let the log tidy itself in a thread, now and then."""
+        """Run the log's upkeep in a thread when it is due."""
         while True:
             await anyio.sleep(UPKEEP_SECONDS)
             if self._log.wants_upkeep:

@@ -87,7 +87,7 @@ class SpaceLog(ABC):
 
     @abstractmethod
     def sequence_of(self, sender: str, id: str) -> int | None:  # noqa: A002 - the wire's word
-        """The number of the envelope with this sender and id, staged ones included; None if it is not known."""
+        """Return the number of the envelope with this sender and id, staged or published; None if it is unknown."""
 
     @abstractmethod
     def put(self, key: str, value: bytes | None) -> None:
@@ -104,7 +104,7 @@ class SpaceLog(ABC):
 
     @abstractmethod
     def seal(self) -> Batch:
-        """Everything staged since the last `seal`, as a batch to write. At most one batch is in flight."""
+        """Return everything staged since the last `seal` as a batch to write. At most one batch is in flight."""
 
     @abstractmethod
     def write(self, batch: Batch) -> None:
@@ -112,7 +112,7 @@ class SpaceLog(ABC):
 
     @property
     def is_slow(self) -> bool:
-        """Whether `write` waits for a disk, so that it belongs into a thread."""
+        """Whether `write` waits for a disk, so that callers run it in a thread."""
         return self.durability == "synced"
 
     @property
@@ -121,7 +121,7 @@ class SpaceLog(ABC):
         return False
 
     def upkeep(self) -> None:
-        """Tidy the store, if it wants that. Blocks; runs in a thread, also during a `write`."""
+        """Move and delete what has piled up. Blocks; runs in a thread, possibly during a `write`."""
         return
 
     @abstractmethod
@@ -134,15 +134,15 @@ class SpaceLog(ABC):
 
     @abstractmethod
     def since(self, position: Position, *, limit: int | None = None) -> Sequence[Entry] | None:
-        """What follows a position, oldest first; None if some of that is gone or the position is of another log."""
+        """Return what follows a position, oldest first; None if some of it is gone or of another log."""
 
     @abstractmethod
     def entry(self, sequence: int) -> Entry | None:
-        """The published entry of a number, if it is still there."""
+        """Return the published entry with this number, or None if it is gone."""
 
     @abstractmethod
     def last(self, count: int) -> Sequence[Entry]:
-        """The newest entries, at most `count`, oldest first."""
+        """Return the newest entries, at most `count`, oldest first."""
 
     @abstractmethod
     async def wait_beyond(self, position: Position) -> None:
@@ -150,20 +150,20 @@ class SpaceLog(ABC):
 
     @abstractmethod
     def end(self) -> None:
-        """Wake every reader for good: no more entries will come for them."""
+        """Wake all readers: no more entries follow."""
 
     @abstractmethod
     def close(self) -> None:
         """End, and release what the log holds."""
 
     def append(self, data: bytes, *, sender: str, id: str, at: float) -> int:  # noqa: A002 - the wire's word
-        """Stage, write and publish one envelope with all that is staged; returns its number. Raises `NotStored`."""
+        """Stage, write and publish one envelope with all that is staged. Returns its number. Raises `NotStored`."""
         sequence = self.stage(data, sender=sender, id=id, at=at)
         self.commit()
         return sequence
 
     def commit(self) -> Batch:
-        """Seal, write and publish in one step: for logs that never block, and for programs that may."""
+        """Seal, write and publish in one step; it may block. Raises `NotStored`."""
         batch = self.seal()
         if batch:
             try:

@@ -39,7 +39,7 @@ _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 _INSERT = "INSERT INTO envelopes (sequence, data, sender, id, at) VALUES "
 _ROWS_PER_INSERT = 100
-"""A statement of its own for each row would pass the GIL to the event loop and back as often: three times the CPU."""
+"""A statement for each row releases the GIL each time; with a busy event loop, that takes three times the CPU."""
 
 _SCHEMA = """
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -244,13 +244,13 @@ class SqliteLog(MemoryLog):
             return _open(self.path, durability)
 
     def _name_for_damaged(self) -> Path:
-        """A name that no file has, not even one set aside in the same second."""
+        """Return a name that no file has, not even one set aside in the same second."""
         first = self.path.with_name(f"{self.path.name}.damaged-{int(self._clock())}")
         names = (first if not number else first.with_name(f"{first.name}.{number}") for number in count())
         return next(name for name in names if not name.exists())
 
     def _create(self, epoch: str) -> None:
-        """Make the file under another name first: a gateway that is killed meanwhile leaves no half-made one."""
+        """Create the file under another name first, so that a killed gateway leaves no incomplete one."""
         new = self.path.with_name(f"{self.path.name}.new")
         for suffix in ("", "-journal"):
             new.with_name(new.name + suffix).unlink(missing_ok=True)
@@ -309,4 +309,4 @@ def _is_damage(error: Exception) -> bool:
 
 
 class _Unreadable(Exception):
-    """The file exists and is not a log of ours."""
+    """The file exists but does not hold a log of a gateway."""

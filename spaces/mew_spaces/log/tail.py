@@ -1,7 +1,7 @@
 """The newest batches of a stored log, in files that only grow: one write a batch, some microseconds.
 
-Once written, a batch survives the end of the process. A later start reads the files back up to the first record that
-is not whole. Does not know when a batch is stored elsewhere, so that its file may be removed.
+A written batch survives the end of the process. The next start reads the files up to the first incomplete record. Does
+not know when a batch is stored elsewhere and its file may be removed.
 """
 
 import os
@@ -32,7 +32,7 @@ class TailFile:
         self.size = 0
 
     def append(self, batch: Batch) -> None:
-        """Append a batch: all of it, or nothing and `OSError`."""
+        """Append all of a batch, or nothing. Raises `OSError`."""
         items: list[bytes] = []
         for sequence, data, sender, envelope_id, at in batch.entries:
             who, name = sender.encode(), envelope_id.encode()
@@ -62,7 +62,7 @@ class TailFile:
 
 
 def read_tail(path: Path) -> Iterator[Batch]:
-    """Yield the batches of a file, up to the first record that is not whole. Raises `OSError`."""
+    """Yield the batches of a file up to the first incomplete record. Raises `OSError`."""
     content, start = path.read_bytes(), 0
     while start + _RECORD.size <= len(content):
         size, checksum = _RECORD.unpack_from(content, start)
