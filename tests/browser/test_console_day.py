@@ -1,5 +1,6 @@
 """A day in the browser: a real gateway with a state folder, a real agent on the rehearsal model, a tool of a peer."""
 
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,18 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
+from mew_protocol.context_report import Spending
+from mew_protocol.payloads.participant import PrefixPart
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from playwright.async_api import Locator, Page, expect
 
 from mew_agent.agent.agent import Agent
+from mew_agent.cli.board.composition import prefix_name
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from mew_agent.rehearsal.options import ScriptedReply, ScriptedToolCall
 from tests.browser.conftest import Tab
+from tests.support.cli import mew, seat
 from tests.support.waiting import until
 
 SPACE = """
@@ -109,6 +115,36 @@ async def assert_one_truth(page: Page, gateway: RunningGateway, agent: Agent) ->
     await until(agrees, every_seconds=0.05)
 
 
+async def assert_one_prefix(page: Page, gateway: RunningGateway) -> None:
+    """The parts of the prefix, and what all calls cost, are the same in the page, a table, JSON, metrics and HTTP."""
+    given = json.loads((await mew("context", "show", "coder", "--json", *seat(gateway))).out)
+    table = (await mew("context", "show", "coder", *seat(gateway))).out
+    await page.locator("#detail .parts summary").click()
+    rows = page.locator("#detail .parts .parts li:not(.whole)")
+    await expect(rows).to_have_count(len(given["prefix"]))
+    for row, one in zip(await rows.all(), given["prefix"], strict=True):
+        part = PrefixPart.model_validate(one)
+        mark = "" if part.basis in ("exact", "reported", "server_counted", "tokenizer") else "~"
+        await expect(row).to_contain_text(f"{prefix_name(part)}{mark}{part.tokens:,}")
+        assert re.search(rf"^  {re.escape(prefix_name(part))} +{mark}{part.tokens:,} ", table, re.MULTILINE)
+    names = [await one.inner_text() for one in await page.locator("#detail .parts > li .part-name").all()]
+    assert all(name.strip() in table for name in names)
+    spent = given["context"]["spending"]
+    entry = {one.id: one for one in gateway.board().participants}["coder"]
+    assert entry.status is not None
+    assert entry.status.context is not None
+    assert entry.status.context.spending == Spending.model_validate(spent)
+    whole = f"{spent['prompt_tokens'] + spent['completion_tokens']:,} tokens in {spent['calls']} calls"
+    await expect(page.locator("#detail .facts")).to_contain_text(whole)
+    async with httpx2.AsyncClient(trust_env=False) as http:
+        headers = {"authorization": f"Bearer {gateway.token_of('ada')}"}
+        metrics = (await http.get(f"{gateway.url}/metrics", headers=headers)).text
+    (value,) = re.findall(
+        r'^mew_context_spent_tokens_total\{.*participant="coder".*\} ([\d.e+]+)$', metrics, re.MULTILINE
+    )
+    assert float(value) == spent["prompt_tokens"] + spent["completion_tokens"]
+
+
 async def test_a_day_in_the_browser(config: SpaceConfig, tab: Tab, tmp_path: Path) -> None:
     page = tab.page
     options = RehearsalOptions(window_tokens=4096, visible_reasoning="I look first.", script=(PROPOSAL,))
@@ -126,6 +162,7 @@ async def test_a_day_in_the_browser(config: SpaceConfig, tab: Tab, tmp_path: Pat
                 await expect(page.locator("#queue")).to_be_hidden()
                 await expect(page.get_by_role("log")).to_contain_text("approved by ada")
                 await assert_one_truth(page, gateway, agent)
+                await assert_one_prefix(page, gateway)
 
                 widths = [
                     await page.locator("#detail .gauge-fill").evaluate("one => one.getBoundingClientRect().width")

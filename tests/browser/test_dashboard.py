@@ -190,10 +190,10 @@ async def test_details_show_limit_level_parts_spend_and_savings(open_dashboard: 
         await expect(part(page, "known")).to_contain_text("compacts at 115,200")
         await expect(part(page, "parts").get_by_role("listitem")).to_have_text(
             [
-                "system prompt and tools6,0004.7%",
+                "system prompt, tools6,0004.7%",
                 "tool results~103,00080.5%",
                 "free6,2004.8%",
-                "kept free: compacts before it12,80010.0%",
+                "kept free12,80010.0%",
             ]
         )
         place = await page.locator("#detail .gauge-mark").evaluate(
@@ -215,7 +215,7 @@ async def test_details_show_limit_level_parts_spend_and_savings(open_dashboard: 
         )
         await expect(row(page, "coder")).to_have_attribute("data-tone", "warning")
         await expect(page.locator("#glance")).to_have_text("1 context window: 1 in trouble or near the limit")
-        await part(page, "parts").get_by_text("system prompt and tools").click()
+        await part(page, "parts").get_by_text("system prompt, tools").click()
         asked = await coder.received(kinds.PARTICIPANT_REQUEST_STATUS)
         assert asked["payload"] == {"fields": ["prefix"]}
         prefix = [

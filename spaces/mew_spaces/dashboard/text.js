@@ -29,18 +29,12 @@ const WINDOW_BASIS = {
   agent_reported: "reported by the agent itself",
 };
 
-const PARTS = {
-  prefix: "system prompt and tools",
-  summary: "summary",
-  pins: "pins",
-  messages: "messages",
-  tool_results: "tool results",
-  reply: "reply",
-  unsent: "not sent yet",
-  used: "in use, parts not reported",
+const PARTS = { // as in `PART_NAMES` of the terminal
+  prefix: "system prompt, tools",
+  used: "in use, no parts reported",
   other: "not itemised",
-  free: "free",
-  reserve: "kept free: compacts before it",
+  unsent: "not sent yet",
+  reserve: "kept free",
 };
 
 const GROUPED = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
