@@ -183,6 +183,7 @@ async def test_details_show_limit_level_parts_spend_and_savings(open_dashboard: 
         more = {"spent_tokens": 61_000, "budget_tokens": 100_000, "suggestions": saved, "breakdown": parts}
         tokens = {"prompt_tokens": 190_000, "completion_tokens": 8_000, "cached_tokens": 120_000}
         more["spending"] = {"calls": 14, "unreported_calls": 2, **tokens, "amount": 0.41234, "currency": "USD"}
+        more["queued"] = {"messages": 3, "tokens": 1_200, "basis": "projected"}
         counting = {"injection": {"kind": "countdown", "remaining": 3, "text": "soon"}}
         near = {**REPORTED, "level": "near_limit", "severity": 2, "compact_at_tokens": 115_200}
         await coder.report(tokens=109_000, **WINDOW, status="near_limit", context={**near, **more, **counting})
@@ -202,7 +203,7 @@ async def test_details_show_limit_level_parts_spend_and_savings(open_dashboard: 
         )
         assert place == pytest.approx(0.9, abs=0.002)
         await expect(part(page, "remark").first).to_have_text(
-            "spent 61,000 of 100,000 tokens · active: countdown (3 left)"
+            "spent 61,000 of 100,000 tokens · 3 messages queued (~1,200 tokens) · active: countdown (3 left)"
         )
         spent = "198,000 tokens in 14 calls, 120,000 of them cached, 0.412 USD; 2 calls reported none"
         await expect(page.locator("#detail .facts")).to_contain_text(spent)

@@ -298,6 +298,9 @@ def _report_remarks(entry: BoardEntry, report: ContextReport, now: datetime) -> 
         if wait.kind == "approval" and entry.connected:  # a proposal ends when its proposer leaves
             age = ago(wait.since, now)
             yield f"{approval(wait)}, asked {age}" if age else approval(wait)
+    if report.queued is not None and report.queued.messages:
+        mark = "" if report.queued.basis == "tokenizer" else "~"
+        yield f"{count_of(report.queued.messages, 'message')} queued ({mark}{report.queued.tokens:,} tokens)"
     if held := sum(wait.kind == "room" for wait in report.waiting or ()):
         yield f"{count_of(held, 'message')} held without room"
     if isinstance(report.severity, int) and report.severity > 0:

@@ -52,6 +52,7 @@ function readReport(context) {
   copy(TEXTS, (value) => typeof value === "string");
   if (isCount(context.last_reported?.tokens)) report.last_reported = context.last_reported;
   if (typeof context.last_compaction?.at === "string") report.last_compaction = context.last_compaction;
+  if (isCount(context.queued?.messages) && isCount(context.queued.tokens)) report.queued = context.queued;
   if (isRecord(context.spending)) report.spending = context.spending;
   const { progress } = context;
   if (typeof progress?.kind === "string" && isCount(progress.done) && isCount(progress.total) && progress.total > 0) report.progress = progress;

@@ -202,6 +202,7 @@ export function remarks(entry, receivedAgo, age) {
   }
   const waits = (entry.connected && report?.waiting) || []; // a proposal ends when its proposer leaves
   for (const one of waits) if (one.kind === "approval") found.push(approval(one, age));
+  if (report?.queued?.messages > 0) found.push(`${counted(report.queued.messages, "message")} queued (${partTokens(report.queued)} tokens)`);
   const held = waits.filter((one) => one.kind === "room").length;
   if (held) found.push(`${counted(held, "message")} held without room`);
   if (report?.pins?.length) found.push(pins(report.pins));

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import mew_spaces
 import pytest
@@ -157,12 +157,21 @@ def test_missing_figure_is_unknown_and_never_zero() -> None:
 
 
 def test_spend_is_shown_with_its_budget_and_never_as_a_share() -> None:
-    report = {"basis": "reported", "measure": "cumulative", "spent_tokens": 155_000, "budget_tokens": 150_000}
+    report: dict[str, Any] = {
+        "basis": "reported",
+        "measure": "cumulative",
+        "spent_tokens": 155_000,
+        "budget_tokens": 150_000,
+    }
+    report["queued"] = {"messages": 3, "tokens": 1_200, "basis": "projected"}
     status = Status.model_validate(
         {"messages_in_context": 9, "tokens": 41_000, "max_tokens": 200_000, "context": report}
     )
     entry = BoardEntry(id="ralph", connected=True, status=status)
-    assert words.remarks(entry, now=NOW) == ["spent 155,000 of 150,000"]
+    assert words.remarks(entry, now=NOW) == [
+        "3 messages queued (~1,200 tokens)",
+        "spent 155,000 of 150,000",
+    ]
     assert words.percent(status) == 21
 
 
