@@ -13,7 +13,7 @@ import anyio
 from mew_protocol import kinds
 
 from mew_agent.cli.demo.texts import TextPart
-from mew_agent.errors import MewAgentError
+from mew_agent.errors import MewAgentError, first_cause
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext
 
@@ -81,9 +81,12 @@ class DemoStory:
         self.me.on_context(self._record_report)
         for agent in (self.by_itself, self.on_request):
             await self._wait_for(partial(self._context, agent), f"'{agent}' did not join")
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._read_until_it_compacts, self.by_itself, texts[self.by_itself])
-            tasks.start_soon(self._read_until_we_ask, self.on_request, texts[self.on_request])
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._read_until_it_compacts, self.by_itself, texts[self.by_itself])
+                tasks.start_soon(self._read_until_we_ask, self.on_request, texts[self.on_request])
+        except ExceptionGroup as failures:  # both agents may fail at once
+            raise first_cause(failures) from None
         return self.checks
 
     async def _read_until_it_compacts(self, agent: str, parts: Iterator[TextPart]) -> None:
