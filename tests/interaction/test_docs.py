@@ -114,8 +114,15 @@ def test_each_fence_is_parsed() -> None:
     assert fences == 2 * len(ALL)
 
 
-@pytest.mark.parametrize("block", ALL, ids=str)
-def test_a_block_is_run_or_validated_or_gives_a_reason(block: Block, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_block_is_run_or_validated_or_gives_a_reason(page: Path, tmp_path: Path) -> None:
+    for block in blocks_of(page):
+        print(block)  # which block a failure is about
+        assert_used(block, tmp_path)
+
+
+def assert_used(block: Block, tmp_path: Path) -> None:
+    """A block is run, validated or output, or says why it is none of these."""
     match block.language:
         case "text":
             pass  # output, shown for the reader

@@ -70,7 +70,8 @@ def test_tools_of_a_template_join_its_agent(mew: Mew, template: str, tools: str)
 
 
 def test_participants_are_added_without_a_restart(mew: Mew, tmp_path: Path) -> None:
-    mew("init", "demo", "--name", "room")
+    person, agent = '{capabilities: [{kind: "*"}]}', "{agent: {base_url: rehearsal}, auto_start: true}"
+    (tmp_path / "space.yaml").write_text(f"space: {{id: room}}\nparticipants:\n  human: {person}\n  reader: {agent}\n")
     mew("up", "--detach", "--port", "0")
     run = (tmp_path / ".mew" / "run.json").read_text()
     assert mew("agent", "add", "late", "--model", "rehearsal", "--base-url", "rehearsal") == "late: added and joined\n"

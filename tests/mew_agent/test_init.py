@@ -16,6 +16,7 @@ import mew_agent
 ROOT = Path(mew_agent.__file__).parent
 SERVER_AND_MODEL = {"mew_spaces", "starlette", "uvicorn", "openai"}
 NAMES = sorted(set(dir(mew_agent)) - {"__version__"})
+CLASSES = {name: found for name in NAMES if inspect.isclass(found := getattr(mew_agent, name))}
 STORES = {"MemoryStore", "SqliteStore", "Store"}
 """Classes that programs pass on without calling them."""
 
@@ -26,22 +27,22 @@ INTERNAL = {
 """Classes in members that only the package itself uses."""
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_name_can_be_imported_and_is_documented(name: str) -> None:
-    found = getattr(mew_agent, name)
+def test_every_name_can_be_imported_and_is_documented() -> None:
+    assert [name for name in NAMES if not is_documented(name, getattr(mew_agent, name))] == []
+
+
+def is_documented(name: str, found: Any) -> bool:
+    """Whether it has a docstring, which is not the signature that a dataclass makes up."""
     if isinstance(found, UnionType):
-        assert all(inspect.getdoc(one) for one in found.__args__)
-        return
-    text = found.__doc__ or ""
-    assert text.strip()
-    assert not text.startswith(f"{name}("), "a signature that a dataclass made up is no description"
+        return all(inspect.getdoc(one) for one in found.__args__)
+    text = (found.__doc__ or "").strip()
+    return bool(text) and not text.startswith(f"{name}(")
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if inspect.isclass(getattr(mew_agent, name))])
-def test_every_public_method_is_documented(name: str) -> None:
-    found = getattr(mew_agent, name)
+def test_every_public_method_is_documented() -> None:
     silent = [
         f"{name}.{key}"
+        for name, found in CLASSES.items()
         for key, value in vars(found).items()
         if not key.startswith("_") and (inspect.isfunction(value) or isinstance(value, property | classmethod))
         if not inspect.getdoc(getattr(found, key) if not isinstance(value, property) else value)
@@ -66,18 +67,19 @@ def test_every_error_is_importable_from_the_root() -> None:
     assert ours <= set(NAMES)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in NAMES if inspect.isclass(getattr(mew_agent, name)) and name not in STORES]
-)
-def test_every_class_that_a_public_class_uses_is_public(name: str) -> None:
+def test_every_class_that_a_public_class_uses_is_public() -> None:
     """Properties, methods and fields: what a program receives or passes can be written in its annotations."""
-    found = getattr(mew_agent, name)
+    used = {name: internal_classes(found) for name, found in CLASSES.items() if name not in STORES}
+    assert {name: missing for name, missing in used.items() if missing} == {}
+
+
+def internal_classes(found: type) -> set[str]:
+    """The classes of ours that a public class uses and that are not public."""
     methods = [value.fget if isinstance(value, property) else value for value in vars(found).values()]
     hints = [get_type_hints(one) for one in methods if inspect.isfunction(one) and not one.__name__.startswith("_")]
     fields = {key: value for key, value in get_type_hints(found).items() if not key.startswith("_")}
     named = {one for hint in (fields, *hints) for value in hint.values() for one in classes_in(value)}
-    missing = {one.__name__ for one in named if one.__module__.startswith("mew_")} - set(NAMES)
-    assert not missing - INTERNAL
+    return {one.__name__ for one in named if one.__module__.startswith("mew_")} - set(NAMES) - INTERNAL
 
 
 def classes_in(hint: Any) -> Iterator[type]:

@@ -176,24 +176,24 @@ def test_no_text_breaks_a_llama_counter(llama: TextCounter, text: str) -> None:
     assert llama.count(text) >= (len(text) > 0)
 
 
-@pytest.mark.parametrize("model", ["mistral-nemo", "mixtral-8x7b"])
-def test_no_text_breaks_a_mistral_counter(model: str) -> None:
+@pytest.fixture(scope="module")
+def nemo() -> TextCounter:
+    """Its vocabulary takes most of a second to load."""
     pytest.importorskip("mistral_common")
-    counter = counter_for("mistral", TokenizerSettings(model))
+    counter = counter_for("mistral", TokenizerSettings("mistral-nemo"))
     assert counter is not None
-    counted = {name: counter.count(text) for name, text in HOSTILE.items()}
-    assert [name for name, count in counted.items() if count < (len(HOSTILE[name]) > 0)] == []
+    return counter
 
 
-def test_mistral_vocabularies_come_with_their_extra() -> None:
-    pytest.importorskip("mistral_common")
-    newer = counter_for("mistral", TokenizerSettings("mistral-nemo"))
+def test_mistral_vocabularies_come_with_their_extra_and_no_text_breaks_them(nemo: TextCounter) -> None:
     older = counter_for("mistral", TokenizerSettings("mixtral-8x7b"))
-    assert newer is not None
     assert older is not None
-    assert newer.name.startswith("tekken")
+    assert nemo.name.startswith("tekken")
     assert older.name.endswith(".model.v3")
-    assert newer.count("hello world") == 2
+    assert nemo.count("hello world") == 2
+    for counter in (nemo, older):
+        counted = {name: counter.count(text) for name, text in HOSTILE.items()}
+        assert [name for name, count in counted.items() if count < (len(HOSTILE[name]) > 0)] == []
 
 
 @pytest.mark.parametrize(
@@ -201,21 +201,15 @@ def test_mistral_vocabularies_come_with_their_extra() -> None:
     [" " * 500_000, "a" * 250_000, "\n" * 250_000, "The gateway writes a frame. " * 10_000],
     ids=["blanks", "one letter", "line breaks", "prose"],
 )
-def test_no_length_breaks_a_counter(llama: TextCounter, text: str) -> None:
+def test_no_length_breaks_a_counter(llama: TextCounter, nemo: TextCounter, text: str) -> None:
     assert llama.count(text) > 0
-    pytest.importorskip("mistral_common")
-    counter = counter_for("mistral", TokenizerSettings("mistral-nemo"))
-    assert counter is not None
-    assert 0 < counter.count(text) <= len(text)
+    assert 0 < nemo.count(text) <= len(text)
 
 
-def test_counting_prose_in_pieces_changes_nothing() -> None:
-    pytest.importorskip("mistral_common")
-    counter = counter_for("mistral", TokenizerSettings("mistral-nemo"))
-    assert counter is not None
+def test_counting_prose_in_pieces_changes_nothing(nemo: TextCounter) -> None:
     sentence = " The gateway writes 17 frames (at most) to every socket."
     whole, half = sentence * (2 * MOST_CHARS // len(sentence)), sentence * (MOST_CHARS // len(sentence))
-    assert counter.count(whole) == 2 * counter.count(half)
+    assert nemo.count(whole) == 2 * nemo.count(half)
 
 
 # -- which one an agent gets -----------------------------------------------------------------------------------
