@@ -62,7 +62,7 @@ def prefix_name(part: PrefixPart) -> str:
 def composition_lines(status: Status, prefix: Sequence[PrefixPart] = (), *, width: int | None = None) -> Iterator[str]:
     """The parts as a table, with the parts of the prefix below it: name, tokens, share of the window, basis.
 
-    To fit `width` columns, names are cut and the basis is left out.
+    If `width` columns are too few, the basis is left out and names are cut.
     """
     parts, window = composition(status), status.max_tokens
     if prefix and not any(one.part == "prefix" for one in parts):  # no call yet
@@ -73,13 +73,14 @@ def composition_lines(status: Status, prefix: Sequence[PrefixPart] = (), *, widt
         if one.part == "prefix":
             shares = ((prefix_name(part), Share(part.part, part.tokens, part.basis)) for part in prefix)
             rows += [(f"  {name}", *_figures(share, window)) for name, share in shares]
-    widths = [max((words.cells(row[column]) for row in rows), default=0) for column in range(3)]
-    if width is not None:
+    widths = [max((words.cells(row[column]) for row in rows), default=0) for column in range(4)]
+    has_basis = width is None or sum(widths) + 6 <= width
+    if width is not None and not has_basis:
         widths[0] = max(4, min(widths[0], width - widths[1] - widths[2] - 4))
     for name, tokens, share, basis in rows:
         shown = words.clip(name, widths[0])
         padded = shown + " " * (widths[0] - words.cells(shown))
-        yield f"{padded}  {tokens:>{widths[1]}}  {share:>{widths[2]}}{f'  {basis}' if width is None else ''}"
+        yield f"{padded}  {tokens:>{widths[1]}}  {share:>{widths[2]}}{f'  {basis}' if has_basis else ''}"
 
 
 def _figures(one: Share, window: int | None) -> tuple[str, str, str]:

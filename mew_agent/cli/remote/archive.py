@@ -3,6 +3,7 @@
 Owns how the answers are printed. What can be undone is up to the participant.
 """
 
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -145,7 +146,7 @@ def _show_composition(connection: ConnectionOptions, target: str, timeout: float
         raise ControlRefused(target, kinds.PARTICIPANT_REQUEST_STATUS, "it reports no context")
     known = words.basis(status) if status.tokens is not None else words.reason(status)
     terminal.print_line(f"{target}: {words.tokens(status)} of {words.window(status)} tokens, {known}")
-    terminal.print_lines(composition_lines(status, status.prefix or ()))
+    terminal.print_lines(composition_lines(status, status.prefix or (), width=terminal.style_of(sys.stdout).width))
     return ExitCode.DONE
 
 
