@@ -161,7 +161,7 @@ class SeveralRun:
 
     def __init__(self, plan: SeveralPlan, folder: Path) -> None:
         self.plan = plan
-        self.witness = DeliveryWitness(plan.names())
+        self.witness = DeliveryWitness(plan.names(), unconfirmed_may_be_late=True)
         self.kicked_arrivals: list[ChatKey] = []
         self.is_stopping = False
         self.does_time_pass = False

@@ -44,6 +44,14 @@ def test_each_broken_promise_is_found(
     assert violation in witness_of(*arrivals, one=outcome).violations()
 
 
+def test_unconfirmed_chats_may_be_late_where_several_gateways_hold_a_space() -> None:
+    for outcome, found in ((SendOutcome.UNKNOWN, []), (SendOutcome.CONFIRMED, ["m0 got chat 1 of bob after number 2"])):
+        witness = DeliveryWitness(["m0"], unconfirmed_may_be_late=True)
+        witness.arrivals["m0"] += [SECOND, FIRST]
+        witness.outcomes |= {FIRST: outcome, SECOND: SendOutcome.CONFIRMED}
+        assert witness.violations() == found
+
+
 def test_a_reported_gap_excuses_what_is_missing() -> None:
     witness = witness_of([FIRST, SECOND], [SECOND], one=SendOutcome.CONFIRMED)
     witness.gaps["m1"] += 1

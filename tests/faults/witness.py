@@ -32,7 +32,9 @@ class ChatKey(NamedTuple):
 class DeliveryWitness:
     """Collects what each member sent and received."""
 
-    def __init__(self, members: Iterable[str]) -> None:
+    def __init__(self, members: Iterable[str], *, unconfirmed_may_be_late: bool = False) -> None:
+        """With `unconfirmed_may_be_late`, only confirmed chats of a sender must come in its order."""
+        self._may_be_late = {SendOutcome.UNKNOWN} if unconfirmed_may_be_late else set()
         self.outcomes: dict[ChatKey, SendOutcome] = {}
         self.arrivals: dict[str, list[ChatKey]] = {member: [] for member in members}
         self.gaps: Counter[str] = Counter()
@@ -63,7 +65,8 @@ class DeliveryWitness:
         for member, arrived in self.arrivals.items():
             found += [f"{member} got {_name(key)} {n} times" for key, n in Counter(arrived).items() if n > 1]
             found += self._contradictions(member, arrived)
-            found += _reordered(member, arrived)
+            ordered = [key for key in arrived if self.outcomes.get(key) not in self._may_be_late]
+            found += _reordered(member, ordered)
         return found + self._different_orders()
 
     def _contradictions(self, member: str, arrived: list[ChatKey]) -> list[str]:
