@@ -3,7 +3,7 @@
 // handed over. A page never chooses a command.
 
 import { invitation, ROLES } from "./actions.js";
-import { make, makeText, setText } from "./dom.js";
+import { make, makeOption, makeSelect, makeText, setText } from "./dom.js";
 import { START_TIMEOUT_MS } from "./requests.js";
 import { gatewayUrl } from "./session.js";
 import { sentence, wholeSentence } from "./text.js";
@@ -23,11 +23,11 @@ export class AddForm {
     this._services = services;
     this._agents = agents;
     this._id = field("name", { placeholder: "name" });
-    this._role = choice(Object.entries(ROLES).map(([name, one]) => [name, one.label]));
-    this._way = choice([]);
-    this._declared = choice([]);
+    this._role = makeSelect(Object.entries(ROLES).map(([name, one]) => [name, one.label]));
+    this._way = makeSelect([]);
+    this._declared = makeSelect([]);
     this._url = field("url", { type: "url", placeholder: "https://…/mcp" });
-    this._like = choice([]);
+    this._like = makeSelect([]);
     this._prompt = make("textarea", "");
     this._prompt.placeholder = "system prompt, optional";
     this._rows = { way: label("Program", this._way), id: label("Name", this._id), declared: label("Which", this._declared), url: label("URL", this._url), like: label("Model of", this._like), prompt: label("Prompt", this._prompt) };
@@ -113,14 +113,7 @@ export class AddForm {
   }
 }
 
-const option = ([value, words]) => Object.assign(make("option", "", words), { value });
 const label = (words, node) => make("label", "", make("span", "", words), node);
-
-function choice(options) {
-  const node = make("select", "");
-  node.append(...options.map(option));
-  return node;
-}
 
 /** Replace the options of a choice if they changed; what was chosen stays, or `preferred` is chosen. */
 function offer(node, options, preferred = options[0]?.[0] ?? "") {
@@ -128,7 +121,7 @@ function offer(node, options, preferred = options[0]?.[0] ?? "") {
   if (node.dataset.offered === key) return;
   const chosen = node.value;
   node.dataset.offered = key;
-  node.replaceChildren(...options.map(option));
+  node.replaceChildren(...options.map(makeOption));
   node.value = chosen && options.some(([value]) => value === chosen) ? chosen : preferred;
 }
 

@@ -3,12 +3,12 @@
 import { FILTERS, glance, itemsByParticipant, lineOf, selectLines } from "./attention.js";
 import { Board } from "./board.js";
 import { Composer } from "./composer.js";
-import { ACTIONS } from "./actions.js";
+import { ACTIONS, isStatus } from "./actions.js";
 import { COMMANDS } from "./commands.js";
 import { Conversation } from "./conversation.js";
 import { ConversationView } from "./conversation_view.js";
 import { Detail } from "./detail.js";
-import { byId, make, setText, setTextOrHide } from "./dom.js";
+import { byId, make, makeOption, setText, setTextOrHide } from "./dom.js";
 import { EarlierMessages } from "./earlier.js";
 import { EventFeed } from "./events.js";
 import { FigureHistory } from "./figures.js";
@@ -415,8 +415,6 @@ class SpaceView {
   }
 }
 
-const isStatus = (envelope) => envelope.kind === "participant/status" && envelope.payload?.status !== "compacting";
-
 const ANSWERS = {
   ...Object.fromEntries(Object.entries(ACTIONS).filter(([, action]) => action.isAnswer).map(([name, action]) => [name, action.isAnswer])),
   unpin: isStatus,
@@ -507,7 +505,7 @@ byId("tabs").addEventListener("click", (event) => {
 });
 
 byId("help-button").addEventListener("click", () => byId("help").showModal());
-byId("filter").append(...Object.entries(FILTERS).map(([value, [label]]) => Object.assign(make("option", "", label), { value })));
+byId("filter").append(...Object.entries(FILTERS).map(([value, [label]]) => makeOption([value, label])));
 byId("commands").append(...Object.entries(COMMANDS).map(([name, { words, help }]) => make("div", "", make("dt", "", make("code", "", `/${name} ${words}`.trim())), make("dd", "", help))));
 settings.start();
 

@@ -6,7 +6,7 @@ import { parseTime } from "./board.js";
 import { Chart } from "./chart.js";
 import { fillTone } from "./attention.js";
 import { Composition } from "./composition.js";
-import { make, makeText, setText, setTextOrHide } from "./dom.js";
+import { make, makeSelect, makeText, setText, setTextOrHide } from "./dom.js";
 import { timeToFull } from "./figures.js";
 import { render } from "./markdown.js";
 import { gaugeWidth, makeGauge, markAt } from "./participant_list.js";
@@ -14,7 +14,7 @@ import { ProgressBar } from "./progress.js";
 import { ProgramLog } from "./program.js";
 import * as text from "./text.js";
 
-export const RANGES = [["so far", 0], ["15 min", 900], ["1 h", 3_600], ["24 h", 86_400], ["7 d", 7 * 86_400], ["90 d", 90 * 86_400]];
+const RANGES = [[0, "so far"], [900, "15 min"], [3_600, "1 h"], [86_400, "24 h"], [7 * 86_400, "7 d"], [90 * 86_400, "90 d"]];
 const MAX_LOG = 60;
 const SETTLED_MS = 150; // no history is read for rows that arrow keys only pass
 const MAX_COMPACTIONS = 50;
@@ -99,17 +99,8 @@ export class Detail {
   }
 
   _ranges() {
-    const { range } = this._services;
-    const choice = make("select", "");
-    choice.setAttribute("aria-label", "Time shown");
-    choice.append(...RANGES.map(([label, seconds]) => Object.assign(make("option", "", label), { value: seconds })));
-    choice.value = String(range.seconds);
-    choice.addEventListener("change", () => {
-      range.seconds = Number(choice.value);
-      void this._load();
-    });
     this._full = make("span", "soft");
-    return make("p", "ranges", choice, this._full);
+    return make("p", "ranges", rangeChoice(this._services.range, () => void this._load()), this._full);
   }
 
   // The status
@@ -471,6 +462,18 @@ export class Detail {
   }
 }
 
+/** A choice of the time that charts show, which is the same for all. */
+export function rangeChoice(range, onChange) {
+  const node = makeSelect(RANGES);
+  node.setAttribute("aria-label", "Time shown");
+  node.value = String(range.seconds);
+  node.addEventListener("change", () => {
+    range.seconds = Number(node.value);
+    onChange();
+  });
+  return node;
+}
+
 const opened = new Map(); // which sections the user opened or closed, for every participant
 
 function keepOpen(node) {
@@ -491,9 +494,8 @@ const fold = (title, ...children) => make("details", "inner", make("summary", ""
 const facts = (rows) => make("dl", "facts", ...rows.map(([label, value]) => make("div", "", make("dt", "", label), makeText("dd", "", String(value)))));
 
 function input({ name, label, type, placeholder, required, options, value, isLong }) {
-  const node = make(options ? "select" : isLong ? "textarea" : "input", "");
+  const node = options ? makeSelect(options.map((one) => [one, one])) : make(isLong ? "textarea" : "input", "");
   node.name = name;
-  if (options) node.append(...options.map((option) => make("option", "", option)));
   if (type) node.type = type;
   if (type === "number") Object.assign(node, { min: 0, step: 1, inputMode: "numeric" });
   if (placeholder) node.placeholder = placeholder;

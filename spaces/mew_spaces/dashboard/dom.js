@@ -36,3 +36,13 @@ export function makeSvg(tag, attributes = {}, ...children) {
   node.append(...children);
   return node;
 }
+
+/** An option of a select, from its value and label. */
+export const makeOption = ([value, label]) => Object.assign(make("option", "", label), { value });
+
+/** A select with options [value, label]. */
+export function makeSelect(options) {
+  const node = make("select", "");
+  node.append(...options.map(makeOption));
+  return node;
+}

@@ -2,7 +2,7 @@
 
 import { AddForm } from "./add.js";
 import { Chart } from "./chart.js";
-import { RANGES } from "./detail.js";
+import { rangeChoice } from "./detail.js";
 import { make, makeText, setText } from "./dom.js";
 
 const MAX_SERIES = 6;
@@ -21,18 +21,10 @@ export class Overview {
     this._services = services;
     this._chartBox = make("div", "chart");
     this._names = make("ul", "series-names");
-    const choice = make("select", "");
-    choice.setAttribute("aria-label", "Time shown");
-    choice.append(...RANGES.map(([label, seconds]) => Object.assign(make("option", "", label), { value: seconds })));
-    choice.value = String(services.range.seconds);
-    choice.addEventListener("change", () => {
-      services.range.seconds = Number(choice.value);
-      void this._load();
-    });
     this._problem = make("span", "soft");
     const title = make("h2", "detail-name", "The whole space");
     title.id = "detail-title";
-    const history = make("section", "section", make("h3", "", "The fullest windows"), make("p", "ranges", choice, this._problem), this._chartBox, this._names);
+    const history = make("section", "section", make("h3", "", "The fullest windows"), make("p", "ranges", rangeChoice(services.range, () => void this._load()), this._problem), this._chartBox, this._names);
     this._history = history;
     this._adding = new AddForm(services, () => this._agents ?? []);
     root.replaceChildren(make("header", "detail-head", title), history, legend(), this._adding.node);
