@@ -42,6 +42,8 @@ class MemoryHub:
         """How many of the next appends are stored and then raise `BackplaneUnavailable`."""
         self.batches: deque[StoredBatch] = deque(maxlen=kept_batches)
         self.last_sequence = 0
+        self.sequences: dict[str, int] = {}
+        """The sequence of each batch id, for ever."""
         self.values: dict[str, SavedValue] = {}
         self.last_revision = 0
         self.leases: dict[str, tuple[bytes, float]] = {}
@@ -115,16 +117,18 @@ class MemoryBackplane(Backplane):
         self._is_cut_off = value
         self.hub.wake()
 
-    async def append(self, data: bytes) -> int:
+    async def append(self, data: bytes, batch_id: str) -> int:
         await self._reach()
         hub = self.hub
-        hub.last_sequence += 1
-        hub.batches.append(StoredBatch(hub.last_sequence, data))
-        hub.wake()
+        sequence = hub.sequences.get(batch_id)
+        if sequence is None:
+            hub.last_sequence = sequence = hub.sequences[batch_id] = hub.last_sequence + 1
+            hub.batches.append(StoredBatch(sequence, data))
+            hub.wake()
         if hub.unacknowledged_appends:
             hub.unacknowledged_appends -= 1
             raise BackplaneUnavailable("no acknowledgement")
-        return hub.last_sequence
+        return sequence
 
     async def follow(self, applied: Callable[[], int]) -> AsyncGenerator[StoredBatch, None]:
         after = 0

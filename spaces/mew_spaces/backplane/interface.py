@@ -12,6 +12,9 @@ from mew_spaces.errors import SpacesError
 LEASE_SECONDS: Final = 6.0
 """How long a lease is in force after it was renewed. Holders renew it every second."""
 
+DEDUPLICATION_SECONDS: Final = 120.0
+"""How long the id of a stored batch is recognised."""
+
 
 class BackplaneError(SpacesError):
     """Base of what a backplane raises."""
@@ -63,12 +66,14 @@ class Backplane(Protocol):
     def stale_lease_seconds(self) -> float:
         """How long a gateway that has just connected may see the lease of one that was killed before."""
 
-    async def append(self, data: bytes) -> int:
+    async def append(self, data: bytes, batch_id: str) -> int:
         """Store a batch after all others and return its sequence, once it is stored for good.
 
-        After `BackplaneUnavailable` the batch may be stored, now or later: a caller that appends it again recognises
-        in what follows a batch that was stored twice. Batches of one gateway that are in flight at once may be stored
-        in any order. Raises `BackplaneUnavailable`, and `BackplaneRefused` if this gateway may not append.
+        With the id of a batch that was stored in the last `DEDUPLICATION_SECONDS`, nothing is stored and the sequence
+        of that batch is returned. So after `BackplaneUnavailable` a caller appends again with the same id; a caller
+        that tries for longer recognises in what follows a batch that was stored twice. Batches of one gateway that
+        are in flight at once may be stored in any order. Raises `BackplaneUnavailable`, and `BackplaneRefused` if this
+        gateway may not append.
         """
 
     def follow(self, applied: Callable[[], int]) -> AsyncGenerator[StoredBatch, None]:

@@ -21,6 +21,7 @@ from nats.js import JetStreamContext, api
 from nats.js.errors import APIError, NotFoundError
 
 from mew_spaces.backplane.interface import (
+    DEDUPLICATION_SECONDS,
     LEASE_SECONDS,
     Backplane,
     BackplaneError,
@@ -46,6 +47,7 @@ _PART: Final = "Mew-Part"
 _PARTS: Final = "Mew-Parts"
 """Header of a message whose data follows that of other messages: their sequences; of a value, version and number."""
 
+_ID: Final = api.Header.MSG_ID.value
 _EXPECTED: Final = api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value
 
 _HELD: Final = b"+"
@@ -88,10 +90,15 @@ class JetStreamBackplane(Backplane):
     def stale_lease_seconds(self) -> float:
         return 2 * self._table.lease_seconds  # the clock of the table starts late and is slow
 
-    async def append(self, data: bytes) -> int:
-        *parts, last = _split(data, self._part_bytes)
-        sequences = [await self._store(self._batch_subject, part, {_PART: "1"}) for part in parts]
-        return await self._store(self._batch_subject, last, {_PARTS: ",".join(map(str, sequences))} if parts else None)
+    async def append(self, data: bytes, batch_id: str) -> int:
+        size = self._part_bytes
+        *parts, last = _split(data, size)
+        sequences = [
+            await self._store(self._batch_subject, part, {_ID: f"{batch_id}/{size}/{number}", _PART: "1"})
+            for number, part in enumerate(parts)
+        ]
+        named = {_PARTS: ",".join(map(str, sequences))} if parts else {}
+        return await self._store(self._batch_subject, last, {_ID: batch_id, **named})
 
     async def follow(self, applied: Callable[[], int]) -> AsyncGenerator[StoredBatch, None]:
         source = StreamSource(self._link, self._batches, applied, recovery_seconds=self._recovery_seconds)
@@ -235,7 +242,9 @@ class JetStreamBackplane(Backplane):
 
         latest = {"max_msgs_per_subject": 1}
         return [
-            config(self._batches, self._batch_subject).evolve(max_bytes=kept_bytes, max_msgs=kept_batches or -1),
+            config(self._batches, self._batch_subject).evolve(
+                max_bytes=kept_bytes, max_msgs=kept_batches or -1, duplicate_window=DEDUPLICATION_SECONDS
+            ),
             config(self._state, f"{self._state_subject}.>").evolve(**latest, max_bytes=-1, max_msgs=-1),
             config(self._leases, f"{self._lease_subject}.>").evolve(**latest, max_bytes=-1, max_msgs=_MAX_LEASES),
         ]

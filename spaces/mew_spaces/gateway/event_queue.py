@@ -1,8 +1,9 @@
 """What a gateway submits to the order that it shares with others: bounded, in batches, one append at a time.
 
 What arrives while a batch is being appended forms the next one, so the number of appends follows from how fast the
-backplane is. A batch that may not be stored is appended again until that is known; its number shows if it was stored
-twice. Does not know what an event does, and learns from its caller which batches were applied.
+backplane is. A batch that may not be stored is appended again with the same id until that is known; its number shows if
+it was stored twice all the same. Does not know what an event does, and learns from its caller which batches were
+applied.
 """
 
 import asyncio
@@ -177,11 +178,12 @@ class EventQueue:
 
     async def _append(self, header: BatchHeader, packed: list[Submission]) -> None:
         data = encode_batch(header, (one.data for one in packed))
+        batch_id = f"{header.gateway}.{header.number}.{header.seed.hex()}"
         pause, is_unknown = RETRY_SECONDS, False
         # Not in flight any more: it was applied although no answer came, or this gateway is gone for the others.
         while any(submissions is packed for _, submissions in self._in_flight):
             try:
-                self._stored(await self._backplane.append(data), header, packed)
+                self._stored(await self._backplane.append(data, batch_id), header, packed)
                 self.is_refused = False
                 break
             except BackplaneUnavailable as error:

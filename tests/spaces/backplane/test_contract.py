@@ -77,21 +77,27 @@ async def read(backplane: Backplane, count: int, *, after: int = 0) -> list[Stor
 async def test_batches_have_one_order_for_all_gateways(connect: Connect) -> None:
     one, other = await connect(), await connect()
     assert await one.bounds() == (1, 0)
-    assert [await one.append(b"a"), await other.append(b"b"), await one.append(b"c")] == [1, 2, 3]
+    assert [await one.append(b"a", "1-1"), await other.append(b"b", "2-1"), await one.append(b"c", "1-2")] == [1, 2, 3]
     assert await other.bounds() == (1, 3)
     assert await read(one, 3) == await read(other, 3) == [(1, b"a"), (2, b"b"), (3, b"c")]
     assert await read(one, 1, after=2) == [(3, b"c")]
+
+
+async def test_a_batch_id_is_stored_once(connect: Connect) -> None:
+    one, other = await connect(), await connect()
+    assert await one.append(b"a", "1-1") == await one.append(b"a", "1-1") == await other.append(b"a", "1-1") == 1
+    assert await one.append(b"b", "1-2") == 2
 
 
 async def test_a_follower_gets_no_batch_that_it_has_applied(connect: Connect) -> None:
     one, other = await connect(), await connect()
     applied, found = 0, []
     async with aclosing(one.follow(lambda: applied)) as batches:
-        await other.append(b"a")
+        await other.append(b"a", "2-1")
         with anyio.fail_after(PATIENCE_SECONDS):
             found.append(await anext(batches))
-            applied = await one.append(b"b")
-            await other.append(b"c")
+            applied = await one.append(b"b", "1-1")
+            await other.append(b"c", "2-2")
             found.append(await anext(batches))
     assert found == [(1, b"a"), (3, b"c")]
 
@@ -105,15 +111,15 @@ async def test_a_follower_gets_what_is_appended_later(connect: Connect) -> None:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(collect)
-        for _ in range(3):
-            await one.append(b"x")
+        for number in range(3):
+            await one.append(b"x", f"1-{number}")
     assert [[batch.sequence for batch in batches] for batches in found] == [[1, 2, 3]]
 
 
 async def test_a_follower_of_lost_batches_fails(connect: Connect) -> None:
     one = await connect()
-    for _ in range(KEPT_BATCHES + 2):
-        await one.append(b"x")
+    for number in range(KEPT_BATCHES + 2):
+        await one.append(b"x", f"1-{number}")
     assert await one.bounds() == (3, 7)
     assert len(await read(one, 5, after=2)) == 5
     with pytest.raises(HistoryLost):
@@ -125,8 +131,9 @@ async def test_a_follower_of_lost_batches_fails(connect: Connect) -> None:
 async def test_batches_and_values_may_be_larger_than_a_frame(connect: Connect) -> None:
     one, other = await connect(), await connect()
     large = random.Random(1).randbytes(one.max_frame_bytes * 2 + 1)
-    first = await one.append(large)
-    second = await one.append(b"x")
+    first = await one.append(large, "1-1")
+    assert await one.append(large, "1-1") == first
+    second = await one.append(b"x", "1-2")
     assert await read(other, 2) == [(first, large), (second, b"x")]
     assert await read(other, 1, after=first) == [(second, b"x")]
 
@@ -206,8 +213,8 @@ async def test_a_lease_goes_to_another_gateway_when_its_holder_is_gone(connect: 
 
 async def test_a_gateway_reads_what_is_left_after_a_trim(connect: Connect) -> None:
     one = await connect()
-    for _ in range(3):
-        await one.append(b"x")
+    for number in range(3):
+        await one.append(b"x", f"1-{number}")
     await one.trim(3)
     assert await one.bounds() == (3, 3)
     assert await read(one, 1, after=2) == [(3, b"x")]

@@ -10,6 +10,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from pathlib import Path
+from secrets import token_hex
 
 import anyio
 import nkeys
@@ -49,7 +50,7 @@ async def test_gateways_of_one_folder_share_an_embedded_server(tmp_path: Path) -
     async with anyio.create_task_group() as tasks:
         one = await tasks.start(hold)
         async with open_backplane(config, folder=tmp_path, state=tmp_path) as other:
-            assert await one.append(b"a") == 1
+            assert await one.append(b"a", "1-1") == 1
             assert other is not None
             assert await other.bounds() == (1, 1)
             (ports,) = (tmp_path / "nats").glob("*.ports")
@@ -68,10 +69,11 @@ async def test_gateways_of_one_folder_share_an_embedded_server(tmp_path: Path) -
 
 async def stored(backplane: Backplane) -> int:
     """Append as a gateway does: repeat it until the backplane answers."""
+    batch_id = token_hex(8)
     with anyio.fail_after(2 * PATIENCE_SECONDS):
         while True:
             try:
-                return await backplane.append(b"a")
+                return await backplane.append(b"a", batch_id)
             except BackplaneUnavailable:
                 await anyio.sleep(0.05)
 
@@ -79,6 +81,7 @@ async def stored(backplane: Backplane) -> int:
 OWNER = """
 import sys
 from pathlib import Path
+from secrets import token_hex
 from mew_spaces.backplane.nats_link import LinkTimes
 from mew_spaces.backplane.nats_server import NatsServer
 server = NatsServer(Path(sys.argv[1]))
@@ -112,7 +115,7 @@ async def first_append(options: Mapping[str, object], folder: Path, *, start_sec
     async with connect_jetstream(
         read, "a", folder=folder, kept_bytes=1_000_000, times=LinkTimes(start=start_seconds)
     ) as backplane:
-        return await backplane.append(b"a")
+        return await backplane.append(b"a", "1-1")
 
 
 async def test_secrets_and_certificates_come_from_files(tmp_path: Path) -> None:
@@ -249,7 +252,7 @@ async def test_the_documented_permissions_are_enough(tmp_path: Path) -> None:
                 async with aclosing(backplane.leases()) as changes:
                     assert await anext(changes) == {"ticker": b"1"}
                 assert await backplane.save("key", b"value", expected=0) > 0
-                assert await backplane.append(b"a") == 1
+                assert await backplane.append(b"a", "1-1") == 1
                 async with aclosing(backplane.follow(lambda: 0)) as batches:
                     assert await anext(batches) == (1, b"a")
                 await backplane.trim(2)
