@@ -65,6 +65,8 @@ async def test_programs_are_read_restarted_and_added(
         outcome = page.locator("#detail form .answer")
         await add.click()
         await expect(outcome).to_have_text("Its program exited with code 3.")
+        await page.get_by_label("Prompt").fill("You edit.")
+        await expect(outcome).to_have_text("")
         await add.click()
         await expect(outcome).to_have_text("editor: its program exited with code 3.")
         assert programs.added[1] == NewProgram(participant="editor", like="coder", system_prompt="You edit.")

@@ -38,7 +38,10 @@ export class AddForm {
     this._answer.setAttribute("role", "status");
     const form = make("form", "action", label("Role", this._role), ...Object.values(this._rows), this._hint, make("p", "buttons", this._submit), this._answer);
     form.addEventListener("submit", (event) => (event.preventDefault(), void this._add()));
-    form.addEventListener("input", () => this._update());
+    form.addEventListener("input", () => {
+      if (this._answer.dataset.problem === "true") this._say(""); // a token stays: it is shown once
+      this._update();
+    });
     this.node = make("details", "section", make("summary", "", make("h3", "", "Add a participant")), form);
     this.show();
   }

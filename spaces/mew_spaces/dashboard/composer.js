@@ -2,7 +2,7 @@
 // it is up to the page.
 
 import { complete, InvalidCommand, readLine } from "./commands.js";
-import { byId, make, makeText, setText, setTextOrHide } from "./dom.js";
+import { byId, make, makeOption, makeText, setText, setTextOrHide } from "./dom.js";
 
 const MAX_HISTORY = 100;
 const HISTORY_KEY = "mew.typed";
@@ -55,8 +55,7 @@ export class Composer {
     if (this._offered === key) return;
     this._offered = key;
     const chosen = this._target.value;
-    const option = (value, label) => Object.assign(make("option", "", label), { value });
-    this._target.replaceChildren(option("", "everyone"), ...ids.map((id) => option(id, id)));
+    this._target.replaceChildren(...[["", "everyone"], ...ids.map((id) => [id, id])].map(makeOption));
     this._target.value = ids.includes(chosen) ? chosen : "";
   }
 
