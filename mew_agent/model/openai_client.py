@@ -161,8 +161,8 @@ class OpenAIModel:
                 return answer
 
     async def _send(self, request: ModelRequest, dialect: dialects.Dialect) -> "Chunks | _WholeAnswer":
-        # The first call imports it, in a thread, so that the agent keeps answering meanwhile.
-        await anyio.to_thread.run_sync(importlib.import_module, "openai")
+        if "openai" not in sys.modules:  # imported in a thread, so that the agent keeps answering meanwhile
+            await anyio.to_thread.run_sync(importlib.import_module, "openai")
         import openai
 
         body = dialects.request_body(request, self._model, dialect)
