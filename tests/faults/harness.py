@@ -120,28 +120,41 @@ class FaultPlan:
 
 
 @dataclass
-class FaultReport:
-    """The figures of a run."""
+class RunReport:
+    """The figures that any run has."""
 
     seed: int
     seconds: float
     faults: Counter[str]
     outcomes: Counter[str]
     deliveries: int
+    settle_seconds: float
+
+    def __str__(self) -> str:
+        faults, sends = (
+            ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+            for counts in (self.faults, self.outcomes)
+        )
+        return (
+            f"seed {self.seed}: {self.seconds:.0f} s; faults: {faults}; sends: {sends}; {self.deliveries} deliveries; "
+            f"settled in {self.settle_seconds:.1f} s"
+        )
+
+
+@dataclass
+class FaultReport(RunReport):
+    """The figures of a run with agents."""
+
     answers: int
     frames: int
     missed_frames: int
     gaps: int
-    settle_seconds: float
     gateway_rss_bytes: int
 
     def __str__(self) -> str:
-        parts = ", ".join(f"{count} {name}" for name, count in sorted(self.faults.items()))
-        sends = ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items()))
         return (
-            f"seed {self.seed}: {self.seconds:.0f} s; faults: {parts}; sends: {sends}; {self.deliveries} deliveries; "
-            f"{self.answers} questions answered; {self.frames} frames, {self.missed_frames} missed; {self.gaps} gaps; "
-            f"settled in {self.settle_seconds:.1f} s; gateway {self.gateway_rss_bytes >> 20} MiB"
+            f"{super().__str__()}; {self.answers} questions answered; {self.frames} frames, "
+            f"{self.missed_frames} missed; {self.gaps} gaps; gateway {self.gateway_rss_bytes >> 20} MiB"
         )
 
 
@@ -220,14 +233,8 @@ class FaultMember(Participant):
                 )
             )
             if number % 5 == 0:
-                await self._send_status(number)
+                self.last_status = await send_status(self, number, run.note, before=self.last_status)
             await anyio.sleep(random.uniform(0, 2 * pause))
-
-    async def _send_status(self, number: int) -> None:
-        payload = {"tokens": number, "max_tokens": 10**6, "messages_in_context": number, "status": "active"}
-        outcome = await self._outcome(self.send("participant/status", payload, wait_seconds=60))
-        if outcome in (SendOutcome.CONFIRMED, SendOutcome.UNKNOWN):
-            self.last_status = number if outcome is SendOutcome.CONFIRMED else -1
 
     async def keep_asking(self, random: Random) -> None:
         """Ask agents, as long as not too many questions wait for an answer, until the run stops."""
@@ -258,6 +265,19 @@ async def outcome_of(sending: Awaitable[object], note: Callable[[str], None]) ->
         note(str(error))
         return SendOutcome.REFUSED
     return SendOutcome.CONFIRMED
+
+
+async def send_status(me: Participant, number: int, note: Callable[[str], None], *, before: int) -> int:
+    """Send a numbered status. Returns the number of the last one that counts, -1 if nobody knows whether this does."""
+    payload = {"tokens": number, "max_tokens": 10**6, "messages_in_context": number, "status": "active"}
+    sending = me.send(kinds.PARTICIPANT_STATUS, payload, wait_seconds=60)
+    match await outcome_of(sending, lambda text: note(f"{me.id}: {text}")):
+        case SendOutcome.CONFIRMED:
+            return number
+        case SendOutcome.UNKNOWN:
+            return -1
+        case _:
+            return before
 
 
 class FaultRun:

@@ -27,7 +27,7 @@ from mew_spaces.backplane.nats_server import NatsServer
 from mew_agent.errors import GatewayError
 from mew_agent.participant.gaps import HistoryGap
 from mew_agent.participant.participant import Participant
-from tests.faults.harness import PromiseBroken, outcome_of
+from tests.faults.harness import PromiseBroken, RunReport, outcome_of, send_status
 from tests.faults.processes import GatewayProcess
 from tests.faults.witness import ChatKey, DeliveryWitness, SendOutcome
 from tests.support.faulty_link import FaultyLink, faulty_link
@@ -86,24 +86,13 @@ class SeveralPlan:
 
 
 @dataclass
-class SeveralReport:
-    """The figures of a run."""
+class SeveralReport(RunReport):
+    """The figures of a run on two gateways."""
 
-    seed: int
-    seconds: float
-    faults: Counter[str]
-    outcomes: Counter[str]
-    deliveries: int
     gateway_starts: int
-    settle_seconds: float
 
     def __str__(self) -> str:
-        parts = ", ".join(f"{count} {name}" for name, count in sorted(self.faults.items()))
-        sends = ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items()))
-        return (
-            f"seed {self.seed}: {self.seconds:.0f} s; faults: {parts}; sends: {sends}; {self.deliveries} deliveries; "
-            f"{self.gateway_starts} starts of gateways; settled in {self.settle_seconds:.1f} s; 0 violations"
-        )
+        return f"{super().__str__()}; {self.gateway_starts} starts of gateways; 0 violations"
 
 
 class SeveralMember(Participant):
@@ -143,17 +132,11 @@ class SeveralMember(Participant):
                 sending = self.send(kinds.CHAT, {"text": f"{self.id} {number} {filler}"}, wait_seconds=wait)
                 run.witness.outcomes[key] = await outcome_of(sending, lambda text: run.note(f"{self.id}: {text}"))
                 if number % 5 == 0:
-                    await self._send_status(number)
+                    self.last_status = await send_status(self, number, run.note, before=self.last_status)
                 await anyio.sleep(random.uniform(0, 2 / run.plan.sends_per_second))
         except GatewayError:
             if not self.session.has_ended:
                 raise
-
-    async def _send_status(self, number: int) -> None:
-        payload = {"tokens": number, "max_tokens": 10**6, "messages_in_context": number, "status": "active"}
-        outcome = await outcome_of(self.send("participant/status", payload, wait_seconds=60), self._run.note)
-        if outcome in (SendOutcome.CONFIRMED, SendOutcome.UNKNOWN):
-            self.last_status = number if outcome is SendOutcome.CONFIRMED else -1
 
 
 class SeveralRun:

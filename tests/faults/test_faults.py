@@ -10,19 +10,32 @@ from tests.faults.harness import FaultPlan, run_faults
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits of other processes exist on Linux only")
 
 
+# Both end after a number of faults: how many fit into some seconds depends on the machine.
+
+
 async def test_a_space_keeps_its_promises_while_everything_breaks(tmp_path: Path) -> None:
-    plan = FaultPlan(seed=7, members=4, agents=1, seconds=12, process_pause_seconds=0.7, program_pause_seconds=1.0)
+    plan = FaultPlan(
+        seed=7,
+        members=4,
+        agents=1,
+        cuts=10,
+        kills=2,
+        agent_kills=2,
+        process_pause_seconds=0.7,
+        program_pause_seconds=1.0,
+    )
     report = await run_faults(plan, tmp_path)
-    assert report.outcomes["confirmed"] > 10
+    assert report.outcomes["confirmed"] > 0
     assert report.answers > 0
-    assert report.faults.total() > 10
+    assert report.faults.total() >= 14
 
 
 async def test_a_synced_space_keeps_its_promises_while_links_and_gateway_break(tmp_path: Path) -> None:
     plan = FaultPlan(
         seed=8,
         members=4,
-        seconds=6,
+        cuts=6,
+        kills=2,
         agents=0,
         member_processes=0,
         http_senders=0,
@@ -30,5 +43,5 @@ async def test_a_synced_space_keeps_its_promises_while_links_and_gateway_break(t
         process_pause_seconds=0.7,
     )
     report = await run_faults(plan, tmp_path)
-    assert report.outcomes["confirmed"] > 10
-    assert report.faults.total() > 5
+    assert report.outcomes["confirmed"] > 0
+    assert report.faults.total() >= 8
