@@ -236,10 +236,10 @@ def _error_of(error: ValidationError, origins: _Origins) -> ConfigError:
     source, written = origins.get(key, (None, key))
     where = key if source is None else source.place(written, *inner)
     if detail["type"] == "missing":
+        if source is not None:
+            return ConfigError(where, f"'{dotted}' is missing")
         variables = [f" or {variable}" for variable, target in _ENVIRONMENT.items() if target == key]
-        return ConfigError(
-            "".join((_option_of(key), *variables)) if source is None else where, f"'{dotted}' is missing"
-        )
+        return ConfigError("".join((_option_of(key), *variables)), "required")
     if detail["type"] == "extra_forbidden" and key in _NESTED:
         *outer, wrong = (key, *inner)
         known = _NESTED[key].model_fields

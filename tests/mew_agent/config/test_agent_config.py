@@ -171,7 +171,7 @@ def test_malformed_json_in_the_variable_names_the_variable_and_the_place() -> No
 
 
 def test_a_missing_identity_says_which_flag_or_variable_gives_it() -> None:
-    with pytest.raises(ConfigError, match="--token or MEW_TOKEN: 'token' is missing"):
+    with pytest.raises(ConfigError, match="--token or MEW_TOKEN: required"):
         load_agent_config(flags={"space": "s", "id": "i"}, environ={})
 
 

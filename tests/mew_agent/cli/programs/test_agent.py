@@ -20,7 +20,7 @@ WHO = ("--gateway", "ws://127.0.0.1:1", "--space", "s", "--id", "coder", "--toke
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--id", "coder"), "'space' is missing"),
+        (("--id", "coder"), "--space or MEW_SPACE: required"),
         ((*WHO, "--base-url", "localhost"), "--base-url: base_url: must be a URL"),
         (WHO, "no model is configured for 'coder'"),
         ((*WHO, "--base-url", "rehearsal"), "`mew model serve`"),
