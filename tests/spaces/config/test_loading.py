@@ -161,8 +161,8 @@ def test_a_person_has_no_program() -> None:
         (
             "space: {id: a}\nparticipants: {a/b: {}}",
             (
-                "space.yaml:2:16: participants.a/b: invalid characters: an id must not contain '/', '\\', '..' or "
-                "control characters"
+                "space.yaml:2:16: participants.a/b: invalid characters: an id must not contain '/', '\\', '..', "
+                "outer spaces or invisible characters"
             ),
         ),
         ("space: {id: a}\nparticipants: 5", "space.yaml:2:15: participants: must be a mapping, not 5"),
