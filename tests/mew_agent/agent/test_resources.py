@@ -102,7 +102,7 @@ async def test_a_left_or_refused_agent_closes_its_resources(gateway: RunningGate
 async def test_missing_settings_are_named(gateway: RunningGateway) -> None:
     with pytest.raises(ConfigError, match="no model is configured for 'coder': set OPENAI_API_KEY"):
         Agent.from_environment(environment(gateway))
-    with pytest.raises(ConfigError, match="--participant or MEW_PARTICIPANT_ID: 'id' is missing"):
+    with pytest.raises(ConfigError, match="--participant or MEW_PARTICIPANT_ID: required"):
         Agent.from_environment({**environment(gateway), "MEW_PARTICIPANT_ID": ""}, base_url="rehearsal")
     with pytest.raises(ConfigError, match=r"'sistem_prompt'.*did you mean 'system_prompt'"):
         Agent.from_environment(environment(gateway), sistem_prompt="x")
