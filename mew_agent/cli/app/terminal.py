@@ -117,7 +117,8 @@ def own_command() -> str:
 
 def is_full_screen() -> bool:
     """Whether a person sits at a terminal that can show a full-screen application."""
-    return is_terminal(sys.stdin) and is_terminal(sys.stdout) and os.environ.get("TERM", "dumb") != "dumb"
+    streams = (sys.stdin, sys.stdout, sys.stderr)  # Textual draws on standard error
+    return all(map(is_terminal, streams)) and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def style_of(stream: TextIO, environ: Mapping[str, str] | None = None) -> TerminalStyle:
