@@ -265,7 +265,7 @@ def _disconnected(entry: BoardEntry, level: AttentionLevel) -> AttentionItem:
 
 def not_stored_item() -> AttentionItem:
     """Return the item of a gateway that cannot store."""
-    reason = "the gateway cannot store envelopes, so it accepts none: its disk may be full, or NATS away"
+    reason = "the gateway cannot store envelopes, so it accepts none: its disk may be full, or NATS unreachable"
     action = AttentionAction(label="Show log", command="mew logs gateway")
     return AttentionItem(id="not_stored", kind="not_stored", level="blocking", reason=reason, actions=(action,))
 

@@ -119,7 +119,7 @@ class CallCosts(_Part):
 class Spending(CallCosts):
     """All model calls of a conversation since it began, also those that summarise. A clear does not reset it.
 
-    `calls` reported their usage. `unreported_calls` ended without, and are in no other figure.
+    `calls` counts those that reported their usage. `unreported_calls` counts the others; no other figure includes them.
     """
 
     unreported_calls: int = Field(default=0, ge=0)

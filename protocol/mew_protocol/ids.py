@@ -18,14 +18,14 @@ MAX_ID_LENGTH = 128
 _NEW_ID = re.compile(r"\w[\w.-]*")
 _FORBIDDEN_IN_ID = re.compile(r"[/\\]|\.\.")
 _INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
-"""Categories of Unicode that are not seen. With a zero-width space, a guest could look like another participant."""
+"""Unicode categories of invisible characters: with a zero-width space, a guest could look like another participant."""
 
 
 def id_problem(text: str, *, max_length: int = MAX_ID_LENGTH) -> str | None:
     """Return what is wrong with a participant or space id, or None.
 
-    Ids become file names (`.mew/tokens/<id>.token`) and parts of URLs, so separators and `..` are refused, and so is
-    what nobody can see. Names under `system:` belong to the gateway.
+    Ids become file names (`.mew/tokens/<id>.token`) and parts of URLs, so separators and `..` are refused, and so are
+    invisible characters. Names under `system:` belong to the gateway.
     """
     if not text.strip():
         return "an id must not be empty"
@@ -33,7 +33,9 @@ def id_problem(text: str, *, max_length: int = MAX_ID_LENGTH) -> str | None:
         return f"an id may have at most {max_length} characters; this one has {len(text)}"
     is_visible = text == text.strip() and not any(category(one) in _INVISIBLE for one in text)
     if _FORBIDDEN_IN_ID.search(text) or not is_visible:
-        return "invalid characters: an id must not contain '/', '\\', '..', outer spaces or invisible characters"
+        return (
+            "invalid characters: an id must not contain '/', '\\', '..', invisible characters, or spaces at either end"
+        )
     if text == STREAM_GATEWAY or text.startswith("system:"):
         return f"'{text}' is reserved for the gateway"
     return None

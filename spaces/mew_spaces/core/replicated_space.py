@@ -115,8 +115,8 @@ class ReplicatedSpace:
     def apply(self, batch: int, header: BatchHeader, events: list[SpaceEvent]) -> Iterator[Applied]:
         """Apply a batch and yield what each event did; perform that before the next one. `batch` is its place.
 
-        Yields nothing for a batch of a gateway that is gone, or that was stored twice. If the first batch of a gateway
-        is stored once more when that is gone, the gateway is there again until its missing lease is noticed.
+        Yields nothing for a batch of a gateway that is gone, or for one that was stored twice. If the first batch of a
+        gateway is stored a second time after the gateway is gone, it counts as present until its lease is missed.
         """
         self.batch = batch
         self.now = max(self.now, header.now)

@@ -162,7 +162,7 @@ def test_a_person_has_no_program() -> None:
             "space: {id: a}\nparticipants: {a/b: {}}",
             (
                 "space.yaml:2:16: participants.a/b: invalid characters: an id must not contain '/', '\\', '..', "
-                "outer spaces or invisible characters"
+                "invisible characters, or spaces at either end"
             ),
         ),
         ("space: {id: a}\nparticipants: 5", "space.yaml:2:15: participants: must be a mapping, not 5"),
