@@ -40,7 +40,7 @@ MAX_SMALL_FRAMES = 5_000
 _SMALL_BYTES = 512
 
 MAX_FRAMES_A_TURN = 64
-"""How many frames of one connection are handled before other connections have their turn."""
+"""How many frames of one connection are handled before other connections get a turn."""
 
 _FINAL = 0x80
 _OPCODE = 0x0F
@@ -63,7 +63,7 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
     _is_fragmented = False
     """Whether the parser waits for the next fragment of a message."""
     _later = b""
-    """What has arrived and waits for the next turn. Reading is paused meanwhile."""
+    """Data that waits for the next turn of the event loop. Reading is paused meanwhile."""
     _small_frames = 0
     _small_frames_since = 0.0
 
@@ -89,7 +89,7 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
             if frames == MAX_FRAMES_A_TURN:
                 self._later = data[offset:]
                 self.transport.pause_reading()
-                self.loop.call_soon(self._go_on)
+                self.loop.call_soon(self._handle_rest)
                 return
             frames += 1
             on_message = channel.on_message
@@ -113,7 +113,7 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
                         continue
             offset = self._parse_frame(data, offset, size)
 
-    def _go_on(self) -> None:
+    def _handle_rest(self) -> None:
         data, self._later = self._later, b""
         if self.disconnected or self.transport.is_closing():
             return
@@ -140,7 +140,7 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
         return end
 
     def _is_flooded(self) -> bool:
-        """Count a small frame. After too many of them, close the connection without a wait for the peer."""
+        """Count a small frame. After too many of them, close the connection without waiting for the peer."""
         self._small_frames += 1
         if self._small_frames <= MAX_SMALL_FRAMES:
             return False

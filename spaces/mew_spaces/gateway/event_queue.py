@@ -201,7 +201,7 @@ class EventQueue:
         self.note_success("append")
 
     def _give_back(self, packed: list[Submission]) -> bool:
-        """Refuse what was not stored, and keep what the others must learn for another batch. False: it is over."""
+        """Refuse what was not stored, and keep the rest for another batch. Returns False if it is not in flight."""
         if not self._in_flight or self._in_flight[-1][1] is not packed:
             return False
         self._in_flight.pop()

@@ -68,7 +68,7 @@ class AttentionWebhook:
         """Queue the items that are new, and of a kind that the space wants posted.
 
         Without `posts`, another gateway does this, and items are only noted. A gateway that takes over posts those of
-        the last seconds: the other one may have been killed before. Each gateway says itself that it cannot store.
+        the last seconds: the other one may have been killed before. Each gateway posts for itself that it cannot store.
         """
         now = anyio.current_time()
         for item in filter(self._is_wanted, items):
