@@ -124,12 +124,14 @@ class LazyGroup(_Page, TyperGroup):
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Find the command that was typed, or suggest the most similar one."""
+        """Find the command that was typed, or suggest those of that name elsewhere, else the most similar one here."""
         name = args[0]
         if name not in self.entries and not name.startswith("-"):
             from mew_agent.errors import did_you_mean
 
-            ctx.fail(f"No such command '{name}'{did_you_mean(name, self.entries)}")
+            elsewhere = " or ".join(f"'mew {path}'" for path in _paths_to(name, ctx.find_root().command.entries))
+            hint = f" (did you mean {elsewhere}?)" if elsewhere else did_you_mean(name, self.entries)
+            ctx.fail(f"No such command '{name}'{hint}")
         return super().resolve_command(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -146,6 +148,14 @@ class LazyGroup(_Page, TyperGroup):
         for title, rows in self.tables.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
+
+
+def _paths_to(name: str, entries: Mapping[str, CommandEntry | GroupEntry]) -> list[str]:
+    """How a command of this name is typed at the top level; if there is none, in each group that has one."""
+    if name in entries:
+        return [name]
+    groups = {group: one.commands for group, one in entries.items() if isinstance(one, GroupEntry)}
+    return [f"{group} {name}" for group, commands in groups.items() if name in commands]
 
 
 def parameter_rows(parameters: list[Any]) -> dict[str, list[tuple[str, str]]]:

@@ -71,3 +71,17 @@ async def test_misspelt_command_gets_a_suggestion() -> None:
     outcome = await mew("statsu")
     assert outcome.err == "mew: No such command 'statsu' (did you mean 'status'? see `mew --help`)\n"
     assert (outcome.code, outcome.out) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("context compact", "'mew compact'"),
+        ("undo", "'mew context undo'"),
+        ("list", "'mew token list' or 'mew sessions list'"),
+    ],
+)
+async def test_misplaced_command_names_its_place(typed: str, meant: str) -> None:
+    outcome = await mew(*typed.split())
+    assert f"(did you mean {meant}? see `mew" in outcome.err
+    assert outcome.code == ExitCode.BAD_INPUT
