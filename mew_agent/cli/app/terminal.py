@@ -1,6 +1,6 @@
-"""Printing, logging, and what a terminal can show.
+"""Reading and writing texts, printing, logging, and what a terminal can show.
 
-Owns standard output and standard error, so that all commands print in the same way. Knows no space and no gateway.
+Owns the standard streams, so that all commands read and print in the same way. Knows no space and no gateway.
 """
 
 import json
@@ -16,6 +16,7 @@ from typing import Any, Final, Self, TextIO
 
 from mew_agent.cli.board.table import TerminalStyle
 from mew_agent.cli.board.words import clean, clip
+from mew_agent.errors import ConfigError
 
 _DEFAULT_WIDTH: Final = 200
 """Width of a pipe or a file, which have room for long lines."""
@@ -38,6 +39,31 @@ class JsonLines(logging.Formatter):
         about = {"ts": at, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
         error = {"error": self.formatException(record.exc_info)} if record.exc_info else {}
         return json_line({**about, **log_ids(), **error})
+
+
+def read_text(file: Path | None, where: str) -> str:
+    """Read a file; None and `-` mean standard input. Raises `ConfigError` naming `where` if it is not UTF-8 text."""
+    is_stream = file is None or str(file) == "-"
+    name = "standard input" if is_stream else str(file)
+    try:
+        # The bytes: some locales let the text stream accept any.
+        data = sys.stdin.buffer.read() if is_stream or file is None else file.read_bytes()
+        text = data.decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(where, f"{name} cannot be read: {error.strerror or error}", "a text file") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(where, f"{name} is not UTF-8 text (byte {error.start:,})", "a text file") from None
+    if "\x00" in text:
+        raise ConfigError(where, f"{name} is not text (a NUL byte at {text.index(chr(0)):,})", "a text file")
+    return text
+
+
+def write_text(file: Path, text: str, where: str) -> None:
+    """Write a file. Raises `ConfigError` naming the option `where`."""
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(where, f"{file} cannot be written: {error.strerror or error}") from None
 
 
 def print_line(text: str) -> None:

@@ -46,7 +46,6 @@ START_SECONDS = 70.0
 PACE_SECONDS = 0.6
 """Delay between two parts when a person watches."""
 
-MAX_FILE_BYTES = 20_000_000
 DEFAULT_REAL_MODEL = "gpt-4o-mini"
 
 
@@ -138,19 +137,8 @@ def default_files() -> list[Path]:
 
 
 def read_text_file(path: Path) -> DemoFile:
-    """Read a file as UTF-8 text and cut it into parts. Raises `ConfigError` naming the file and what is wrong."""
-    try:
-        size = path.stat().st_size
-        if size > MAX_FILE_BYTES:
-            raise ConfigError(str(path), f"is {size:,} bytes long", f"at most {MAX_FILE_BYTES:,}")
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise ConfigError(str(path), error.strerror or str(error), "a text file") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(str(path), f"is not UTF-8 text (byte {error.start:,})", "a text file") from None
-    if "\x00" in text:
-        raise ConfigError(str(path), f"is not text (a NUL byte at {text.index(chr(0)):,})", "a text file")
-    parts = split_text(path, text)
+    """Read a text file and cut it into parts. Raises `ConfigError` naming the file and what is wrong."""
+    parts = split_text(path, terminal.read_text(path, "FILE"))
     if not parts:
         raise ConfigError(str(path), "is empty", "a text file")
     return DemoFile(path, parts)

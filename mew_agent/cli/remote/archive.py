@@ -239,10 +239,7 @@ def _print_recorded(recorded: ParticipantFigures, *, as_json: bool) -> None:
 def _write_chart(path: Path, recorded: ParticipantFigures) -> None:
     if path.suffix.lower() != ".svg":
         raise ConfigError("--plot", f"'{path}' is not an SVG file", "a name that ends in .svg")
-    try:
-        path.write_text(chart_svg(recorded, datetime.now(UTC).astimezone().tzinfo), encoding="utf-8")
-    except OSError as error:
-        raise ConfigError("--plot", f"{path} cannot be written: {error.strerror or error}") from None
+    terminal.write_text(path, chart_svg(recorded, datetime.now(UTC).astimezone().tzinfo), "--plot")
     terminal.print_line(f"{path}: {len(recorded.samples):,} reports, {len(recorded.compactions):,} compactions")
 
 

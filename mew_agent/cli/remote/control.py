@@ -3,7 +3,6 @@
 Owns what counts as the answer to each, and how it is printed. What a control does is up to the participant.
 """
 
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -73,11 +72,13 @@ def chat(
 ) -> int:
     """Send a message and print the answer.
 
+    `mew chat PARTICIPANT - < FILE` sends a text file.
+
     Exits with code 1 if the agent answers that it failed, for instance because it cannot reach its model.
     """
     text = " ".join(words_typed)
     if text == "-":
-        text = sys.stdin.read()
+        text = terminal.read_text(None, "TEXT")
     if not text.strip():
         raise ConfigError("TEXT", "is empty", "a message, or `-` and a message on standard input")
     with send_request(connection, target, kinds.CHAT, Chat(text=text), timeout) as request:

@@ -3,7 +3,6 @@
 Owns how the text is read and the answer printed. The arithmetic is `mew_protocol.payloads.fit`.
 """
 
-import sys
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -16,7 +15,6 @@ from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, TargetArgument, option, with_option_groups
 from mew_agent.cli.remote.request import check_known
 from mew_agent.cli.remote.session import open_session
-from mew_agent.errors import ConfigError
 from mew_agent.tokens.projection import Calibration, features
 
 VERDICTS: Final = {True: "fits", False: "does not fit", None: "not known"}
@@ -41,19 +39,10 @@ def fit(
     entry = check_known(session, Board.model_validate(session.api.board()), target)
     basis: TextBasis = "given"
     if tokens is None:
-        tokens, basis = Calibration().project(features(_text_in(file))), "heuristic"
+        tokens, basis = Calibration().project(features(terminal.read_text(file, "FILE"))), "heuristic"
     outcome = fit_in(entry.status, tokens, basis, as_of=entry.received_at)
     known = {"participant": target, **outcome.model_dump(mode="json", exclude_none=True)}
     terminal.print_outcome(f"{target}: {VERDICTS[outcome.fits]}; {outcome}", known, as_json=as_json)
     if outcome.fits is None:
         return ExitCode.FAILED
     return ExitCode.DONE if outcome.fits else ExitCode.SKIPPED
-
-
-def _text_in(file: Path | None) -> str:
-    if file is None or str(file) == "-":
-        return sys.stdin.read()
-    try:
-        return file.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise ConfigError("FILE", f"{file} cannot be read: {error.strerror or error}") from None

@@ -93,11 +93,8 @@ def export(
         lines = [terminal.json_line(asdict(item)) for item in items]
     if output is None:
         terminal.print_lines(lines)
-        return
-    try:
-        output.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    except OSError as error:
-        raise ConfigError("--output", f"{output} cannot be written: {error.strerror or error}") from None
+    else:
+        terminal.write_text(output, "".join(f"{line}\n" for line in lines), "--output")
 
 
 def _markdown(agent: str, items: Sequence[Item]) -> Iterator[str]:

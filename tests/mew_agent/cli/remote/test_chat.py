@@ -72,10 +72,34 @@ async def test_answer_cannot_control_the_terminal(gateway: RunningGateway) -> No
 
 
 async def test_dash_sends_standard_input(gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("a whole\nfile"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a whole\nfile")))
     async with answering(gateway, "coder", repeats):
         outcome = await mew("chat", "coder", "-", *seat(gateway))
     assert outcome.out == "you said: a whole\nfile\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"\x89PNG", "TEXT: standard input is not UTF-8 text (byte 0) (expected a text file)"),
+        (b"a\x00b", "TEXT: standard input is not text (a NUL byte at 1) (expected a text file)"),
+        (b"x" * 2_000_000, "request body too large; the limit is 1,048,576 bytes"),
+    ],
+    ids=["image", "binary", "large"],
+)
+async def test_chat_explains_why_a_file_cannot_be_sent(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch, data: bytes, problem: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+    async with answering(gateway, "coder", repeats):
+        outcome = await mew("chat", "coder", "-", *seat(gateway))
+    assert (outcome.code != 0, outcome.out) == (True, "")
+    assert problem in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+async def test_chat_help_shows_how_to_send_a_file() -> None:
+    assert "`mew chat PARTICIPANT - < FILE` sends a text file." in (await mew("chat", "--help")).out
 
 
 @pytest.mark.parametrize("text", ["", "  \n"])
