@@ -8,17 +8,18 @@ decide what participants may do.
 import asyncio
 import contextlib
 import math
+import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import anyio
+from anyio.abc import TaskStatus
 from mew_protocol.payloads.participant import Board
 from mew_protocol.private_files import FileLock, make_private_folder
 from starlette.applications import Starlette
@@ -234,26 +235,19 @@ async def serve_gateway(
         async with AsyncExitStack() as stack:
             for service in registry:
                 await stack.enter_async_context(service.running())
-            tasks = await stack.enter_async_context(anyio.create_task_group())
-            tasks.start_soon(server.serve, [listener])
-            await server.listening.wait()
-            try:
-                yield RunningGateway(
-                    host,
-                    port,
-                    config,
-                    first.tokens,
-                    first,
-                    registry,
-                    websocket is not None,
-                    has_tls=tls is not None,
-                    server=server,
-                )
-            finally:
-                with anyio.CancelScope(shield=True):
-                    registry.close()
-                    server.stop()
-                    await server.stopped.wait()
+            await stack.enter_async_context(server.running(listener))
+            stack.callback(registry.close)
+            yield RunningGateway(
+                host,
+                port,
+                config,
+                first.tokens,
+                first,
+                registry,
+                websocket is not None,
+                has_tls=tls is not None,
+                server=server,
+            )
 
 
 def _open_space(space: HostedSpace, port: int, replica: ReplicaOptions | None) -> SpaceService:
@@ -335,33 +329,58 @@ def run_gateway(
     """Run a gateway in the foreground until SIGINT or SIGTERM, on the backplanes that the configurations name.
 
     Its members then have `drain_seconds` to move to other gateways of their spaces; a second signal ends that. Raises
-    what `serve_gateway` raises, and `BackplaneError`.
+    what `serve_gateway` raises, `BackplaneError`, and `KeyboardInterrupt` for a signal before it accepts connections.
     """
 
-    async def main() -> None:
-        with _plain_errors():
-            async with AsyncExitStack() as opened:
-                first, *further = [
-                    replace(one, backplane=await opened.enter_async_context(_backplane_of(one)))
-                    for one in (HostedSpace(config, state), *others)
-                ]
-                gateway = await opened.enter_async_context(
-                    serve_gateway(
-                        config,
-                        host=host,
-                        port=port,
-                        state=state,
-                        others=further,
-                        tls=tls,
-                        trusted_proxies=trusted_proxies,
-                        backplane=first.backplane,
-                    )
+    async def serve(stopping: anyio.Event, started: anyio.Event) -> None:
+        async with AsyncExitStack() as opened:
+            first, *further = [
+                replace(one, backplane=await opened.enter_async_context(_backplane_of(one)))
+                for one in (HostedSpace(config, state), *others)
+            ]
+            gateway = await opened.enter_async_context(
+                serve_gateway(
+                    config,
+                    host=host,
+                    port=port,
+                    state=state,
+                    others=further,
+                    tls=tls,
+                    trusted_proxies=trusted_proxies,
+                    backplane=first.backplane,
                 )
-                if on_ready is not None:
-                    on_ready(gateway)
-                await _until_stopped(partial(gateway.drain, drain_seconds))
+            )
+            started.set()
+            if on_ready is not None:
+                on_ready(gateway)
+            await stopping.wait()
+            await gateway.drain(drain_seconds)
 
-    anyio.run(main, backend_options={"use_uvloop": has_uvloop()})
+    async def main() -> bool:
+        started, stopping, serving = anyio.Event(), anyio.Event(), anyio.CancelScope()
+
+        async def follow_signals(*, task_status: TaskStatus[None]) -> None:
+            if sys.platform == "win32":  # anyio cannot receive signals there; Ctrl-C cancels the loop
+                task_status.started()
+                return
+            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                task_status.started()
+                async for _ in signals:
+                    if stopping.is_set() or not started.is_set():
+                        serving.cancel()
+                    stopping.set()
+
+        with _plain_errors():
+            async with anyio.create_task_group() as tasks:
+                # Until everything has stopped: a further signal must not interrupt that.
+                await tasks.start(follow_signals)
+                with serving:
+                    await serve(stopping, started)
+                tasks.cancel_scope.cancel()
+        return started.is_set()
+
+    if not anyio.run(main, backend_options={"use_uvloop": has_uvloop()}):
+        raise KeyboardInterrupt
 
 
 @asynccontextmanager
@@ -390,25 +409,6 @@ def has_uvloop() -> bool:
 
         return bool(uvloop)
     return False
-
-
-async def _until_stopped(drain: Callable[[], Awaitable[None]]) -> None:
-    """Wait for a signal, then until drained or for another signal."""
-    import signal
-
-    if sys.platform == "win32":  # anyio cannot receive signals there; Ctrl-C cancels the loop
-        await anyio.sleep_forever()
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        await anext(signals)
-        async with anyio.create_task_group() as tasks:
-
-            async def finish() -> None:
-                await drain()
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(finish)
-            await anext(signals)
-            tasks.cancel_scope.cancel()
 
 
 @contextmanager

@@ -8,8 +8,8 @@ import errno
 import socket
 import ssl
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import anyio
 import uvicorn
@@ -34,46 +34,39 @@ _STOP_POLL_SECONDS = 0.005
 class GatewayServer(uvicorn.Server):
     """uvicorn's server without signal handlers, and without waking up ten times a second."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listening = anyio.Event()
-        self.stopped = anyio.Event()
-        self._stop = anyio.Event()
+    @asynccontextmanager
+    async def running(self, listener: socket.socket) -> AsyncIterator[None]:
+        """Accept connections from a listening socket while the block runs."""
+        self.config.load()
+        self.lifespan = self.config.lifespan_class(self.config)
+        async with anyio.create_task_group() as tasks:
+            await self.startup([listener])
+            tasks.start_soon(self.main_loop)
+            try:
+                yield
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self.shutdown([listener])
+                tasks.cancel_scope.cancel()
 
     def stop_listening(self) -> None:
         """Accept no more connections; the open ones continue."""
         for server in self.servers:
             server.close()
 
-    def stop(self) -> None:
-        """Stop serving. `stopped` is set when that is done."""
-        self.should_exit = True
-        self._stop.set()
-
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        try:
-            await super().serve(sockets)
-        finally:
-            self.stopped.set()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listening.set()
-
     async def main_loop(self) -> None:
-        ticks = 0
-        while not await self.on_tick(ticks):
-            ticks += 10  # on_tick counts tenths of a second
-            with anyio.move_on_after(1.0):
-                await self._stop.wait()
+        while True:
+            await self.on_tick(0)  # of every tenth tick, which updates the date in responses
+            await anyio.sleep(1.0)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop as uvicorn does, without its fixed pauses of a tenth of a second.
 
         Open requests have `STOP_SECONDS`. The application stops last.
         """
-        for closeable in (*self.servers, *(sockets or ())):
-            closeable.close()
+        self.stop_listening()
+        for listener in sockets or ():
+            listener.close()
         state, ending = self.server_state, set[object]()
         with anyio.move_on_after(STOP_SECONDS):
             while True:
@@ -86,10 +79,6 @@ class GatewayServer(uvicorn.Server):
         for task in tuple(state.tasks):
             task.cancel()
         await self.lifespan.shutdown()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 def server_config(

@@ -4,20 +4,27 @@ import signal
 import socket
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import anyio
 import httpx2
 import pytest
-from anyio import to_thread
+from mew_protocol.private_files import FileLock
 from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import TokenBook, token_path
-from mew_spaces.gateway.gateway import HostedSpace, RunningGateway, create_app, run_gateway, serve_gateway
+from mew_spaces.gateway.gateway import (
+    HostedSpace,
+    RunningGateway,
+    create_app,
+    history_path,
+    run_gateway,
+    serve_gateway,
+)
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
+from mew_spaces.log.sqlite import lock_path
 
 from tests.support.gateway_client import joined, opened
 from tests.support.waiting import PATIENCE_SECONDS
@@ -133,13 +140,18 @@ async def test_two_spaces_with_one_name_are_refused(config: SpaceConfig) -> None
 
 
 async def test_a_gateway_without_a_backplane_shares_no_folder(config: SpaceConfig, tmp_path: Path) -> None:
-    on_nats = config.model_copy(update={"backplane": BackplaneOptions.model_validate("nats://127.0.0.1:1")})
     async with serve_gateway(config, state=tmp_path):
         with pytest.raises(SpacesError, match="--backplane"):
             async with serve_gateway(config, state=tmp_path):
                 pass
-        with pytest.raises(SpacesError, match="--backplane"):
-            await to_thread.run_sync(partial(run_gateway, on_nats, state=tmp_path, port=0))
+
+
+def test_a_gateway_with_a_backplane_shares_no_folder_with_one_without(config: SpaceConfig, tmp_path: Path) -> None:
+    on_nats = config.model_copy(update={"backplane": BackplaneOptions.model_validate("nats://127.0.0.1:1")})
+    lock = FileLock(lock_path(history_path(config, tmp_path)))
+    with pytest.raises(SpacesError, match="--backplane"):
+        run_gateway(on_nats, state=tmp_path, port=0)
+    lock.release()
 
 
 async def test_logs_are_written_into_the_state_folder(config: SpaceConfig, tmp_path: Path) -> None:
@@ -165,14 +177,19 @@ async def test_unusable_state_is_reported_with_its_path(config: SpaceConfig, tmp
 
 
 PROGRAM = """
+import signal
 import sys
-from functools import partial
 from pathlib import Path
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import run_gateway
 
+def interrupt(gateway):
+    print(gateway.url, flush=True)
+    for number in sys.argv[2:]:
+        signal.raise_signal(int(number))
+
 config = parse_space("space: {id: demo}\\nparticipants: {ada: {}}")
-run_gateway(config, state=Path(sys.argv[1]), port=0, on_ready=lambda gateway: print(gateway.url, flush=True))
+run_gateway(config, state=Path(sys.argv[1]), port=0, on_ready=interrupt)
 print("ended", flush=True)
 """
 
@@ -190,3 +207,10 @@ def test_run_gateway_stops_on_a_signal(tmp_path: Path, how: signal.Signals) -> N
     assert (out.strip(), err, process.returncode) == ("ended", "", 0)
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", int(url.rsplit(":", 1)[1]))) != 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are another matter there")
+def test_quick_signals_stop_the_gateway_without_a_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path), *[str(signal.SIGINT.value)] * 3]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.stdout.splitlines()[1:], ended.stderr, ended.returncode) == (["ended"], "", 0)
