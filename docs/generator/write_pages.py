@@ -9,10 +9,9 @@ the folder: the one we use reaches its end of life in May 2027, and its successo
 import shutil
 from pathlib import Path
 
+import command_page
 import config_pages
 import python_page
-
-from mew_agent.cli.reference import reference
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -22,7 +21,7 @@ ICON = ROOT / "spaces" / "mew_spaces" / "dashboard" / "icon.svg"
 def write_pages() -> None:
     """Write the pages, and copy the icon that the dashboard uses."""
     pages = {
-        "reference/cli.md": reference(),
+        "reference/cli.md": command_page.command_page(),
         "reference/space-yaml.md": config_pages.space_page(),
         "reference/agent-config.md": config_pages.agent_page(),
         "reference/python.md": python_page.python_page(),

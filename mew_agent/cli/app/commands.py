@@ -47,8 +47,8 @@ COMMANDS: Final[Sections] = {
         "compact": _command("Compact a participant's context and report the tokens freed.", "remote.control:compact"),
         "forget": _command("Drop messages from one end of a participant's history.", "remote.control:forget"),
         "clear": _command("Clear a participant's history.", "remote.control:clear"),
-        "pin": _command("Keep a text in every prompt of an agent, or list its pins.", "remote.pins:pin"),
-        "unpin": _command("Remove a text that is pinned in an agent.", "remote.pins:unpin"),
+        "pin": _command("Keep a text in every prompt of an agent, or list its pins.", "remote.control:pin"),
+        "unpin": _command("Remove a text that is pinned in an agent.", "remote.control:unpin"),
         "context": GroupEntry(
             "List, show, undo and search compactions; try out policies.",
             {

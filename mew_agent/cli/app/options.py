@@ -5,8 +5,8 @@ the group as one parameter.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, is_dataclass
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -126,6 +126,7 @@ PlainOption = Annotated[bool, option("--plain", "Print line by line instead of t
 JsonOption = Annotated[bool, option("--json", "Print JSON.")]
 TargetArgument = Annotated[str, participant_argument("Id of the participant.")]
 TimeoutOption = Annotated[float, option("--timeout SECONDS", "Time to wait for the answer.", min=0.1)]
+ReasonOption = Annotated[str | None, option("--reason TEXT", "Reason to send to the participant.")]
 LogLevelOption = Annotated[
     LogLevel,
     option("--log-level, -l LEVEL", "Log at debug, info, warning or error.", parser=read_log_level),
@@ -176,26 +177,32 @@ class SpaceFileOptions:
 
 
 def with_option_groups(command: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
-    """Replace each parameter of a command that is a dataclass by one option for each field of that class."""
-    own = inspect.signature(command, eval_str=True).parameters
-    groups: dict[str, Any] = {
-        name: parameter.annotation for name, parameter in own.items() if is_dataclass(parameter.annotation)
-    }
+    """Replace each parameter of a command that is a dataclass by one option for each field, in nested classes too."""
 
     @wraps(command)
     def run(**given: Any) -> CommandResult:
-        for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
-        return command(**given)
+        return _call_with(command, given)
 
     # Keyword-only, because options with a default may come before arguments that have none.
-    parameters = [
-        one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, parameter in own.items()
-        for one in (
-            inspect.signature(groups[name], eval_str=True).parameters.values() if name in groups else (parameter,)
-        )
-    ]
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in _options_of(command)]
+    parameters.sort(key=lambda one: one.name in ConnectionOptions.__slots__)  # rarely needed, so help shows them last
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads the signature
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def _options_of(called: Callable[..., Any]) -> Iterator[inspect.Parameter]:
+    groups = _groups_of(called)
+    for name, parameter in inspect.signature(called, eval_str=True).parameters.items():
+        yield from _options_of(groups[name]) if name in groups else (parameter,)
+
+
+def _call_with(called: Callable[..., CommandResult], given: Mapping[str, Any]) -> CommandResult:
+    groups = _groups_of(called)
+    names = inspect.signature(called).parameters
+    return called(**{name: _call_with(groups[name], given) if name in groups else given[name] for name in names})
+
+
+def _groups_of(called: Callable[..., Any]) -> dict[str, Any]:
+    parameters = inspect.signature(called, eval_str=True).parameters
+    return {name: one.annotation for name, one in parameters.items() if is_dataclass(one.annotation)}

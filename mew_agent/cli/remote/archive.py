@@ -29,20 +29,12 @@ from pydantic import BaseModel
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.options import (
-    ConnectionOptions,
-    JsonOption,
-    TargetArgument,
-    TimeoutOption,
-    option,
-    with_option_groups,
-)
+from mew_agent.cli.app.options import ReasonOption, option, with_option_groups
 from mew_agent.cli.board import words
 from mew_agent.cli.board.composition import composition_lines
 from mew_agent.cli.board.figures import chart_svg, compaction_line, csv_lines
-from mew_agent.cli.remote.control import ANSWER_SECONDS, STATUS_SECONDS, ReasonOption, next_status, parse_answer
 from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS
-from mew_agent.cli.remote.request import ParticipantOffline, check_known, send_request
+from mew_agent.cli.remote.request import ParticipantOffline, SlowRequest, TargetedRequest, check_known, parse_answer
 from mew_agent.cli.remote.session import open_session
 from mew_agent.errors import ConfigError, ControlRefused
 
@@ -51,16 +43,13 @@ A = TypeVar("A", bound=BaseModel)
 
 @with_option_groups
 def history(
-    target: TargetArgument,
-    timeout: TimeoutOption = STATUS_SECONDS,
     *,
     as_csv: Annotated[bool, option("--csv", "Print the figures over time as CSV.")] = False,
     plot: Annotated[Path | None, option("--plot FILE", "Draw the figures over time into an SVG file.")] = None,
     minutes: Annotated[
         int | None, option("--minutes N", "How far back figures go (default: an hour).", min=1, max=MAX_MINUTES)
     ] = None,
-    as_json: JsonOption = False,
-    connection: ConnectionOptions,
+    request: TargetedRequest,
 ) -> int:
     """List a participant's compactions.
 
@@ -69,47 +58,38 @@ def history(
     and `--plot`, shows what the gateway recorded.
     """
     if as_csv or plot is not None or minutes is not None:
-        recorded = _recorded(connection, target, minutes or 60)
+        recorded = _recorded(request, minutes or 60)
         if plot is not None:
             _write_chart(plot, recorded)
         elif as_csv:
             terminal.print_lines(csv_lines([recorded]))
         else:
-            _print_recorded(recorded, as_json=as_json)
+            _print_recorded(request, recorded)
         return ExitCode.DONE
-    kind = kinds.PARTICIPANT_REQUEST_HISTORY
     try:
-        found = _ask(connection, target, RequestHistory(), kind, timeout, CompactionHistory)
+        found = _ask(request, RequestHistory(), kinds.PARTICIPANT_REQUEST_HISTORY, CompactionHistory)
     except (ParticipantOffline, ControlRefused) as problem:
-        recorded = _recorded(connection, target, MAX_MINUTES)
+        recorded = _recorded(request, MAX_MINUTES)
         if not recorded.compactions:
             raise
         terminal.warn(f"{problem}; this is what the gateway recorded")
-        _print_recorded(recorded, as_json=as_json)
+        _print_recorded(request, recorded)
         return ExitCode.DONE
-    if as_json:
-        terminal.print_json({"participant": target, **_json_of(found)})
-        return ExitCode.DONE
-    now = datetime.now(UTC).astimezone()
-    for entry in found.entries:
-        terminal.print_lines(_lines(entry, now))
-    if not found.entries:
-        terminal.print_line(f"{target}: nothing has left the context yet")
-    if found.dropped:
+    if request.as_json or not found.entries:
+        request.print("nothing has left the context yet", _json_of(found))
+    else:
+        _print_entries(found)
+    if found.dropped and not request.as_json:
         terminal.warn(f"{words.count_of(found.dropped, 'older entry', 'older entries')} no longer kept")
     return ExitCode.DONE
 
 
 @with_option_groups
 def show(
-    target: TargetArgument,
+    request: TargetedRequest,
     number: Annotated[
         int | None, typer.Argument(metavar="N", help="Number of a compaction (default: the context now).", min=1)
     ] = None,
-    timeout: TimeoutOption = STATUS_SECONDS,
-    *,
-    as_json: JsonOption = False,
-    connection: ConnectionOptions,
 ) -> int:
     """Print what fills a context, or what a compaction replaced.
 
@@ -117,151 +97,128 @@ def show(
     compaction's summary and the messages that it replaced.
     """
     if number is None:
-        return _show_composition(connection, target, timeout, as_json=as_json)
-    shown = _page(connection, target, RequestHistory(number=number), timeout)
-    items, following = list(shown.items), shown.next
-    while following is not None:
-        page = _page(connection, target, RequestHistory(number=number, after=following), timeout)
+        return _show_composition(request)
+    shown = page = _page(request, RequestHistory(number=number))
+    items = list(shown.items)
+    while page.next is not None:
+        page = _page(request, RequestHistory(number=number, after=page.next))
         items += page.items
-        following = page.next
-    if as_json:
+    if request.as_json:
         whole = shown.model_copy(update={"items": tuple(items), "next": None})
-        terminal.print_json({"participant": target, **_json_of(whole)})
-        return ExitCode.DONE
-    now = datetime.now(UTC).astimezone()
-    for entry in shown.entries:
-        terminal.print_lines(_lines(entry, now))
-    terminal.print_lines(_texts(shown, items, now))
+        terminal.print_json({"participant": request.target, **_json_of(whole)})
+    else:
+        _print_entries(shown)
+        terminal.print_lines(_texts(shown, items, _now()))
     return ExitCode.DONE
 
 
-def _show_composition(connection: ConnectionOptions, target: str, timeout: float, *, as_json: bool) -> int:
-    request = RequestStatus(fields=("tokens", "max_tokens", "context", "prefix"))
-    with send_request(connection, target, kinds.PARTICIPANT_REQUEST_STATUS, request, timeout) as sent:
-        status = next_status(sent)
-    if as_json:
-        terminal.print_json({"participant": target, **_json_of(status)})
-        return ExitCode.DONE
-    if not words.has_context(status):
-        raise ControlRefused(target, kinds.PARTICIPANT_REQUEST_STATUS, "it reports no context")
+def _show_composition(request: TargetedRequest) -> int:
+    fields = RequestStatus(fields=("tokens", "max_tokens", "context", "prefix"))
+    status = request.ask_status(kinds.PARTICIPANT_REQUEST_STATUS, fields)
+    if not request.as_json and not words.has_context(status):
+        raise ControlRefused(request.target, kinds.PARTICIPANT_REQUEST_STATUS, "it reports no context")
     known = words.basis(status) if status.tokens is not None else words.reason(status)
-    terminal.print_line(f"{target}: {words.tokens(status)} of {words.window(status)} tokens, {known}")
-    terminal.print_lines(composition_lines(status, status.prefix or (), width=terminal.style_of(sys.stdout).width))
+    request.print(f"{words.tokens(status)} of {words.window(status)} tokens, {known}", _json_of(status))
+    if not request.as_json:
+        width = terminal.style_of(sys.stdout).width
+        terminal.print_lines(composition_lines(status, status.prefix or (), width=width))
     return ExitCode.DONE
 
 
 @with_option_groups
 def undo(
-    target: TargetArgument,
+    request: SlowRequest,
     number: Annotated[
         int | None, typer.Argument(metavar="N", help="Number of the compaction (default: the newest).", min=1)
     ] = None,
     reason: ReasonOption = None,
-    timeout: TimeoutOption = ANSWER_SECONDS,
-    *,
-    as_json: JsonOption = False,
-    connection: ConnectionOptions,
 ) -> int:
     """Undo a compaction and restore what it removed.
 
     Waits for the model call that is running. Exits with code 3 if the participant refuses, for instance because the
     context would not fit the window, or because a later compaction has to be undone first.
     """
-    payload = Undo(number=number, reason=reason)
-    done = _ask(connection, target, payload, kinds.PARTICIPANT_UNDO, timeout, UndoDone)
-    outcome = {"participant": target, **_json_of(done)}
+    done = _ask(request, Undo(number=number, reason=reason), kinds.PARTICIPANT_UNDO, UndoDone)
     if done.status != "undone":
-        terminal.print_outcome(f"{target}: not undone, {words.clean(done.reason or '')}", outcome, as_json=as_json)
+        request.print(f"not undone, {words.clean(done.reason or '')}", _json_of(done))
         return ExitCode.SKIPPED
     messages = words.count_of(done.restored_messages or 0, "message")
     size = "" if done.tokens_after is None else f"; now {done.tokens_after:,} of {done.max_tokens or 0:,} (projected)"
-    terminal.print_outcome(
-        f"{target}: undid {done.number}; {messages} and {done.restored_tokens or 0:,} tokens are back{size}",
-        outcome,
-        as_json=as_json,
-    )
+    restored = f"{messages} and {done.restored_tokens or 0:,} tokens are back{size}"
+    request.print(f"undid {done.number}; {restored}", _json_of(done))
     return ExitCode.DONE
 
 
 @with_option_groups
 def recall(
-    target: TargetArgument,
+    request: TargetedRequest,
     searched: Annotated[list[str], typer.Argument(metavar="WORDS", help="Words to search for; quotes keep a phrase.")],
     limit: Annotated[int, option("--limit N", "Number of matches to print.", min=1, max=MAX_RECALLED)] = 10,
-    timeout: TimeoutOption = STATUS_SECONDS,
-    *,
-    as_json: JsonOption = False,
-    connection: ConnectionOptions,
 ) -> int:
     """Search what left a participant's context.
 
     Prints an extract of each message with all the words, best match first; if there is none, of messages with any of
     them. Exits with code 3 if nothing matches.
     """
-    payload = Recall(words=" ".join(searched), limit=limit)
-    done = _ask(connection, target, payload, kinds.PARTICIPANT_RECALL, timeout, RecallDone)
+    done = _ask(request, Recall(words=" ".join(searched), limit=limit), kinds.PARTICIPANT_RECALL, RecallDone)
     if done.error is not None:
-        raise ControlRefused(target, kinds.PARTICIPANT_RECALL, words.clean(done.error))
-    if as_json:
-        terminal.print_json({"participant": target, **_json_of(done)})
-    elif not done.found:
-        terminal.print_line(f"{target}: nothing that left the context matches")
+        raise ControlRefused(request.target, kinds.PARTICIPANT_RECALL, words.clean(done.error))
+    if request.as_json or not done.found:
+        request.print("nothing that left the context matches", _json_of(done))
     else:
-        now = datetime.now(UTC).astimezone()
         for item in done.found:
-            terminal.print_lines(_item_lines(item, now))
+            terminal.print_lines(_item_lines(item, _now()))
     return ExitCode.DONE if done.found else ExitCode.SKIPPED
 
 
-def _recorded(connection: ConnectionOptions, target: str, minutes: int) -> ParticipantFigures:
+def _recorded(request: TargetedRequest, minutes: int) -> ParticipantFigures:
     """What the gateway recorded of a participant. Raises `NoSuchParticipant`."""
-    session = open_session(connection)
-    check_known(session, Board.model_validate(session.api.board()), target)
-    found = ContextHistory.model_validate(session.api.context_history(minutes * 60, MAX_REPORTS, target))
+    session = open_session(request.connection)
+    check_known(session, Board.model_validate(session.api.board()), request.target)
+    found = ContextHistory.model_validate(session.api.context_history(minutes * 60, MAX_REPORTS, request.target))
     if found.more:
         terminal.warn(f"only the newest {MAX_REPORTS:,} are shown; choose fewer minutes")
-    return next(iter(found.participants), ParticipantFigures(id=target))
+    return next(iter(found.participants), ParticipantFigures(id=request.target))
 
 
-def _print_recorded(recorded: ParticipantFigures, *, as_json: bool) -> None:
-    if as_json:
-        terminal.print_json({"participant": recorded.id, **_json_of(recorded)})
+def _print_recorded(request: TargetedRequest, recorded: ParticipantFigures) -> None:
+    if request.as_json or not recorded.compactions:
+        request.print("the gateway recorded no compaction in this time", _json_of(recorded))
         return
-    now = datetime.now(UTC).astimezone()
     for done in recorded.compactions:
-        terminal.print_line(f"{_time(done.at, now)}  {compaction_line(done)}")
+        terminal.print_line(f"{_time(done.at, _now())}  {compaction_line(done)}")
         if done.summary is not None:
             terminal.print_lines(_indented(done.summary))
-    if not recorded.compactions:
-        terminal.print_line(f"{recorded.id}: the gateway recorded no compaction in this time")
 
 
 def _write_chart(path: Path, recorded: ParticipantFigures) -> None:
     if path.suffix.lower() != ".svg":
         raise ConfigError("--plot", f"'{path}' is not an SVG file", "a name that ends in .svg")
-    terminal.write_text(path, chart_svg(recorded, datetime.now(UTC).astimezone().tzinfo), "--plot")
+    terminal.write_text(path, chart_svg(recorded, _now().tzinfo), "--plot")
     terminal.print_line(f"{path}: {len(recorded.samples):,} reports, {len(recorded.compactions):,} compactions")
 
 
-def _page(connection: ConnectionOptions, target: str, request: RequestHistory, timeout: float) -> CompactionHistory:
-    kind = kinds.PARTICIPANT_REQUEST_HISTORY
-    page = _ask(connection, target, request, kind, timeout, CompactionHistory)
+def _page(request: TargetedRequest, wanted: RequestHistory) -> CompactionHistory:
+    page = _ask(request, wanted, kinds.PARTICIPANT_REQUEST_HISTORY, CompactionHistory)
     if page.error is not None:
-        raise ControlRefused(target, kind, words.clean(page.error))
+        raise ControlRefused(request.target, kinds.PARTICIPANT_REQUEST_HISTORY, words.clean(page.error))
     return page
 
 
-def _ask(
-    connection: ConnectionOptions, target: str, payload: BaseModel, kind: str, timeout_seconds: float, model: type[A]
-) -> A:
+def _ask(request: TargetedRequest, payload: BaseModel, kind: str, model: type[A]) -> A:
     """Send a request and return its answer. Raises `ControlRefused` if a status refuses it."""
-    with send_request(connection, target, kind, payload, timeout_seconds) as request:
-        for answered, body in request.answers(ARCHIVE_ANSWERS[kind], kinds.PARTICIPANT_STATUS):
+    with request.send(kind, payload) as sent:
+        for answered, body in sent.answers(ARCHIVE_ANSWERS[kind], kinds.PARTICIPANT_STATUS):
             if answered != kinds.PARTICIPANT_STATUS:
                 return parse_answer(model, body)
             if (problem := refusal_in(parse_answer(Status, body).status)) is not None:
-                raise ControlRefused(target, kind, words.clean(problem))
+                raise ControlRefused(request.target, kind, words.clean(problem))
     raise AssertionError("`answers` ends by raising only")
+
+
+def _print_entries(found: CompactionHistory) -> None:
+    for entry in found.entries:
+        terminal.print_lines(_lines(entry, _now()))
 
 
 def _lines(entry: CompactionEntry, now: datetime) -> Iterator[str]:
@@ -324,3 +281,7 @@ def _figure(tokens: int | None) -> str:
 
 def _json_of(answer: BaseModel) -> dict[str, object]:
     return answer.model_dump(mode="json", exclude_none=True)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC).astimezone()

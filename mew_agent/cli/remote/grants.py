@@ -13,8 +13,14 @@ from mew_protocol import kinds
 from mew_protocol.capability import patterns_problem
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.options import ConnectionOptions, JsonOption, TargetArgument, option, with_option_groups
-from mew_agent.cli.remote.control import ReasonOption
+from mew_agent.cli.app.options import (
+    ConnectionOptions,
+    JsonOption,
+    ReasonOption,
+    TargetArgument,
+    option,
+    with_option_groups,
+)
 from mew_agent.cli.remote.request import NoSuchParticipant
 from mew_agent.cli.remote.session import ApiSession, open_session
 from mew_agent.errors import ConfigError

@@ -1,4 +1,4 @@
-"""Sends one envelope over HTTP and follows the events that answer it.
+"""Sends one envelope to a participant and follows the events that answer it.
 
 Owns sending and waiting: the event stream opens before the envelope is sent, so no answer is missed. The commands
 decide what to send and which kinds answer it.
@@ -6,22 +6,32 @@ decide what to send and which kinds answer it.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final, TypeVar
 from uuid import uuid4
 
+from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-from mew_agent.cli.app.options import ConnectionOptions
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.options import ConnectionOptions, JsonOption, TargetArgument, TimeoutOption
 from mew_agent.cli.board import words
 from mew_agent.cli.board.live_board import apply_event, entry_of
 from mew_agent.cli.remote.http_api import SpaceEvents
 from mew_agent.cli.remote.session import ApiSession, open_session
-from mew_agent.errors import ConfigError, NotConnected, PeerTimeout, did_you_mean, listed
+from mew_agent.errors import ConfigError, NotConnected, PeerError, PeerTimeout, did_you_mean, listed
+
+STATUS_SECONDS: Final = 30.0
+"""How long to wait for what a participant answers at once."""
+
+ANSWER_SECONDS: Final = 120.0
+"""How long to wait for an answer that takes a model call."""
+
+P = TypeVar("P", bound=BaseModel)
 
 
 class NoSuchParticipant(ConfigError):
@@ -81,6 +91,11 @@ class SentRequest:
             elif changed == self.participant and not _is_connected(self.board, self.participant):
                 raise ParticipantOffline(self.gateway, f"'{self.participant}' left before it answered")
 
+    def next_status(self, *, passing: str | None = None) -> Status:
+        """The status that answers. A status `passing` comes before the answer and is skipped."""
+        statuses = (parse_answer(Status, body) for _, body in self.answers(kinds.PARTICIPANT_STATUS))
+        return next(status for status in statuses if passing is None or status.status != passing)
+
     @property
     def last_status(self) -> Status | None:
         """The participant's last status."""
@@ -125,6 +140,44 @@ def send_request(
         request = SentRequest(sent, participant, board, events, session.api.gateway, timeout_seconds, deadline)
         session.api.send(sent.as_dict())
         yield request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetedRequest:
+    """A request to one participant, as given on the command line."""
+
+    target: TargetArgument
+    timeout: TimeoutOption = STATUS_SECONDS
+    as_json: JsonOption = False
+    connection: ConnectionOptions
+
+    def send(self, kind: str, payload: BaseModel) -> AbstractContextManager[SentRequest]:
+        """Send an envelope; see `send_request`."""
+        return send_request(self.connection, self.target, kind, payload, self.timeout)
+
+    def ask_status(self, kind: str, payload: BaseModel) -> Status:
+        """Send an envelope, and return the status that answers it."""
+        with self.send(kind, payload) as sent:
+            return sent.next_status()
+
+    def print(self, text: str, outcome: Mapping[str, Any]) -> None:
+        """Print the outcome behind the participant's id, or for `--json` as JSON."""
+        terminal.print_outcome(f"{self.target}: {text}", {"participant": self.target, **outcome}, as_json=self.as_json)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowRequest(TargetedRequest):
+    """A request whose answer takes a model call."""
+
+    timeout: TimeoutOption = ANSWER_SECONDS
+
+
+def parse_answer(model: type[P], body: Mapping[str, Any]) -> P:
+    """Read the payload of an answer. Raises `PeerError`."""
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        raise PeerError(f"received an invalid answer: {error.errors(include_url=False)[0]['msg']}") from None
 
 
 def new_envelope(

@@ -2,14 +2,25 @@
 
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from mew_agent.cli.app.commands import COMMANDS
 from mew_agent.cli.app.groups import GroupEntry
-from mew_agent.cli.reference import reference
+
+GENERATOR = Path(__file__).parents[3] / "docs" / "generator"
 
 
-def test_reference_has_a_section_for_every_command() -> None:
-    headings = [line.removeprefix("### ") for line in reference().splitlines() if line.startswith("### ")]
+@pytest.fixture(scope="module")
+def page() -> str:
+    code = "import command_page; print(command_page.command_page())"
+    done = subprocess.run([sys.executable, "-c", code], cwd=GENERATOR, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_reference_has_a_section_for_every_command(page: str) -> None:
+    headings = [line.removeprefix("### ") for line in page.splitlines() if line.startswith("### ")]
     expected = []
     for entries in COMMANDS.values():
         for name, entry in entries.items():
@@ -18,15 +29,8 @@ def test_reference_has_a_section_for_every_command() -> None:
     assert headings == expected
 
 
-def test_reference_lists_arguments_options_and_defaults() -> None:
-    section = reference().partition("### mew compact\n")[2].partition("\n### ")[0]
+def test_reference_lists_arguments_options_and_defaults(page: str) -> None:
+    section = page.partition("### mew compact\n")[2].partition("\n### ")[0]
     assert "\nmew compact [OPTIONS] PARTICIPANT\n" in section
     assert "| `PARTICIPANT` | Id of the participant. |" in section
     assert "| `--timeout SECONDS` | Time to wait for the answer (default: 120). |" in section
-
-
-def test_reference_runs_as_a_program() -> None:
-    shown = subprocess.run(
-        [sys.executable, "-m", "mew_agent.cli.reference"], capture_output=True, text=True, check=True
-    )
-    assert shown.stdout == reference()

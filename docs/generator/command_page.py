@@ -1,10 +1,9 @@
-"""Writes the reference of the command line as Markdown; `python -m mew_agent.cli.reference` prints it.
+"""Writes the reference of the command line as Markdown.
 
 Everything comes from the commands themselves, so the page always agrees with `--help`.
 """
 
 import inspect
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,8 +14,8 @@ from mew_agent.cli.app.options import SHORT_OPTIONS
 from mew_agent.cli.main import command_line
 
 
-def reference() -> str:
-    """The page: a section for each heading of `mew --help`, and in it each command with its arguments and options."""
+def command_page() -> str:
+    """The page `reference/cli.md`: a section for each heading of `mew --help`, with its commands and their options."""
     return "\n".join(_page()).rstrip() + "\n"
 
 
@@ -70,7 +69,3 @@ def _command(path: str, command: Any) -> Iterator[str]:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    sys.stdout.write(reference())
