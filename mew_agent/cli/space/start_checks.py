@@ -15,6 +15,7 @@ from mew_protocol.capability import CapabilitySet, stars_across_folders
 from mew_protocol.envelope import Draft
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, place_in
+from mew_spaces.config.settings import BRIDGE
 from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, Program, uses_fifos
 
 from mew_agent.acp.profiles import PROFILES
@@ -25,8 +26,8 @@ from mew_agent.errors import ConfigError
 
 _KeyPath = tuple[str, ...]
 
-_PROGRAM_KEYS: Final = ("env", "env_from", "cwd", "auto_start", "restart_policy")
-"""Keys of a participant that are about its program."""
+_PROGRAM_KEYS: Final = ("env", "env_from", "cwd", "restart_policy")
+"""Keys of a participant that are about its program, or about the client of its FIFOs."""
 
 _NEEDED_BY_AGENTS: Final = {
     kinds.CHAT: "answer",
@@ -138,6 +139,10 @@ def _keys_without_effect(config: SpaceConfig, path: Path) -> Iterator[str]:
     rows: list[tuple[_KeyPath, str]] = [(("space", "ui_theme"), "here")] if config.space.ui_theme is not None else []
     for name, one in config.participants.items():
         rows += ((("participants", name, *inner), why) for inner, why in _useless_keys(one))
+    routing = config.defaults.routing.default_to
+    rows += ((("defaults", "routing", "default_to", kind), "here") for kind in routing if kind != kinds.CHAT)
+    if config.backplane is not None and "durability" in config.history.model_fields_set:
+        rows.append((("history", "durability"), "next to 'backplane'"))
     if config.attention.webhook is None:
         options = config.attention.model_dump(exclude_defaults=True)
         rows += ((("attention", key), "without 'attention.webhook'") for key in options)
@@ -150,6 +155,8 @@ def _useless_keys(one: ParticipantConfig) -> Iterator[tuple[_KeyPath, str]]:
     has_program, has_fifos, acp = one.has_program, uses_fifos(one), one.acp
     checks = {
         "io": (False, "here"),
+        "type": (one.type == BRIDGE, "here"),
+        "auto_start": (has_program, "without a program"),
         **dict.fromkeys(_PROGRAM_KEYS, (has_program or has_fifos, "without a program")),
         "args": (one.command is not None, "without 'command'"),
         "mcp_server": (one.command is None, "next to 'command'"),
@@ -159,6 +166,7 @@ def _useless_keys(one: ParticipantConfig) -> Iterator[tuple[_KeyPath, str]]:
     }
     given = one.model_dump(exclude_defaults=True)
     yield from (((key,), why) for key, (has_effect, why) in checks.items() if key in given and not has_effect)
+    yield from ((("default_to", kind), "here") for kind in one.default_to if kind != kinds.CHAT)
     if acp is not None and acp.args and acp.command is None:
         yield ("acp", "args"), "without 'acp.command'"
     if acp is not None and acp.max_compacting is not None and acp.compact_at is None:

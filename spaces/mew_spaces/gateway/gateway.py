@@ -51,10 +51,10 @@ from mew_spaces.gateway.replica import ReplicaService
 from mew_spaces.gateway.replica_store import ReplicaOptions
 from mew_spaces.gateway.request_guard import RequestGuard
 from mew_spaces.gateway.server import GatewayServer, bound_socket, in_url, server_config
-from mew_spaces.gateway.service import SpaceService
+from mew_spaces.gateway.service import SpaceService, history_bounds
 from mew_spaces.gateway.websocket_endpoint import WebSocketEndpoint
 from mew_spaces.log.figures import FigureStore
-from mew_spaces.log.interface import Bounds, NotStored, SpaceLog
+from mew_spaces.log.interface import NotStored, SpaceLog
 from mew_spaces.log.sqlite import SqliteLog, lock_path
 
 DEFAULT_HOST = "127.0.0.1"
@@ -299,13 +299,12 @@ def figures_path(config: SpaceConfig, state: Path) -> Path:
 
 def open_log(config: SpaceConfig, state: Path) -> SpaceLog | None:
     """The stored log of a space; None where the space wants its history in memory. Raises `SpacesError`."""
-    durability, limits = config.history.durability, config.limits
+    durability = config.history.durability
     if durability == "memory":
         return None
     path = history_path(config, state)
-    bounds = Bounds(limits.history_envelopes, limits.history_bytes, config.history.age_seconds)
     try:
-        return SqliteLog(path, bounds=bounds, durability=durability)
+        return SqliteLog(path, bounds=history_bounds(config), durability=durability)
     except BlockingIOError:
         raise SpacesError(f"{path}: {_IS_HELD}") from None
     except (OSError, NotStored) as error:

@@ -1,8 +1,10 @@
 """The spaces of one gateway. They share a port, and limits of what costs the gateway more than it costs the client."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
+from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.admission import TokenBucket
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.clock import steady_time
@@ -14,6 +16,26 @@ DEFAULT_NAME = "default"
 """The name that clients of the TypeScript gateway send when they do not know the name of a space."""
 
 MAX_KEYS = 8192
+
+_SET_BY_FIRST = {
+    "gateway": {"tls_cert", "tls_key"},
+    "limits": {
+        "event_streams_per_address",
+        "event_streams_per_token",
+        "failed_tokens_per_second",
+        "joins_per_second",
+        "ping_interval_seconds",
+        "ping_timeout_seconds",
+        "reads_per_second",
+        "unjoined_connections",
+        "unjoined_connections_per_address",
+        "unjoined_message_bytes",
+        "join_timeout_seconds",
+    },
+}
+"""Keys of space.yaml that hold for a gateway and not for one space."""
+
+log = logging.getLogger("spaces")
 
 
 class AttemptLimit:
@@ -48,6 +70,8 @@ class SpaceRegistry:
             names = ", ".join(service.space.id for service in services) or "no space"
             raise SpacesError(f"a gateway needs at least one space, each with its own name (given: {names})")
         self.default = services[0]
+        for service in services[1:]:
+            self._warn_of_ignored_keys(service.config)
         limits = self.default.config.limits
         self.failed_tokens = AttemptLimit(per_second=limits.failed_tokens_per_second, burst=100)
         """By address."""
@@ -60,6 +84,15 @@ class SpaceRegistry:
         self.event_streams = EventStreams(
             per_token=limits.event_streams_per_token, per_address=limits.event_streams_per_address
         )
+
+    def _warn_of_ignored_keys(self, config: SpaceConfig) -> None:
+        """Log which keys of a further space have no effect, because the first one sets them for the whole gateway."""
+        for section, shared in _SET_BY_FIRST.items():
+            own, first = getattr(config, section), getattr(self.default.config, section)
+            for key in sorted(shared & own.model_fields_set):
+                if getattr(own, key) != getattr(first, key):
+                    text = "%s.%s of space '%s' has no effect: the first space of the gateway, '%s', sets it"
+                    log.warning(text, section, key, config.space.id, self.default.space.id)
 
     def __len__(self) -> int:
         return len(self._by_name)

@@ -63,6 +63,11 @@ _RESERVING_KINDS = (kinds.SPACE_INVITE, kinds.SPACE_KICK)
 """What they change must be on the disk before they are answered."""
 
 
+def history_bounds(config: SpaceConfig) -> Bounds:
+    """Return how much a space keeps of its history."""
+    return Bounds(config.limits.history_envelopes, config.limits.history_bytes, config.history.age_seconds)
+
+
 class SpaceLoad(NamedTuple):
     """How busy a space is. Deliveries and slow consumers are counted since the gateway started."""
 
@@ -103,8 +108,7 @@ class SpaceService:
         """
         self.config = config
         self.tokens = tokens
-        bounds = Bounds(config.limits.history_envelopes, config.limits.history_bytes)
-        self.log = space_log or MemoryLog(epoch=epoch or secrets.token_hex(4), bounds=bounds)
+        self.log = space_log or MemoryLog(epoch=epoch or secrets.token_hex(4), bounds=history_bounds(config))
         self.started_position = self.log.position
         self._store = MembershipStore(config, tokens, state, self.log)
         self.space = Space(config, new_id=new_id, new_token=new_token, state=self._store.state)

@@ -315,3 +315,15 @@ def test_an_unwritable_log_file_stops_no_participant(logs: Path, caplog: pytest.
     service = with_logs()
     assert said(service, ParticipantId("lazy"), "chat", text="one").accepted is not None
     assert "output_log of lazy: cannot be written" in caplog.text
+
+
+def test_old_envelopes_leave_a_history_in_memory(clock: Clock) -> None:
+    config = parse_space(
+        "space: {id: a}\nhistory: {durability: memory, age_seconds: 60}\n"
+        "participants: {ada: {capabilities: [{kind: chat}]}}"
+    )
+    service = SpaceService(config, TokenBook.generate(config), clock=clock)
+    for text in ("old", "new"):
+        service.inject(ADA, read_draft({"kind": "chat", "payload": {"text": text}}))
+        clock.now += timedelta(seconds=90)
+    assert [json.loads(entry.data)["payload"] for entry in service.log.last(10)] == [{"text": "new"}]

@@ -183,6 +183,17 @@ PERSON = "space: {id: a}\nparticipants:\n  ada:"
         (f"{PERSON} {{auto_connect: true}}", "'participants.ada.auto_connect' has no effect without 'output_log' or"),
         (f"{PERSON} {{fifo: true}}", "'participants.ada.fifo' has no effect without 'auto_connect: true'"),
         (f"{PERSON} {{acp: {{agent: codex, args: [x]}}}}", "'participants.ada.acp.args' has no effect without"),
+        (f"{PERSON} {{type: human}}", "'participants.ada.type' has no effect here"),
+        (f"{PERSON} {{default_to: {{reasoning/start: [b]}}}}", "'participants.ada.default_to.reasoning/start' has no"),
+        (
+            f"{PERSON} {{auto_start: true, fifo: true, auto_connect: true}}",
+            "'participants.ada.auto_start' has no effect",
+        ),
+        (
+            "space: {id: a}\ndefaults: {routing: {default_to: {x: [b]}}}",
+            "'defaults.routing.default_to.x' has no effect",
+        ),
+        ("space: {id: a}\nbackplane: nats://a\nhistory: {durability: synced}", "no effect next to 'backplane'"),
         ("space: {id: a}\nattention: {kinds: [loop]}", "'attention.kinds' has no effect without 'attention.webhook'"),
     ],
 )
