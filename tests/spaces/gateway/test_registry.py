@@ -51,8 +51,8 @@ def test_a_registry_needs_spaces_with_distinct_names() -> None:
 
 
 def test_a_key_that_only_the_first_space_sets_gives_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    text = "space: {{id: {}}}\nlimits: {{join_timeout_seconds: {}, members: {}}}\ngateway: {{tls_cert: a.pem, tls_key: {}}}"
-    configs = [parse_space(text.format(*values)) for values in (("first", 5, 5, "a"), ("second", 5, 6, "b"))]
+    text = "space: {{id: {}}}\nlimits: {{members: {}, ping_timeout_seconds: {}}}\ngateway: {{tls_cert: a, tls_key: {}}}"
+    configs = [parse_space(text.format(*values)) for values in (("first", 5, 5, "a"), ("second", 6, 5, "b"))]
     SpaceRegistry([SpaceService(config, TokenBook()) for config in configs])
     (line,) = caplog.messages
     assert line.startswith("gateway.tls_key of space 'second' has no effect: the first space")
