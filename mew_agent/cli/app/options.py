@@ -107,19 +107,16 @@ FolderOption = Annotated[
 ]
 ConfigFileOption = Annotated[Path | None, option("--config FILE", "Path of space.yaml (default: found in the folder).")]
 
-# The next three belong to programs that join a space themselves. They read the environment too.
-OwnGatewayOption = Annotated[
+GatewayOption = Annotated[
     str | None,
     option(
         "--gateway, -g URL",
         "Gateway, or several separated by commas (default: MEW_GATEWAY, then the running space).",
     ),
 ]
-OwnSpaceOption = Annotated[
-    str | None, option("--space, -s ID", "Space id (default: MEW_SPACE, then the running space).")
-]
-OwnTokenOption = Annotated[
-    str | None, option("--token, -t TOKEN", "Token; MEW_TOKEN keeps it out of the process list.")
+SpaceOption = Annotated[str | None, option("--space, -s ID", "Space id (default: MEW_SPACE, then the running space).")]
+TokenOption = Annotated[
+    str | None, option("--token, -t TOKEN", "Its token (default: MEW_TOKEN, then that in .mew/tokens).")
 ]
 
 PlainOption = Annotated[bool, option("--plain", "Print line by line instead of the full-screen application.")]
@@ -159,13 +156,19 @@ class ConnectionOptions:
             autocompletion=complete_participants,
         ),
     ] = None
-    token: Annotated[str | None, option("--token, -t TOKEN", "Its token (default: from .mew/tokens).")] = None
-    gateway: Annotated[
-        str | None,
-        option("--gateway, -g URL", "Gateway, or several separated by commas (default: the running space's)."),
-    ] = None
-    space: Annotated[str | None, option("--space, -s ID", "Space id (default: the running space's).")] = None
+    token: TokenOption = None
+    gateway: GatewayOption = None
+    space: SpaceOption = None
     folder: FolderOption = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramConnection(ConnectionOptions):
+    """The same for a program in the foreground, with more names for the participant, as in the TypeScript CLI."""
+
+    participant: Annotated[
+        str | None, participant_option("Participant to act as (default: MEW_PARTICIPANT_ID, then the space's person).")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,7 @@ from mew_protocol.envelope import Envelope
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.line_io import WriteLine, fifo_writer, file_writer, lines_of_fifo, lines_of_stdin, read_lines
-from mew_agent.cli.app.options import (
-    ConnectionOptions,
-    OwnGatewayOption,
-    OwnSpaceOption,
-    OwnTokenOption,
-    option,
-    participant_option,
-)
+from mew_agent.cli.app.options import ProgramConnection, option, with_option_groups
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import find_identity
 from mew_agent.errors import GatewayError
@@ -34,16 +27,13 @@ from mew_agent.participant.gaps import StreamGap
 QUIT: Final = "quit"
 
 
+@with_option_groups
 def connect(
-    gateway: OwnGatewayOption = None,
-    space: OwnSpaceOption = None,
-    token: OwnTokenOption = None,
-    participant: Annotated[
-        str | None, participant_option("Participant to act as (default: the space's person).")
-    ] = None,
+    *,
     fifo_in: Annotated[Path | None, option("--fifo-in FILE", "FIFO to read from (default: standard input).")] = None,
     fifo_out: Annotated[Path | None, option("--fifo-out FILE", "FIFO to write lines to.")] = None,
     output_file: Annotated[Path | None, option("--output-file FILE", "File to append lines to.")] = None,
+    connection: ProgramConnection,
 ) -> None:
     """Join a space and exchange lines of JSON.
 
@@ -52,7 +42,7 @@ def connect(
     `{"type": "stream_gap", "stream_id": ..., "missed": ...}` where frames are missing. The line `quit` ends the
     connection; the end of the input does not.
     """
-    who = find_identity(ConnectionOptions(participant, token, gateway, space), token="")
+    who = find_identity(connection, token="")
     credentials = Credentials(who.ws_url, who.space, who.participant, who.token)
     write: WriteLine = partial(print, flush=True)
     if output_file is not None:

@@ -17,11 +17,9 @@ from mew_agent.cli.app.options import (
     ConnectionOptions,
     LogLevel,
     LogLevelOption,
-    OwnGatewayOption,
-    OwnSpaceOption,
-    OwnTokenOption,
+    ProgramConnection,
     option,
-    participant_option,
+    with_option_groups,
 )
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import Identity, find_identity
@@ -30,15 +28,14 @@ from mew_agent.participant.participant import Participant
 from mew_agent.tracing import enable_by_environment
 
 
+@with_option_groups
 def start(
-    gateway: OwnGatewayOption = None,
-    space: OwnSpaceOption = None,
-    participant: Annotated[str | None, participant_option("Participant id of the agent in the space.")] = None,
-    token: OwnTokenOption = None,
+    *,
     profile: Annotated[str | None, option("--profile NAME", f"A known agent: {', '.join(PROFILES)}.")] = None,
     command: Annotated[list[str] | None, option("--command WORD", "Its program; repeat for each argument.")] = None,
     cwd: Annotated[str, option("--cwd FOLDER", "Its working folder.")] = ".",
     log_level: LogLevelOption = LogLevel.INFO,
+    connection: ProgramConnection,
 ) -> None:
     """Bring an ACP agent, such as Codex, into a space.
 
@@ -55,7 +52,7 @@ def start(
     if not settings.command and settings.agent not in PROFILES:
         problem = f"no agent '{settings.agent}'" if settings.agent else "no agent given"
         raise ConfigError("--profile", problem, f"one of {', '.join(PROFILES)}, or --command")
-    who = find_identity(ConnectionOptions(participant, token, gateway, space))
+    who = find_identity(connection)
     require_acp()
     terminal.configure_logging(log_level)
     enable_by_environment()

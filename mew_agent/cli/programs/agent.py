@@ -11,11 +11,11 @@ from mew_agent.agent.agent import run_agent
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import find_run, is_same_gateway
 from mew_agent.cli.app.options import (
+    GatewayOption,
     LogFormatOption,
     LogLevel,
-    OwnGatewayOption,
-    OwnSpaceOption,
-    OwnTokenOption,
+    SpaceOption,
+    TokenOption,
     option,
     participant_option,
     read_log_level,
@@ -27,10 +27,10 @@ from mew_agent.tracing import enable_by_environment
 
 
 def run(
-    gateway: OwnGatewayOption = None,
-    space: OwnSpaceOption = None,
+    gateway: GatewayOption = None,
+    space: SpaceOption = None,
     agent_id: Annotated[str | None, participant_option("Participant id (default: MEW_PARTICIPANT_ID).")] = None,
-    token: OwnTokenOption = None,
+    token: TokenOption = None,
     config: Annotated[Path | None, option("--config, -c FILE", "YAML or JSON file of settings.")] = None,
     model: Annotated[str | None, option("--model, -m NAME", "Model (default: OPENAI_MODEL).")] = None,
     base_url: Annotated[

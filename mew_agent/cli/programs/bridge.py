@@ -11,14 +11,11 @@ from mew_agent.bridge.settings import BRIDGE_CONFIG, BridgeSettings, require_mcp
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import OWN_COMMAND
 from mew_agent.cli.app.options import (
-    ConnectionOptions,
     LogLevel,
     LogLevelOption,
-    OwnGatewayOption,
-    OwnSpaceOption,
-    OwnTokenOption,
+    ProgramConnection,
     option,
-    participant_option,
+    with_option_groups,
 )
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import find_identity
@@ -28,11 +25,9 @@ from mew_agent.tracing import enable_by_environment
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
+@with_option_groups
 def start(
-    gateway: OwnGatewayOption = None,
-    space: OwnSpaceOption = None,
-    participant: Annotated[str | None, participant_option("Participant id of the MCP server in the space.")] = None,
-    token: OwnTokenOption = None,
+    *,
     mcp_command: Annotated[str | None, option("--mcp-command, -m PROGRAM", "Start this MCP server.")] = None,
     mcp_args: Annotated[str | None, option("--mcp-args LIST", "Its arguments: A,B or a JSON list.")] = None,
     mcp_env: Annotated[str | None, option("--mcp-env LIST", "Its environment: K=V,K=V or a JSON object.")] = None,
@@ -49,6 +44,7 @@ def start(
         str | None, option("--capabilities JSON", "Accepted but unused; space.yaml grants capabilities.")
     ] = None,
     log_level: LogLevelOption = LogLevel.INFO,
+    connection: ProgramConnection,
 ) -> None:
     """Offer an MCP server's tools in a space.
 
@@ -70,7 +66,7 @@ def start(
         )
     if capabilities is not None:
         _parse_json("--capabilities", capabilities)
-    who = find_identity(ConnectionOptions(participant, token, gateway, space))
+    who = find_identity(connection)
     require_mcp()
     terminal.configure_logging(log_level)
     enable_by_environment()

@@ -6,15 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import listening_failures, warn_if_reachable
 from mew_agent.cli.app.options import (
-    ConnectionOptions,
     JsonOption,
     LogLevel,
     LogLevelOption,
-    OwnGatewayOption,
-    OwnSpaceOption,
-    OwnTokenOption,
+    ProgramConnection,
     option,
-    participant_option,
+    with_option_groups,
 )
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import find_identity
@@ -25,18 +22,17 @@ if TYPE_CHECKING:
 DEFAULT_LISTEN: Final = "127.0.0.1:8191"
 
 
+@with_option_groups
 def meter(
     upstream: Annotated[str, option("--upstream URL", "Model server to relay to.")],
     listen: Annotated[
         str, option("--listen HOST:PORT", "Address to listen on; port 0 picks a free port.")
     ] = DEFAULT_LISTEN,
     window: Annotated[int | None, option("--window TOKENS", "Size of the agent's window.", min=1)] = None,
-    gateway: OwnGatewayOption = None,
-    space: OwnSpaceOption = None,
-    participant: Annotated[str | None, participant_option("Participant that represents the agent.")] = None,
-    token: OwnTokenOption = None,
     as_json: JsonOption = False,
     log_level: LogLevelOption = LogLevel.INFO,
+    *,
+    connection: ProgramConnection,
 ) -> None:
     """Report the context of an agent by relaying its model calls.
 
@@ -52,7 +48,7 @@ def meter(
         logging.getLogger(library).setLevel(logging.WARNING)
     checked_upstream(upstream)
     host, port = parsed_listen(listen)
-    who = find_identity(ConnectionOptions(participant, token, gateway, space))
+    who = find_identity(connection)
     warn_if_reachable(host, "anyone there can call the model server through this meter")
 
     def ready(url: str) -> None:

@@ -14,10 +14,10 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.line_io import lines_of_stdin, read_lines
 from mew_agent.cli.app.options import (
     ConnectionOptions,
+    GatewayOption,
     LogLevel,
     LogLevelOption,
-    OwnGatewayOption,
-    OwnSpaceOption,
+    SpaceOption,
     option,
     participant_option,
 )
@@ -43,8 +43,8 @@ class SimpleAgentType(StrEnum):
 
 def start(
     simple_type: Annotated[SimpleAgentType, option("--type, -t TYPE", "Run an echo, a calculator or a fulfiller.")],
-    gateway: OwnGatewayOption = None,
-    space: OwnSpaceOption = None,
+    gateway: GatewayOption = None,
+    space: SpaceOption = None,
     agent_id: Annotated[str | None, participant_option("Participant id (default: TYPE-agent).")] = None,
     token: Annotated[str | None, option("--token TOKEN", "Token; MEW_TOKEN keeps it out of the process list.")] = None,
     log_level: LogLevelOption = LogLevel.INFO,
