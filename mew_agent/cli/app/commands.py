@@ -33,10 +33,10 @@ COMMANDS: Final[Sections] = {
         "logs": _command("Print what the programs of a space wrote.", "space.running:logs"),
         "proposals": _command("List the proposals that need a decision.", "remote.proposals:show_proposals"),
         "history": _command(
-            "Print recent chats of a space, or envelopes of other kinds.", "remote.history:show_history"
+            "Print recent chats of a space, or envelopes of other kinds.", "remote.reading:show_history"
         ),
-        "fit": _command("Ask whether a text fits into an agent's context.", "remote.fit:fit"),
-        "tools": _command("List the tools that participants offer.", "remote.tools:show_tools"),
+        "fit": _command("Ask whether a text fits into an agent's context.", "remote.reading:fit"),
+        "tools": _command("List the tools that participants offer.", "remote.reading:show_tools"),
     },
     "Act on a participant": {
         "chat": _command("Send a message and print the answer.", "remote.control:chat"),

@@ -123,6 +123,15 @@ def parse_time(at: str | None) -> datetime | None:
     return then if then.tzinfo else then.replace(tzinfo=UTC)
 
 
+def clock(at: str | None, now: datetime, *, today: str = "%H:%M") -> str:
+    """A time of the wire in the zone of `now`, with its date unless it is of the same day; `?` if it is unreadable."""
+    then = parse_time(at)
+    if then is None:
+        return "?"
+    then = then.astimezone(now.tzinfo)
+    return then.strftime(today if then.date() == now.date() else "%Y-%m-%d %H:%M")
+
+
 def span(seconds: float) -> str:
     """A duration in its largest unit."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):

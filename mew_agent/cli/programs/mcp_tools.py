@@ -1,16 +1,17 @@
 """What `mew mcp serve` offers: actions of a participant, the board and the contexts as resources, and peers' tools.
 
-Owns their names and descriptions, and the participant's place in the space, which survives a restart of the space at
-another port. What the actions do is `remote.actions`; MCP is `bridge.server`.
+Owns the actions, and the participant's place in the space, which survives a restart of the space at another port. An
+action goes over HTTP like a one-shot command and looks up the space again. MCP is `bridge.server`.
 """
 
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from functools import partial
-from typing import Annotated, Any, Final, TypeVar
+from functools import wraps
+from typing import Annotated, Any, Final, ParamSpec, TypeVar
 from urllib.parse import quote
 
 import anyio
@@ -18,17 +19,18 @@ import anyio.from_thread
 import anyio.lowlevel
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.participant import Board, BoardEntry
-from pydantic import Field
+from mew_protocol.payloads.chat import Chat
+from mew_protocol.payloads.participant import Board, BoardEntry, Compact, CompactDone
+from pydantic import Field, ValidationError
 
 from mew_agent.agent.board_tools import context_words
 from mew_agent.agent.peer_tools import PeerTools
 from mew_agent.bridge.server import OffersServer
 from mew_agent.cli.app.options import ConnectionOptions
 from mew_agent.cli.board import words
-from mew_agent.cli.remote.actions import GatewayActions
-from mew_agent.cli.remote.session import Identity, find_identity, require_person
-from mew_agent.errors import MewAgentError
+from mew_agent.cli.remote.request import new_envelope, send_request
+from mew_agent.cli.remote.session import ApiSession, Identity, find_identity, open_session, require_person
+from mew_agent.errors import BadAnswer, ConfigError, MewAgentError, PeerTimeout
 from mew_agent.participant.discovery import Pace
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerContext
@@ -37,6 +39,7 @@ from mew_agent.tools.functions import Tool
 from mew_agent.tools.resources import NoSuchResource, Resource
 from mew_agent.tools.results import ToolResult
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Changed = Callable[[str | None], None]
 """Called with the URI of a resource that has changed, or with None if any list may have changed."""
@@ -63,6 +66,7 @@ READY_SECONDS_FOR_AGENTS: Final = 5.0
 """The same for a program that we start ourselves: it often asks for the list once only, before peers had much time."""
 
 CHECK_SECONDS: Final = 1.0
+KEPT_CHATS: Final = 500
 MAX_RETRY_SECONDS: Final = 30.0
 
 Seconds = Annotated[float, Field(ge=0, le=600, description="Seconds to wait for the answer; 0 does not wait.")]
@@ -75,7 +79,7 @@ def make_server(connection: ConnectionOptions, me: Participant | None = None) ->
     `me` has to discover the tools of its peers.
     """
     link = SpaceLink(connection, me)
-    offers = SpaceOffers(GatewayActions(connection), link)
+    offers = SpaceOffers(connection, link)
 
     @asynccontextmanager
     async def running(_server: object) -> AsyncIterator[None]:
@@ -89,12 +93,45 @@ def make_server(connection: ConnectionOptions, me: Participant | None = None) ->
     return server
 
 
+def in_daemon_thread(action: Callable[P, T]) -> Callable[P, Awaitable[T]]:
+    """Run a blocking function in a daemon thread when it is awaited, so that the end of the program does not wait."""
+
+    @wraps(action)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        token = anyio.lowlevel.current_token()
+        done = anyio.Event()
+        results: list[T] = []
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                results.append(action(*args, **kwargs))
+            except BaseException as error:
+                errors.append(error)
+            try:
+                anyio.from_thread.run_sync(done.set, token=token)
+            except (CancelledError, RuntimeError):
+                return  # the event loop has ended
+
+        threading.Thread(target=run, name="action", daemon=True).start()
+        await done.wait()
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    return call
+
+
 class SpaceOffers:
     """The participant's actions, the space's resources, and the tools of peers; see `Offers`."""
 
-    def __init__(self, actions: GatewayActions, link: "SpaceLink") -> None:
-        self._actions = actions
+    def __init__(self, connection: ConnectionOptions, link: "SpaceLink") -> None:
+        self._connection = connection
         self._link = link
+        self._chats: deque[dict[str, Any]] = deque(maxlen=KEPT_CHATS)
+        self._position: tuple[str, str] | None = None
+        """The gateway and space that `_chats` are from, and the `next` of their last page."""
+        self._reading = threading.Lock()
         self._own = LocalOffers()
         for function, title, hints in (
             (self.send_chat, "Send a chat", SENDS),
@@ -135,14 +172,33 @@ class SpaceOffers:
 
     # -- tools: docstrings are what the client's model sees ----------------------------------------------
 
-    async def send_chat(
+    @in_daemon_thread
+    def send_chat(
         self,
         text: Annotated[str, Field(description="The message.")],
         to: Annotated[str | None, Field(description="A participant's id; omit it to send to all.")] = None,
         wait_seconds: Seconds = 0.0,
     ) -> dict[str, Any]:
         """Send a message in the space. With `wait_seconds`, wait for the recipient's answer."""
-        return await _in_daemon_thread(partial(self._actions.send_chat, text, to, wait_seconds))
+        if not text.strip():
+            raise ConfigError("text", "is empty", "a message")
+        outcome: dict[str, Any] = {"to": to, "answer": None}
+        if to is None:
+            if wait_seconds > 0:
+                raise ConfigError("wait_seconds", "requires a recipient", "`to` with a participant's id")
+            session = open_session(self._connection)
+            return {"id": session.api.send(new_envelope(session, kinds.CHAT, Chat(text=text)).as_dict()), **outcome}
+        with send_request(self._connection, to, kinds.CHAT, Chat(text=text), wait_seconds) as request:
+            outcome["id"] = request.sent.id
+            if wait_seconds > 0:
+                try:
+                    _, body = next(request.answers(kinds.CHAT, accept_uncorrelated=True))
+                    outcome["answer"] = str(body.get("text") or "")
+                    if (failure := words.failure(request.last_status)) is not None:
+                        outcome["failed"] = failure  # such as a model that cannot be reached
+                except PeerTimeout:
+                    outcome["waited_seconds"] = wait_seconds
+            return outcome
 
     async def read_board(
         self, details: Annotated[bool, Field(description="Add the complete reports as structured content.")] = False
@@ -152,7 +208,8 @@ class SpaceOffers:
         text = board_text(Board.model_validate(board), datetime.now(UTC))
         return {"content": [{"type": "text", "text": text}], "structuredContent": board} if details else text
 
-    async def request_compaction(
+    @in_daemon_thread
+    def request_compaction(
         self,
         peer: Peer,
         reason: Annotated[str | None, Field(description="Reason to send to the participant.")] = None,
@@ -163,31 +220,62 @@ class SpaceOffers:
         wait_seconds: Seconds = 120.0,
     ) -> dict[str, Any]:
         """Compact a participant's context. Returns the tokens freed, or why the compaction was skipped."""
-        return await _in_daemon_thread(
-            partial(self._actions.request_compaction, peer, reason, target_tokens, wait_seconds)
-        )
+        payload = Compact(reason=reason, target_tokens=target_tokens)
+        with send_request(self._connection, peer, kinds.PARTICIPANT_COMPACT, payload, wait_seconds) as request:
+            _, body = next(request.answers(kinds.PARTICIPANT_COMPACT_DONE))
+        try:
+            done = CompactDone.model_validate(body)
+        except ValidationError as error:
+            raise BadAnswer(peer, str(error.errors(include_url=False)[0]["msg"])) from None
+        return {"participant": peer, **done.model_dump(mode="json", exclude_none=True)}
 
-    async def list_participants(self) -> dict[str, Any]:
+    @in_daemon_thread
+    def list_participants(self) -> dict[str, Any]:
         """List the participants of the space, whether each is connected, and which kinds of envelopes it may send."""
-        return {"participants": await _in_daemon_thread(self._actions.list_participants)}
+        found = [
+            {
+                "id": one.get("id"),
+                "connected": one.get("connected"),
+                "may_send": [pattern.get("kind") for pattern in one.get("capabilities", ())],
+            }
+            for one in open_session(self._connection).api.participants()
+        ]
+        return {"participants": found}
 
-    async def recent_chat(
-        self, limit: Annotated[int, Field(ge=1, le=500, description="Maximum number of messages.")] = 20
+    @in_daemon_thread
+    def recent_chat(
+        self, limit: Annotated[int, Field(ge=1, le=KEPT_CHATS, description="Maximum number of messages.")] = 20
     ) -> dict[str, Any]:
         """The most recent messages in the space, oldest first."""
-        return {"chats": await _in_daemon_thread(partial(self._actions.recent_chat, limit))}
+        with self._reading:
+            session = open_session(self._connection)
+            for page in self._new_pages(session):
+                self._chats.extend(_as_chat(one) for one in page if one.get("kind") == kinds.CHAT)
+            return {"chats": list(self._chats)[-limit:]}
+
+    def _new_pages(self, session: ApiSession) -> Iterator[list[dict[str, Any]]]:
+        """The messages since the last read, page by page; all of them if the gateway's history was restarted."""
+        where = f"{session.api.gateway} {session.api.space}"
+        since = self._position[1] if self._position is not None and self._position[0] == where else None
+        for page in session.pages(since):
+            if since is None or page.get("complete") is False:
+                self._chats.clear()
+            since = str(page["next"])
+            self._position = (where, since)
+            yield page["messages"]
 
     # -- resources ---------------------------------------------------------------------------------------
 
-    async def _board(self) -> dict[str, Any]:
+    @in_daemon_thread
+    def _board(self) -> dict[str, Any]:
         """The last report of each participant."""
-        return await _in_daemon_thread(self._actions.read_board)
+        return open_session(self._connection).api.board()
 
     async def _chat(self) -> str:
         """The most recent messages in the space, one per line."""
-        chats = await _in_daemon_thread(partial(self._actions.recent_chat, 100))
         return "\n".join(
-            f"{one['at']} {one['from']} -> {', '.join(one['to']) or 'all'}: {one['text']}" for one in chats
+            f"{one['at']} {one['from']} -> {', '.join(one['to']) or 'all'}: {one['text']}"
+            for one in (await self.recent_chat(100))["chats"]
         )
 
     async def _context(self, participant: str) -> dict[str, Any]:
@@ -347,25 +435,13 @@ def _report(entry: BoardEntry, now: datetime) -> str:
     return f"{words.clean(text)}; {age}" if age else words.clean(text)
 
 
-async def _in_daemon_thread(action: Callable[[], T]) -> T:
-    """Run a blocking call in a daemon thread, so that the end of the program does not wait for it."""
-    token = anyio.lowlevel.current_token()
-    done = anyio.Event()
-    results: list[T] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(action())
-        except BaseException as error:
-            errors.append(error)
-        try:
-            anyio.from_thread.run_sync(done.set, token=token)
-        except (CancelledError, RuntimeError):
-            return  # the event loop has ended
-
-    threading.Thread(target=run, name="action", daemon=True).start()
-    await done.wait()
-    if errors:
-        raise errors[0]
-    return results[0]
+def _as_chat(envelope: Mapping[str, Any]) -> dict[str, Any]:
+    payload = envelope.get("payload")
+    text = payload.get("text") if isinstance(payload, Mapping) else None
+    return {
+        "id": envelope.get("id"),
+        "at": envelope.get("ts"),
+        "from": envelope.get("from"),
+        "to": list(envelope.get("to") or ()),
+        "text": str(text or ""),
+    }

@@ -186,7 +186,7 @@ def _print_recorded(request: TargetedRequest, recorded: ParticipantFigures) -> N
         request.print("the gateway recorded no compaction in this time", _json_of(recorded))
         return
     for done in recorded.compactions:
-        terminal.print_line(f"{_time(done.at, _now())}  {compaction_line(done)}")
+        terminal.print_line(f"{words.clock(done.at, _now())}  {compaction_line(done)}")
         if done.summary is not None:
             terminal.print_lines(_indented(done.summary))
 
@@ -223,7 +223,7 @@ def _print_entries(found: CompactionHistory) -> None:
 
 def _lines(entry: CompactionEntry, now: datetime) -> Iterator[str]:
     """One entry: `3  14:01  threshold  115,940 -> 52,310  freed 63,630 (projected)  summary 1,204`, and its details."""
-    parts = [f"{entry.number:>3}", _time(entry.at, now), words.words(entry.trigger)]
+    parts = [f"{entry.number:>3}", words.clock(entry.at, now), words.words(entry.trigger)]
     if entry.undoes is not None:
         parts[-1] += f" of {entry.undoes}"
     if entry.tokens_before is not None or entry.tokens_after is not None:
@@ -257,7 +257,7 @@ def _texts(shown: CompactionHistory, items: list[ArchivedItem], now: datetime) -
 
 
 def _item_lines(item: ArchivedItem, now: datetime) -> Iterator[str]:
-    yield f"{_time(item.at, now)}  {words.clean(item.sender or item.role)}  {words.clean(item.id)}"
+    yield f"{words.clock(item.at, now)}  {words.clean(item.sender or item.role)}  {words.clean(item.id)}"
     yield from _indented(item.text)
     if item.clipped_chars and not item.text.startswith("...") and not item.text.endswith("..."):
         yield f"    ({item.clipped_chars:,} more characters)"
@@ -265,14 +265,6 @@ def _item_lines(item: ArchivedItem, now: datetime) -> Iterator[str]:
 
 def _indented(text: str) -> Iterator[str]:
     return (f"    {words.clean(line)}".rstrip() for line in text.splitlines())
-
-
-def _time(at: str, now: datetime) -> str:
-    then = words.parse_time(at)
-    if then is None:
-        return "?"
-    then = then.astimezone(now.tzinfo)
-    return f"{then:%H:%M}" if then.date() == now.date() else f"{then:%Y-%m-%d %H:%M}"
 
 
 def _figure(tokens: int | None) -> str:

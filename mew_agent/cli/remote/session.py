@@ -5,11 +5,11 @@ Owns the order in which they are looked up. Reads the run file and a token file;
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.errors import SpacesError
@@ -58,6 +58,15 @@ class ApiSession:
 
     api: "GatewayApi | SocketApi"
     run_path: Path | None
+
+    def pages(self, since: str | None = None) -> Iterator[dict[str, Any]]:
+        """The pages of messages that the gateway still keeps, oldest first; after `since`, the `next` of a page."""
+        while True:
+            page = self.api.messages(since)
+            yield page
+            since = str(page["next"])
+            if not page.get("more"):
+                return
 
     def run(self) -> RunFile | None:
         """The current run file."""

@@ -1,32 +1,23 @@
-"""Actions in a space without joining it."""
+"""The tools of `mew mcp serve` as functions: what each does in the space, and how it fails."""
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
-import anyio.to_thread
 import pytest
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.cli.app.options import ConnectionOptions
-from mew_agent.cli.remote.actions import GatewayActions
+from mew_agent.cli.programs.mcp_tools import SpaceLink, SpaceOffers
 from mew_agent.cli.remote.request import NoSuchParticipant, ParticipantOffline
 from mew_agent.errors import BadAnswer, ConfigError, NotPermitted, PeerTimeout
 from tests.support.cli import answering, status
 from tests.support.gateway_client import Client, Message, joined
 from tests.support.waiting import PATIENCE_SECONDS
 
-T = TypeVar("T")
 
-
-def actions_of(gateway: RunningGateway, name: str = "ada") -> GatewayActions:
-    return GatewayActions(ConnectionOptions(name, gateway.token_of(name), gateway.ws_url, gateway.config.space.id))
-
-
-async def done(work: Callable[..., T], *args: Any, **more: Any) -> T:
-    with anyio.fail_after(PATIENCE_SECONDS):
-        return await anyio.to_thread.run_sync(partial(work, *args, **more))
+def offers_of(gateway: RunningGateway, name: str = "ada") -> SpaceOffers:
+    connection = ConnectionOptions(name, gateway.token_of(name), gateway.ws_url, gateway.config.space.id)
+    return SpaceOffers(connection, SpaceLink(connection))
 
 
 async def obliging(client: Client, request: Message) -> None:
@@ -47,7 +38,7 @@ async def silent(_client: Client, _request: Message) -> None:
 
 async def test_chat_without_recipient_is_broadcast(gateway: RunningGateway) -> None:
     async with joined(gateway, "guest") as guest:
-        said = await done(actions_of(gateway).send_chat, "good morning")
+        said = await offers_of(gateway).send_chat("good morning")
         received = await guest.until("chat")
     assert said == {"id": received["id"], "to": None, "answer": None}
     assert (received["from"], received["payload"]["text"], received.get("to")) == ("ada", "good morning", None)
@@ -55,15 +46,15 @@ async def test_chat_without_recipient_is_broadcast(gateway: RunningGateway) -> N
 
 async def test_chat_waits_for_the_answer_when_asked_to(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", obliging):
-        said = await done(actions_of(gateway).send_chat, "hi", "coder", wait_seconds=10)
+        said = await offers_of(gateway).send_chat("hi", "coder", wait_seconds=10)
         assert said["answer"] == "you said: hi"
-        said = await done(actions_of(gateway).send_chat, "hi", "coder")
+        said = await offers_of(gateway).send_chat("hi", "coder")
         assert said["answer"] is None
 
 
 async def test_missing_answer_to_a_chat_is_not_an_error(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", silent):
-        said = await done(actions_of(gateway).send_chat, "hi", "coder", wait_seconds=0.2)
+        said = await offers_of(gateway).send_chat("hi", "coder", wait_seconds=0.2)
     assert (said["answer"], said["waited_seconds"]) == (None, 0.2)
 
 
@@ -84,12 +75,12 @@ async def test_invalid_chat_is_refused_with_the_reason(
     gateway: RunningGateway, arguments: tuple[Any, ...], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        await done(actions_of(gateway).send_chat, *arguments)
+        await offers_of(gateway).send_chat(*arguments)
 
 
 async def test_compaction_returns_the_tokens_freed(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", obliging):
-        freed = await done(actions_of(gateway).request_compaction, "coder", "long review ahead", 500)
+        freed = await offers_of(gateway).request_compaction("coder", "long review ahead", 500)
     assert freed == {
         "participant": "coder",
         "status": "compacted",
@@ -104,9 +95,9 @@ async def test_compaction_returns_the_tokens_freed(gateway: RunningGateway) -> N
 async def test_compaction_fails_without_capability_or_answer(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", silent):
         with pytest.raises(NotPermitted, match="'guest' has no capability"):
-            await done(actions_of(gateway, "guest").request_compaction, "coder")
+            await offers_of(gateway, "guest").request_compaction("coder")
         with pytest.raises(PeerTimeout):
-            await done(actions_of(gateway).request_compaction, "coder", wait_seconds=0)
+            await offers_of(gateway).request_compaction("coder", wait_seconds=0)
 
 
 async def test_invalid_answer_raises_bad_answer(gateway: RunningGateway) -> None:
@@ -116,21 +107,21 @@ async def test_invalid_answer_raises_bad_answer(gateway: RunningGateway) -> None
 
     async with answering(gateway, "coder", mumbles):
         with pytest.raises(BadAnswer, match="coder"):
-            await done(actions_of(gateway).request_compaction, "coder")
+            await offers_of(gateway).request_compaction("coder")
 
 
 async def test_board_is_that_of_the_gateway(gateway: RunningGateway) -> None:
     async with joined(gateway, "coder") as coder:
         await status(coder, tokens=900, max_tokens=1000)
         await coder.until("participant/status")
-        board = await done(actions_of(gateway).read_board)
+        board = (await offers_of(gateway).read_board(details=True))["structuredContent"]
     (entry,) = [one for one in board["participants"] if one["id"] == "coder"]
     assert (entry["status"]["tokens"], entry["connected"]) == (900, True)
 
 
 async def test_participants_are_listed_with_their_kinds(gateway: RunningGateway) -> None:
     async with joined(gateway, "guest"):
-        listed = {one["id"]: one for one in await done(actions_of(gateway).list_participants)}
+        listed = {one["id"]: one for one in (await offers_of(gateway).list_participants())["participants"]}
     assert listed["guest"] == {"id": "guest", "connected": True, "may_send": ["chat", "mcp/response"]}
     assert listed["coder"]["connected"] is False
 
@@ -140,25 +131,25 @@ async def test_recent_chat_continues_from_the_last_read(gateway: RunningGateway)
         for number in range(3):
             await guest.chat(f"line {number}", to=["ada"])
         await status(guest)  # no chat
-        desk_of_ada = actions_of(gateway)
-        await done(desk_of_ada.send_chat, "and mine")
+        ada = offers_of(gateway)
+        await ada.send_chat("and mine")
 
         async def texts(limit: int) -> list[str]:
-            return [one["text"] for one in await done(desk_of_ada.recent_chat, limit)]
+            return [one["text"] for one in (await ada.recent_chat(limit))["chats"]]
 
         with anyio.fail_after(PATIENCE_SECONDS):
             while len(await texts(10)) < 4:
                 await anyio.sleep(0.005)
         assert sorted(await texts(10)) == ["and mine", "line 0", "line 1", "line 2"]
         assert len(await texts(2)) == 2
-        first = (await done(desk_of_ada.recent_chat, 10))[0]
+        first = (await ada.recent_chat(10))["chats"][0]
         assert set(first) == {"id", "at", "from", "to", "text"}
 
 
 async def test_restarted_gateway_replaces_the_chats(gateway: RunningGateway) -> None:
-    desk_of_ada = actions_of(gateway)
-    await done(desk_of_ada.send_chat, "before")
-    assert len(await done(desk_of_ada.recent_chat)) == 1
-    desk_of_ada._position = (desk_of_ada._position[0] if desk_of_ada._position else "", "another-epoch-7")
-    await done(desk_of_ada.send_chat, "after")
-    assert [one["text"] for one in await done(desk_of_ada.recent_chat)] == ["before", "after"]
+    ada = offers_of(gateway)
+    await ada.send_chat("before")
+    assert len((await ada.recent_chat())["chats"]) == 1
+    ada._position = (ada._position[0] if ada._position else "", "another-epoch-7")
+    await ada.send_chat("after")
+    assert [one["text"] for one in (await ada.recent_chat())["chats"]] == ["before", "after"]

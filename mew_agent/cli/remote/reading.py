@@ -1,0 +1,240 @@
+"""`mew history`, `mew tools` and `mew fit`: what a space has said, what it offers, and what has room.
+
+Owns which envelopes are shown, which participants are asked for tools, and how the answers are printed. The gateway
+decides how long it keeps envelopes; whether a text fits is computed in `mew_protocol.payloads.fit`.
+"""
+
+import json
+import re
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from mew_protocol import kinds
+from mew_protocol.capability import CapabilitySet
+from mew_protocol.envelope import Draft
+from mew_protocol.payloads.fit import TextBasis, fit_in
+from mew_protocol.payloads.participant import Board
+
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.exit_codes import ExitCode
+from mew_agent.cli.app.options import (
+    ConnectionOptions,
+    JsonOption,
+    TargetArgument,
+    TimeoutOption,
+    option,
+    participant_argument,
+    with_option_groups,
+)
+from mew_agent.cli.board import words
+from mew_agent.cli.remote.http_api import SpaceEvents
+from mew_agent.cli.remote.request import check_known, check_member, new_envelope
+from mew_agent.cli.remote.session import ApiSession, configuration_at, open_session
+from mew_agent.errors import ConfigError, PeerTimeout
+from mew_agent.tokens.projection import Calibration, features
+
+Message = dict[str, Any]
+"""An envelope as JSON."""
+
+LIST_SECONDS: Final = 5.0
+"""How long participants may take to list their tools."""
+
+VERDICTS: Final = {True: "fits", False: "does not fit", None: "not known"}
+
+_HEADING: Final = re.compile(r"^( {0,3})(?=## )", re.MULTILINE)
+"""In the text of a chat, it could pass for the heading of an envelope of another sender."""
+
+
+@with_option_groups
+def show_history(
+    target: Annotated[str | None, participant_argument("Show only what it sent, or what is addressed to it.")] = None,
+    *,
+    last: Annotated[int, option("--last, -n N", "Number of newest envelopes to print.", min=1)] = 20,
+    kind: Annotated[
+        list[str] | None, option("--kind KIND", "Show this kind, such as 'mcp/*'; repeatable (default: chat).")
+    ] = None,
+    everything: Annotated[bool, option("--all", "Show every kind.")] = False,
+    as_json: Annotated[bool, option("--json", "Print JSON Lines, one envelope per line.")] = False,
+    as_markdown: Annotated[bool, option("--markdown", "Print a Markdown document.")] = False,
+    connection: ConnectionOptions,
+) -> int:
+    """Print recent chats of a space, or envelopes of other kinds.
+
+    Reads what the gateway still keeps, oldest first.
+    """
+    if as_json and as_markdown:
+        raise ConfigError("--markdown", "excludes --json")
+    patterns = ["*"] if everything else kind or [kinds.CHAT]
+    newest: deque[Message] = deque(maxlen=last)
+    for message in (one for page in open_session(connection).pages() for one in page["messages"]):
+        is_wanted = any(fnmatchcase(str(message.get("kind")), pattern) for pattern in patterns)
+        if is_wanted and (target is None or target in (message.get("from"), *(message.get("to") or ()))):
+            newest.append(message)
+    for message in newest:
+        if as_json:
+            terminal.print_json(message)
+        elif as_markdown:
+            terminal.print_line(_markdown(message))
+        else:
+            terminal.print_line(_message_line(message, datetime.now(UTC).astimezone()))
+    if not newest and not as_json:
+        terminal.print_line("the gateway keeps no such envelope")
+    return ExitCode.DONE
+
+
+def _markdown(message: Message) -> str:
+    """One envelope as a section: a chat as it was written, others as JSON."""
+    to, payload = ", ".join(message.get("to") or ()), message.get("payload") or {}
+    who = f"{message.get('from')} to {to}" if to else str(message.get("from"))
+    if message.get("kind") == kinds.CHAT:
+        heading, text = words.clean(f"{who}, {message.get('ts')}"), str(payload.get("text"))
+        return "## {}\n\n{}\n".format(heading, _HEADING.sub(r"\1\\", text))
+    shown = json.dumps(payload, ensure_ascii=False, indent=2)
+    heading = words.clean(f"{who}, {message.get('kind')}, {message.get('ts')}")
+    return f"## {heading}\n\n~~~~json\n{shown}\n~~~~\n"
+
+
+def _message_line(message: Message, now: datetime) -> str:
+    """One envelope as text. Only chats are shown in full."""
+    at = words.clock(str(message.get("ts")), now, today="%H:%M:%S")
+    to = ", ".join(message.get("to") or ())
+    who = f"{message.get('from')} to {to}" if to else str(message.get("from"))
+    payload = message.get("payload") or {}
+    if message.get("kind") == kinds.CHAT:
+        # Indented: no line of a text may look like an envelope of another sender.
+        text = "\n".join(str(payload.get("text")).splitlines()).replace("\n", "\n" + " " * (len(at) + 2))
+        return f"{at}  {words.clean(who)}: {text}"
+    line = f"{at}  {who}  {message.get('kind')} {json.dumps(payload, ensure_ascii=False)}"
+    return words.clip(words.clean(line), terminal.style_of(sys.stdout).width)
+
+
+@with_option_groups
+def show_tools(
+    target: Annotated[str | None, participant_argument("Id of the participant (default: all).")] = None,
+    timeout: TimeoutOption = LIST_SECONDS,
+    *,
+    as_json: Annotated[bool, option("--json", "Print JSON Lines, one object per tool.")] = False,
+    connection: ConnectionOptions,
+) -> int:
+    """List the tools that participants offer.
+
+    Your participant needs the capability `mcp/request` for `tools/list`.
+    """
+    session = open_session(connection)
+    names = [target] if target is not None else _may_offer_tools(session)
+    with session.api.events() as events:
+        while (event := events.next()).name != "board":
+            pass
+        board = Board.model_validate(event.body)
+        if target is not None:
+            check_member(session, board, target)
+        found = _ask_for_tools(session, events, names, time.monotonic() + timeout)
+    for name, tools in sorted(found.items()):
+        _print_tools(name, tools, as_json=as_json)
+    silent = [name for name in names if name not in found]
+    if target is not None and silent:
+        raise PeerTimeout(target, "tools/list", timeout)
+    if silent:
+        terminal.warn(f"no answer in {timeout:g} s from {', '.join(silent)}")
+    if not as_json and not any(found.values()):
+        terminal.print_line("no participant offers a tool" if target is None else f"{target}: no tools")
+    return ExitCode.DONE
+
+
+def _may_offer_tools(session: ApiSession) -> list[str]:
+    """The connected participants that may answer requests, without people, whose clients usually answer none."""
+    config = configuration_at(session.run_path)
+    people = {name for name in config.participants if config.is_person(name)} if config is not None else set()
+    return [
+        str(one["id"])
+        for one in session.api.participants()
+        if one.get("connected")
+        and one.get("id") not in (session.api.participant, *people)
+        and CapabilitySet(one.get("capabilities") or ()).allows(Draft(kind=kinds.MCP_RESPONSE))
+    ]
+
+
+def _ask_for_tools(
+    session: ApiSession, events: SpaceEvents, names: list[str], deadline: float
+) -> dict[str, list[Mapping[str, Any]]]:
+    """The tools of those that answer in time, page by page. One that knows no tools has none."""
+    open_requests: dict[str, str] = {}
+
+    def send(name: str, **parameters: str) -> None:
+        payload = {"method": "tools/list", "params": parameters}
+        request = new_envelope(session, kinds.MCP_REQUEST, payload, name)
+        open_requests[request.id] = name
+        session.api.send(request.as_dict())
+
+    for name in names:
+        send(name)
+    pages: dict[str, list[Mapping[str, Any]]] = {}
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    while open_requests:
+        try:
+            body = events.next(deadline=deadline).body
+        except TimeoutError:
+            break
+        if not isinstance(body, Mapping) or body.get("kind") != kinds.MCP_RESPONSE:
+            continue
+        request = next((one for one in body.get("correlation_id") or () if one in open_requests), None)
+        if request is None or body.get("from") != open_requests[request]:
+            continue
+        name, result = open_requests.pop(request), (body.get("payload") or {}).get("result")
+        result = result if isinstance(result, Mapping) else {}
+        pages.setdefault(name, []).extend(one for one in result.get("tools") or () if isinstance(one, Mapping))
+        if result.get("nextCursor"):
+            send(name, cursor=str(result["nextCursor"]))
+        else:
+            found[name] = pages[name]
+    return found
+
+
+def _print_tools(name: str, tools: list[Mapping[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        for tool in tools:
+            terminal.print_json({"participant": name, **tool})
+        return
+    if not tools:
+        return
+    terminal.print_line(name)
+    width, space = max(words.cells(str(tool.get("name"))) for tool in tools), terminal.style_of(sys.stdout).width
+    for tool in tools:
+        summary = str(tool.get("description") or "").strip().partition("\n")[0]
+        line = words.clean(f"  {tool.get('name')!s:<{width}}  {summary}".rstrip())
+        terminal.print_line(words.clip(line, space))
+
+
+@with_option_groups
+def fit(
+    target: TargetArgument,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="File with the text (default: standard input).")
+    ] = None,
+    tokens: Annotated[int | None, option("--tokens N", "Ask about N tokens instead of a text.", min=0)] = None,
+    *,
+    as_json: JsonOption = False,
+    connection: ConnectionOptions,
+) -> int:
+    """Ask whether a text fits into an agent's context.
+
+    Exits with code 3 if it does not fit, and with code 1 if that is not known.
+    """
+    session = open_session(connection)
+    entry = check_known(session, Board.model_validate(session.api.board()), target)
+    basis: TextBasis = "given"
+    if tokens is None:
+        tokens, basis = Calibration().project(features(terminal.read_text(file, "FILE"))), "heuristic"
+    outcome = fit_in(entry.status, tokens, basis, as_of=entry.received_at)
+    known = {"participant": target, **outcome.model_dump(mode="json", exclude_none=True)}
+    terminal.print_outcome(f"{target}: {VERDICTS[outcome.fits]}; {outcome}", known, as_json=as_json)
+    if outcome.fits is None:
+        return ExitCode.FAILED
+    return ExitCode.DONE if outcome.fits else ExitCode.SKIPPED
