@@ -14,6 +14,8 @@ STREAM_GATEWAY = ParticipantId("gateway")
 """Sender of stream messages of the gateway, and the addressee of stream/request: an older name on the wire."""
 
 MAX_ID_LENGTH = 128
+MAX_ID_BYTES = 200
+"""Ids in UTF-8: file systems allow 255 bytes for the name of a file, and the files of a participant add to its id."""
 
 _NEW_ID = re.compile(r"\w[\w.-]*")
 _FORBIDDEN_IN_ID = re.compile(r"[/\\]|\.\.")
@@ -36,6 +38,8 @@ def id_problem(text: str, *, max_length: int = MAX_ID_LENGTH) -> str | None:
         return (
             "invalid characters: an id must not contain '/', '\\', '..', invisible characters, or spaces at either end"
         )
+    if (size := len(text.encode())) > MAX_ID_BYTES:
+        return f"an id may have at most {MAX_ID_BYTES} bytes in UTF-8; this one has {size}"
     if text == STREAM_GATEWAY or text.startswith("system:"):
         return f"'{text}' is reserved for the gateway"
     return None

@@ -4,7 +4,7 @@ import pytest
 from mew_protocol.ids import GATEWAY, MAX_ID_LENGTH, STREAM_GATEWAY, id_problem
 
 
-@pytest.mark.parametrize("text", ["ada", "a", "file-server", "Käthe", "a.b", "x" * MAX_ID_LENGTH])
+@pytest.mark.parametrize("text", ["ada", "a", "file-server", "Käthe", "a.b", "x" * MAX_ID_LENGTH, "é" * 100])
 def test_an_ordinary_id_is_valid(text: str) -> None:
     assert id_problem(text) is None
 
@@ -22,6 +22,7 @@ def test_an_ordinary_id_is_valid(text: str) -> None:
         ("ad\u200ba", "invalid characters"),
         ("\u202eada", "invalid characters"),
         ("x" * (MAX_ID_LENGTH + 1), "at most"),
+        ("é" * 101, "at most 200 bytes"),
         (GATEWAY, "reserved"),
         ("system:anything", "reserved"),
         (STREAM_GATEWAY, "reserved"),

@@ -8,8 +8,6 @@ may do.
 
 import contextlib
 import hashlib
-import hmac
-import json
 import logging
 import os
 import secrets
@@ -18,10 +16,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mew_protocol.ids import ParticipantId
 from mew_protocol.private_files import create_private_file, make_private_folder, replace_private_file
+from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from mew_spaces.errors import TokenError
 
@@ -41,6 +40,9 @@ _EXPIRES = "expires "
 """Start of the second line of token files of version 0.1."""
 _EXPIRY_SUFFIX = ".expires"
 _OBSERVER_SUFFIX = ".observer"
+
+_EXPIRIES: Final = TypeAdapter(dict[str, AwareDatetime], config={"defer_build": True})
+"""The content of an expiry file: the expiries of tokens by their SHA-256."""
 
 log = logging.getLogger("spaces")
 
@@ -89,12 +91,14 @@ def token_variable(participant: str) -> str:
 
 def read_token(state: Path, participant: str, *, environ: Mapping[str, str] | None = None) -> str | None:
     """Return a participant's token from the environment or its file, or None. Raises `TokenError`."""
+    stored = None if (given := _given_token(participant, environ)) else read_token_file(token_path(state, participant))
+    return given or (stored and stored.token)
+
+
+def _given_token(participant: str, environ: Mapping[str, str] | None) -> str | None:
+    """Return a participant's token in the environment, or None."""
     environ = os.environ if environ is None else environ
-    given = environ.get(token_variable(participant), "").strip()
-    if given:
-        return given
-    stored = read_token_file(token_path(state, participant))
-    return None if stored is None else stored.token
+    return environ.get(token_variable(participant), "").strip() or None
 
 
 def read_token_file(path: Path) -> StoredToken | None:
@@ -106,11 +110,10 @@ def read_token_file(path: Path) -> StoredToken | None:
         text = path.read_text(encoding="utf-8")
         while True:
             token, _, second_line = (part.strip() for part in text.strip().partition("\n"))
-            expires = second_line.removeprefix(_EXPIRES) or _read_expiries(path).get(_digest(token).hex())
+            expires_at = _read_expiries(path, token, second_line.removeprefix(_EXPIRES)).get(_digest(token).hex())
             before, text = text, path.read_text(encoding="utf-8")
             if text == before:
                 break  # else the token was replaced in between, and the expiry may be that of another
-        expires_at = datetime.fromisoformat(expires).astimezone(UTC) if expires else None
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -129,26 +132,24 @@ def ensure_token(state: Path, participant: str, *, environ: Mapping[str, str] | 
 
     An expired token is replaced by a new one that does not expire.
     """
-    environ = os.environ if environ is None else environ
+    if given := _given_token(participant, environ):
+        return given
     path = token_path(state, participant)
-    known = read_token(state, participant, environ=environ)
-    if known is not None:
-        is_from_file = not environ.get(token_variable(participant), "").strip()
-        in_file = read_token_file(path) if is_from_file else None
-        if in_file is None or not in_file.has_expired(_now()):
-            _keep_private(path)
-            return known
+    stored = read_token_file(path)
+    if stored is not None and not stored.has_expired(_now()):
+        _keep_private(path)
+        return stored.token
     try:
-        if known is not None:
+        if stored is not None:
             return write_new_token(path).token
         _make_token_folder(path.parent)
         create_private_file(path, generate_token() + "\n")
     except OSError as error:
         raise TokenError(f"{path}: cannot be stored: {error}") from None
-    stored = read_token(state, participant, environ={})
+    stored = read_token_file(path)  # another process may have created it first
     if stored is None:
         raise TokenError(f"{path}: was deleted while it was created; try again")
-    return stored
+    return stored.token
 
 
 def write_new_token(path: Path, expires_at: datetime | None = None) -> StoredToken:
@@ -173,15 +174,19 @@ def _expiry_path(path: Path) -> Path:
     return path.with_name(path.name + _EXPIRY_SUFFIX)
 
 
-def _read_expiries(path: Path) -> dict[str, str]:
-    """Return the expiries next to a token file, by the token's SHA-256. Raises `OSError` and `ValueError`."""
+def _read_expiries(path: Path, token: str = "", written: str = "") -> dict[str, datetime]:
+    """Return the expiries next to a token file, or the one that is `written` behind its token.
+
+    Raises `OSError` and `ValueError`.
+    """
     try:
-        found = json.loads(_expiry_path(path).read_text(encoding="utf-8"))
+        if written:
+            return _EXPIRIES.validate_python({_digest(token).hex(): written})
+        return _EXPIRIES.validate_json(_expiry_path(path).read_bytes())
     except FileNotFoundError:
         return {}
-    if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):
-        raise ValueError(f"{_expiry_path(path).name} must be an object of times")
-    return found
+    except ValidationError:
+        raise ValueError(f"{_expiry_path(path).name} must be an object of times") from None
 
 
 def _write_token_file(path: Path, stored: StoredToken) -> None:
@@ -192,12 +197,12 @@ def _write_token_file(path: Path, stored: StoredToken) -> None:
         replace_private_file(path, stored.token + "\n")
         expiry_path.unlink(missing_ok=True)
         return
-    new = {_digest(stored.token).hex(): stored.expires_at.astimezone(UTC).isoformat()}
     try:
         newest = [*_read_expiries(path).items()][-1:]
     except ValueError:
         newest = []
-    replace_private_file(expiry_path, json.dumps({**dict(newest), **new}) + "\n")
+    expiries = {**dict(newest), _digest(stored.token).hex(): stored.expires_at}
+    replace_private_file(expiry_path, _EXPIRIES.dump_json(expiries).decode() + "\n")
     replace_private_file(path, stored.token + "\n")
 
 
@@ -213,6 +218,15 @@ class _WatchedFile:
     ends_at: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _ValidToken:
+    """A token that counts. `participant` is None for an observer, `file` for a token without one."""
+
+    text: str
+    participant: ParticipantId | None
+    file: _WatchedFile | None
+
+
 class TokenBook:
     """The valid tokens of one space. Tokens are looked up by digest, so the time of a lookup reveals nothing."""
 
@@ -224,11 +238,8 @@ class TokenBook:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`tokens` are (participant, token) pairs, the preferred token of a participant first. Raises `TokenError`."""
-        self._owners: dict[bytes, tuple[ParticipantId, bytes]] = {}
-        self._observers: dict[bytes, bytes] = {}
-        self._preferred: dict[str, str] = {}
+        self._valid: dict[bytes, _ValidToken] = {}
         self._files: dict[Path, _WatchedFile] = {}
-        self._by_digest: dict[bytes, _WatchedFile] = {}
         self._folder: Path | None = None
         self._folder_mark: tuple[int, ...] | None = None
         self._ended: dict[ParticipantId, None] = {}
@@ -264,9 +275,8 @@ class TokenBook:
 
         A missing token is generated. Raises `TokenError`.
         """
-        environ = os.environ if environ is None else environ
         self.add(participant, ensure_token(state, participant, environ=environ))
-        if not environ.get(token_variable(participant), "").strip():
+        if _given_token(participant, environ) is None:
             self.follow(participant, state)
 
     def follow(self, participant: str, state: Path) -> None:
@@ -277,24 +287,12 @@ class TokenBook:
 
     def add(self, participant: str, token: str) -> None:
         """Accept a token for a participant. Raises `TokenError` if it is empty or belongs to another participant."""
-        if not token:
-            raise TokenError(f"the token of '{participant}' is empty")
-        digest = _digest(token)
-        owner = self._owners.get(digest)
-        if owner is not None and owner[0] != participant:
-            raise TokenError(
-                f"'{participant}' and '{owner[0]}' have the same token; give each its own "
-                f"({token_variable(participant)}, the token files, or 'tokens:' in space.yaml)"
-            )
-        self._owners[digest] = (ParticipantId(participant), _bytes(token))
-        self._preferred.setdefault(participant, token)
+        self._accept(token, ParticipantId(participant))
 
     def remove(self, participant: str) -> None:
         """Revoke every token of a participant, and follow its token file no longer."""
-        self._owners = {digest: owner for digest, owner in self._owners.items() if owner[0] != participant}
+        self._valid = {digest: one for digest, one in self._valid.items() if one.participant != participant}
         self._files = {path: file for path, file in self._files.items() if file.participant != participant}
-        self._by_digest = {one: file for one, file in self._by_digest.items() if file.participant != participant}
-        self._preferred.pop(participant, None)
 
     def refresh(self) -> tuple[ParticipantId, ...]:
         """Check every token file. Returns whose token ended since the last call: their connections must be closed."""
@@ -304,39 +302,48 @@ class TokenBook:
 
     def knows(self, participant: str) -> bool:
         """Return whether this participant has a token."""
-        return participant in self._preferred
+        return self.token_of(participant) is not None
 
     def identify(self, token: str | None) -> ParticipantId | None:
-        """Return the participant of a token, or None. The comparison takes constant time."""
-        owner = self._owners.get(digest) if (digest := self._current(token)) is not None else None
-        if token is None or owner is None or not hmac.compare_digest(owner[1], _bytes(token)):
-            return None
-        return owner[0]
+        """Return the participant of a token, or None."""
+        found = self._find(token)
+        return None if found is None else found.participant
 
     def may_read(self, token: str | None) -> bool:
         """Return whether the holder of a token may read board, events and history: a participant or an observer."""
-        if self.identify(token) is not None:
-            return True
-        observer = self._observers.get(digest) if (digest := self._current(token)) is not None else None
-        return token is not None and observer is not None and hmac.compare_digest(observer, _bytes(token))
+        return self._find(token) is not None
 
     def token_of(self, participant: str) -> str | None:
         """Return the preferred token of a participant, or None."""
-        return self._preferred.get(participant)
+        return next((one.text for one in self._valid.values() if one.participant == participant), None)
 
-    def _current(self, token: str | None) -> bytes | None:
-        """Return the digest of a token after a check of the file that it came from, or of all files if it is new."""
+    def _accept(self, token: str, participant: ParticipantId | None, file: _WatchedFile | None = None) -> None:
+        if not token:
+            raise TokenError(f"the token of '{participant}' is empty")
+        digest = _digest(token)
+        known = self._valid.get(digest)
+        if known is not None and known.participant != participant:
+            holder, other = (f"'{one}'" if one else "an observer" for one in (participant, known.participant))
+            raise TokenError(
+                f"{holder} and {other} have the same token; give each its own "
+                f"({token_variable(participant or 'ID')}, the token files, or 'tokens:' in space.yaml)"
+            )
+        self._valid[digest] = _ValidToken(token, participant, file)
+
+    def _find(self, token: str | None) -> _ValidToken | None:
+        """Return a valid token after a check of the file that it came from, or of all files if it is new."""
         if not token:
             return None
         digest = _digest(token)
-        if (file := self._by_digest.get(digest)) is not None:
-            self._check(file)
-        elif digest not in self._owners and (
+        known = self._valid.get(digest)
+        if known is not None and known.file is not None:
+            self._check(known.file)
+        elif known is None and (
             self._monotonic() - self._refreshed_at >= REFRESH_SECONDS
             or (self._folder is not None and _mark(self._folder) != self._folder_mark)  # a token was made just now
         ):
             self._check_files()
-        return digest
+        return self._valid.get(digest)
 
     def _check_files(self) -> None:
         self._refreshed_at = self._monotonic()
@@ -365,41 +372,19 @@ class TokenBook:
             if stored is not None and not stored.has_expired(now) and not (is_over and stored == before):
                 if stored.expires_at is not None:
                     file.ends_at = self._monotonic() + (stored.expires_at - now).total_seconds()
-                if file.participant is not None:
-                    self.add(file.participant, stored.token)
-                else:
-                    self._observers[_digest(stored.token)] = _bytes(stored.token)
-                self._by_digest[_digest(stored.token)] = file
+                self._accept(stored.token, file.participant, file)
                 file.stored = stored
         except TokenError as error:
             log.warning("%s", error)
         file.mark = mark
         if before is not None and (file.stored is None or file.stored.token != before.token):
-            self._end(file, before)
-
-    def _end(self, file: _WatchedFile, stored: StoredToken) -> None:
-        digest, participant = _digest(stored.token), file.participant
-        self._by_digest.pop(digest, None)
-        if participant is None:
-            self._observers.pop(digest, None)
-            return
-        self._owners.pop(digest, None)
-        self._ended[participant] = None
-        if self._preferred.get(participant) == stored.token:
-            del self._preferred[participant]
-            left = [
-                text.decode(errors="surrogatepass") for owner, text in self._owners.values() if owner == participant
-            ]
-            if left:
-                self._preferred[participant] = left[0]
+            self._valid.pop(_digest(before.token), None)
+            if file.participant is not None:
+                self._ended[file.participant] = None
 
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-def _bytes(token: str) -> bytes:
-    return token.encode(errors="surrogatepass")
 
 
 def _mark(path: Path) -> tuple[int, ...] | None:
@@ -412,7 +397,7 @@ def _mark(path: Path) -> tuple[int, ...] | None:
 
 
 def _digest(token: str) -> bytes:
-    return hashlib.sha256(_bytes(token)).digest()
+    return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
 
 
 def _make_token_folder(folder: Path) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from mew_protocol.ids import MAX_ID_BYTES, id_problem
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.errors import TokenError
 from mew_spaces.gateway.auth import (
@@ -201,9 +202,35 @@ def test_a_reader_never_sees_an_expiring_token_without_its_expiry(tmp_path: Path
             assert stored.expires_at == expires_at
             read += 1
     assert (writer.result()[-1], read > 1) == (read_token_file(path), True)
-    path.with_name("ada.token.expires").write_text("[1]")
+
+
+def test_the_longest_id_has_a_token_file(tmp_path: Path) -> None:
+    name = "é" * (MAX_ID_BYTES // 2)
+    stored = write_new_token(token_path(tmp_path, name), datetime.now(UTC) + timedelta(hours=1))
+    assert (id_problem(name), read_token_file(token_path(tmp_path, name))) == (None, stored)
+
+
+@pytest.mark.parametrize("content", ["[1]", "[" * 100_000, "{", '{"a": "soon"}', '{"a": "2020-01-01"}', ""])
+def test_an_unreadable_expiry_ends_its_token(tmp_path: Path, content: str) -> None:
+    path, clocks = token_path(tmp_path, "ada"), Clocks()
+    token = write_new_token(path, datetime.now(UTC) + timedelta(hours=1)).token
+    book = clocks.book(tmp_path)
+    path.with_name("ada.token.expires").write_text(content)
     with pytest.raises(TokenError, match="must be an object of times"):
         read_token_file(path)
+    os.utime(path, (1, 1))
+    assert (book.refresh(), book.identify(token)) == (("ada",), None)
+
+
+@pytest.mark.parametrize(
+    ("time", "counts"), [("9999-12-31T23:59:59-23:59", True), ("0001-01-01T00:00:00+23:59", False)]
+)
+def test_an_expiry_at_the_end_of_time_is_read(tmp_path: Path, time: str, counts: bool) -> None:
+    path = token_path(tmp_path, "ada")
+    path.parent.mkdir()
+    path.write_text(f"old-token\nexpires {time}\n")
+    book = Clocks().book(tmp_path)
+    assert (book.identify("old-token") == "ada") is counts
 
 
 def test_an_expired_token_is_replaced_when_a_gateway_starts(tmp_path: Path) -> None:
