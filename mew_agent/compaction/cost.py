@@ -3,13 +3,13 @@
 Every figure is what a provider reported, or absent. Does not know how a summary is made.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mew_protocol.agent_settings import ModelPrice
 from mew_protocol.context_report import CompactionCost, Spending
 
 from mew_agent.compaction.planner import CompactionPlan
-from mew_agent.context.spending import NOTHING_SPENT, amount_of, with_call
+from mew_agent.context.spending import amount_of, with_call
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.usage import Usage
 
@@ -20,7 +20,7 @@ class SummarySpending:
 
     price: ModelPrice | None = None
     calls: int = 0
-    _spent: Spending = NOTHING_SPENT
+    _spent: Spending = field(default_factory=Spending)
 
     def record(self, usage: Usage | None) -> None:
         """Record what a complete call reported. Calls without a report that can be true make the sums unknown."""

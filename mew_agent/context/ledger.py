@@ -182,7 +182,7 @@ class Ledger:
         self._count_proof.observe(
             served_model,
             None if drift is None else drift.tokens,
-            is_counted=all(measure.is_counted(self.calibration) for measure in sent),
+            is_counted=None not in [measure.counted_tokens for measure in sent] and self.calibration.counts_fit,
             has_old_calls=has_old_calls,
             is_taught=self.calibration.wrapped > 0,
         )

@@ -35,7 +35,7 @@ class SavedContext(BaseModel):
     served_model: str | None = None
     calibrations: dict[str, tuple[float, ...]] = {}
     spent_tokens: int = 0
-    spending: Spending = Spending()
+    spending: Spending | None = None
     growth: tuple[int, ...] = ()  # of the recent turns
     anchor: PromptAnchor | None = None
 

@@ -57,9 +57,9 @@ def implausibility(usage: Usage, *, projected: int, before: int | None, window_t
         return f"a prompt of {prompt:,} tokens in a window of {window_tokens:,}"
     if before is None:
         return None
-    low, high = sorted((prompt, before))
-    is_unexpected = max(prompt, projected) > 2 * min(prompt, projected)
-    if is_unexpected and high >= JUMP_FACTOR * max(low, JUMP_LEAST_TOKENS):
+    low, high = (prompt, before) if prompt < before else (before, prompt)
+    is_jump = high >= JUMP_FACTOR * max(low, JUMP_LEAST_TOKENS)
+    if is_jump and max(prompt, projected) > 2 * min(prompt, projected):
         return f"a prompt of {prompt:,} tokens after one of {before:,}"
     return None
 

@@ -5,14 +5,13 @@ from mew_protocol.context_report import Spending
 
 from mew_agent.model.usage import Usage
 
-NOTHING_SPENT = Spending()
-
 _PER_PRICE = 1_000_000
 """Prices are for this many tokens."""
 
 
-def with_call(spent: Spending, usage: Usage | None, amount: float | None, currency: str | None) -> Spending:
+def with_call(spent: Spending | None, usage: Usage | None, amount: float | None, currency: str | None) -> Spending:
     """Add a call: what its provider reported, and what it cost. A figure that one lacks stays absent from then on."""
+    spent = spent or Spending()
     if usage is None or usage.contradicts_itself:
         return spent.model_copy(update={"unreported_calls": spent.unreported_calls + 1})
     is_first = not spent.calls

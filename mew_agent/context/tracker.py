@@ -34,7 +34,7 @@ from mew_agent.context.persisted_state import SavedContext
 from mew_agent.context.policy import NO_FLAGS, ContextSnapshot, Decision, GenerationFlags, Phase, Policy
 from mew_agent.context.reconciliation import Drift, implausibility
 from mew_agent.context.report import report_of
-from mew_agent.context.spending import NOTHING_SPENT, with_call
+from mew_agent.context.spending import with_call
 from mew_agent.model.interface import Window
 from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import Calibration, Units
@@ -65,7 +65,7 @@ class Tracker:
     """The chats that arrived and are not in the context; None if they are not counted."""
     sessions: tuple[SessionContext, ...] = ()
     """The contexts of the agent's sessions, for every report too."""
-    spending: Spending = NOTHING_SPENT
+    spending: Spending | None = None
     drift: Drift | None = None
     compactions: int = 0
     last_compaction: LastCompaction | None = None

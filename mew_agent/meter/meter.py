@@ -10,7 +10,7 @@ from typing import Final
 
 import anyio
 
-from mew_agent.context.spending import NOTHING_SPENT, with_call
+from mew_agent.context.spending import with_call
 from mew_agent.errors import InvalidReport
 from mew_agent.meter.facts import CallFacts
 from mew_agent.meter.main_line import MainLine, MeteredCall
@@ -55,7 +55,7 @@ class Meter:
         """See `CallObserver.end`."""
         self._line.end(call, reply, timestamp())
         context = self._me.external_context
-        context.spending = with_call(context.spending or NOTHING_SPENT, call.usage, None, None)
+        context.spending = with_call(context.spending, call.usage, None, None)
         logger.debug("call: %s", report_line(call))
         if self._on_call is not None:
             self._on_call(call)

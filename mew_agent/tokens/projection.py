@@ -9,8 +9,7 @@ docs/explanation/numbers.md.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial, reduce
-from itertools import combinations_with_replacement, repeat, starmap
+from itertools import combinations_with_replacement, starmap
 from math import sqrt
 from operator import add, itemgetter, mul, sub
 from typing import Final, NamedTuple
@@ -231,12 +230,13 @@ class Calibration(NamedTuple):
     def _updated_weights(
         self, tokens: float, counts: Sequence[int], noise: float
     ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Weights and doubt after one interval. Runs after every call, so it uses C iterators instead of loops."""
+        """Weights and doubt after one interval. Runs after every call, so it uses C iterators where they are faster."""
         weights = self.weights or tuple([self.k * weight for weight in _WEIGHTS])
         doubt = self.doubt or _FIRST_DOUBT
-        # The covariance times the counts, most of which are 0.
-        rows = [map(mul, row_of(doubt), repeat(count)) for row_of, count in zip(_ROWS, counts, strict=True) if count]
-        moves = list(reduce(partial(map, add), rows))
+        moves = _NO_MOVES  # the covariance times the counts, most of which are 0
+        for row_of, count in zip(_ROWS, counts, strict=False):
+            if count:
+                moves = [move + part * count for move, part in zip(moves, row_of(doubt), strict=False)]
         error = tokens - _weigh(weights, counts)
         expected = _weigh(moves, counts) + (noise * _NOISE * tokens) ** 2 + _NOISE_TOKENS**2
         deviation = max(expected, (error / _SURPRISE) ** 2)
@@ -246,9 +246,11 @@ class Calibration(NamedTuple):
         for at, first, fading in _FADING:
             if left[at] < first:
                 left[at] += fading
-        learnt = [weight + move * step for weight, move in zip(weights, moves, strict=True)]
-        bounded = zip(learnt, _LOWEST, _HIGHEST, strict=True)
-        return tuple([at if low <= at <= high else max(low, min(at, high)) for at, low, high in bounded]), tuple(left)
+        learnt = [
+            new if low <= (new := weight + move * step) <= high else max(low, min(new, high))
+            for weight, move, low, high in zip(weights, moves, _LOWEST, _HIGHEST, strict=False)
+        ]
+        return tuple(learnt), tuple(left)
 
 
 class StreamProjection:
@@ -341,6 +343,7 @@ _ROWS: Final[tuple[Callable[[Sequence[float]], tuple[float, ...]], ...]] = tuple
 )
 """Getters of whole rows of the covariance."""
 
+_NO_MOVES: Final = [0.0] * FEATURES
 _LOWEST: Final = tuple(_K_MIN * weight for weight in _WEIGHTS)
 _HIGHEST: Final = tuple(_K_MAX * weight for weight in _WEIGHTS)
 

@@ -154,7 +154,7 @@ class _Deciding:
             if offered or state.suggested:
                 self.actions += [acts.SuggestAction(one) for one in offered if one.key not in state.suggested]
                 self.state = replace(self.state, suggested=tuple(one.key for one in offered))
-        if self._phase in self._rules.near_limit and self._snapshot.used_tokens is not None:
+        if self._snapshot.used_tokens is not None:
             self._announce_near_limit(self._snapshot.used_tokens)
 
     def _announce_level(self, level: str) -> None:
@@ -171,11 +171,13 @@ class _Deciding:
 
     def _announce_near_limit(self, used_tokens: int) -> None:
         limit, at_seconds = self._snapshot.limit_tokens, self._snapshot.at_seconds
-        for rule in self._rules.near_limit[self._phase]:
+        for rule, never_below in self._rules.marks(limit).near_limit.get(self._phase, ()):
             if not self.state.armed and limit is not None and rule.rearm_below.exceeds(used_tokens, limit):
                 self.state = replace(self.state, armed=True)
-            has_cooled = _has_passed(rule.cooldown_seconds, self.state.announced_at_seconds, at_seconds)
-            if self.state.armed and has_cooled and self._all_hold(rule.when):
+            # Most calls end here, without evaluating a condition.
+            if used_tokens < never_below or not self.state.armed or not self._all_hold(rule.when):
+                continue
+            if _has_passed(rule.cooldown_seconds, self.state.announced_at_seconds, at_seconds):
                 self.actions.append(acts.NearLimitAction())
                 self.state = replace(self.state, armed=False, announced_at_seconds=at_seconds)
 

@@ -156,6 +156,8 @@ class Marks(NamedTuple):
 
     levels: tuple[tuple[Level, int | None], ...]
     compact_at_tokens: int | None  # where it compacts after a call
+    # Each rule with the size below which it never applies.
+    near_limit: dict[Phase, tuple[tuple[NearLimitRule, int], ...]]
     interventions: dict[Phase, tuple[tuple[Intervention, int], ...]]
 
 
@@ -182,12 +184,10 @@ class RuleIndex:
                 (level, level.at.first_tokens(limit_tokens) if level.at.figure == "used" else None)
                 for level in self._levels
             )
-            interventions = {
-                phase: tuple((rule, max(_first_tokens(rule.when, limit_tokens), default=0)) for rule in rules)
-                for phase, rules in self.interventions.items()
-            }
             compact_at = min(_first_tokens(self.compact_at, limit_tokens), default=None)
-            self._marks = limit_tokens, Marks(levels, compact_at, interventions)
+            near_limit = _with_first_tokens(self.near_limit, limit_tokens)
+            interventions = _with_first_tokens(self.interventions, limit_tokens)
+            self._marks = limit_tokens, Marks(levels, compact_at, near_limit, interventions)
         return self._marks[1]
 
 
@@ -198,6 +198,16 @@ def _first_tokens(conditions: Iterable[Condition], limit_tokens: int | None) -> 
 
 
 _Kind = TypeVar("_Kind", bound=NearLimitRule | RemindRule | CompactRule | StopRule)
+_Conditional = TypeVar("_Conditional", bound=NearLimitRule | CompactRule | StopRule)
+
+
+def _with_first_tokens(
+    by_phase: dict[Phase, tuple[_Conditional, ...]], limit_tokens: int | None
+) -> dict[Phase, tuple[tuple[_Conditional, int], ...]]:
+    return {
+        phase: tuple((rule, max(_first_tokens(rule.when, limit_tokens), default=0)) for rule in rules)
+        for phase, rules in by_phase.items()
+    }
 
 
 def _by_phase(rules: Sequence[_Kind]) -> dict[Phase, tuple[_Kind, ...]]:

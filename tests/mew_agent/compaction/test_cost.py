@@ -4,7 +4,7 @@ import pytest
 from mew_protocol.agent_settings import ModelPrice
 
 from mew_agent.compaction.cost import SummarySpending
-from mew_agent.context.spending import NOTHING_SPENT, amount_of, with_call
+from mew_agent.context.spending import amount_of, with_call
 from mew_agent.model.usage import Usage
 
 
@@ -29,7 +29,7 @@ def test_the_sums_are_unknown_without_a_report_that_can_be_true(usage: Usage | N
 def test_sums_of_all_calls_leave_out_what_a_call_did_not_report() -> None:
     price = ModelPrice(input=2.0, cached_input=1.0, output=10.0, currency="USD")
     first, second = Usage(1000, 60, 1060, cached_tokens=400), Usage(500, 40, 600)  # 60 tokens of hidden reasoning
-    spent = with_call(NOTHING_SPENT, first, amount_of(price, first), "USD")
+    spent = with_call(None, first, amount_of(price, first), "USD")
     assert str(spent) == "1,060 tokens in 1 call (400 cached), 0.0022 USD"
     spent = with_call(spent, second, amount_of(price, second), "USD")
     assert (spent.calls, spent.spent_tokens, spent.cached_tokens, spent.amount) == (2, 1660, None, 0.0042)
@@ -38,4 +38,4 @@ def test_sums_of_all_calls_leave_out_what_a_call_did_not_report() -> None:
     unpriced = with_call(spent, first, None, None)
     assert (unpriced.spent_tokens, unpriced.amount, unpriced.currency) == (2720, None, None)
     assert with_call(unpriced, first, amount_of(price, first), "USD").amount is None
-    assert str(with_call(NOTHING_SPENT, None, None, None)) == ""
+    assert str(with_call(None, None, None, None)) == ""

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mew_protocol.context_report import ContextReport
 
 from mew_agent.context.history import History, Item, Pin, Summary
 from mew_agent.context.measures import kept_reply_tokens, measure_of
@@ -466,8 +467,11 @@ def test_whatever_happens_the_breakdown_sums_and_nothing_is_negative(steps: list
                 pass
         status = agent.tracker.status("active")
         assert status.messages_in_context == len(agent.history)
-        assert (status.tokens is None) is (agent.report().basis == "unknown")
-        assert (agent.report().next_prompt_tokens or 1) > 0
+        report = agent.report()
+        assert (status.tokens is None) is (report.basis == "unknown")
+        assert (report.next_prompt_tokens or 1) > 0
+        assert ContextReport.model_validate(report.model_dump()) == report  # it was built without validation
+        assert report.model_copy().model_fields_set == report.model_fields_set
         assert 0 <= agent.report().stale_messages <= len(agent.history)
         if status.tokens is not None:
             assert breakdown_sum(agent.report()) == status.tokens
