@@ -13,6 +13,7 @@ from typing import Annotated, Final
 
 import typer
 from mew_protocol.agent_settings import LOCAL, REHEARSAL
+from mew_protocol.private_files import make_private_folder
 from mew_spaces.config.loading import parse_space
 
 from mew_agent.cli.app import terminal
@@ -98,9 +99,9 @@ def _create(template: Template, folder: Path, given: dict[str, str], *, asks: bo
     text = render(template.text(), values, variables, where=str(where))
     space = parse_space(text, path=where)  # before anything is written, so that an error leaves no files behind
     state = folder / ".mew"
+    make_private_folder(state)
     for part in _FOLDERS:
-        (state / part).mkdir(parents=True, exist_ok=True)
-    (state / "tokens").chmod(0o700)
+        make_private_folder(state / part)
     (state / "tokens" / ".gitignore").write_text("*\n", encoding="utf-8")
     for file in template.agent_files():
         (state / file).parent.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ async def test_init_creates_folders_agents_and_gitignore(tmp_path: Path) -> None
     assert (state / "agents" / "maze.py").is_file()
     assert not (state / "template.json").exists()
     assert {path.name for path in state.iterdir() if path.is_dir()} == {"agents", "logs", "fifos", "tokens"}
-    assert (state / "tokens").stat().st_mode & 0o077 == 0
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (state, *state.iterdir()) if path.is_dir())
     ignored = (tmp_path / ".gitignore").read_text().splitlines()
     assert ignored[:2] == ["*.pyc", ".mew/logs/"]
     assert ".mew/tokens/" in ignored
