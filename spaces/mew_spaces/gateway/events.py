@@ -123,7 +123,7 @@ class EventResponse(StreamingResponse):
 
     def __init__(self, streams: EventStreams, reader: EventReader, since: str | None, *, last: int = 0) -> None:
         super().__init__(
-            event_stream(reader.service, since, reader=reader, last=last),
+            event_stream(reader, since, last=last),
             media_type="text/event-stream",
             headers={
                 "cache-control": "no-store",
@@ -150,27 +150,23 @@ def _keys(reader: EventReader) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 async def event_stream(
-    service: SpaceService,
-    since: str | None,
-    *,
-    reader: EventReader | None = None,
-    last: int = 0,
-    keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
+    reader: EventReader, since: str | None, *, last: int = 0, keep_alive_seconds: float = KEEP_ALIVE_SECONDS
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the events of a space from `since` (`<epoch>-<sequence>`) or from now, until the gateway stops.
+    """Yield the events of the reader's space from `since` (`<epoch>-<sequence>`) or from now, until the gateway stops.
 
     Without `since`, the newest `last` envelopes other than statuses come first; the board has the statuses.
 
     Also ends when the reader's token is revoked, even if the participant was invited again with another.
     """
-    history = service.log
+    service, history = reader.service, reader.service.log
     place = Position.parse(since) if since else None
     is_from_earlier_run = place is not None and place.sequence < service.started_position.sequence
     attention: tuple[AttentionItem, ...] | None = () if since is None else None  # what the reader already knows
     if since is None:
         place = history.position
-        yield _envelopes(history, _newest(history, last)) + _board(service, place)
-    while not history.is_closed and (reader is None or reader.may_read):
+        newest = newest_before(history, place.sequence + 1, last).entries
+        yield _envelopes(history, newest) + _board(service, place)
+    while not history.is_closed and reader.may_read:
         entries = history.since(place, limit=_BATCH) if place is not None else None
         if entries is None or place is None:
             place = history.position
@@ -181,25 +177,23 @@ async def event_stream(
             yield _envelopes(history, entries)
             if attention is not None and attention != service.attention.items:  # no pause may come for long
                 attention = service.attention.items
-                yield _attention(service, reader)
+                yield _attention(reader)
         elif is_from_earlier_run:
             is_from_earlier_run = False
             yield _board(service, place)
-        elif reader is not None and reader.frames:
+        elif reader.frames:
             frames = b"".join(reader.frames)
             reader.frames.clear()
             yield frames
         elif attention != service.attention.items:
             attention = service.attention.items
-            yield _attention(service, reader)
+            yield _attention(reader)
         else:
             with anyio.move_on_after(keep_alive_seconds) as waiting:
-                if reader is not None:
-                    reader.waiting = waiting
+                reader.waiting = waiting
                 await history.wait_beyond(place)
-            if reader is not None:
-                reader.waiting = None
-            if waiting.cancelled_caught and not (reader is not None and reader.frames):
+            reader.waiting = None
+            if waiting.cancelled_caught and not reader.frames:
                 yield b": keep-alive\n\n"
 
 
@@ -209,17 +203,9 @@ def event(name: str, data: bytes, *, id: str | None = None) -> bytes:  # noqa: A
     return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"
 
 
-def _attention(service: SpaceService, reader: EventReader | None) -> bytes:
-    known = None if reader is None else service.tokens.identify(reader.token)
-    return event("attention", service.attention_for(known).model_dump_json(exclude_unset=True).encode())
-
-
-def _newest(history: SpaceLog, count: int) -> Sequence[Entry]:
-    """Return the newest entries other than statuses, oldest first."""
-    if not count:
-        return ()
-    found = [entry for entry in history.last(_SEARCHED) if _STATUS not in entry.data]
-    return found[-count:]
+def _attention(reader: EventReader) -> bytes:
+    known = reader.service.tokens.identify(reader.token)
+    return event("attention", reader.service.attention_for(known).model_dump_json(exclude_unset=True).encode())
 
 
 class Earlier(NamedTuple):
@@ -230,10 +216,10 @@ class Earlier(NamedTuple):
     has_more: bool
 
 
-def newest_before(history: SpaceLog, place: Position, count: int) -> Earlier:
-    """Return the newest `count` entries before a place, without statuses. Searches a bounded part of the log."""
+def newest_before(history: SpaceLog, sequence: int, count: int) -> Earlier:
+    """Return the newest `count` entries before a number, without statuses. Searches a bounded part of the log."""
     found: list[Entry] = []
-    oldest, searched = place.sequence, 0
+    oldest, searched = sequence, 0
     start = history.start.sequence
     while oldest > start + 1 and len(found) < count and searched < _SEARCHED:
         first = max(start, oldest - 1 - _SEARCH_STEP)

@@ -6,6 +6,7 @@ WebSocket connections: a message that arrives over HTTP takes the same path.
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import anyio
@@ -58,7 +59,7 @@ _STATUS = {
 """The HTTP status of each error of the protocol; 400 for all others."""
 
 
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Request], Awaitable[BaseModel | Response]]
 
 
 class HttpApi:
@@ -91,21 +92,16 @@ class HttpApi:
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
         return [
-            Route(operation.path, handler, methods=[operation.method]) for operation, handler in self._handlers.items()
+            Route(operation.path, partial(_respond, handler), methods=[operation.method])
+            for operation, handler in self._handlers.items()
         ]
 
     def document(self) -> dict[str, Any]:
         """Return the OpenAPI document."""
-        return openapi_document(
-            self._handlers,
-            title="MEW gateway",
-            version=self._version,
-            description="WebSocket is served at every path; docs/reference/wire.md describes the messages.",
-            error=operations.ErrorAnswer,
-        )
+        return openapi_document(self._handlers, version=self._version, error=operations.ErrorAnswer)
 
-    async def _health(self, _request: Request) -> Response:
-        answer = operations.HealthAnswer(
+    async def _health(self, _request: Request) -> BaseModel:
+        return operations.HealthAnswer(
             status="ok",
             spaces=len(self._registry),
             clients=self._registry.connections,
@@ -114,15 +110,14 @@ class HttpApi:
             version=self._version,
             protocol=PROTOCOL,
         )
-        return JSONResponse(answer.model_dump())
 
-    async def _ready(self, _request: Request) -> Response:
+    async def _ready(self, _request: Request) -> BaseModel:
         if not all(service.is_storing for service in self._registry):
             raise ApiError(503, errors.NOT_STORED, NOT_STORED_MESSAGE)
-        return JSONResponse(operations.ReadyAnswer(status="ready").model_dump())
+        return operations.ReadyAnswer(status="ready")
 
     async def _metrics(self, request: Request) -> Response:
-        self._authenticate(request, None)
+        self._authenticate(request)
         token, accept = bearer_of(request.headers), request.headers.get("accept", "")
         readable = [service for service in self._registry if service.tokens.may_read(token)]
         own, boards = gateway_metrics(readable), [(one.space.id, one.snapshot().board) for one in readable]
@@ -136,20 +131,19 @@ class HttpApi:
         return JSONResponse(self.document())
 
     async def _participants(self, request: Request) -> Response:
-        space, _ = self._authenticate(request, request.query_params.get("space"))
-        views = space.snapshot().participants
+        space, _ = self._authenticate(request)
+        # Without models: the capabilities of thousands of participants are checked already.
         listed = [
-            {"id": view.id, "connected": view.connected, "capabilities": list(view.capabilities)} for view in views
+            {"id": view.id, "connected": view.connected, "capabilities": list(view.capabilities)}
+            for view in space.snapshot().participants
         ]
         return JSONResponse({"participants": listed})
 
-    async def _post_message(self, request: Request) -> Response:
-        space, sender = self._authenticate(request, request.query_params.get("space"), is_owner=True)
+    async def _post_message(self, request: Request) -> BaseModel:
+        space, sender = self._authenticate(request, is_owner=True)
         assert sender is not None
-        limits = space.config.limits
         try:
-            body = await _read_body(request, limits.http_body_bytes, limits.header_timeout_seconds)
-            draft = decode_envelope(body, max_depth=limits.json_depth)
+            draft = decode_envelope(await _read_body(request, space), max_depth=space.config.limits.json_depth)
         except DecodeError as problem:
             raise ApiError(400, problem.error, problem.detail, code=problem.code) from None
         receipt = await space.post(sender, draft)
@@ -160,17 +154,17 @@ class HttpApi:
         envelope = receipt.accepted
         assert envelope is not None
         answer = {"id": envelope.id, "status": "accepted", "timestamp": envelope.ts, **receipt.answer}
-        return JSONResponse(operations.AcceptedEnvelope.model_validate(answer).model_dump())
+        return operations.AcceptedEnvelope.model_validate(answer)
 
     async def _poll_messages(self, request: Request) -> Response:
-        space, _ = self._authenticate(request, request.query_params.get("space"), is_owner=True)
+        space, _ = self._authenticate(request, is_owner=True)
         limit = _number(request, operations.LIMIT)
         history = space.log
         if (before := request.query_params.get(operations.BEFORE.name)) is not None:
             place = Position.parse(before)
             if place is None or place.epoch != history.epoch or place.sequence > history.position.sequence + 1:
                 return _message_page((), history.start, is_complete=False, has_more=False)
-            earlier = newest_before(history, place, limit)
+            earlier = newest_before(history, place.sequence, limit)
             return _message_page(earlier.entries, earlier.place, is_complete=True, has_more=earlier.has_more)
         since = request.query_params.get("since")
         wanted = history.start if since is None else Position.parse(since)
@@ -184,63 +178,58 @@ class HttpApi:
         position = Position(history.epoch, shown[-1].sequence) if shown else wanted
         return _message_page(shown, position, is_complete=is_complete, has_more=len(shown) < len(entries))
 
-    async def _context(self, request: Request) -> Response:
-        space, _ = self._authenticate(request, request.path_params["space"])
-        return _uncached(space.board())
+    async def _context(self, request: Request) -> BaseModel:
+        space, _ = self._authenticate(request)
+        return space.board()
 
-    async def _fit(self, request: Request) -> Response:
-        space, _ = self._authenticate(request, request.path_params["space"])
+    async def _fit(self, request: Request) -> BaseModel:
+        space, _ = self._authenticate(request)
         name = _participant_in_path(request, space)
         entry = next((one for one in space.board().participants if one.id == name), None)
         if entry is None:
             raise ApiError(404, errors.PARTICIPANT_NOT_FOUND, f"no participant '{name}' in this space")
         fit = fit_in(entry.status, _number(request, operations.TOKENS), as_of=entry.received_at)
-        return _uncached(Fit.model_validate(fit.model_dump(exclude_none=True)))
+        return Fit.model_validate(fit.model_dump(exclude_none=True))
 
-    async def _context_history(self, request: Request) -> Response:
-        space, _ = self._authenticate(request, request.path_params["space"])
+    async def _context_history(self, request: Request) -> BaseModel:
+        space, _ = self._authenticate(request)
         seconds, limit = _number(request, operations.SECONDS), _number(request, operations.MOST)
         participant = request.query_params.get("participant")
-        return _uncached(
-            await space.figures_of(seconds, limit, participant and (space.space.resolve(participant) or participant))
-        )
+        return await space.figures_of(seconds, limit, participant and (space.space.resolve(participant) or participant))
 
-    async def _attention(self, request: Request) -> Response:
-        space, reader = self._authenticate(request, request.path_params["space"])
+    async def _attention(self, request: Request) -> BaseModel:
+        space, reader = self._authenticate(request)
         space.refresh_attention()
-        return _uncached(space.attention_for(reader))
+        return space.attention_for(reader)
 
-    async def _proposals(self, request: Request) -> Response:
-        space, _ = self._authenticate(request, request.path_params["space"])
-        return _uncached(space.space.proposals(now=space.snapshot().at))
+    async def _proposals(self, request: Request) -> BaseModel:
+        space, _ = self._authenticate(request)
+        return space.space.proposals(now=space.snapshot().at)
 
-    async def _list_programs(self, request: Request) -> Response:
-        space, _ = self._authenticate(request, request.path_params["space"])
+    async def _list_programs(self, request: Request) -> BaseModel:
+        space, _ = self._authenticate(request)
         control = self._registry.programs.get(space.space.id)
         names = control.participants() if control is not None else None
         if control is None or names is None:
-            return _uncached(operations.ProgramList(running=False, participants=[], startable=[]))
+            return operations.ProgramList(running=False, participants=[], startable=[])
         startable = list(await control.startable())
-        return _uncached(operations.ProgramList(running=True, participants=list(names), startable=startable))
+        return operations.ProgramList(running=True, participants=list(names), startable=startable)
 
-    async def _program_log(self, request: Request) -> Response:
+    async def _program_log(self, request: Request) -> BaseModel:
         name, control = self._program(request, programs.READ_LOG)
         lines = await control.log(name, _number(request, operations.LINES))
         if lines is None:
             raise ApiError(404, errors.PARTICIPANT_NOT_FOUND, f"no program of '{name}' runs here")
-        return _uncached(operations.ProgramLog(participant=name, lines=list(lines)))
+        return operations.ProgramLog(participant=name, lines=list(lines))
 
-    async def _restart_program(self, request: Request) -> Response:
+    async def _restart_program(self, request: Request) -> BaseModel:
         name, control = self._program(request, programs.RESTART)
         return _program_answer(name, await control.restart(name))
 
-    async def _add_program(self, request: Request) -> Response:
-        space, sender = self._authenticate(request, request.path_params["space"])
-        body = await _read_body(
-            request, space.config.limits.http_body_bytes, space.config.limits.header_timeout_seconds
-        )
+    async def _add_program(self, request: Request) -> BaseModel:
+        space, sender = self._authenticate(request)
         try:
-            new = programs.NewProgram.model_validate_json(body)
+            new = programs.NewProgram.model_validate_json(await _read_body(request, space))
         except ValidationError as problem:
             first = problem.errors()[0]
             where = ".".join(map(str, first["loc"])) or "body"
@@ -252,7 +241,7 @@ class HttpApi:
 
     def _program(self, request: Request, kind: str) -> tuple[str, programs.ProgramControl]:
         """Return the participant in the path, and what runs its program, if the sender may send this kind to it."""
-        space, sender = self._authenticate(request, request.path_params["space"])
+        space, sender = self._authenticate(request)
         name = _participant_in_path(request, space)
         control = self._control(space, sender, Draft(kind=kind, to=(name,)))
         if all(view.id != name for view in space.snapshot().participants):
@@ -266,7 +255,7 @@ class HttpApi:
         return control
 
     async def _events(self, request: Request) -> Response:
-        space, _ = self._authenticate(request, request.path_params["space"])
+        space, _ = self._authenticate(request)
         request.scope.setdefault("state", {})[STREAMING] = True
         # A browser reconnects to the URL it first opened, so the header has the newer position.
         since = request.headers.get("last-event-id") or request.query_params.get("since") or None
@@ -277,9 +266,7 @@ class HttpApi:
             raise ApiError(429, errors.LIMIT_EXCEEDED, "this token or address has too many event streams; close one")
         return EventResponse(streams, reader, since, last=last)
 
-    def _authenticate(
-        self, request: Request, space: str | None, *, is_owner: bool = False
-    ) -> tuple[SpaceService, ParticipantId | None]:
+    def _authenticate(self, request: Request, *, is_owner: bool = False) -> tuple[SpaceService, ParticipantId | None]:
         """Return the selected space and the participant that the token belongs to, None for an observer.
 
         With `is_owner`, that must be the participant in the path, so no observer. Raises `ApiError`: 401 without a
@@ -289,6 +276,7 @@ class HttpApi:
         token = bearer_of(request.headers)
         if token is None:
             raise ApiError(401, errors.UNAUTHORIZED, "token missing; expected the header Authorization: Bearer <token>")
+        space = request.path_params.get("space", request.query_params.get("space"))
         found = self._registry.find(space, token)
         # An unknown space is reported only to clients with a token of the default one.
         checked = found or self._registry.default
@@ -321,11 +309,15 @@ def _message_page(entries: Sequence[Entry], place: Position, *, is_complete: boo
     return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
 
 
-def _program_answer(name: str, outcome: programs.ProgramOutcome) -> Response:
-    return _uncached(operations.ProgramAnswer(participant=name, done=outcome.is_done, text=outcome.text))
+def _program_answer(name: str, outcome: programs.ProgramOutcome) -> BaseModel:
+    return operations.ProgramAnswer(participant=name, done=outcome.is_done, text=outcome.text)
 
 
-def _uncached(answer: BaseModel) -> Response:
+async def _respond(handler: Handler, request: Request) -> Response:
+    """Return what a handler answers; a model as JSON."""
+    answer = await handler(request)
+    if isinstance(answer, Response):
+        return answer
     return Response(
         answer.model_dump_json(by_alias=True, exclude_unset=True),
         media_type="application/json",
@@ -358,8 +350,9 @@ def _number(request: Request, parameter: Parameter) -> int:
     return number
 
 
-async def _read_body(request: Request, max_bytes: int, max_seconds: float) -> bytes:
+async def _read_body(request: Request, space: SpaceService) -> bytes:
     """Return a request's body. Raises `ApiError` if it is too large or comes too slowly, without reading the rest."""
+    max_bytes, max_seconds = space.config.limits.http_body_bytes, space.config.limits.header_timeout_seconds
     chunks: list[bytes] = []
     left = max_bytes
     with anyio.move_on_after(max_seconds):

@@ -125,18 +125,13 @@ class ErrorAnswer(BaseModel):
 
 # Routes
 
-_PARTICIPANT = Parameter("participant", "The participant that the token belongs to, by id or display name")
-_SPACE = Parameter("space", "The space's id; `default` selects the space that the token belongs to")
 _SPACE_QUERY = Parameter("space", "The space's id (default: the space that the token belongs to)")
 LIMIT = Parameter("limit", "How many messages to return at most", minimum=1, maximum=1_000, default=100)
-
 TOKENS = Parameter(
     "tokens", "Size of the text in tokens; the gateway counts none itself", minimum=0, maximum=10**9, default=0
 )
-
 SECONDS = Parameter("seconds", "How far back, in seconds", minimum=1, maximum=KEPT_SECONDS, default=RAW_SECONDS)
 MOST = Parameter("limit", "How many statuses to return at most, the newest", minimum=1, maximum=10_000, default=1_000)
-_PROGRAM = Parameter("participant", "The participant whose program it is")
 LINES = Parameter("lines", "How many lines to return at most", minimum=1, maximum=1_000, default=200)
 BEFORE = Parameter("before", "Instead of `since`: the newest messages before this position, without statuses")
 _ONE = Parameter("participant", "Only this participant's")
@@ -144,111 +139,83 @@ _SINCE = Parameter("since", "The last event seen; the header Last-Event-ID takes
 LAST = Parameter("last", "Without `since`: how many envelopes other than statuses precede the board", 0, MAX_LAST, 0)
 FRAMES = Parameter("frames", "1 to receive the text frames of streams too, as `frame` events", 0, 1, 0)
 
-_REFUSED = (401, 403, 404, 429)
-"""The errors of every route that needs a token."""
-
-HEALTH = Operation("GET", "/health", "Health check", HealthAnswer)
-READY = Operation("GET", "/ready", "Readiness check: 503 while envelopes cannot be stored", ReadyAnswer, errors=(503,))
+HEALTH = Operation("GET", "/health", "Health check", HealthAnswer, needs_token=False)
+READY = Operation(
+    "GET",
+    "/ready",
+    "Readiness check: 503 while envelopes cannot be stored",
+    ReadyAnswer,
+    errors=(503,),
+    needs_token=False,
+)
 METRICS = Operation(
     "GET",
     "/metrics",
     "Read the metrics of every space that the token may read, in the format of Prometheus",
     media_type="text/plain",
-    errors=(401, 403, 429),
 )
-OPENAPI = Operation("GET", "/openapi.json", "This document")
+OPENAPI = Operation("GET", "/openapi.json", "This document", needs_token=False)
 PARTICIPANTS = Operation(
-    "GET",
-    "/participants",
-    "List the participants of a space",
-    ParticipantList,
-    parameters=(_SPACE_QUERY,),
-    errors=_REFUSED,
+    "GET", "/participants", "List the participants of a space", ParticipantList, parameters=(_SPACE_QUERY,)
 )
 POST_MESSAGE = Operation(
     "POST",
     "/participants/{participant}/messages",
-    "Send an envelope; missing headers are filled in",
+    "Send an envelope as the participant that the token belongs to; missing headers are filled in",
     AcceptedEnvelope,
-    parameters=(_PARTICIPANT, _SPACE_QUERY),
+    parameters=(_SPACE_QUERY,),
     body=PostedEnvelope,
-    errors=(400, 401, 403, 404, 409, 413, 429, 503),
+    errors=(400, 409, 413, 503),
 )
 POLL_MESSAGES = Operation(
     "GET",
     "/participants/{participant}/messages",
-    "Read the messages after or before a position",
+    "Read the messages after or before a position, as the participant that the token belongs to",
     MessagePage,
-    parameters=(_PARTICIPANT, _SPACE_QUERY, Parameter("since", "The `next` of an earlier answer"), BEFORE, LIMIT),
-    errors=(400, *_REFUSED),
+    parameters=(_SPACE_QUERY, Parameter("since", "The `next` of an earlier answer"), BEFORE, LIMIT),
+    errors=(400,),
 )
-CONTEXT = Operation(
-    "GET",
-    "/spaces/{space}/context",
-    "Read the last status of every participant",
-    Board,
-    parameters=(_SPACE,),
-    errors=_REFUSED,
-)
+CONTEXT = Operation("GET", "/spaces/{space}/context", "Read the last status of every participant", Board)
 FIT = Operation(
     "GET",
     "/spaces/{space}/context/{participant}/fit",
     "Ask whether a number of tokens fits into a participant's context, by its last status",
     Fit,
-    parameters=(
-        _SPACE,
-        Parameter("participant", "The participant, by id or display name"),
-        TOKENS,
-    ),
-    errors=(400, *_REFUSED),
+    parameters=(TOKENS,),
+    errors=(400,),
 )
 CONTEXT_HISTORY = Operation(
     "GET",
     "/spaces/{space}/context/history",
     "Read what participants reported over time, and their compactions",
     ContextHistory,
-    parameters=(_SPACE, SECONDS, MOST, _ONE),
-    errors=(400, *_REFUSED),
+    parameters=(SECONDS, MOST, _ONE),
+    errors=(400,),
 )
-ATTENTION = Operation(
-    "GET",
-    "/spaces/{space}/attention",
-    "List what needs a person, the most urgent first",
-    Attention,
-    parameters=(_SPACE,),
-    errors=_REFUSED,
-)
+ATTENTION = Operation("GET", "/spaces/{space}/attention", "List what needs a person, the most urgent first", Attention)
 PROPOSALS = Operation(
     "GET",
     "/spaces/{space}/proposals",
     "List the proposals that need a decision, and who may make each request",
     UndecidedProposals,
-    parameters=(_SPACE,),
-    errors=_REFUSED,
 )
 PROGRAMS = Operation(
-    "GET",
-    "/spaces/{space}/programs",
-    "List the participants whose programs run next to the gateway",
-    ProgramList,
-    parameters=(_SPACE,),
-    errors=_REFUSED,
+    "GET", "/spaces/{space}/programs", "List the participants whose programs run next to the gateway", ProgramList
 )
 PROGRAM_LOG = Operation(
     "GET",
     "/spaces/{space}/programs/{participant}/log",
     "Read the end of what a participant's program wrote; needs the capability `program/log`",
     ProgramLog,
-    parameters=(_SPACE, _PROGRAM, LINES),
-    errors=(400, *_REFUSED, 409),
+    parameters=(LINES,),
+    errors=(400, 409),
 )
 RESTART_PROGRAM = Operation(
     "POST",
     "/spaces/{space}/programs/{participant}/restart",
     "Start or restart a participant's program, and wait until it has joined; needs the capability `program/restart`",
     ProgramAnswer,
-    parameters=(_SPACE, _PROGRAM),
-    errors=(*_REFUSED, 409),
+    errors=(409,),
 )
 ADD_PROGRAM = Operation(
     "POST",
@@ -256,15 +223,14 @@ ADD_PROGRAM = Operation(
     "Add an agent or the tools of an MCP server to space.yaml, and start its program; needs the capabilities"
     " `program/add` and `space/invite`",
     ProgramAnswer,
-    parameters=(_SPACE,),
     body=NewProgram,
-    errors=(400, *_REFUSED, 409, 413),
+    errors=(400, 409, 413),
 )
 EVENTS = Operation(
     "GET",
     "/spaces/{space}/events",
     "Follow a space: one `board` event, then each `envelope`, and `attention` whenever it changes",
     media_type="text/event-stream",
-    parameters=(_SPACE, _SINCE, LAST, FRAMES),
-    errors=(400, *_REFUSED),
+    parameters=(_SINCE, LAST, FRAMES),
+    errors=(400,),
 )

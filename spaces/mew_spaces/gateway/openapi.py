@@ -1,11 +1,12 @@
 """[pure] What an HTTP route is: its parameters, models and errors, and the OpenAPI 3.1 document made of all routes.
 
-An `Operation` is declared once, in `http`; the router and the document both come from it. Does not know handlers.
+Each `Operation` is declared once, in `http_operations`; the router and the document both come from it. Does not know
+handlers.
 """
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -44,12 +45,22 @@ class Parameter:
         return {"name": self.name, **where, "description": self.description, "schema": schema}
 
 
+PATH_PARAMETERS = {
+    "space": "The space's id; `default` selects the space that the token belongs to",
+    "participant": "The participant, by id or display name",
+}
+"""What the names in paths mean."""
+
+TOKEN_ERRORS = (401, 403, 404, 429)
+"""The errors of every route that needs a token."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One method of one path.
 
-    `parameters` are those of the query and all those named in the path. `answer` and `body` are models, or None
-    where the schema is open. Errors are HTTP status codes; 401 among them means that a token is required.
+    `parameters` are those of the query. `answer` and `body` are models, or None where the schema is open. `errors` are
+    HTTP status codes besides those of a route that needs a token.
     """
 
     method: str
@@ -60,31 +71,23 @@ class Operation:
     parameters: tuple[Parameter, ...] = ()
     body: type[BaseModel] | None = None
     errors: tuple[int, ...] = ()
-    path_names: frozenset[str] = field(init=False)
+    needs_token: bool = True
 
-    def __post_init__(self) -> None:
-        names = frozenset(re.findall(r"{(\w+)}", self.path))
-        if missing := names - {parameter.name for parameter in self.parameters}:
-            raise ValueError(f"{self.path}: no description of {', '.join(sorted(missing))}")
-        object.__setattr__(self, "path_names", names)
-
-    @property
-    def needs_token(self) -> bool:
-        """Whether a request without a participant's token is refused."""
-        return 401 in self.errors
+    def path_parameters(self) -> Iterator[Parameter]:
+        """Yield the parameters in the path."""
+        return (Parameter(name, PATH_PARAMETERS[name]) for name in re.findall(r"{(\w+)}", self.path))
 
 
-def openapi_document(
-    operations: Iterable[Operation], *, title: str, version: str, description: str, error: type[BaseModel]
-) -> dict[str, Any]:
+def openapi_document(operations: Iterable[Operation], *, version: str, error: type[BaseModel]) -> dict[str, Any]:
     """Return the OpenAPI document of these operations. `error` is the body of every error response."""
     schemas = _Schemas()
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schemas, error)
+    description = "WebSocket is served at every path; docs/reference/wire.md describes the messages."
     return {
         "openapi": "3.1.0",
-        "info": {"title": title, "version": version, "description": description},
+        "info": {"title": "MEW gateway", "version": version, "description": description},
         "paths": paths,
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "A participant's token"}},
@@ -99,17 +102,18 @@ def _operation(operation: Operation, schemas: "_Schemas", error: type[BaseModel]
     else:
         answer = {"type": "object" if operation.media_type == "application/json" else "string"}
     failed = {"description": "Error", "content": {"application/json": {"schema": schemas.reference(error)}}}
+    required = TOKEN_ERRORS if operation.needs_token else ()
     described: dict[str, Any] = {
         "summary": operation.summary,
         "responses": {
             "200": {"description": operation.summary, "content": {operation.media_type: {"schema": answer}}},
-            **{str(status): failed for status in operation.errors},
+            **{str(status): failed for status in sorted({*operation.errors, *required})},
         },
     }
-    if operation.parameters:
-        described["parameters"] = [
-            parameter.document(in_path=parameter.name in operation.path_names) for parameter in operation.parameters
-        ]
+    described["parameters"] = [
+        *(one.document(in_path=True) for one in operation.path_parameters()),
+        *(one.document(in_path=False) for one in operation.parameters),
+    ]
     if operation.body is not None:
         content = {"application/json": {"schema": schemas.reference(operation.body)}}
         described["requestBody"] = {"required": True, "content": content}

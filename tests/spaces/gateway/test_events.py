@@ -27,6 +27,10 @@ def service(config: SpaceConfig) -> SpaceService:
     return SpaceService(config, TokenBook.generate(config), epoch="e")
 
 
+def reader_of(service: SpaceService, name: str = "ada") -> EventReader:
+    return EventReader(service, service.tokens.token_of(name) or "", "")
+
+
 class Reader:
     """Takes events apart."""
 
@@ -58,7 +62,7 @@ def test_an_event_follows_the_format() -> None:
 
 async def test_the_board_comes_first_then_every_envelope(service: SpaceService) -> None:
     chat(service, "before")
-    reader = Reader(event_stream(service, None))
+    reader = Reader(event_stream(reader_of(service), None))
     first = await reader.next()
     assert (first["event"], first["id"], first["data"]["space"]) == ("board", "e-1", "demo")
     chat(service, "line\nbreak")
@@ -70,7 +74,7 @@ async def test_the_board_comes_first_then_every_envelope(service: SpaceService) 
 async def test_a_resumed_reader_gets_what_it_missed_in_order(service: SpaceService) -> None:
     for number in range(600):
         chat(service, str(number))
-    reader = Reader(event_stream(service, "e-100"))
+    reader = Reader(event_stream(reader_of(service), "e-100"))
     got = [await reader.next() for _ in range(500)]
     assert [one["data"]["payload"]["text"] for one in got] == [str(number) for number in range(100, 600)]
     assert [one["id"] for one in got] == [f"e-{number}" for number in range(101, 601)]
@@ -79,7 +83,7 @@ async def test_a_resumed_reader_gets_what_it_missed_in_order(service: SpaceServi
 @pytest.mark.parametrize("since", ["other-5", "e-99", "nonsense", "e-"])
 async def test_a_reader_with_an_unknown_position_is_reset(service: SpaceService, since: str) -> None:
     chat(service, "x")
-    reader = Reader(event_stream(service, since))
+    reader = Reader(event_stream(reader_of(service), since))
     assert await reader.next() == {"event": "reset", "data": {"reason": "history_gone"}}
     assert (await reader.next())["event"] == "board"
     chat(service, "y")
@@ -89,7 +93,7 @@ async def test_a_reader_with_an_unknown_position_is_reset(service: SpaceService,
 async def test_a_reader_that_falls_behind_is_reset(config: SpaceConfig) -> None:
     short = config.model_copy(update={"limits": config.limits.model_copy(update={"history_envelopes": 2})})
     service = SpaceService(short, TokenBook.generate(short), epoch="e")
-    reader = Reader(event_stream(service, None))
+    reader = Reader(event_stream(reader_of(service), None))
     await reader.next()
     for number in range(5):
         chat(service, str(number))
@@ -98,7 +102,7 @@ async def test_a_reader_that_falls_behind_is_reset(config: SpaceConfig) -> None:
 
 
 async def test_errors_sent_to_others_are_not_streamed(service: SpaceService) -> None:
-    reader = Reader(event_stream(service, None))
+    reader = Reader(event_stream(reader_of(service), None))
     await reader.next()
     service.inject(ParticipantId("bob"), read_draft({"kind": "participant/clear"}))
     chat(service, "next")
@@ -106,7 +110,7 @@ async def test_errors_sent_to_others_are_not_streamed(service: SpaceService) -> 
 
 
 async def test_a_removed_readers_stream_ends_even_after_a_new_invitation(service: SpaceService) -> None:
-    chunks = event_stream(service, None, reader=EventReader(service, service.tokens.token_of("bob") or "", ""))
+    chunks = event_stream(reader_of(service, "bob"), None)
     await anext(chunks)
     for kind in ("space/kick", "space/invite"):
         receipt = service.inject(ADA, read_draft({"kind": kind, "payload": {"participant_id": "bob"}}))
@@ -117,7 +121,7 @@ async def test_a_removed_readers_stream_ends_even_after_a_new_invitation(service
 
 
 async def test_the_stream_ends_with_the_gateway(service: SpaceService) -> None:
-    chunks = event_stream(service, None)
+    chunks = event_stream(reader_of(service), None)
     await anext(chunks)
     service.close()
     with anyio.fail_after(PATIENCE_SECONDS):
@@ -125,7 +129,7 @@ async def test_the_stream_ends_with_the_gateway(service: SpaceService) -> None:
 
 
 async def test_a_comment_keeps_an_idle_stream_alive(service: SpaceService) -> None:
-    chunks = event_stream(service, None, keep_alive_seconds=0.01)
+    chunks = event_stream(reader_of(service), None, keep_alive_seconds=0.01)
     await anext(chunks)
     with anyio.fail_after(PATIENCE_SECONDS):
         assert await anext(chunks) == b": keep-alive\n\n"
@@ -137,7 +141,7 @@ async def test_a_reader_from_before_a_restart_gets_the_board_last(config: SpaceC
     chat(earlier, "one")
     chat(earlier, "two")
     restarted = SpaceService(config, TokenBook.generate(config), space_log=kept)
-    reader = Reader(event_stream(restarted, "e-1"))
+    reader = Reader(event_stream(reader_of(restarted), "e-1"))
     missed = await reader.next()
     board = await reader.next()
     assert (missed["event"], missed["id"]) == ("envelope", "e-2")
@@ -150,7 +154,7 @@ async def test_a_new_reader_may_ask_for_the_newest_envelopes_without_statuses(se
     for number in range(5):
         chat(service, str(number))
         service.inject(ADA, read_draft({"kind": "participant/status", "payload": {"messages_in_context": number}}))
-    reader = Reader(event_stream(service, None, last=2))
+    reader = Reader(event_stream(reader_of(service), None, last=2))
     first = [await reader.next() for _ in range(2)]
     assert [(one["id"], one["data"]["payload"]["text"]) for one in first] == [("e-7", "3"), ("e-9", "4")]
     board = await reader.next()
@@ -163,7 +167,7 @@ async def test_a_reader_may_follow_stream_frames_that_are_for_it(service: SpaceS
         token = service.tokens.token_of(name) or ""
         entered = EventReader(service, token, "", with_frames=True)
         service.frame_readers.add(entered.receive_frame)
-        readers[name] = Reader(event_stream(service, None, reader=entered))
+        readers[name] = Reader(event_stream(entered, None))
         await readers[name].next()
     service.attach(ConnectionId(1), RecordingChannel())
     service.join(ConnectionId(1), ADA)
