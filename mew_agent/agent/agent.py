@@ -183,6 +183,7 @@ class Agent(Participant):
             await self.conversation.load()
         await self._sessions.load()
         await self._reception.load()
+        await self._headroom.count_queued()
         self.conversation.state.set_surroundings(waiting=self._reception.loops.waits)
 
     async def after_leave(self) -> None:
