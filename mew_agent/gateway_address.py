@@ -92,6 +92,8 @@ def cause_of(error: Exception) -> str:
     body = getattr(getattr(error, "response", None), "body", None)
     with contextlib.suppress(ValueError, LookupError, TypeError):
         return str(json.loads(body or b"")["message"])
+    if closed := getattr(error, "rcvd", None):  # the close frame of a WebSocket
+        return f"the gateway closed the connection: {closed.reason or closed.code}"
     match error:
         case TimeoutError():
             return "no answer in time"
@@ -103,6 +105,10 @@ def cause_of(error: Exception) -> str:
             return "connection refused"
         case OSError() if error.strerror:
             return error.strerror.lower()
+        case _ if "keepalive ping timeout" in str(error):
+            return "no answer to a ping"
+        case _ if "no close frame" in str(error):
+            return "the connection broke"
         case _:
             return str(error) or type(error).__name__
 

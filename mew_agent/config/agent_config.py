@@ -266,7 +266,9 @@ def load_policy(name_or_file: str, *, where: str = "--policy") -> Policy:
     if preset is not None:
         return preset
     path = Path(name_or_file)
-    if not name_or_file or (not _is_file_name(name_or_file) and not path.exists()):
+    if name_or_file and _is_file_name(name_or_file) and not path.exists():
+        raise ConfigError(where, f"policy file {path} does not exist")
+    if not name_or_file or not path.exists():
         problem = f"unknown policy '{name_or_file}'{did_you_mean(name_or_file, PRESETS)}"
         raise ConfigError(where, problem, f"one of {', '.join(PRESETS)}, or a file")
     source = file_source(path)
@@ -346,7 +348,7 @@ def file_source(path: Path) -> Source:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(str(path), "there is no such file") from None
+        raise ConfigError(str(path), "no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), f"cannot be read: {error}") from None
     if path.suffix == ".json":

@@ -169,6 +169,23 @@ async def test_every_value_of_the_context_report_has_words(open_dashboard: OpenD
         assert all(text and "_" not in text and "nothing reported" not in text for text in texts), texts
 
 
+async def test_the_time_to_a_compaction_counts_idle_time(open_dashboard: OpenDashboard) -> None:
+    page = await open_dashboard()
+    shown = await page.evaluate(
+        """async () => {
+            const { timeToFull } = await import("/dashboard/figures.js");
+            const grows = [{ ms: 0, tokens: 1_000 }, { ms: 10_000, tokens: 2_000 }];
+            return [
+                timeToFull(grows, 3_000, 10_000),
+                timeToFull(grows, 3_000, 60_000),
+                timeToFull(grows, 3_000, 7_200_000),
+                timeToFull([...grows, { ms: 11_000, tokens: undefined }], 3_000, 11_000),
+            ];
+        }"""
+    )
+    assert shown == ["~10 s", "~1 min", "", ""]
+
+
 async def test_details_show_limit_level_parts_spend_and_savings(open_dashboard: OpenDashboard, join: Join) -> None:
     page = await open_dashboard()
     async with join("coder") as coder:

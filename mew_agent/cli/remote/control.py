@@ -286,7 +286,7 @@ def _why_skipped(sent: SentRequest, done: CompactDone, target_tokens: int | None
     reason = done.reason or "no reason given"
     if reason != "already_below_target" or target_tokens is None:
         return words.skipped(reason)
-    size = f" ({words.tokens(sent.last_status)})" if sent.last_status is not None else ""
+    size = f" ({words.tokens(sent.last_status)})" if sent.last_status and sent.last_status.tokens is not None else ""
     return f"already below {target_tokens:,}{size}"
 
 

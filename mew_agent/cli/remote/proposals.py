@@ -144,7 +144,9 @@ def _find(session: ApiSession, name: str) -> UndecidedProposal:
     found = [one for one in proposals if one.id == name] or [one for one in proposals if one.id.startswith(name)]
     if len(found) == 1:
         return found[0]
-    listed = ", ".join(short_id(one.id) for one in found or proposals) or "none"
+    if not proposals:
+        raise ConfigError(name, "not an open proposal; none is open")
+    listed = ", ".join(short_id(one.id) for one in found or proposals)
     raise ConfigError(name, "matches several proposals" if found else "not an open proposal", f"one of: {listed}")
 
 

@@ -48,6 +48,9 @@ LIST_SECONDS: Final = 5.0
 
 VERDICTS: Final = {True: "fits", False: "does not fit", None: "not known"}
 
+_MAX_CHARS: Final = 4_000
+"""Of one chat, so that a pasted file does not push all others off the screen."""
+
 _HEADING: Final = re.compile(r"^( {0,3})(?=## )", re.MULTILINE)
 """In the text of a chat, it could pass for the heading of an envelope of another sender."""
 
@@ -102,14 +105,17 @@ def _markdown(message: Message) -> str:
 
 
 def _message_line(message: Message, now: datetime) -> str:
-    """One envelope as text. Only chats are shown in full."""
+    """One envelope as text: a chat up to a limit, the rest as one line."""
     at = words.clock(str(message.get("ts")), now, today="%H:%M:%S")
     to = ", ".join(message.get("to") or ())
     who = f"{message.get('from')} to {to}" if to else str(message.get("from"))
     payload = message.get("payload") or {}
     if message.get("kind") == kinds.CHAT:
         # Indented: no line of a text may look like an envelope of another sender.
-        text = "\n".join(str(payload.get("text")).splitlines()).replace("\n", "\n" + " " * (len(at) + 2))
+        text = str(payload.get("text"))
+        if (rest := len(text) - _MAX_CHARS) > 0:
+            text = f"{text[:_MAX_CHARS]}\n... {rest:,} more characters; --markdown prints all"
+        text = "\n".join(text.splitlines()).replace("\n", "\n" + " " * (len(at) + 2))
         return f"{at}  {words.clean(who)}: {text}"
     line = f"{at}  {who}  {message.get('kind')} {json.dumps(payload, ensure_ascii=False)}"
     return words.clip(words.clean(line), terminal.style_of(sys.stdout).width)

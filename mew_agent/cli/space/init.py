@@ -122,9 +122,9 @@ def _print_secrets(variables: tuple[TemplateVariable, ...]) -> None:
     for variable in variables:
         if variable.is_secret and variable.env_sources:
             found = next((one for one in variable.env_sources if os.environ.get(one)), None)
-            source = found or variable.env_sources[0]
-            state = "set" if found else "not set"
-            terminal.print_line(f"  {variable.name}: read from {source} when the space starts (now {state})")
+            todo = f"not set; export {variable.env_sources[0]} before `mew up`"
+            state = f"read from {found} when the space starts" if found else todo
+            terminal.print_line(f"  {variable.description}: {state}")
 
 
 def _refuse_to_overwrite(folder: Path, *, force: bool) -> None:

@@ -58,7 +58,8 @@ class Fit(Payload):
         if self.headroom_tokens is None or self.max_tokens is None:
             return f"{size}; free: unknown ({(self.reason or 'no_report').replace('_', ' ')})"
         chats = f", {self.queued_messages} chat{'' if self.queued_messages == 1 else 's'} waiting"
-        waiting = chats if self.queued_messages else ""
+        unknown = ", its queue is not known" if self.reason == "queue_unknown" else ""
+        waiting = chats if self.queued_messages else unknown
         return f"{size}; free: {max(0, self.headroom_tokens):,} of {self.max_tokens:,} ({self.context_basis}){waiting}"
 
 

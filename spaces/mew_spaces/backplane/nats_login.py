@@ -74,7 +74,7 @@ class NatsLogin:
     def _path(self, name: str) -> str:
         path = self._folder / name
         if not path.is_file():
-            raise BackplaneRefused(f"{path}: there is no such file; 'backplane' in space.yaml names it")
+            raise BackplaneRefused(f"{path}: no such file; 'backplane' in space.yaml names it")
         return str(path)
 
     def _read(self, name: str) -> str:

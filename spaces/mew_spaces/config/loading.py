@@ -34,7 +34,7 @@ def load_space(path: Path | str) -> SpaceConfig:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise SpaceConfigError(path, "there is no such file") from None
+        raise SpaceConfigError(path, "no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SpaceConfigError(path, f"cannot be read: {error}") from None
     return parse_space(text, path=path)
@@ -212,6 +212,7 @@ class _Document:
 def _expectation(detail: ErrorDetails) -> str:
     """Return what was expected and what was found, in YAML terms."""
     message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    message = message.replace("a valid boolean, unable to interpret input", "true or false")
     message = re.sub(r"a valid (dictionary|dict)( or instance of \w+)?", "a mapping", message)
     message = message.replace("a valid tuple", "a list").replace("a valid ", "a ")
     found = detail["input"]

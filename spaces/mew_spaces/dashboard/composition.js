@@ -28,6 +28,7 @@ export class Composition {
     const prefix = parts.find((part) => part.part === "prefix");
     if (prefix && this._mayAsk()) this._showPrefix(prefix);
     else this._prefix = undefined;
+    if (!parts.length) return this._rows.replaceChildren(make("li", "whole soft", "Unknown"));
     this._rows.replaceChildren(...parts.map((part) => (part === prefix && this._prefix ? this._prefix.row : make("li", "", ...cells(part, total)))));
   }
 

@@ -224,7 +224,7 @@ export class Detail {
     this._chart ??= new Chart(this._chartBox);
     const step = Math.max(1000, (toMs - fromMs) / 400); // less than a pixel is not drawn again
     this._once("chart", [Math.floor(toMs / step), series.samples.length, series.samples.at(-1), series.compactions.length], () => this._chart.show([series], fromMs, toMs + MARGIN * (toMs - fromMs)));
-    const full = timeToFull(series.samples, status?.context?.compact_at_tokens ?? status?.max_tokens);
+    const full = timeToFull(series.samples, status?.context?.compact_at_tokens ?? status?.max_tokens, toMs);
     setText(this._full, full && `${status?.context?.compact_at_tokens === undefined ? "full" : "compacts"} in ${full} at this rate`);
   }
 

@@ -7,6 +7,7 @@ const MAX_SAMPLES = 1_200; // of statuses that arrive; of the older half every o
 const MAX_READ = 10_000;
 const SO_FAR_SECONDS = 3_600; // at most this much is shown without a choice
 const MIN_SECONDS = 15;
+const TREND_MS = 3_600_000; // how far back growth is looked at, as on the gateway
 
 export class FigureHistory {
   /** `read(path, query)` reads from the gateway. */
@@ -83,12 +84,12 @@ function merged(first, second) {
   return all.filter((one) => Number.isFinite(one.ms)).sort((a, b) => a.ms - b.ms);
 }
 
-/** When the window is full at the present rate, in words; empty if that cannot be told. Pure. */
-export function timeToFull(samples, limit) {
-  const known = samples.filter((sample) => sample.tokens !== undefined).slice(-40);
-  let first = known.length - 1;
-  while (first > 0 && known[first - 1].tokens <= known[first].tokens) first -= 1; // since the last compaction
-  const [from, to] = [known[first], known.at(-1)];
-  if (!from || limit === undefined || to.ms - from.ms < 5_000 || to.tokens <= from.tokens || to.tokens >= limit) return "";
-  return `~${span(((limit - to.tokens) * (to.ms - from.ms)) / (to.tokens - from.tokens))}`;
+/** When the window is full at the rate of the past hour, in words; empty if that cannot be told. Idle time counts. Pure. */
+export function timeToFull(samples, limit, nowMs) {
+  const recent = samples.filter((sample) => nowMs - sample.ms <= TREND_MS).slice(-64);
+  let first = recent.length - 1;
+  while (first > 0 && recent[first - 1].tokens <= recent[first].tokens) first -= 1; // since it last shrank or was unknown
+  const [from, to] = [recent[first], recent.at(-1)];
+  if (limit === undefined || !(to?.tokens > from?.tokens) || nowMs - from.ms < 5_000 || to.tokens >= limit) return "";
+  return `~${span(((limit - to.tokens) * (nowMs - from.ms)) / (to.tokens - from.tokens))}`;
 }

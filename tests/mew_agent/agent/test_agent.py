@@ -66,12 +66,13 @@ async def rehearsing(**options: Any) -> AsyncIterator[tuple[RehearsalServer, Ope
 # -- figures over the wire ---------------------------------------------------------------------------------
 
 
-async def test_the_first_status_reports_no_call_yet(gateway: RunningGateway, start_agent: StartAgent) -> None:
+async def test_the_first_status_reports_an_empty_queue(gateway: RunningGateway, start_agent: StartAgent) -> None:
     async with start_agent() as s:
         status = await s.status()
         assert "tokens" not in status
         assert status["max_tokens"] == 8192
         assert status["context"]["reason"] == "no_call_yet"
+        assert status["context"]["queued"] == {"messages": 0, "tokens": 0, "basis": "heuristic"}
         board = {entry.id: entry for entry in gateway.board().participants}
         assert board["coder"].status is not None
         assert board["coder"].status.tokens is None

@@ -13,6 +13,7 @@ from mew_agent.config.agent_config import (
     check_model_source,
     chosen_policy,
     load_agent_config,
+    load_policy,
 )
 from mew_agent.errors import ConfigError
 from mew_agent.tokens.tokenizers import TokenizerSettings
@@ -155,7 +156,7 @@ def test_a_file_without_a_mapping_is_refused(tmp_path: Path, name: str, text: st
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.yaml: there is no such file"):
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml: no such file"):
         load_agent_config(flags=WHO, environ={}, file=tmp_path / "nowhere.yaml")
 
 
@@ -248,6 +249,11 @@ def test_a_policy_file_is_relative_to_the_file_that_names_it(tmp_path: Path) -> 
     (tmp_path / "agent.yaml").write_text("policy: ./team.yaml\n")
     config, _ = load_agent_config(flags=WHO, environ={}, file=tmp_path / "agent.yaml")
     assert chosen_policy(config).policy.name == "team"
+
+
+def test_a_missing_policy_file_is_refused_where_it_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"^space\.yaml:3:5: policy file early\.yaml does not exist$"):
+        load_policy("early.yaml", where="space.yaml:3:5")
 
 
 def test_a_contradicting_policy_file_is_refused_with_line_and_column(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ async def test_secrets_and_certificates_come_from_files(tmp_path: Path) -> None:
         with pytest.raises(BackplaneRefused, match=r"Authorization Violation\); check user and password_file of"):
             await first_append({**complete, "password_file": "wrong"}, tmp_path)
         for key in ("password_file", "tls_ca", "tls_cert"):
-            with pytest.raises(BackplaneRefused, match="absent: there is no such file"):
+            with pytest.raises(BackplaneRefused, match="absent: no such file"):
                 await first_append({**complete, key: "absent"}, tmp_path)
         with pytest.raises(BackplaneRefused, match="certificate is not trusted"):
             await first_append({**complete, "tls_ca": "stranger.pem"}, tmp_path)
@@ -171,7 +171,7 @@ async def test_credentials_of_an_account_are_used_and_checked(tmp_path: Path) ->
     )
     files = {
         "no NATS credentials": ("", complete.replace("NATS USER JWT", "X"), complete.replace(seed.decode(), "SUAA")),
-        "there is no such file": (None,),
+        "no such file": (None,),
         "check credentials of 'backplane'": (
             complete.replace(seed.decode(), new_key(nkeys.PREFIX_BYTE_USER)[1].decode()),
         ),

@@ -129,6 +129,10 @@ def test_a_person_has_no_program() -> None:
             "space.yaml:5:23: participants.x.agent.max_iterations: must be greater than 0, not 0",
         ),
         (
+            "space: {id: a}\nparticipants: {x: {auto_start: perhaps}}",
+            "space.yaml:2:32: participants.x.auto_start: must be true or false, not 'perhaps'",
+        ),
+        (
             "space: {id: a}\nmodels:\n  big: {context_length: true}\n",
             "space.yaml:3:25: models.big.context_length: must be a number, not True",
         ),
@@ -238,7 +242,7 @@ def test_an_error_names_its_file(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SpaceConfigError, match="cannot be read"):
         load_space(path)
-    with pytest.raises(SpaceConfigError, match="there is no such file"):
+    with pytest.raises(SpaceConfigError, match="no such file"):
         load_space(tmp_path / "other.yaml")
 
 

@@ -24,7 +24,7 @@ WHO = ("--gateway", "ws://127.0.0.1:1", "--space", "s", "--id", "coder", "--toke
         ((*WHO, "--base-url", "localhost"), "--base-url: base_url: must be a URL"),
         (WHO, "no model is configured for 'coder'"),
         ((*WHO, "--base-url", "rehearsal"), "`mew model serve`"),
-        ((*WHO, "--config", "nowhere.yaml"), "nowhere.yaml: there is no such file"),
+        ((*WHO, "--config", "nowhere.yaml"), "nowhere.yaml: no such file"),
         ((*WHO[:4], "--id", "a/b", *WHO[6:]), "invalid characters"),
     ],
 )

@@ -22,7 +22,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 async def test_missing_file_is_named() -> None:
     outcome = await mew("gateway", "start", "--space-config", "nowhere.yaml")
-    assert outcome.err == "mew: nowhere.yaml: there is no such file\n"
+    assert outcome.err == "mew: nowhere.yaml: no such file\n"
     assert outcome.code == 2
 
 

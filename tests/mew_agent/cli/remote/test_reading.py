@@ -45,6 +45,17 @@ async def test_history_prints_the_newest_envelopes_that_match(gateway: RunningGa
     assert re.search(r"## coder, participant/status, \S+\n\n~~~~json\n\{\n  \"messages_in_context\": 3", document.out)
 
 
+async def test_history_cuts_a_long_chat_except_in_markdown(gateway: RunningGateway) -> None:
+    async with joined(gateway, "coder") as coder:
+        await coder.chat(f"{'a' * 5_000} end", to=["ada"])
+        await coder.until("chat")
+        shown, document = await mew("history", *seat(gateway)), await mew("history", "--markdown", *seat(gateway))
+    first, last = shown.out.splitlines()
+    assert len(first) < 4_100
+    assert last.strip() == "... 1,004 more characters; --markdown prints all"
+    assert "a end" in document.out
+
+
 async def test_tools_are_listed_by_participant() -> None:
     async with serve_gateway(parse_space(SPACE)) as gateway, joined(gateway, "mute"):
         files = Participant(gateway.ws_url, space="review", id="files", token=gateway.token_of("files"))
@@ -89,8 +100,16 @@ async def test_fit_exits_by_whether_a_text_fits(gateway: RunningGateway, tmp_pat
         large = await mew("fit", "coder", str(text), "--json", *seat(gateway))
         unknown = await mew("fit", "ada", "--tokens", "100", *seat(gateway))
         missing = await mew("fit", "coder", str(tmp_path / "none"), *seat(gateway))
+        del context["queued"]
+        await coder.send_envelope(
+            "participant/status", {"messages_in_context": 7, "tokens": 7_000, "max_tokens": 8_192, "context": context}
+        )
+        await coder.until("participant/status")
+        queue_unknown = await mew("fit", "coder", "--tokens", "100", *seat(gateway))
     assert (small.code, small.out) == (0, "coder: fits; 100 tokens (given); free: 783 of 8,192 (reported)\n")
     found = json.loads(large.out)
     assert (large.code, found["fits"], found["tokens_basis"]) == (3, False, "heuristic")
     assert (unknown.code, unknown.out) == (1, "ada: not known; 100 tokens (given); free: unknown (no report)\n")
     assert missing.code == 2
+    said = "coder: not known; 100 tokens (given); free: 783 of 8,192 (reported), its queue is not known\n"
+    assert (queue_unknown.code, queue_unknown.out) == (1, said)

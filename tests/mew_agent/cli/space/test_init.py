@@ -42,7 +42,7 @@ async def test_init_creates_folders_agents_and_gitignore(tmp_path: Path) -> None
 async def test_key_is_never_written_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     outcome = await mew("init")
-    assert "AGENT_API_KEY: read from OPENAI_API_KEY when the space starts (now set)" in outcome.out
+    assert "  API key of the provider: read from OPENAI_API_KEY when the space starts\n" in outcome.out
     written = "".join(path.read_text() for path in (tmp_path / ".mew").rglob("*") if path.is_file())
     assert "sk-very-secret" not in written + outcome.out
     assert "coder" in load_space(tmp_path / ".mew" / "space.yaml").participants

@@ -406,7 +406,7 @@ def test_tokenizer_file_is_found_in_the_spaces_folder(tmp_path: Path) -> None:
     ("policy", "said"),
     [
         ("no-such", "participants.coder.agent: unknown policy 'no-such'"),
-        ("gone.yaml", "gone.yaml: there is no such file"),
+        ("gone.yaml", "participants.coder.agent: policy file "),
         ("bad.yaml", "bad.yaml:2:1: unknown preset 'domino'"),
         ("{name: x, based_on: mew, max_stalls: 0}", "must be greater than or equal to 1"),
     ],
