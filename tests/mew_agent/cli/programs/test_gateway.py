@@ -16,8 +16,15 @@ import pytest
 from anyio.streams.text import TextReceiveStream
 from websockets.asyncio.client import ClientConnection, connect
 
-from tests.support.cli import mew
+from tests.support.cli import Outcome, mew
 from tests.support.waiting import PATIENCE_SECONDS
+
+
+async def start_in_process(*options: str) -> Outcome:
+    """Run `mew gateway start` as a process: it follows signals, which only a main thread can."""
+    command = [sys.executable, "-P", "-m", "mew_agent", "gateway", "start", *options]
+    done = await anyio.run_process(command, check=False)
+    return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 async def test_missing_file_is_named() -> None:
@@ -44,7 +51,7 @@ async def test_mistake_is_reported_with_line_and_column(tmp_path: Path) -> None:
 async def test_taken_port_is_reported(tmp_path: Path) -> None:
     (tmp_path / "space.yaml").write_text("space: {id: s}\n")
     with create_server(("127.0.0.1", 0)) as taken:
-        outcome = await mew("gateway", "start", "--port", str(taken.getsockname()[1]), "--auto-start")
+        outcome = await start_in_process("--port", str(taken.getsockname()[1]), "--auto-start")
     warning, refusal = outcome.err.splitlines()
     assert "`mew up` starts those with auto_start" in warning
     assert "is in use by another program" in refusal
@@ -63,7 +70,7 @@ async def test_two_spaces_with_one_name_are_refused(tmp_path: Path) -> None:
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "space.yaml").write_text("space: {id: same}\n")
-    outcome = await mew("gateway", "start", "-p", "0", "-s", "here/space.yaml", "-s", "there/space.yaml")
+    outcome = await start_in_process("-p", "0", "-s", "here/space.yaml", "-s", "there/space.yaml")
     assert "each with its own name (given: same, same)" in outcome.err
     assert outcome.code == 1
 
