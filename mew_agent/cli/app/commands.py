@@ -114,7 +114,7 @@ COMMANDS: Final[Sections] = {
             {
                 "start": _command("Bring an ACP agent, such as Codex, into a space.", "programs.acp:start"),
                 "serve": _command(
-                    "Serve an agent of a space to an editor that speaks ACP.", "programs.acp_server:serve"
+                    "Serve an agent of a space to an editor that speaks ACP.", "programs.editor_server:serve_acp"
                 ),
             },
         ),
@@ -129,7 +129,7 @@ COMMANDS: Final[Sections] = {
         "mcp": GroupEntry(
             "Run an MCP server for a space, a folder or a game.",
             {
-                "serve": _command("Run an MCP server that acts in a space.", "programs.mcp_server:serve"),
+                "serve": _command("Run an MCP server that acts in a space.", "programs.editor_server:serve_mcp"),
                 "filesystem": _command(
                     "Run an MCP server for the files of a folder.", "programs.mcp_builtin:filesystem"
                 ),

@@ -12,7 +12,7 @@ from mew_protocol.attention import AttentionItem, AttentionLevel, aggregate, ent
 from mew_protocol.payloads.participant import Board
 
 from mew_agent.cli.board import words
-from mew_agent.cli.board.table import TerminalStyle, paint
+from mew_agent.cli.board.table import COLOURS, TerminalStyle, paint
 
 _TITLES: Final[Mapping[AttentionLevel, str]] = {"blocking": "NEEDS YOU", "warning": "WARNING", "notice": "SOON"}
 _SEVERITIES: Final[Mapping[AttentionLevel, int]] = {"blocking": 3, "warning": 2, "notice": 1}
@@ -57,7 +57,7 @@ def attention_lines(items: Sequence[AttentionItem], *, now: datetime, style: Ter
         title = _TITLES[one.level] if one.level != shown else ""
         shown = one.level
         rows = [" " * indent + row for row in _wrapped(_texts(one, now), max(1, style.width - indent), style)]
-        painted = paint(words.clip(title, style.width, mark=style.mark), _SEVERITIES[one.level], style)
+        painted = paint(words.clip(title, style.width, mark=style.mark), COLOURS[_SEVERITIES[one.level]], style)
         if title and is_narrow:
             lines.append(painted)
         elif title:

@@ -20,7 +20,9 @@ from mew_agent.cli.board import words
 _GAP: Final = "   "
 _NARROW_GAP: Final = "  "
 _INDENT: Final = "  "
-_COLOURS: Final[Mapping[int | None, str]] = {0: "32", 1: "33", 2: "1;33", 3: "1;31", None: "2"}
+COLOURS: Final[Mapping[int | None, str]] = {0: "32", 1: "33", 2: "1;33", 3: "1;31", None: "2"}
+"""The colour of each severity, as a code of the terminal."""
+
 _BOLD: Final = "1"
 
 
@@ -122,7 +124,7 @@ def board_lines(
     rows.sort(
         key=lambda row: (row.is_quiet, -row.trouble if row.trouble > 1 else 0, places.get(row.entry.id, len(places)))
     )
-    heading = _paint(words.clip(_heading(board, now, style), style.width, mark=style.mark), _BOLD, style)
+    heading = paint(words.clip(_heading(board, now, style), style.width, mark=style.mark), _BOLD, style)
     if not rows:
         return [heading, words.clip("no participant has reported a context window yet", style.width, mark=style.mark)]
     return [heading, *_table(rows, style, detail=detail)]
@@ -151,8 +153,7 @@ def _table(rows: list[_Row], style: TerminalStyle, *, detail: bool) -> list[str]
         texts = [column.text(row, style) for column in layout.columns]
         lines.append(_join(texts, widths, layout, style, row))
         if layout.notes:
-            colour = _COLOURS[row.severity]
-            lines += [_paint(line, colour, style) for line in _notes(row, layout, style)]
+            lines += [paint(line, COLOURS[row.severity], style) for line in _notes(row, layout, style)]
     return lines
 
 
@@ -180,19 +181,15 @@ def _join(texts: list[str], widths: list[int], layout: _Layout, style: TerminalS
         blank = " " * max(0, min(width, room - len(gap)) - words.cells(shown))
         room -= len(gap) + words.cells(shown) + len(blank)
         if row is not None and column.coloured:
-            shown = _paint(shown, _COLOURS[row.severity], style)
+            shown = paint(shown, COLOURS[row.severity], style)
         parts.append(gap + (blank + shown if column.align == "right" else shown + blank))
         if room <= 0:
             break
     return "".join(parts).rstrip()
 
 
-def paint(text: str, severity: int, style: TerminalStyle) -> str:
-    """Return a text in the colour of a severity, 0 to 3, if the terminal has colours."""
-    return _paint(text, _COLOURS[severity], style)
-
-
-def _paint(text: str, code: str, style: TerminalStyle) -> str:
+def paint(text: str, code: str, style: TerminalStyle) -> str:
+    """Return a text in a colour, such as one of `COLOURS`, if the terminal has colours."""
     return f"\x1b[{code}m{text}\x1b[0m" if style.colour and text else text
 
 

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -78,10 +78,7 @@ class CommandLinePrograms:
 
     async def restart(self, participant: str) -> ProgramOutcome:
         """See `ProgramControl.restart`."""
-        answer = await self._command("restart", "--json", *self._place, "--", participant)
-        if isinstance(answer, str):
-            return ProgramOutcome(is_done=False, text=answer)
-        return ProgramOutcome(is_done=answer.get("restarted") is True, text=answer["text"])
+        return await self._command("restarted", "restart", participant)
 
     async def add(self, new: NewProgram) -> ProgramOutcome:
         """See `ProgramControl.add`."""
@@ -90,16 +87,13 @@ class CommandLinePrograms:
             config = await anyio.to_thread.run_sync(self._newest_config)
             like = config.participants.get(new.like)
             if like is None or like.agent is None:
-                return ProgramOutcome(is_done=False, text=f"'{new.like}' is not an agent of space.yaml")
+                return _not_done(f"'{new.like}' is not an agent of space.yaml")
             written = like.agent.model_fields_set
             for option, key in (("--base-url", "base_url"), ("--api-key-env", "api_key_env"), ("--model", "model")):
                 if key in written:  # the key belongs to the server, so they go together
                     options[option] = options.get(option) or getattr(like.agent, key)
         given = [f"{name}={value}" for name, value in options.items() if value is not None]
-        answer = await self._command("agent", "add", "--json", *self._place, *given, "--", new.participant)
-        if isinstance(answer, str):
-            return ProgramOutcome(is_done=False, text=answer)
-        return ProgramOutcome(is_done=answer.get("added") is True, text=answer["text"])
+        return await self._command("added", "agent", "add", *given, new.participant)
 
     def _newest_config(self) -> SpaceConfig:
         """The space.yaml of now; that of the start if it has a mistake now."""
@@ -112,34 +106,41 @@ class CommandLinePrograms:
     def _secrets(self) -> list[str]:
         return known_secrets(self._state, self._newest_config(), os.environ)
 
-    @property
-    def _place(self) -> tuple[str, ...]:
-        return "--space-dir", str(space_folder(self._state))
-
     def _run(self) -> RunFile | None:
         """The run of this space; None if no process of `mew up` runs its programs."""
         run = read_run_file(run_file_path(self._state))
         return run if run is not None and run.is_running(run.pids.supervisor) else None
 
-    async def _command(self, *arguments: str) -> dict[str, Any] | str:
-        """Run a `mew` command. Returns the object it printed, or why it printed none."""
+    async def _command(self, done_key: str, *words: str) -> ProgramOutcome:
+        """Run a `mew` command about the participant of the last word. `done_key` of its answer says if it succeeded."""
+        *command, participant = words
         if self._run() is None:
-            return "no `mew up` runs the programs of this space"
+            return _not_done("no `mew up` runs the programs of this space")
         if self._turn.statistics().tasks_waiting >= MAX_WAITING:
-            return "too many requests wait already; try again later"
+            return _not_done("too many requests wait already; try again later")
+        folder = space_folder(self._state)
         async with self._turn:
             with anyio.move_on_after(COMMAND_SECONDS):
                 done = await anyio.run_process(
-                    [*OWN_COMMAND, *arguments], check=False, stdin=subprocess.DEVNULL, cwd=space_folder(self._state)
+                    [*OWN_COMMAND, *command, "--json", "--space-dir", str(folder), "--", participant],
+                    check=False,
+                    stdin=subprocess.DEVNULL,
+                    cwd=folder,
                 )
                 # What a program wrote last is part of either output.
                 secrets = await anyio.to_thread.run_sync(self._secrets)
                 with suppress(ValueError):
                     if isinstance(answer := json.loads(done.stdout), dict):
-                        return answer | {"text": hide_secrets(str(answer.get("text")), secrets)}
+                        return ProgramOutcome(
+                            is_done=answer.get(done_key) is True, text=hide_secrets(str(answer.get("text")), secrets)
+                        )
                 problem = hide_secrets(done.stderr.decode(errors="replace"), secrets).strip().removeprefix("mew: ")
-                return problem or f"`mew {arguments[0]}` ended with code {done.returncode}"
-        return f"`mew {arguments[0]}` did not end within {COMMAND_SECONDS:g} seconds"
+                return _not_done(problem or f"`mew {words[0]}` ended with code {done.returncode}")
+        return _not_done(f"`mew {words[0]}` did not end within {COMMAND_SECONDS:g} seconds")
+
+
+def _not_done(why: str) -> ProgramOutcome:
+    return ProgramOutcome(is_done=False, text=why)
 
 
 def known_secrets(state: Path, config: SpaceConfig, environ: Mapping[str, str]) -> list[str]:

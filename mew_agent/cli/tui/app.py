@@ -420,19 +420,15 @@ class SpaceApp(App[None]):
             is_paused = entry.status is not None and (entry.status.status or "").startswith("paused")
             self.action_control("resume" if is_paused else "pause")
 
-    def action_prefill(self, command: str) -> None:
-        """Begin a command about the selected participant."""
+    def action_prefill(self, start: str) -> None:
+        """Begin a message to the selected participant, or a command about it."""
         name = self.query_one(BoardList).chosen
         if name is not None:
-            self.action_compose()
-            self.query_one(Composer).fill(f"{command} {name} ")
+            self._prefill(f"{start}{name} ")
 
-    def action_mention(self) -> None:
-        """Begin a message to the selected participant."""
-        name = self.query_one(BoardList).chosen
-        if name is not None:
-            self.action_compose()
-            self.query_one(Composer).fill(f"@{name} ")
+    def _prefill(self, text: str) -> None:
+        self.action_compose()
+        self.query_one(Composer).fill(text)
 
     def _item(self) -> AttentionItem | None:
         chosen = self.query_one(AttentionList).chosen
@@ -462,8 +458,7 @@ class SpaceApp(App[None]):
         item = self._item()
         number = self.view.number_of(item) if item is not None else None
         if number is not None:
-            self.action_compose()
-            self.query_one(Composer).fill(f"/reject {number} ")
+            self._prefill(f"/reject {number} ")
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette: harmless controls of each participant, and Textual's own commands."""

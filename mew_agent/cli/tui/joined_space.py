@@ -221,16 +221,7 @@ class JoinedSpace:
         if action.envelope is None:
             self.note(f"type in a shell: {action.command}")
             return
-        draft: Mapping[str, Any] = action.envelope
-        try:
-            await self.me.send(
-                str(draft["kind"]),
-                draft.get("payload") or {},
-                to=tuple(draft.get("to") or ()),
-                correlation_id=tuple(draft.get("correlation_id") or ()),
-            )
-        except MewAgentError as error:
-            self.note(str(error))
+        await self._send(action.envelope)
 
     async def allow_always(self, item: AttentionItem) -> bool:
         """Approve a proposed tool call, and let the proposer make such calls itself. False if it is not a tool call."""
@@ -242,12 +233,18 @@ class JoinedSpace:
         call = {"method": "tools/call", "params": {"name": subject.tool}}
         pattern = {"kind": kinds.MCP_REQUEST, "payload": call, "to": list(proposal.addressees)}
         grant = {"recipient": proposal.sender, "capabilities": [pattern], "reason": f"{subject.tool} is always allowed"}
+        if await self._send({"kind": kinds.CAPABILITY_GRANT, "payload": grant, "to": [proposal.sender]}):
+            await self.enter(f"/approve {number}")
+        return True
+
+    async def _send(self, draft: Mapping[str, Any]) -> bool:
+        """Send an envelope. If that fails, a note says why, and the result is false."""
+        to, about = tuple(draft.get("to") or ()), tuple(draft.get("correlation_id") or ())
         try:
-            await self.me.send(kinds.CAPABILITY_GRANT, grant, to=proposal.sender)
+            await self.me.send(str(draft["kind"]), draft.get("payload") or {}, to=to, correlation_id=about)
         except MewAgentError as error:
             self.note(str(error))
-            return True
-        await self.enter(f"/approve {number}")
+            return False
         return True
 
     def number_of(self, item: AttentionItem) -> int | None:

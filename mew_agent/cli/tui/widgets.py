@@ -246,8 +246,8 @@ class Composer(Input):
     """The line to type on. Tab completes commands and names, the arrow keys go through what was sent."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "older", "Older", show=False),
-        Binding("down", "newer", "Newer", show=False),
+        Binding("up", "recall(-1)", "Older", show=False),
+        Binding("down", "recall(1)", "Newer", show=False),
         Binding("tab", "complete", "Complete", show=False),
     ]
 
@@ -271,15 +271,8 @@ class Composer(Input):
         self.cursor_position = len(text)
         self.focus()
 
-    def action_older(self) -> None:
-        """Show the line that was sent before."""
-        self._go(-1)
-
-    def action_newer(self) -> None:
-        """Show the line that was sent after."""
-        self._go(1)
-
-    def _go(self, step: int) -> None:
+    def action_recall(self, step: int) -> None:
+        """Show the line that was sent before (-1) or after (1) the one shown."""
         self._place = min(len(self._sent), max(0, self._place + step))
         self.fill(self._sent[self._place] if self._place < len(self._sent) else "")
 
@@ -368,8 +361,8 @@ class BoardList(KeyedList):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "app.control('compact')", "Compact"),
         Binding("p", "app.pause_or_resume", "Pause/resume"),
-        Binding("m", "app.mention", "Message"),
-        Binding("n", "app.prefill('/pin')", "Pin", show=False),
+        Binding("m", "app.prefill('@')", "Message"),
+        Binding("n", "app.prefill('/pin ')", "Pin", show=False),
         Binding("x", "app.control('shutdown')", "Shut down", show=False),
         Binding("slash", "app.filter", "Filter"),
     ]

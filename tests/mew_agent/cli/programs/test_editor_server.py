@@ -1,7 +1,11 @@
-"""`mew mcp`: what it refuses. tests/interaction runs it as a process."""
+"""`mew mcp serve` and `mew acp serve`: what they refuse. tests/interaction runs them as processes."""
+
+import os
 
 import pytest
 
+from mew_agent.cli.programs.editor_server import require_pipe
+from mew_agent.errors import ConfigError
 from tests.support.cli import mew
 
 
@@ -22,3 +26,16 @@ async def test_http_server_needs_an_identity_at_start() -> None:
     outcome = await mew("mcp", "serve", "--http", "0")
     assert "no space is running here" in outcome.err
     assert outcome.code == 2
+
+
+def test_serving_an_editor_needs_pipes() -> None:
+    reader, writer = os.pipe()
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    try:
+        require_pipe(reader, "standard input")
+        require_pipe(writer, "standard output")
+        with pytest.raises(ConfigError, match="standard input: no editor is connected"):
+            require_pipe(nowhere, "standard input")
+    finally:
+        for descriptor in (reader, writer, nowhere):
+            os.close(descriptor)

@@ -1,0 +1,81 @@
+"""`mew mcp serve` and `mew acp serve`: servers that an editor starts and that act in a space as its person."""
+
+import os
+import stat
+from typing import Annotated
+
+import anyio
+
+from mew_agent.acp.settings import require_acp
+from mew_agent.bridge.settings import require_mcp
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.addresses import listening_failures
+from mew_agent.cli.app.options import ConnectionOptions, LogLevel, TargetArgument, option, with_option_groups
+from mew_agent.cli.app.signals import run_until_terminated
+from mew_agent.cli.remote.session import find_identity, require_person
+from mew_agent.errors import ConfigError
+from mew_agent.participant.participant import Participant
+
+
+@with_option_groups
+def serve_mcp(
+    *,
+    http: Annotated[
+        int | None, option("--http PORT", "Serve HTTP on this loopback port; 0 picks a free port.", min=0, max=65535)
+    ] = None,
+    connection: ConnectionOptions,
+) -> None:
+    """Run an MCP server that acts in a space.
+
+    Its tools send chats, read the board, request compactions and call the tools of other participants as the space's
+    person. It serves standard input and output, or HTTP. Over HTTP a client must send that person's token:
+    `Authorization: Bearer TOKEN`.
+    """
+    require_mcp("`mew mcp serve`")
+    from mew_agent.bridge.server import serve_stdio, serving_http  # needs the extra `mcp`
+    from mew_agent.cli.programs.mcp_tools import make_server
+
+    if http is None:
+        serve_stdio(make_server(connection))
+        return
+    who = find_identity(connection)
+    require_person(who)
+
+    async def run() -> None:
+        with listening_failures("--http", f"port {http}"):
+            async with serving_http(make_server(connection), http, who.token) as url:
+                terminal.print_line(
+                    f"MCP server of '{who.space}' at {url}; clients act as {who.participant} with its token"
+                )
+                await anyio.sleep_forever()
+
+    run_until_terminated(run)
+
+
+@with_option_groups
+def serve_acp(target: TargetArgument, connection: ConnectionOptions) -> None:
+    """Serve an agent of a space to an editor that speaks ACP.
+
+    It speaks the Agent Client Protocol on standard input and output. The editor acts as the space's person: it chats
+    with the agent, sees how full its context is, and decides about what the agent proposes.
+    """
+    require_acp()
+    require_pipe(0, "standard input")
+    require_pipe(1, "standard output")
+    who = find_identity(connection)
+    require_person(who)
+    terminal.configure_logging(LogLevel.WARNING)
+
+    async def run() -> None:
+        from mew_agent.acp.server import serve_agent  # needs the extra `acp`
+
+        await serve_agent(Participant(who.ws_url, space=who.space, id=who.participant, token=who.token), target)
+
+    run_until_terminated(run)
+
+
+def require_pipe(descriptor: int, name: str) -> None:
+    """Raise `ConfigError` for a file or /dev/null: asyncio can wait for pipes, sockets and terminals only."""
+    mode = os.fstat(descriptor).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)):
+        raise ConfigError(name, "no editor is connected to it", "a pipe; let an editor start `mew acp serve`")
