@@ -9,14 +9,18 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Self, TextIO
+from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
 from mew_agent.cli.board.table import TerminalStyle
 from mew_agent.cli.board.words import clean, clip
 from mew_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.live import Live
 
 _DEFAULT_WIDTH: Final = 200
 """Width of a pipe or a file, which have room for long lines."""
@@ -130,6 +134,21 @@ class ProgressLine:
         if self._is_shown:
             sys.stderr.write(f"\r\x1b[K{text}")
             sys.stderr.flush()
+
+
+@contextmanager
+def drawn_in_place(lines: Callable[[], Iterable[str]], *, per_second: float) -> "Iterator[Live]":
+    """Draw lines over each other at this rate while the block runs, and whenever it calls `refresh`."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    def draw() -> Text:
+        return Text.from_ansi("\n".join(lines()), no_wrap=True, overflow="crop")
+
+    console = Console(highlight=False)
+    with Live(get_renderable=draw, console=console, refresh_per_second=per_second, redirect_stdout=False) as live:
+        yield live
 
 
 def own_command() -> str:

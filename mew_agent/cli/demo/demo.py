@@ -29,8 +29,7 @@ from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import dashboard_url
 from mew_agent.cli.app.options import option
 from mew_agent.cli.app.signals import interrupt_on_termination
-from mew_agent.cli.demo.story import CompactionCheck, DemoFailed, DemoStory
-from mew_agent.cli.demo.texts import TextPart, split_text
+from mew_agent.cli.demo.story import CompactionCheck, DemoFailed, DemoStory, TextPart, split_text
 from mew_agent.cli.demo.view import Show, cause_of, shown
 from mew_agent.errors import ConfigError
 from mew_agent.model.local_server import find_gguf

@@ -1,18 +1,19 @@
-"""The plot of the demo: two agents read; one compacts by itself, the other because we ask it to.
+"""The plot of the demo: two agents read a text in parts; one compacts by itself, the other because we ask it to.
 
 Acts as the third participant of the space, sees only what any peer sees, and emits it as events. Does not know how the
 space was started or how events are shown.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import PurePath
 from typing import Any
 
 import anyio
 from mew_protocol import kinds
 
-from mew_agent.cli.demo.texts import TextPart
 from mew_agent.errors import MewAgentError, first_cause
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext
@@ -24,11 +25,40 @@ COMPACTS_AT = (9, 10)
 OVERSTEP = (1, 40)
 """Share of the window by which the last part exceeds the threshold: enough to cross it, and the request still fits."""
 
+PART_CHARS = 900
 SHORTEST_PART = 80
+_PIECE = re.compile(
+    "|".join(rf".{{{PART_CHARS // 4},{PART_CHARS}}}(?<={end})" for end in (r"\. ", "。", "\n", " "))
+    + rf"|.{{1,{PART_CHARS}}}",
+    re.DOTALL,
+)
+"""A piece of a long paragraph: up to the last full stop, line or word that leaves it a reasonable size."""
 
 MAX_PARTS = 200
 ANSWER_TIMEOUT_SECONDS = 60.0
 FOLLOW_UP = "Thank you. In one short sentence: what should I remember?"
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """A part of a text, small enough for one chat."""
+
+    source: str
+    number: int
+    text: str
+
+
+def split_text(source: PurePath, text: str) -> list[TextPart]:
+    """Cut a text at paragraphs, else at sentences, else anywhere, into parts of at most `PART_CHARS`."""
+    parts: list[str] = []
+    for paragraph in filter(None, map(str.strip, re.split(r"\n\s*\n", text))):
+        pieces = [paragraph] if len(paragraph) <= PART_CHARS else map(str.strip, _PIECE.findall(paragraph))
+        for piece in filter(None, pieces):
+            if parts and len(parts[-1]) + len(piece) + 2 <= PART_CHARS:
+                parts[-1] = f"{parts[-1]}\n\n{piece}"
+            else:
+                parts.append(piece)
+    return [TextPart(source.name, number, part) for number, part in enumerate(parts, start=1)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,20 +43,15 @@ def print_plainly(event: DemoEvent) -> None:
 @contextmanager
 def live_table(names: tuple[str, ...]) -> Iterator[Show]:
     """Redraw the board in place, and print the most important events above it."""
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
     present = {"you": True, **dict.fromkeys(names, False)}
     entries = {name: BoardEntry(id=name, connected=is_present) for name, is_present in present.items()}
     last_line = "starting ..."
 
-    def draw() -> Text:
+    def lines() -> list[str]:
         board = Board(space="demo", at=_now().isoformat(), participants=tuple(entries.values()))
         style = terminal.style_of(sys.stdout)
-        lines = board_lines(board, now=_now(), style=style, launched=names, agents=names, detail=True)
-        text = "\n".join(["", *lines, *(("", last_line) if last_line else ())])
-        return Text.from_ansi(text, no_wrap=True, overflow="crop")
+        table = board_lines(board, now=_now(), style=style, launched=names, agents=names, detail=True)
+        return ["", *table, *(("", last_line) if last_line else ())]
 
     def show(event: DemoEvent) -> None:
         nonlocal last_line
@@ -70,8 +65,7 @@ def live_table(names: tuple[str, ...]) -> Iterator[Show]:
                     live.console.print(piece, markup=False, soft_wrap=True)
         live.refresh()
 
-    console = Console(highlight=False)
-    with Live(get_renderable=draw, console=console, refresh_per_second=4, redirect_stdout=False) as live:
+    with terminal.drawn_in_place(lines, per_second=4) as live:
         try:
             yield show
         except BaseException:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from mew_protocol.attention import Attention, AttentionItem
 from mew_protocol.payloads.figures import ContextHistory
@@ -24,9 +24,6 @@ from mew_agent.cli.board.table import board_line, board_lines
 from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS, SpaceEvents
 from mew_agent.cli.remote.session import ApiSession, Identity, configuration_at, find_identity, open_session
 from mew_agent.errors import ConfigError
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 
 @with_option_groups
@@ -152,20 +149,14 @@ def _print_changes(session: ApiSession, *, bell: bool, as_json: bool) -> None:
 
 def _redraw(session: ApiSession, *, bell: bool) -> None:
     """Draw the table in place. It is redrawn twice a second, because ages grow without any event."""
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
     latest: list[_View] = []
     agents = _agents(session)
 
-    def draw() -> "Text":
-        text = "\n".join(_lines(latest[-1], session, agents)) if latest else "waiting for the board ..."
-        return Text.from_ansi(text, no_wrap=True, overflow="crop")
+    def lines() -> list[str]:
+        return _lines(latest[-1], session, agents) if latest else ["waiting for the board ..."]
 
-    live = Live(get_renderable=draw, console=Console(highlight=False), refresh_per_second=2, redirect_stdout=False)
     seen: set[str] = set()
-    with session.api.events() as events, live:
+    with session.api.events() as events, terminal.drawn_in_place(lines, per_second=2) as live:
         for view in _views(events):
             latest[:] = [view]
             items = _with_faults(view, session)

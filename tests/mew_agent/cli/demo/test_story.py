@@ -12,8 +12,7 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.agent.agent import Agent
-from mew_agent.cli.demo.story import DemoFailed, DemoStory
-from mew_agent.cli.demo.texts import split_text
+from mew_agent.cli.demo.story import DemoFailed, DemoStory, split_text
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
@@ -66,7 +65,7 @@ async def demo_story(options: RehearsalOptions) -> AsyncIterator[tuple[DemoStory
 
 
 def all_texts() -> dict[str, Any]:
-    parts = split_text(PurePath("notes.txt"), TEXT, part_chars=400)
+    parts = split_text(PurePath("notes.txt"), TEXT)
     return {name: cycle(parts) for name in ("reader", "editor")}
 
 
