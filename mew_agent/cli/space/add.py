@@ -18,7 +18,7 @@ from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import new_id_problem
 from mew_protocol.private_files import replace_file
-from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, load_space, parse_space, with_participant
+from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, parse_space, with_participant
 from mew_spaces.launch.program_logs import log_folder, log_path
 from mew_spaces.launch.run_file import RunFile
 
@@ -34,7 +34,7 @@ from mew_agent.cli.app.locate import (
 )
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, SpaceFileOptions, option, with_option_groups
 from mew_agent.cli.remote.grants import read_capabilities
-from mew_agent.cli.remote.session import open_session
+from mew_agent.cli.remote.session import ApiSession, open_session
 from mew_agent.cli.space.plan import check_new_participant
 from mew_agent.cli.space.restart import start_program, supervisor_of
 from mew_agent.cli.space.up import RELOAD_SIGNAL
@@ -139,53 +139,64 @@ def _add(newcomer: NewParticipant, place: SpaceFileOptions) -> AddOutcome:
     before = path.read_text(encoding="utf-8")
     changed = with_participant(before, newcomer.name, newcomer.settings(), path=path)
     config = parse_space(changed, path=path)
-    run_path, run = _running_space(path)
+    running = running_space(path, config)
     starts = newcomer.starts and config.participants[newcomer.name].has_program
     if starts:
-        has_model_server = run is None or bool(run.pids.model)
+        has_model_server = running is None or bool(running.run.pids.model)
         for notice in check_new_participant(newcomer.name, config, path, has_model_server=has_model_server):
             terminal.warn(notice)
-    if run_path is not None and run is not None:
-        invite(newcomer.name, config, run_path, run)
+    if running is not None:
+        running.invite(newcomer.name, [*config.patterns_of(newcomer.name)])
     replace_file(path, changed)
-    if run is None or run_path is None:
+    if running is None:
         return AddOutcome(f"added to {path}; `mew up` starts the space")
+    state = running.run_path.parent
     if not starts:
-        return AddOutcome(f"added; its token is in {run_path.parent / 'tokens'}")
-    done = _start(newcomer.name, run_path, run)
+        return AddOutcome(f"added; its token is in {state / 'tokens'}")
+    done = _start(newcomer.name, running)
     if not done.is_added:
         if path.read_text(encoding="utf-8") == changed:
             replace_file(path, before)
-        _withdraw(newcomer.name, config, run_path, run)
-        log = relative_to(Path.cwd(), log_path(log_folder(run_path.parent), newcomer.name))
+        _withdraw(newcomer.name, running)
+        log = relative_to(Path.cwd(), log_path(log_folder(state), newcomer.name))
         return replace(done, text=f"not added: {done.text} (see {log})")
     return done
 
 
-def admit_to_running_space(name: str, config: SpaceConfig, patterns: list[dict[str, Any]], path: Path) -> bool:
-    """Invite a guest or a participant of space.yaml into the running space, unless it is a member.
+@dataclass(frozen=True, slots=True)
+class RunningSpace:
+    """A running space, for the person who invites participants into it."""
 
-    Returns whether the space runs.
-    """
-    run_path, run = _running_space(path)
-    if run is None or run_path is None:
-        return False
-    folder = run_path.parent.parent
-    api = open_session(ConnectionOptions(participant=inviter_of(config, run), folder=folder)).api
-    if name not in {entry["id"] for entry in api.board()["participants"]}:
-        is_person = name not in config.participants or config.is_person(name)
-        api.send(_invitation(name, patterns, is_person=is_person, until_restart=name in config.participants))
-    return True
+    run_path: Path
+    run: RunFile
+    config: SpaceConfig
+
+    def session(self) -> ApiSession:
+        """Access as the person who invites."""
+        folder = self.run_path.parent.parent
+        return open_session(ConnectionOptions(participant=inviter_of(self.config, self.run), folder=folder))
+
+    def invite(self, name: str, patterns: list[dict[str, Any]]) -> None:
+        """Have the gateway admit a participant and store its token. Raises `GatewayError` and `NotPermitted`."""
+        is_known = name in self.config.participants
+        payload = {
+            "participant_id": name,
+            "initial_capabilities": patterns,
+            "several_sockets": not is_known or self.config.is_person(name),
+            # After a restart space.yaml decides about its participants, so that removing one there is enough.
+            "until_restart": is_known,
+        }
+        self.session().api.send({"kind": kinds.SPACE_INVITE, "payload": payload})
 
 
-def invite(name: str, config: SpaceConfig, run_path: Path, run: RunFile) -> None:
-    """Have the running gateway admit a participant of space.yaml, and store its token.
-
-    Raises `GatewayError` and `NotPermitted`.
-    """
-    patterns, is_person = [*config.patterns_of(name)], config.is_person(name)
-    api = open_session(ConnectionOptions(participant=inviter_of(config, run), folder=run_path.parent.parent)).api
-    api.send(_invitation(name, patterns, is_person=is_person, until_restart=True))
+def running_space(path: Path, config: SpaceConfig) -> RunningSpace | None:
+    """The running space of this file; None if it does not run. Raises `GatewayError` for another space."""
+    found = find_run(space_folder(path))
+    if found is None or not (found[1].is_running(found[1].pids.gateway) or found[1].is_gateway_restarting):
+        return None
+    if Path(found[1].config).resolve() != path.resolve():
+        raise GatewayError(f"another space is running in this folder: {found[1].config}")
+    return RunningSpace(*found, config)
 
 
 def inviter_of(config: SpaceConfig, run: RunFile) -> str | None:
@@ -199,45 +210,26 @@ def inviter_of(config: SpaceConfig, run: RunFile) -> str | None:
     return next(may_invite, people[0] if people else None)
 
 
-def _invitation(name: str, patterns: list[dict[str, Any]], *, is_person: bool, until_restart: bool) -> dict[str, Any]:
-    payload = {"participant_id": name, "initial_capabilities": patterns, "several_sockets": is_person}
-    # After a restart space.yaml decides, so that removing a participant there is enough.
-    return {"kind": kinds.SPACE_INVITE, "payload": {**payload, "until_restart": until_restart}}
-
-
-def _withdraw(name: str, config: SpaceConfig, run_path: Path, run: RunFile) -> None:
+def _withdraw(name: str, running: RunningSpace) -> None:
     """Remove a participant whose program failed from the running space, and have `mew up` forget it."""
-    session = open_session(ConnectionOptions(participant=inviter_of(config, run), folder=run_path.parent.parent))
+    payload = {"participant_id": name, "reason": "it failed to start"}
     try:
-        session.api.send(
-            {"kind": kinds.SPACE_KICK, "payload": {"participant_id": name, "reason": "it failed to start"}}
-        )
+        running.session().api.send({"kind": kinds.SPACE_KICK, "payload": payload})
     except MewAgentError as error:
         terminal.warn(f"'{name}' stays a member until the next start: {error}")
-    if (supervisor := supervisor_of(run)) is not None:
+    if (supervisor := supervisor_of(running.run)) is not None:
         os.kill(supervisor, RELOAD_SIGNAL)
 
 
-def _start(name: str, run_path: Path, run: RunFile) -> AddOutcome:
+def _start(name: str, running: RunningSpace) -> AddOutcome:
     """Have the process of `mew up` start the program, and wait until it has joined. The text may be why it failed."""
-    supervisor = supervisor_of(run)
+    supervisor = supervisor_of(running.run)
     if supervisor is None:
         return AddOutcome(f"added, but `mew up` has ended; start it with `mew agent run --participant {name}`")
-    inviter = inviter_of(load_space(run.config), run)
-    session = open_session(ConnectionOptions(participant=inviter, folder=run_path.parent.parent))
     try:
-        fault = start_program(name, run_path, run, supervisor, session)
+        fault = start_program(name, running.run_path, running.run, supervisor, running.session())
     except TimeoutError:
-        log = name if log_path(log_folder(run_path.parent), name).exists() else "mew"  # `mew up` did not start it
+        folder = log_folder(running.run_path.parent)
+        log = name if log_path(folder, name).exists() else "mew"  # `mew up` did not start it
         return AddOutcome(f"added, but has not joined yet; `mew logs {log}` shows why")
     return AddOutcome(fault, is_added=False) if fault is not None else AddOutcome("added and joined", has_joined=True)
-
-
-def _running_space(path: Path) -> tuple[Path | None, RunFile | None]:
-    """The run of the space of this file; None if it does not run. Raises `GatewayError` for another space."""
-    found = find_run(space_folder(path))
-    if found is None or not (found[1].is_running(found[1].pids.gateway) or found[1].is_gateway_restarting):
-        return None, None
-    if Path(found[1].config).resolve() != path.resolve():
-        raise GatewayError(f"another space is running in this folder: {found[1].config}")
-    return found

@@ -31,7 +31,7 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import not_in_space, space_config_path
 from mew_agent.cli.app.options import JsonOption, SpaceFileOptions, option, participant_option, with_option_groups
 from mew_agent.cli.remote.grants import read_capabilities
-from mew_agent.cli.space.add import admit_to_running_space
+from mew_agent.cli.space.add import running_space
 from mew_agent.errors import ConfigError
 
 _SECONDS: Final[Mapping[str, int]] = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -208,7 +208,12 @@ def _admit(space: SpaceConfig, participant: str, capabilities: str | None, path:
         wanted = [*space.patterns_of(participant)]
     if not known and (unfit := new_id_problem(participant)) is not None:
         raise ConfigError("--participant", unfit)
-    if not admit_to_running_space(participant, space, wanted, path) and not known:
+    running = running_space(path, space)
+    if running is not None and participant not in {
+        entry["id"] for entry in running.session().api.board()["participants"]
+    }:
+        running.invite(participant, wanted)
+    if running is None and not known:
         raise ConfigError("--capabilities", "requires a running space; `mew up` starts it")
 
 
