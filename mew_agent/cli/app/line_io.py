@@ -68,17 +68,13 @@ def _offer(stream: MemoryObjectSendStream[str], line: str) -> bool:
     return True
 
 
-def lines_of(stream: TextIO) -> Callable[[], Iterator[str]]:
-    """The lines of a stream until its end."""
-    return lambda: iter(stream.readline, "")
-
-
 def lines_of_stdin() -> Callable[[], Iterator[str]]:
     """The lines of standard input.
 
     They are read through a separate file object: at exit the interpreter waits for the lock of `sys.stdin`.
     """
-    return lines_of(os.fdopen(sys.stdin.fileno(), encoding="utf-8", errors="replace", closefd=False))
+    stream = os.fdopen(sys.stdin.fileno(), encoding="utf-8", errors="replace", closefd=False)
+    return lambda: iter(stream.readline, "")
 
 
 def lines_of_fifo(path: Path) -> Callable[[], Iterator[str]]:

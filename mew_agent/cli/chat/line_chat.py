@@ -53,16 +53,14 @@ async def chat_by_lines(who: Identity, targets: tuple[str, ...], lines: TypedLin
     async def show_gap(_: HistoryGap) -> None:
         terminal.print_line("* some messages were missed and are no longer available")
 
-    await _run(me, chat, lines)
-
-
-async def _run(me: Participant, chat: TerminalChat, lines: TypedLines) -> None:
     async with me, lines as typed, anyio.create_task_group() as tasks:
         others = listed(sorted(me.peers)) if me.peers else "no one else"
         terminal.print_line(f"you are {me.id} in '{me.space}'; here: {others}. Type /help for commands")
 
         async def handle_typed_lines() -> None:
-            await _handle_lines(me, chat, typed)
+            async for line in typed:
+                if await enter_line(me, chat, line, terminal.print_line):
+                    break
             with anyio.move_on_after(_GOODBYE_SECONDS):
                 await me.aclose()
             tasks.cancel_scope.cancel()
@@ -71,12 +69,6 @@ async def _run(me: Participant, chat: TerminalChat, lines: TypedLines) -> None:
         await me.until_ended()
         tasks.cancel_scope.cancel()
     await me.run_forever()  # raises what ended the connection, unless we closed it
-
-
-async def _handle_lines(me: Participant, chat: TerminalChat, typed: MemoryObjectReceiveStream[str]) -> None:
-    async for line in typed:
-        if await enter_line(me, chat, line, terminal.print_line):
-            return
 
 
 async def enter_line(me: Participant, chat: TerminalChat, line: str, show: Callable[[str], None]) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from mew_protocol import kinds
+from mew_protocol.context_report import Progress
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.mcp import CallSubject, fulfils, proposals_in
 from mew_protocol.payloads.participant import CompactDone, Status
@@ -246,29 +247,31 @@ class TerminalChat:
         if (not mine and word in _QUIET_STATUSES) or (was_skipped and word == "compacted"):
             return None
         work = progress_of(envelope.body)
-        return f"* {envelope.sender}: {words.state(word) or 'no status'}{work or figures_of(envelope.body)}"
+        more = f", {words.progress(work)}" if work is not None else figures_of(envelope.body)
+        return f"* {envelope.sender}: {words.state(word) or 'no status'}{more}"
 
 
-def progress_of(body: Mapping[str, Any]) -> str:
-    """How far a participant is with a long piece of work by its status, after a comma; empty without any."""
-    try:
-        report = Status.model_validate(body).context
-    except ValidationError:
-        return ""
-    return f", {words.progress(report.progress)}" if report is not None and report.progress is not None else ""
+def progress_of(body: Mapping[str, Any]) -> Progress | None:
+    """How far a participant is with a long piece of work by its status."""
+    status = _status_in(body)
+    return status.context.progress if status is not None and status.context is not None else None
 
 
 def figures_of(body: Mapping[str, Any]) -> str:
     """How full a participant is by its status, after a comma; empty if the status is invalid or has no figures."""
-    try:
-        status = Status.model_validate(body)
-    except ValidationError:
-        return ""
-    if not words.has_context(status):
+    status = _status_in(body)
+    if status is None or not words.has_context(status):
         return ""
     if status.tokens is not None and status.max_tokens is None:
         return f", {words.tokens(status)} tokens ({words.basis(status)})"  # a status with only the requested fields
     return f", {words.tokens(status)} of {words.window(status)} ({words.basis(status)})"
+
+
+def _status_in(body: Mapping[str, Any]) -> Status | None:
+    try:
+        return Status.model_validate(body)
+    except ValidationError:
+        return None
 
 
 def _proposed(proposal: Envelope, number: int) -> str:

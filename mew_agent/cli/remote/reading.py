@@ -35,7 +35,7 @@ from mew_agent.cli.app.options import (
 )
 from mew_agent.cli.board import words
 from mew_agent.cli.remote.http_api import SpaceEvents
-from mew_agent.cli.remote.request import check_known, check_member, new_envelope
+from mew_agent.cli.remote.request import check_known, check_member, first_board, new_envelope
 from mew_agent.cli.remote.session import ApiSession, configuration_at, open_session
 from mew_agent.errors import ConfigError, PeerTimeout
 from mew_agent.tokens.projection import Calibration, features
@@ -136,9 +136,7 @@ def show_tools(
     session = open_session(connection)
     names = [target] if target is not None else _may_offer_tools(session)
     with session.api.events() as events:
-        while (event := events.next()).name != "board":
-            pass
-        board = Board.model_validate(event.body)
+        board = first_board(events)
         if target is not None:
             check_member(session, board, target)
         found = _ask_for_tools(session, events, names, time.monotonic() + timeout)

@@ -131,9 +131,7 @@ def send_request(
     """Send an envelope to one participant. Raises `NoSuchParticipant` or `ParticipantOffline` before sending it."""
     session = open_session(connection)
     with session.api.events() as events:
-        while (event := events.next()).name != "board":
-            pass
-        board = Board.model_validate(event.body)
+        board = first_board(events)
         check_member(session, board, participant)
         sent = new_envelope(session, kind, payload, participant)
         deadline = time.monotonic() + timeout_seconds
@@ -197,6 +195,13 @@ def new_envelope(
         correlation_id=correlation_id,
         payload=payload,
     )
+
+
+def first_board(events: SpaceEvents) -> Board:
+    """The board with which a stream of events begins."""
+    while (event := events.next()).name != "board":
+        pass
+    return Board.model_validate(event.body)
 
 
 def check_known(session: ApiSession, board: Board, participant: str) -> BoardEntry:

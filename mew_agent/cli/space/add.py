@@ -176,6 +176,10 @@ class RunningSpace:
         folder = self.run_path.parent.parent
         return open_session(ConnectionOptions(participant=inviter_of(self.config, self.run), folder=folder))
 
+    def has_member(self, name: str) -> bool:
+        """Whether the space has this participant, connected or not."""
+        return any(entry["id"] == name for entry in self.session().api.board()["participants"])
+
     def invite(self, name: str, patterns: list[dict[str, Any]]) -> None:
         """Have the gateway admit a participant and store its token. Raises `GatewayError` and `NotPermitted`."""
         is_known = name in self.config.participants

@@ -200,21 +200,19 @@ def _admit(space: SpaceConfig, participant: str, capabilities: str | None, path:
     known = participant in space.participants
     if known and capabilities is not None:
         raise ConfigError("--capabilities", f"'{participant}' already has capabilities in {path}")
-    if capabilities is None and not known:
-        raise not_in_space("--participant", participant, space, path)
-    if capabilities is not None:
-        wanted = read_capabilities("--capabilities", capabilities)
-    else:
+    if capabilities is None:
+        if not known:
+            raise not_in_space("--participant", participant, space, path)
         wanted = [*space.patterns_of(participant)]
-    if not known and (unfit := new_id_problem(participant)) is not None:
-        raise ConfigError("--participant", unfit)
+    else:
+        wanted = read_capabilities("--capabilities", capabilities)
+        if (unfit := new_id_problem(participant)) is not None:
+            raise ConfigError("--participant", unfit)
     running = running_space(path, space)
-    if running is not None and participant not in {
-        entry["id"] for entry in running.session().api.board()["participants"]
-    }:
-        running.invite(participant, wanted)
     if running is None and not known:
         raise ConfigError("--capabilities", "requires a running space; `mew up` starts it")
+    if running is not None and not running.has_member(participant):
+        running.invite(participant, wanted)
 
 
 def _write(file: Path, expires_at: datetime | None = None) -> str:

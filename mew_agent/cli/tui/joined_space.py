@@ -167,7 +167,7 @@ class JoinedSpace:
         # The parts of a prefix and the progress of work are shown elsewhere.
         is_status = envelope.kind == kinds.PARTICIPANT_STATUS
         is_answer = envelope.sender in self._asking and envelope.names(self.who.participant)
-        has_place = is_status and (is_answer or progress_of(envelope.body) != "")
+        has_place = is_status and (is_answer or progress_of(envelope.body) is not None)
         if line is not None and envelope.kind == kinds.SYSTEM_PRESENCE:
             name, _, verb = line.removeprefix("* ").rpartition(" ")
             shown.append(self.feed.add_presence(name, verb))

@@ -138,7 +138,8 @@ def details(about: ParticipantDetails, *, now: datetime, width: int, style: Term
     if report is not None:
         assert status is not None
         lines += _facts(report, entry, now, width)
-        lines += _parts(status, about.prefix, width)
+        if parts := [*composition_lines(status, about.prefix, width=width)]:
+            lines += _section("Composition", parts)
     if about.figures is not None and about.figures.samples:
         lines += _over_time(about.figures, now, width, style)
     if about.tools:
@@ -168,12 +169,6 @@ def _facts(report: ContextReport, entry: BoardEntry, now: datetime, width: int) 
 def _whole(texts: Sequence[str], width: int) -> Iterator[str]:
     """Texts in lines that fit; nothing is cut off, because a person must not approve what is not shown."""
     return (text[at : at + width] for text in texts for at in range(0, max(1, len(text)), width))
-
-
-def _parts(status: Status, prefix: Sequence[PrefixPart], width: int) -> list[Line]:
-    """The composition, part by part; empty if no part is known."""
-    texts = [*composition_lines(status, prefix, width=width)]
-    return _section("Composition", texts) if texts else []
 
 
 def _over_time(figures: ParticipantFigures, now: datetime, width: int, style: TerminalStyle) -> list[Line]:

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import StringIO
+from itertools import takewhile
 from typing import ClassVar, Final, NamedTuple
 
 from markdown_it import MarkdownIt
@@ -285,7 +286,8 @@ class Composer(Input):
         if len(found) == 1:
             self.fill(found[0] + " ")
         elif found:
-            self.fill(_common_start(found))
+            same = takewhile(lambda letters: len(set(letters)) == 1, zip(*found, strict=False))
+            self.fill("".join(letters[0] for letters in same))
             self.post_message(self.Candidates([one.split()[-1] for one in found]))
 
     class Sent(Message):
@@ -301,12 +303,6 @@ class Composer(Input):
         def __init__(self, candidates: list[str]) -> None:
             super().__init__()
             self.candidates = candidates
-
-
-def _common_start(texts: Sequence[str]) -> str:
-    first, last = min(texts), max(texts)
-    same = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
-    return first[:same]
 
 
 class KeyedList(OptionList):

@@ -14,7 +14,7 @@ import anyio.to_thread
 import pytest
 
 from mew_agent.cli.app import line_io
-from mew_agent.cli.app.line_io import fifo_writer, file_writer, lines_of, lines_of_fifo, make_fifo, read_lines
+from mew_agent.cli.app.line_io import fifo_writer, file_writer, lines_of_fifo, make_fifo, read_lines
 from mew_agent.errors import ConfigError
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -22,7 +22,7 @@ fifos = pytest.mark.skipif(sys.platform == "win32", reason="there are no FIFOs")
 
 
 async def test_lines_arrive_without_line_ends() -> None:
-    async with read_lines(lines_of(StringIO("one\r\n\ntwo"))) as lines:
+    async with read_lines(lambda: StringIO("one\r\n\ntwo")) as lines:
         with anyio.fail_after(PATIENCE_SECONDS):
             assert [line async for line in lines] == ["one", "", "two"]
 
