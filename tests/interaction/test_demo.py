@@ -81,7 +81,7 @@ def test_make_demo_installs_no_tools_for_tests() -> None:
 def test_a_file_that_is_not_there_is_bad_input(tmp_path: Path, scratch: Path) -> None:
     done = mew("demo", "nowhere.txt", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "mew: nowhere.txt: No such file or directory (expected a text file)\n"
+    assert done.stderr == "mew: FILE: nowhere.txt cannot be read: No such file or directory (expected a text file)\n"
 
 
 def started(scratch: Path) -> bool:
