@@ -4,6 +4,7 @@ Owns which answer event becomes which update of the task, the context report in 
 state. A task's `contextId` is a session of an agent. Does not know HTTP or cards.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -238,14 +239,13 @@ class RecentTasks(InMemoryTaskStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self._ids: dict[str, None] = {}
+        self._ids: OrderedDict[str, None] = OrderedDict()
 
     async def save(self, task: Task, context: ServerCallContext) -> None:
         """Store a task, and drop the least recently changed one if there are too many."""
         await super().save(task, context)
-        self._ids.pop(task.id, None)
         self._ids[task.id] = None
+        self._ids.move_to_end(task.id)
         if len(self._ids) > MAX_TASKS:
-            oldest = next(iter(self._ids))
-            del self._ids[oldest]
+            oldest, _ = self._ids.popitem(last=False)
             await self.delete(oldest, context)

@@ -7,7 +7,6 @@ whose clients open `subscriptions/listen`. Does not know what is offered.
 import secrets
 import signal
 import threading
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import event_to_notification
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from mew_protocol.bounded_dict import BoundedDict
 from pydantic import BaseModel, ValidationError
 
 from mew_agent._version import __version__
@@ -101,7 +101,7 @@ class OffersServer(Server[None]):
         self._running = running
         self._bus = InMemorySubscriptionBus()
         self._listening = ListenHandler(self._bus)
-        self._sessions: OrderedDict[str, _Session] = OrderedDict()
+        self._sessions: BoundedDict[str, _Session] = BoundedDict(MAX_SESSIONS)
         self._changed: dict[ServerEvent, None] = {}
         self._wake = anyio.Event()
         super().__init__(name, version=__version__, instructions=instructions, lifespan=self._serve)
@@ -182,11 +182,8 @@ class OffersServer(Server[None]):
     def _session_of(self, ctx: Context) -> _Session:
         # Standard input and output carry one session, which has no id.
         key = "" if ctx.request is None else str(ctx.request.headers.get("mcp-session-id"))
-        known = self._sessions.setdefault(key, _Session(ctx.session))
+        known = self._sessions[key] = self._sessions.get(key) or _Session(ctx.session)
         known.session = ctx.session
-        self._sessions.move_to_end(key)
-        if len(self._sessions) > MAX_SESSIONS:
-            self._sessions.popitem(last=False)
         return known
 
     def _notify(self, event: ServerEvent) -> None:

@@ -14,9 +14,10 @@ Owns the rules:
 Does not know HTTP or the space.
 """
 
-from collections import OrderedDict
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
+
+from mew_protocol.bounded_dict import BoundedDict
 
 from mew_agent.meter.facts import CallFacts
 from mew_agent.meter.replies import Reply
@@ -29,7 +30,6 @@ TURNS_TO_LEAVE_A_WAITING_CALL: Final = 2
 """Turns another conversation must end before it takes over from one that waits for tool results."""
 
 Verdict = Literal["running", "main", "provisional", "aside", "failed"]
-Key = TypeVar("Key")
 
 
 @dataclass(eq=False, slots=True)
@@ -77,9 +77,9 @@ class MainLine:
     def __init__(self) -> None:
         self._calls = 0
         self._main: _Line | None = None
-        self._kept: OrderedDict[tuple[str | None, frozenset[str], str], MeteredCall] = OrderedDict()
+        self._kept: BoundedDict[tuple[str | None, frozenset[str], str], MeteredCall] = BoundedDict(MAX_KEPT_CALLS)
         """Calls that can be continued, by session, tools and the digest of their last message."""
-        self._responses: OrderedDict[str, MeteredCall] = OrderedDict()
+        self._responses: BoundedDict[str, MeteredCall] = BoundedDict(MAX_KEPT_CALLS)
 
     @property
     def newest(self) -> MeteredCall | None:
@@ -206,9 +206,9 @@ class MainLine:
         facts = call.facts
         if call.reason == "subagent" or not facts.prefix:
             return
-        _add_newest(self._kept, (facts.session, facts.tools, facts.prefix[-1]), call)
+        self._kept[facts.session, facts.tools, facts.prefix[-1]] = call
         if call.reply is not None and call.reply.response is not None:
-            _add_newest(self._responses, call.reply.response, call)
+            self._responses[call.reply.response] = call
 
 
 def _extends(facts: CallFacts, earlier: MeteredCall) -> bool:
@@ -219,10 +219,3 @@ def _extends(facts: CallFacts, earlier: MeteredCall) -> bool:
 def _answers(facts: CallFacts, earlier: MeteredCall) -> bool:
     """Whether the messages hold the result of a tool call of an earlier one."""
     return earlier.reply is not None and bool(earlier.reply.tool_calls & facts.answered_calls)
-
-
-def _add_newest(kept: OrderedDict[Key, MeteredCall], key: Key, call: MeteredCall) -> None:
-    kept[key] = call
-    kept.move_to_end(key)
-    if len(kept) > MAX_KEPT_CALLS:
-        kept.popitem(last=False)

@@ -6,11 +6,11 @@ know agents or HTTP.
 
 import hashlib
 import re
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.payloads.chat import MAIN_SESSION
 
 from mew_agent.openai_api.format import BAD_REQUEST, OpenAIApiError
@@ -53,9 +53,9 @@ class ClientSessions:
     """The sessions of all clients of one server."""
 
     policy: SessionPolicy = "chat"
-    _by_history: "OrderedDict[str, str]" = field(default_factory=OrderedDict)
-    _by_response: "OrderedDict[str, tuple[Owner, str]]" = field(default_factory=OrderedDict)
-    _newest: "OrderedDict[tuple[Owner, str], str]" = field(default_factory=OrderedDict)
+    _by_history: BoundedDict[str, str] = field(default_factory=lambda: BoundedDict(MAX_REMEMBERED))
+    _by_response: BoundedDict[str, tuple[Owner, str]] = field(default_factory=lambda: BoundedDict(MAX_REMEMBERED))
+    _newest: BoundedDict[tuple[Owner, str], str] = field(default_factory=lambda: BoundedDict(MAX_REMEMBERED))
 
     def choose(self, request: ApiRequest, client: ApiClient, new_name: str) -> ChosenSession:
         """The session for a request; `new_name` is the one to use for a new conversation. Raises `OpenAIApiError`."""
@@ -77,11 +77,7 @@ class ClientSessions:
         if self.policy == "chat":
             self._by_history[_digest(chosen.owner, history)] = chosen.name
         self._by_response[response_id] = (chosen.owner, chosen.name)
-        self._newest.pop((chosen.owner, chosen.name), None)
         self._newest[chosen.owner, chosen.name] = response_id
-        for remembered in (self._by_history, self._by_response, self._newest):
-            while len(remembered) > MAX_REMEMBERED:
-                remembered.popitem(last=False)
 
     def _continued(self, response_id: str, owner: Owner) -> ChosenSession:
         known_owner, name = self._by_response.get(response_id, (None, ""))

@@ -7,13 +7,13 @@ requests. The answers are stored in `Peer.tools` and its neighbours.
 
 import logging
 import random
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import anyio
 from mew_protocol import kinds
+from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import BadAnswer, MewAgentError, NotPermitted, PeerAbsent, PeerError, PeerFailed, Rejected
@@ -278,7 +278,7 @@ class ObservedListings:
     """Finds lists of tools that peers send to other participants. A list of several pages is not used."""
 
     def __init__(self) -> None:
-        self._asked: OrderedDict[str, str | None] = OrderedDict()
+        self._asked: BoundedDict[str, str | None] = BoundedDict(MAX_OBSERVED_REQUESTS)
 
     def add_request(self, request: Envelope) -> None:
         """Remember a request of another participant if it asks one peer for its tools."""
@@ -286,10 +286,7 @@ class ObservedListings:
         is_first_page = not isinstance(params, Mapping) or params.get("cursor") is None
         if request.body.get("method") == "tools/list" and is_first_page and len(request.addressees) == 1:
             # An id that a second request uses is ambiguous: the answer may be to the other one.
-            peer = None if request.id in self._asked else request.addressees[0]
-            self._asked[request.id] = peer
-            if len(self._asked) > MAX_OBSERVED_REQUESTS:
-                self._asked.popitem(last=False)
+            self._asked[request.id] = None if request.id in self._asked else request.addressees[0]
 
     def listings_in(self, response: Envelope) -> Iterator[tuple[str, Listing]]:
         """The complete lists in a response, each with the peer that sent it."""

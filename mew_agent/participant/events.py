@@ -5,12 +5,12 @@ listens.
 """
 
 import json
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from mew_protocol import kinds
+from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY
 from mew_protocol.payloads.mcp import fulfils, proposals_in
@@ -181,7 +181,7 @@ class OpenProposals:
     """The proposals of other participants that are undecided."""
 
     def __init__(self) -> None:
-        self._by_id: OrderedDict[str, ProposalMade] = OrderedDict()
+        self._by_id: BoundedDict[str, ProposalMade] = BoundedDict(MAX_OPEN_PROPOSALS)
 
     def __contains__(self, proposal: object) -> bool:
         return isinstance(proposal, ProposalMade) and self._by_id.get(proposal.envelope.id) is proposal
@@ -194,8 +194,6 @@ class OpenProposals:
     def add(self, proposal: ProposalMade) -> None:
         """Follow a proposal until it is closed."""
         self._by_id[proposal.envelope.id] = proposal
-        if len(self._by_id) > MAX_OPEN_PROPOSALS:
-            self._by_id.popitem(last=False)
 
     def closed_by(self, envelope: Envelope) -> Iterator[ProposalClosed]:
         """Close the proposals that an envelope decides.

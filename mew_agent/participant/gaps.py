@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY
 from mew_protocol.kinds import SYSTEM_RECEIPT, SYSTEM_WELCOME
 
 MAX_COUNTED_STREAMS = 10_000
-"""How many streams are counted; beyond that, those that began earliest are forgotten, closed streams mostly."""
+"""How many streams are counted; beyond that, those without a frame for the longest time are forgotten."""
 
 GapReason = Literal["history_gone", "other_epoch", "not_supported", "handlers_too_slow"]
 
@@ -83,17 +84,17 @@ class FrameCounts:
 
     def __init__(self) -> None:
         self._run: object = None
-        self._counts: dict[str, int] = {}
-        self._closed: set[str] = set()
+        self._counts: BoundedDict[str, int] = BoundedDict(MAX_COUNTED_STREAMS)
+        self._closed: BoundedDict[str, None] = BoundedDict(MAX_COUNTED_STREAMS)
 
     def add(self, stream_id: str) -> None:
         """Count a frame that has arrived."""
-        self._set(stream_id, self._counts.get(stream_id, 0) + 1)
+        self._counts[stream_id] = self._counts.get(stream_id, 0) + 1
 
     def close(self, stream_id: str) -> None:
         """Record that a stream was closed: no frame of it can be missed any more."""
         if stream_id in self._counts:
-            self._closed.add(stream_id)
+            self._closed[stream_id] = None
 
     def compare(self, frames: object) -> Iterator[StreamGap]:
         """Compare with the gateway's counts (`frames` of a welcome or receipt), and count on from these.
@@ -109,16 +110,9 @@ class FrameCounts:
         for stream_id, total in counts.items():
             if isinstance(total, int):
                 missed = total - self._counts.get(stream_id, 0)
-                self._set(stream_id, total)
+                self._counts[stream_id] = total
                 if missed > 0 and not is_first and not is_other_run:
                     yield StreamGap(stream_id, missed)
         if is_other_run and not is_first:
             # A gateway that was killed counts from 0, and does not know what it lost.
             yield from (StreamGap(name) for name in dict.fromkeys((*before, *counts)))
-
-    def _set(self, stream_id: str, count: int) -> None:
-        self._counts[stream_id] = count
-        if len(self._counts) > MAX_COUNTED_STREAMS:
-            oldest = next(iter(self._counts))
-            del self._counts[oldest]
-            self._closed.discard(oldest)

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import anyio
 from mew_protocol import kinds
+from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.capability import CapabilityPattern, CapabilitySet
 from mew_protocol.context_report import Waiting
 from mew_protocol.envelope import Envelope
@@ -127,7 +128,7 @@ class McpClient:
         self.on_waits_changed: Callable[[], None] | None = None
         """Called when a proposal begins or ceases to wait for a decision."""
         self._undecided: dict[str, PendingProposal] = {}
-        self._approvals: dict[str, ApprovalProposal] = {}
+        self._approvals: BoundedDict[str, ApprovalProposal] = BoundedDict(KEPT_APPROVALS)
         self._numbers = count(1)
         self._relaxed: tuple[CapabilitySet, CapabilitySet] | None = None
 
@@ -232,8 +233,6 @@ class McpClient:
             self._messenger.draft(kinds.MCP_PROPOSAL, _payload(method, params), to=(me,)), me, approvers
         )
         self._approvals[proposal.sent.id] = proposal
-        if len(self._approvals) > KEPT_APPROVALS:
-            del self._approvals[next(iter(self._approvals))]
         reason = "no_longer_needed"
         async with self._messenger.sent_request(proposal):
             try:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import anyio
 import anyio.lowlevel
 from mew_protocol import kinds
+from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.mcp import CallSubject, Request
 from pydantic import ValidationError
@@ -43,7 +44,7 @@ class McpServer(Subscriber):
         """Answers requests that no list shows, before `offers` is asked; None: not one of them."""
         self._in_progress: dict[anyio.CancelScope, Envelope] = {}
         self._changed_lists: list[str] = []
-        self._proposed_in: dict[str, str] = {}
+        self._proposed_in: BoundedDict[str, str] = BoundedDict(KEPT_PROPOSALS)
         if isinstance(offers, LocalOffers):
             offers.toolbox.on_change = partial(self._list_changed, "tools")
             offers.resources.on_change = partial(self._list_changed, "resources")
@@ -55,8 +56,6 @@ class McpServer(Subscriber):
             me.start_soon(self.respond, envelope)
         elif envelope.kind == kinds.MCP_PROPOSAL and (header := tracing.header_of(envelope)) is not None:
             self._proposed_in[envelope.id] = header
-            if len(self._proposed_in) > KEPT_PROPOSALS:
-                del self._proposed_in[next(iter(self._proposed_in))]
         elif envelope.kind == kinds.MCP_NOTIFICATION and envelope.body.get("method") == CANCELLED:
             self._cancel(envelope)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mew_protocol import kinds
+from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.context_report import Basis, ContextReport
 from mew_protocol.envelope import Draft, Envelope
@@ -155,7 +156,7 @@ class Peers(Mapping[str, Peer]):
 
     me: str
     _by_id: dict[str, Peer] = field(default_factory=dict)
-    _contexts: dict[str, PeerContext] = field(default_factory=dict)
+    _contexts: BoundedDict[str, PeerContext] = field(default_factory=lambda: BoundedDict(REMEMBERED_CONTEXTS))
 
     def __getitem__(self, participant: str) -> Peer:
         return self._by_id[participant]
@@ -197,7 +198,8 @@ class Peers(Mapping[str, Peer]):
         for entry in welcome.board or ():
             if entry.status is None:
                 continue
-            context = self._remember(entry.id, PeerContext.from_status(entry.status, entry.received_at or ""))
+            context = PeerContext.from_status(entry.status, entry.received_at or "")
+            self._contexts[entry.id] = context
             if entry.id in self._by_id:
                 self._by_id[entry.id] = replace(self._by_id[entry.id], context=context)
         return PeerChanges(
@@ -221,16 +223,9 @@ class Peers(Mapping[str, Peer]):
 
     def _receive_status(self, participant: str, status: Status, at: str) -> PeerChanges:
         known = self._by_id.get(participant) or self._returned(participant)
-        context = self._remember(participant, PeerContext.from_status(status, at))
+        context = self._contexts[participant] = PeerContext.from_status(status, at)
         peer = self._by_id[participant] = replace(known, context=context)
         return PeerChanges(reported=peer, context_before=known.context)
 
     def _returned(self, participant: str) -> Peer:
         return Peer(participant, context=self._contexts.get(participant, PeerContext()))
-
-    def _remember(self, participant: str, context: PeerContext) -> PeerContext:
-        self._contexts.pop(participant, None)
-        self._contexts[participant] = context
-        if len(self._contexts) > REMEMBERED_CONTEXTS:
-            del self._contexts[next(iter(self._contexts))]
-        return context

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from mew_protocol import kinds
+from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 
@@ -52,7 +53,7 @@ class ConversationFeed:
     """The newest `MAX_ENTRIES` entries, oldest first, by key."""
 
     def __init__(self) -> None:
-        self.entries: dict[str, FeedEntry] = {}
+        self.entries: BoundedDict[str, FeedEntry] = BoundedDict(MAX_ENTRIES)
         self._streams = StreamOwners()
         self._notes = 0
         self._presence = ""
@@ -125,8 +126,6 @@ class ConversationFeed:
 
     def _keep(self, entry: FeedEntry) -> FeedEntry:
         self.entries[entry.key] = entry
-        while len(self.entries) > MAX_ENTRIES:
-            del self.entries[next(iter(self.entries))]
         return entry
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from mew_protocol import kinds
+from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import TurnReport
@@ -43,7 +44,7 @@ class AnswerRouter:
         """Open exchanges by the id of their question, oldest first."""
         self.tool_users: set[str] = set()
         """Agents that have called a tool."""
-        self._abandoned: dict[str, str] = {}
+        self._abandoned: BoundedDict[str, str] = BoundedDict(MAX_ABANDONED)
         self._notes: dict[str, ContextNotes] = {}
         self._missed_notes: dict[str, ContextNote] = {}
         self._asked: set[str] = set()
@@ -72,8 +73,6 @@ class AnswerRouter:
     def abandon(self, exchange: Exchange) -> None:
         """Remember a question whose sender stopped waiting before the agent began; see `receive`."""
         self._abandoned[exchange.chat_id] = exchange.agent
-        while len(self._abandoned) > MAX_ABANDONED:
-            del self._abandoned[next(iter(self._abandoned))]
 
     def fail_all(self, code: str, problem: str) -> None:
         """End all open exchanges, although their agents may be working on them. `code` as in `NoAnswer`."""

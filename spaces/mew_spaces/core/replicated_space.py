@@ -5,7 +5,6 @@ the envelopes that may come again, and since which batch a revoked token is refu
 continues from one. Does not know how a batch arrives, and performs nothing.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,6 +12,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from mew_protocol import errors, kinds
+from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.codec import decode_complete, decode_envelope
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.errors import DecodeError
@@ -108,8 +108,10 @@ class ReplicatedSpace:
     """The gateways that hold connections, each with the number of its newest batch."""
     tokens: dict[ParticipantId, str] = field(default_factory=dict)
     """The tokens of invited participants."""
-    _known: OrderedDict[tuple[str, str], KnownEnvelope] = field(default_factory=OrderedDict)
-    _revoked: dict[ParticipantId, int] = field(default_factory=dict)
+    _known: BoundedDict[tuple[str, str], KnownEnvelope] = field(
+        default_factory=lambda: BoundedDict(REMEMBERED_ENVELOPES)
+    )
+    _revoked: BoundedDict[ParticipantId, int] = field(default_factory=lambda: BoundedDict(REMEMBERED_REVOCATIONS))
     """In which batch the tokens of a participant were revoked, the newest last."""
 
     def apply(self, batch: int, header: BatchHeader, events: list[SpaceEvent]) -> Iterator[Applied]:
@@ -162,10 +164,12 @@ class ReplicatedSpace:
         space = self.space
         self.batch, self.epoch, self.now = snapshot.batch, snapshot.epoch, snapshot.now
         self.sequence, self.gateways = snapshot.sequence, dict(snapshot.gateways)
-        self.tokens, self._revoked = dict(snapshot.tokens), dict(snapshot.revoked)
-        self._known = OrderedDict(
-            ((sender, name), KnownEnvelope(digest, sequence)) for sender, name, digest, sequence in snapshot.known
-        )
+        self.tokens = dict(snapshot.tokens)
+        self._revoked.clear()
+        self._revoked.update(snapshot.revoked)
+        self._known.clear()
+        for sender, name, digest, sequence in snapshot.known:
+            self._known[sender, name] = KnownEnvelope(digest, sequence)
         for table in SpaceState.model_fields:
             value = getattr(snapshot.state, table)
             if isinstance(value, int):
@@ -226,11 +230,7 @@ class ReplicatedSpace:
         assert accepted is not None
         broadcasts = [one.envelope.id for one in receipt.effects if isinstance(one, Broadcast)]
         place = broadcasts.index(accepted.id) + 1 if accepted.id in broadcasts else -self.sequence
-        known = self._known
-        known.pop((accepted.sender, accepted.id), None)
-        known[accepted.sender, accepted.id] = KnownEnvelope(digest, self.sequence + place)
-        if len(known) > REMEMBERED_ENVELOPES:
-            known.popitem(last=False)
+        self._known[accepted.sender, accepted.id] = KnownEnvelope(digest, self.sequence + place)
 
     def _duplicate(self, sender: ParticipantId, draft: Draft, known: KnownEnvelope) -> Receipt:
         where = {"position": str(Position(self.epoch, known.sequence))} if known.sequence else {}
@@ -258,10 +258,7 @@ class ReplicatedSpace:
                 self.tokens[participant] = token
             case RevokeTokens(participant):
                 self.tokens.pop(participant, None)
-                self._revoked.pop(participant, None)
                 self._revoked[participant] = self.batch
-                if len(self._revoked) > REMEMBERED_REVOCATIONS:
-                    del self._revoked[next(iter(self._revoked))]
             case _:
                 pass
 

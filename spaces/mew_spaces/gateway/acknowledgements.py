@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from mew_protocol import errors, kinds
+from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.codec import decode_envelope
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.ids import GATEWAY, ParticipantId
@@ -43,7 +44,7 @@ class Acknowledgements:
         self._owners = owners
         self._clock = clock
         self._new_id = new_id
-        self._unechoed: dict[tuple[str, str], None] = {}
+        self._unechoed: BoundedDict[tuple[str, str], None] = BoundedDict(REMEMBERED_UNECHOED)
 
     # Envelopes that come twice
 
@@ -77,8 +78,6 @@ class Acknowledgements:
         if any(isinstance(one, Broadcast) and one.envelope.id == accepted.id for one in receipt.effects):
             return None
         self._unechoed[accepted.sender, accepted.id] = None
-        if len(self._unechoed) > REMEMBERED_UNECHOED:
-            del self._unechoed[next(iter(self._unechoed))]
         return accepted
 
     # Answers

@@ -6,6 +6,7 @@ else. Owns no order: `service` decides when an envelope is stored and when it is
 """
 
 import secrets
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,7 +66,7 @@ class RelayedFrames:
         self._run = secrets.token_hex(4)
         self._targets = {name: stream.targets for name, stream in streams.items()}
         self._counts = dict.fromkeys(streams, 0)
-        self._closed_at: dict[str, int] = {}  # by when they were closed
+        self._closed_at: OrderedDict[str, int] = OrderedDict()  # by when they were closed
 
     def add(self, stream_id: str, frames: int = 1) -> None:
         """Count frames of an open stream."""
@@ -80,9 +81,9 @@ class RelayedFrames:
             elif isinstance(change, StreamChange):
                 self._closed_at[change.key] = sequence
                 if len(self._closed_at) > REMEMBERED_CLOSED_STREAMS:
-                    oldest = next(iter(self._closed_at))
-                    for table in (self._closed_at, self._counts, self._targets):
-                        table.pop(oldest, None)
+                    oldest, _ = self._closed_at.popitem(last=False)
+                    self._counts.pop(oldest, None)
+                    self._targets.pop(oldest, None)
 
     def seen_by(self, participant: str, since: int) -> dict[str, Any]:
         """Return the frame counts of the streams that a participant gets, without those closed before `since`."""

@@ -13,6 +13,7 @@ from contextlib import aclosing
 from typing import NamedTuple
 
 import anyio
+from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.codec import StreamFrame
 from pydantic_core import from_json, to_json
 
@@ -52,8 +53,8 @@ class FrameRelay:
         self._backplane = backplane
         self._deliver = deliver
         self._origin = secrets.token_hex(8)
-        self._sent: dict[str, int] = {}
-        self._received: dict[tuple[str, str], int] = {}
+        self._sent: BoundedDict[str, int] = BoundedDict(MAX_COUNTED_STREAMS)
+        self._received: BoundedDict[tuple[str, str], int] = BoundedDict(MAX_COUNTED_STREAMS)
         self._outgoing: deque[_Outgoing] = deque()
         self._early: deque[tuple[int, RemoteFrame]] = deque()
         self._wake = anyio.Event()
@@ -61,9 +62,7 @@ class FrameRelay:
 
     def send(self, frame: StreamFrame, targets: tuple[str, ...]) -> None:
         """Send a frame to the other gateways, soon."""
-        number = self._sent[frame.stream_id] = self._sent.pop(frame.stream_id, 0) + 1
-        if len(self._sent) > MAX_COUNTED_STREAMS:
-            del self._sent[next(iter(self._sent))]
+        number = self._sent[frame.stream_id] = self._sent.get(frame.stream_id, 0) + 1
         raw = frame.raw
         if len(self._outgoing) < MAX_WAITING_FRAMES:
             data = raw if isinstance(raw, bytes) else raw.encode()
@@ -112,10 +111,8 @@ class FrameRelay:
         for stream_id, number, targets, is_text, size in frames:
             data = rest[start : start + size]
             start += size
-            last = self._received.pop((origin, stream_id), None)
+            last = self._received.get((origin, stream_id))
             self._received[origin, stream_id] = number
-            if len(self._received) > MAX_COUNTED_STREAMS:
-                del self._received[next(iter(self._received))]
             frame = StreamFrame(stream_id, data.decode() if is_text else data)
             # Of a stream whose first frames this gateway did not see, it began to listen in the middle.
             missed = 0 if last is None else number - last - 1

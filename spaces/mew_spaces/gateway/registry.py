@@ -4,6 +4,8 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
+from mew_protocol.bounded_dict import BoundedDict
+
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.admission import TokenBucket
 from mew_spaces.errors import SpacesError
@@ -46,16 +48,12 @@ class AttemptLimit:
         self._per_second = per_second
         self._burst = burst
         self._clock = clock
-        self._buckets: dict[str, TokenBucket] = {}
+        self._buckets: BoundedDict[str, TokenBucket] = BoundedDict(MAX_KEYS)
 
     def try_spend(self, key: str) -> bool:
         """Count one attempt. Returns False if there were too many."""
         now = self._clock()
-        bucket = self._buckets.pop(key, None)
-        if bucket is None:
-            bucket = TokenBucket(per_second=self._per_second, burst=self._burst, now=now)
-            if len(self._buckets) >= MAX_KEYS:
-                del self._buckets[next(iter(self._buckets))]
+        bucket = self._buckets.get(key) or TokenBucket(per_second=self._per_second, burst=self._burst, now=now)
         self._buckets[key] = bucket
         return bucket.try_spend(now)
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 import anyio
 from anyio import to_thread
 from mew_protocol.attention import AttentionItem
+from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.envelope import wire_timestamp
 
 from mew_spaces.config.settings import AttentionOptions
@@ -58,7 +59,7 @@ class AttentionWebhook:
         self._folder = folder
         self._retry_seconds = tuple(retry_seconds)
         self._queue: deque[AttentionItem] = deque()
-        self._seen: dict[str, tuple[float, bool]] = {}
+        self._seen: BoundedDict[str, tuple[float, bool]] = BoundedDict(MAX_REMEMBERED)
         """When each item was last there, and whether it is posted."""
         self.takes_over = False
         """Whether another gateway of the space has posted so far."""
@@ -72,7 +73,7 @@ class AttentionWebhook:
         """
         now = anyio.current_time()
         for item in filter(self._is_wanted, items):
-            seen_at, is_posted = self._seen.pop(item.id, (-math.inf, False))
+            seen_at, is_posted = self._seen.get(item.id, (-math.inf, False))
             is_new = now - seen_at > REPEAT_SECONDS
             is_own = posts or item.kind == "not_stored"
             self._seen[item.id] = now, is_own or (is_posted and not is_new)
@@ -80,8 +81,6 @@ class AttentionWebhook:
                 if len(self._queue) >= MAX_QUEUED:
                     log.warning("webhook too slow, not posted: %s", self._queue.popleft().reason)
                 self._queue.append(item)
-        while len(self._seen) > MAX_REMEMBERED:
-            del self._seen[next(iter(self._seen))]
         self.takes_over = not posts
         if self._queue:
             self._arrived.set()
