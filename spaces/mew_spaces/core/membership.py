@@ -36,7 +36,6 @@ from mew_spaces.core.state import (
     RemovalChange,
     ShutdownChange,
     SpaceState,
-    StatusChange,
 )
 
 MAX_PROPOSALS = 10_000
@@ -122,19 +121,12 @@ class Membership:
 
         If it was invited for this run only, space.yaml may name it later.
         """
-        state = self.state
         invitation = self._invitation_of(participant)
         is_temporary = invitation is not None and invitation.until_restart
         changes: list[Change] = [] if is_temporary else [RemovalChange(key=participant, value=True)]
-        if participant in state.invited:
+        if participant in self.state.invited:
             changes.append(InvitationChange(key=participant, value=None))
-        if participant in state.statuses:
-            changes.append(StatusChange(key=participant, value=None))
-        if participant in state.grants:
-            changes.append(GrantsChange(key=participant, value=None))
-        if participant in state.pauses:
-            changes.append(PauseChange(key=participant, value=None))
-        return (*self._apply(*changes), *self.end_shutdown(participant))
+        return self._apply(*changes, *self.state.without(participant))
 
     # Who is in the space
 

@@ -210,6 +210,16 @@ class SpaceState(BaseModel):
     streams_opened: int = 0
     """Number of the newest stream. Stream ids are never reused, so this outlives the streams."""
 
+    def without(self, participant: str) -> list[Change]:
+        """Return the changes that remove what was given to a participant, and its last status."""
+        tables = (
+            (self.grants, GrantsChange),
+            (self.pauses, PauseChange),
+            (self.shut_down, ShutdownChange),
+            (self.statuses, StatusChange),
+        )
+        return [change(key=participant, value=None) for table, change in tables if participant in table]
+
     def apply(self, change: Change) -> None:
         """Set or remove one entry. Applying the same changes in the same order always gives the same state."""
         entries = getattr(self, change.table)

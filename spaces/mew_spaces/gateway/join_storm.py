@@ -5,14 +5,16 @@ members. `PresenceBatches` turns many small writes into few, for sessions that a
 joins of sessions, so that each is answered in time. Sends nothing.
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from datetime import datetime, timedelta
 from typing import Any
 
 import anyio
 
+from mew_spaces.core.admission import TokenBucket
 from mew_spaces.core.effects import ConnectionId
+from mew_spaces.gateway.clock import steady_time
 
 SINGLE_PRESENCES_PER_SECOND = 20.0
 SINGLE_PRESENCES = 20
@@ -24,32 +26,12 @@ JOIN_BURST = 200
 MAX_RETRY_AFTER_SECONDS = 15.0
 
 
-class RateLimit:
-    """Permits: `burst` at once, then `per_second`."""
-
-    def __init__(self, *, per_second: float, burst: int, clock: Callable[[], float]) -> None:
-        self._per_second = per_second
-        self._burst = burst
-        self._clock = clock
-        self._at = clock()
-        self._left = float(burst)
-
-    def try_spend(self) -> bool:
-        """Spend one permit, and return whether there was one."""
-        now = self._clock()
-        self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
-        self._at = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
-
-
 class PresenceBatches:
     """The presences since the last batch, in order."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rate = RateLimit(per_second=SINGLE_PRESENCES_PER_SECOND, burst=SINGLE_PRESENCES, clock=clock)
+    def __init__(self, *, clock: Callable[[], datetime] = steady_time) -> None:
+        self._clock = clock
+        self._rate = TokenBucket(per_second=SINGLE_PRESENCES_PER_SECOND, burst=SINGLE_PRESENCES, now=clock())
         self._changes: list[Mapping[str, Any]] = []
         self._starts: dict[ConnectionId, int] = {}
         self.collected = anyio.Event()
@@ -68,7 +50,7 @@ class PresenceBatches:
         """
         if not self._starts:
             return False
-        return is_replaying or bool(self._changes) or not self._rate.try_spend()
+        return is_replaying or bool(self._changes) or not self._rate.try_spend(self._clock())
 
     @property
     def pause_seconds(self) -> float:
@@ -112,19 +94,19 @@ class JoinPace:
         *,
         per_second: float = JOINS_PER_SECOND,
         burst: int = JOIN_BURST,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], datetime] = steady_time,
     ) -> None:
-        """`clock` counts seconds and never goes back."""
+        """`clock` never goes back."""
         self._per_second = per_second
         self._clock = clock
-        self._rate = RateLimit(per_second=per_second, burst=burst, clock=clock)
+        self._rate = TokenBucket(per_second=per_second, burst=burst, now=clock())
         self._queue_end = clock()
 
     def retry_after_seconds(self) -> float:
         """Return 0 if a session may join now, else the seconds after which it is to try again."""
-        if self._rate.try_spend():
+        now = self._clock()
+        if self._rate.try_spend(now):
             return 0.0
         # Each refused session gets its own place, so that they do not all come back at the same moment.
-        now = self._clock()
-        self._queue_end = max(now, self._queue_end) + 1 / self._per_second
-        return min(self._queue_end - now, MAX_RETRY_AFTER_SECONDS)
+        self._queue_end = max(now, self._queue_end) + timedelta(seconds=1 / self._per_second)
+        return min((self._queue_end - now).total_seconds(), MAX_RETRY_AFTER_SECONDS)

@@ -17,15 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.membership import Membership
-from mew_spaces.core.state import (
-    Change,
-    GrantsChange,
-    Invitation,
-    PauseChange,
-    ShutdownChange,
-    SpaceState,
-    StatusChange,
-)
+from mew_spaces.core.state import Change, Invitation, SpaceState
 from mew_spaces.errors import SpacesError, TokenError
 from mew_spaces.gateway.auth import TokenBook, remove_token_file, store_token, token_path, write_new_token
 from mew_spaces.log.interface import SpaceLog
@@ -90,12 +82,8 @@ class MembershipStore:
         """Forget what is stored of participants that neither space.yaml nor an invitation names any more."""
         state = self.state
         known = config.participants.keys() | state.invited.keys()
-        changes: list[Change] = [
-            *(GrantsChange(key=name, value=None) for name in state.grants if name not in known),
-            *(PauseChange(key=name, value=None) for name in state.pauses if name not in known),
-            *(ShutdownChange(key=name, value=None) for name in state.shut_down if name not in known),
-            *(StatusChange(key=name, value=None) for name in state.statuses if name not in known),
-        ]
+        named = dict.fromkeys([*state.grants, *state.pauses, *state.shut_down, *state.statuses])
+        changes = [change for name in named if name not in known for change in state.without(name)]
         for change in changes:
             state.apply(change)
         self.store(changes)

@@ -10,13 +10,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -43,13 +43,19 @@ READY_SECONDS: Final = 20.0
 GRACE_SECONDS: Final = 4.0
 """Time in which programs must end after they were asked to."""
 
-_SETTLED_SECONDS: Final = 60.0
-_LONGEST_PAUSE_SECONDS: Final = 30.0
-_SERVICE_SETTLED_SECONDS: Final = 10.0
-_SERVICE_FIRST_PAUSE_SECONDS: Final = 0.1
-_SERVICE_LONGEST_PAUSE_SECONDS: Final = 5.0
 _LAST_OUTPUT_SECONDS: Final = 0.5
 _POLL_SECONDS: Final = 0.02
+
+
+class Pauses(NamedTuple):
+    """Pauses before restarts: they double from the first to the longest, and start over once a program has settled."""
+
+    first_seconds: float
+    longest_seconds: float
+    settled_seconds: float
+
+
+_SERVICE_PAUSES: Final = Pauses(0.1, longest_seconds=5.0, settled_seconds=10.0)
 
 
 @dataclass(eq=False)
@@ -131,7 +137,7 @@ class Supervisor:
             await ended.wait()
         if self._tasks is not None and not self._stop.is_set():
             prepare_log_folder(self.log_folder, [participant.name])
-            await self._begin(self._tasks, self._keep, participant)
+            await self._begin(self._tasks, participant)
 
     def forget(self, participant: str) -> None:
         """Remove a participant that is no longer in space.yaml from the run file, once its program has ended."""
@@ -139,50 +145,71 @@ class Supervisor:
             self._save(self.run.without(participant))
 
     async def _start_all(self, tasks: TaskGroup, services: Sequence[Program], participants: Sequence[Program]) -> None:
-        for service in services:
-            await self._begin(tasks, self._keep_service, service)
+        for program in (*services, *participants):
+            await self._begin(tasks, program)
             if self._stop.is_set():
                 return
-        for participant in participants:
-            await self._begin(tasks, self._keep, participant)
         self._save(self.run.model_copy(update={"ready": True}))
         self.on_ready()
 
-    async def _begin(
-        self, tasks: TaskGroup, keep: Callable[[Program, anyio.Event], Coroutine[Any, Any, None]], program: Program
-    ) -> None:
+    async def _begin(self, tasks: TaskGroup, program: Program) -> None:
+        """Start a program, and wait until it runs or has failed; a service runs when it listens."""
         begun = anyio.Event()
-        tasks.start_soon(keep, program, begun)
+        tasks.start_soon(self._keep, program, begun)
         await begun.wait()
 
-    async def _keep_service(self, program: Program, begun: anyio.Event) -> None:
-        """Run a program that the space needs. The space ends if its first start fails; later it is restarted.
+    async def _keep(self, program: Program, begun: anyio.Event) -> None:
+        """Run a program until it ends for good, or `add` replaces it."""
+        ended = anyio.Event()
+        with anyio.CancelScope() as scope:
+            if program.role == "participant":
+                self._kept[program.name] = (scope, ended)
+            await self._keep_restarting(program, begun)
+        begun.set()
+        ended.set()
 
-        Sets `begun` when it listens for the first time, or when the space has to end.
-        """
-        pause_seconds = _SERVICE_FIRST_PAUSE_SECONDS
+    async def _keep_restarting(self, program: Program, begun: anyio.Event) -> None:
+        """Run a program, and restart it when it ends: a service always, a participant's program by its policy."""
+        pauses = _SERVICE_PAUSES
+        if program.role == "participant":
+            pauses = Pauses(self.first_pause_seconds, longest_seconds=30.0, settled_seconds=60.0)
+        pause_seconds = pauses.first_seconds
         while not self._stop.is_set():
             since = anyio.current_time()
-            code = await self._run_service(program, begun)
+            code = await self._run(program, begun)
             if self._stop.is_set():
-                break
+                return
             ended = self._exit_of(program, code)
-            if not begun.is_set():
-                # It never listened, so the cause is most likely its settings; a restart would only hide that.
-                self._failure = ProgramFailed(program.label, ended.words)
-                self.stop(f"did not start, because {self._failure}")
-                break
-            if anyio.current_time() - since > _SERVICE_SETTLED_SECONDS:
-                pause_seconds = _SERVICE_FIRST_PAUSE_SECONDS
-            if program.role == "gateway":
-                self._save(self.run.model_copy(update={"gateway_exit": ended}))
-            self._report(f"the {program.label} {ended.words}; it restarts in {pause_seconds:g} s")
+            if anyio.current_time() - since > pauses.settled_seconds:
+                pause_seconds = pauses.first_seconds
+            is_restarted = self._record_end(program, ended, has_begun=begun.is_set())
+            if self._failure is None:
+                next_start = f"; it restarts in {pause_seconds:g} s" if is_restarted else ""
+                name = program.label if program.role == "participant" else f"the {program.label}"
+                self._report(f"{name} {ended.words}{next_start}")
+            begun.set()
+            if not is_restarted:
+                return
             await anyio.sleep(pause_seconds)
-            pause_seconds = min(2 * pause_seconds, _SERVICE_LONGEST_PAUSE_SECONDS)
-        begun.set()
+            pause_seconds = min(2 * pause_seconds, pauses.longest_seconds)
 
-    async def _run_service(self, program: Program, begun: anyio.Event) -> int | None:
-        """Run a service until it ends. Returns its exit code; None if it could not be started or does not listen."""
+    def _record_end(self, program: Program, ended: Exit, *, has_begun: bool) -> bool:
+        """Record how a program ended, and return whether it is restarted. The space ends if a service never listened.
+
+        Then the cause is most likely its settings; a restart would only hide that.
+        """
+        if program.role == "participant":
+            self._save(self.run.with_ended(program.name, ended))
+            return program.restart == "always" or (program.restart == "on-failure" and ended.code != 0)
+        if not has_begun:
+            self._failure = ProgramFailed(program.label, ended.words)
+            self.stop(f"did not start, because {self._failure}")
+        elif program.role == "gateway":
+            self._save(self.run.model_copy(update={"gateway_exit": ended}))
+        return has_begun
+
+    async def _run(self, program: Program, begun: anyio.Event) -> int | None:
+        """Run a program until it ends. Returns its exit code; None if it could not be started or does not listen."""
         try:
             async with self._running(program) as process:
                 if await _listens(process, program, within_seconds=self.ready_seconds):
@@ -198,41 +225,6 @@ class Supervisor:
             code = None
             self._log_failure(program, _describe(error))
         return code
-
-    async def _keep(self, program: Program, begun: anyio.Event) -> None:
-        """Run a participant's program until it ends for good, or `add` replaces it."""
-        ended = anyio.Event()
-        with anyio.CancelScope() as scope:
-            self._kept[program.name] = (scope, ended)
-            await self._keep_restarting(program, begun)
-        begun.set()
-        ended.set()
-
-    async def _keep_restarting(self, program: Program, begun: anyio.Event) -> None:
-        """Run a participant's program, and restart it by its policy. Sets `begun` when the first start is decided."""
-        pause_seconds = self.first_pause_seconds
-        while not self._stop.is_set():
-            since = anyio.current_time()
-            try:
-                async with self._running(program) as process:
-                    begun.set()
-                    code: int | None = await process.wait()
-            except OSError as error:
-                code = None
-                self._log_failure(program, _describe(error))
-            if self._stop.is_set():
-                return
-            ended = self._exit_of(program, code)
-            self._report(f"{program.name} {ended.words}")
-            self._save(self.run.with_ended(program.name, ended))
-            begun.set()
-            if program.restart == "never" or (program.restart == "on-failure" and code == 0):
-                return
-            if anyio.current_time() - since > _SETTLED_SECONDS:
-                pause_seconds = self.first_pause_seconds
-            self._report(f"{program.name} restarts in {pause_seconds:g} s")
-            await anyio.sleep(pause_seconds)
-            pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
 
     @asynccontextmanager
     async def _running(self, program: Program) -> AsyncIterator[Process]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 
 import anyio
 import pytest
@@ -21,10 +22,10 @@ MEMBERS = 2 * SINGLE_PRESENCES
 class Clock:
     """A clock set by hand."""
 
-    now = 0.0
+    seconds = 0.0
 
-    def __call__(self) -> float:
-        return self.now
+    def __call__(self) -> datetime:
+        return datetime(2026, 1, 1) + timedelta(seconds=self.seconds)
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def test_few_presences_are_not_collected() -> None:
     batches.begin(ConnectionId(1))
     assert not any(batches.collects(is_replaying=False) for _ in range(SINGLE_PRESENCES))
     assert batches.collects(is_replaying=False)
-    clock.now = 1.0
+    clock.seconds = 1.0
     assert not batches.collects(is_replaying=False)
     assert batches.collects(is_replaying=True)
 
@@ -70,7 +71,7 @@ def test_joins_beyond_the_burst_are_spread_over_time() -> None:
     pace = JoinPace(per_second=10, burst=2, clock=clock)
     waits = [pace.retry_after_seconds() for _ in range(5)]
     assert waits == pytest.approx([0.0, 0.0, 0.1, 0.2, 0.3])
-    clock.now = 0.1
+    clock.seconds = 0.1
     assert pace.retry_after_seconds() == 0.0
 
 
