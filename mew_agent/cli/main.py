@@ -62,7 +62,8 @@ def _start(
             from mew_agent.cli.tui.connect import join_space
 
             if is_full_screen():
-                raise typer.Exit(join_space(ConnectionOptions()))
+                join_space(ConnectionOptions())
+                raise typer.Exit
         typer.echo(context.get_help())
         typer.echo(f"\n{_next_step(Path.cwd())}")
         raise typer.Exit

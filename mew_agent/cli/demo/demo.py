@@ -25,7 +25,6 @@ from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 from pydantic_core import to_json
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import dashboard_url
 from mew_agent.cli.app.options import option
 from mew_agent.cli.app.signals import interrupt_on_termination
@@ -64,7 +63,7 @@ def demo(
     keep: Annotated[bool, option("--keep", "Keep the space running at the end.")] = False,
     as_json: Annotated[bool, option("--json", "Print events as JSON Lines.")] = False,
     local: Annotated[bool, option("--local", "Use a small real model on this machine; takes minutes.")] = False,
-) -> int:
+) -> None:
     """Watch two agents fill up and compact; needs no key.
 
     Takes less than a minute. With OPENAI_API_KEY or OPENAI_BASE_URL set, it uses that model instead of the rehearsal
@@ -92,7 +91,6 @@ def demo(
                 terminal.print_lines(next_steps(terminal.own_command()))
         if keep:
             print_kept(run, folder, as_json=as_json)
-    return ExitCode.DONE
 
 
 async def play(

@@ -7,7 +7,6 @@ from mew_spaces.config.loading import SpaceConfig
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import warn_if_reachable
-from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import (
     DEFAULT_HOST,
     ConnectionOptions,
@@ -48,7 +47,7 @@ def serve(
     timeout: Annotated[float, option("--timeout SECONDS", "Inactivity timeout in seconds.", min=0.1)] = 300.0,
     log_level: LogLevelOption = LogLevel.WARNING,
     connection: ConnectionOptions,
-) -> int:
+) -> None:
     """Offer agents, tools and people to A2A clients, each with a card.
 
     Serves `/agents/ID` and `/agents/ID/.well-known/agent-card.json` until Ctrl-C. Clients act as the space's person.
@@ -84,7 +83,6 @@ def serve(
         await run_server(participant, server.serve(host=host, port=port), f"{host}:{port}", announce)
 
     run_until_terminated(run)
-    return ExitCode.DONE
 
 
 def roles_of(config: SpaceConfig | None) -> "dict[str, A2ARole]":

@@ -12,7 +12,6 @@ from mew_spaces.gateway.metrics import write_metrics
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import listening_failures, warn_if_reachable
-from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import (
     DEFAULT_HOST,
     ConnectionOptions,
@@ -85,7 +84,7 @@ def serve(
     ] = None,
     log_level: LogLevelOption = LogLevel.WARNING,
     connection: ConnectionOptions,
-) -> int:
+) -> None:
     """Offer the agents as models to OpenAI clients.
 
     Serves `/v1/models`, `/v1/chat/completions` and `/v1/responses` until Ctrl-C, and `/metrics` for Prometheus. Clients
@@ -118,7 +117,6 @@ def serve(
         await serve_until_ended(participant, app, host, port, generated_key=None if given else keys[""])
 
     run_until_terminated(run)
-    return ExitCode.DONE
 
 
 def read_keys(given: str) -> dict[str, str]:

@@ -50,7 +50,7 @@ def history(
         int | None, option("--minutes N", "How far back figures go (default: an hour).", min=1, max=MAX_MINUTES)
     ] = None,
     request: TargetedRequest,
-) -> int:
+) -> None:
     """List a participant's compactions.
 
     Shows when and why each ran, the tokens before and after, who asked or approved, and what it cost, oldest first. A
@@ -65,7 +65,7 @@ def history(
             terminal.print_lines(csv_lines([recorded]))
         else:
             _print_recorded(request, recorded)
-        return ExitCode.DONE
+        return
     try:
         found = _ask(request, RequestHistory(), kinds.PARTICIPANT_REQUEST_HISTORY, CompactionHistory)
     except (ParticipantOffline, ControlRefused) as problem:
@@ -74,14 +74,13 @@ def history(
             raise
         terminal.warn(f"{problem}; this is what the gateway recorded")
         _print_recorded(request, recorded)
-        return ExitCode.DONE
+        return
     if request.as_json or not found.entries:
         request.print("nothing has left the context yet", _json_of(found))
     else:
         _print_entries(found)
     if found.dropped and not request.as_json:
         terminal.warn(f"{words.count_of(found.dropped, 'older entry', 'older entries')} no longer kept")
-    return ExitCode.DONE
 
 
 @with_option_groups
@@ -90,14 +89,15 @@ def show(
     number: Annotated[
         int | None, typer.Argument(metavar="N", help="Number of a compaction (default: the context now).", min=1)
     ] = None,
-) -> int:
+) -> None:
     """Print what fills a context, or what a compaction replaced.
 
     Without N, lists the parts of the context and each tool with its tokens; `~` marks an estimate. With N, prints the
     compaction's summary and the messages that it replaced.
     """
     if number is None:
-        return _show_composition(request)
+        _show_composition(request)
+        return
     shown = page = _page(request, RequestHistory(number=number))
     items = list(shown.items)
     while page.next is not None:
@@ -109,10 +109,9 @@ def show(
     else:
         _print_entries(shown)
         terminal.print_lines(_texts(shown, items, _now()))
-    return ExitCode.DONE
 
 
-def _show_composition(request: TargetedRequest) -> int:
+def _show_composition(request: TargetedRequest) -> None:
     fields = RequestStatus(fields=("tokens", "max_tokens", "context", "prefix"))
     status = request.ask_status(kinds.PARTICIPANT_REQUEST_STATUS, fields)
     if not request.as_json and not words.has_context(status):
@@ -122,7 +121,6 @@ def _show_composition(request: TargetedRequest) -> int:
     if not request.as_json:
         width = terminal.style_of(sys.stdout).width
         terminal.print_lines(composition_lines(status, status.prefix or (), width=width))
-    return ExitCode.DONE
 
 
 @with_option_groups

@@ -208,7 +208,8 @@ def pin(
     Exits with code 3 if the agent refuses.
     """
     if not words_typed:
-        return _list_pins(request)
+        _list_pins(request)
+        return ExitCode.DONE
     text = " ".join(words_typed)
     if not text.strip():
         raise ConfigError("TEXT", "is empty", "the text to pin")
@@ -239,14 +240,13 @@ def unpin(
     return ExitCode.DONE if status.status == "unpinned" else ExitCode.SKIPPED
 
 
-def _list_pins(request: TargetedRequest) -> int:
+def _list_pins(request: TargetedRequest) -> None:
     pins = request.ask_status(kinds.PARTICIPANT_REQUEST_STATUS, RequestStatus(fields=("pins",))).pins or ()
     if request.as_json or not pins:
         request.print("nothing is pinned", {"pins": [one.model_dump(mode="json") for one in pins]})
-        return ExitCode.DONE
+        return
     width = max(words.cells(words.clean(one.id)) for one in pins)
     terminal.print_lines(_pin_line(one, width) for one in pins)
-    return ExitCode.DONE
 
 
 def _pin_line(one: PinnedText, width: int) -> str:

@@ -67,7 +67,7 @@ def show_history(
     as_json: Annotated[bool, option("--json", "Print JSON Lines, one envelope per line.")] = False,
     as_markdown: Annotated[bool, option("--markdown", "Print a Markdown document.")] = False,
     connection: ConnectionOptions,
-) -> int:
+) -> None:
     """Print recent chats of a space, or envelopes of other kinds.
 
     Reads what the gateway still keeps, oldest first.
@@ -89,7 +89,6 @@ def show_history(
             terminal.print_line(_message_line(message, datetime.now(UTC).astimezone()))
     if not newest and not as_json:
         terminal.print_line("the gateway keeps no such envelope")
-    return ExitCode.DONE
 
 
 def _markdown(message: Message) -> str:
@@ -128,7 +127,7 @@ def show_tools(
     *,
     as_json: Annotated[bool, option("--json", "Print JSON Lines, one object per tool.")] = False,
     connection: ConnectionOptions,
-) -> int:
+) -> None:
     """List the tools that participants offer.
 
     Your participant needs the capability `mcp/request` for `tools/list`.
@@ -149,7 +148,6 @@ def show_tools(
         terminal.warn(f"no answer in {timeout:g} s from {', '.join(silent)}")
     if not as_json and not any(found.values()):
         terminal.print_line("no participant offers a tool" if target is None else f"{target}: no tools")
-    return ExitCode.DONE
 
 
 def _may_offer_tools(session: ApiSession) -> list[str]:

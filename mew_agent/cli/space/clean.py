@@ -16,7 +16,6 @@ from mew_spaces.gateway.membership_store import ROSTER_FILE_NAME
 from mew_spaces.launch.run_file import LAST_RUN_FILE_NAME, PIDS_FILE_NAME, RUN_FILE_NAME
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import find_run, relative_to, space_config_path, space_folder
 from mew_agent.cli.app.options import FolderOption, JsonOption, option, with_option_groups
 from mew_agent.cli.board import words
@@ -46,7 +45,7 @@ def clean(
     dry_run: Annotated[bool, option("--dry-run", "List the files without removing them.")] = False,
     as_json: JsonOption = False,
     space_dir: FolderOption = None,
-) -> int:
+) -> None:
     """Remove the logs and FIFOs of past runs.
 
     Keeps space.yaml and agents/.
@@ -61,16 +60,15 @@ def clean(
         listed = [f"would {verb} {relative_to(folder, path)}\n" for path in files]
         text = f"{''.join(listed)}{_count(files, 'to clean')}"
         terminal.print_outcome(text, _outcome(files, folder, dry_run=True), as_json=as_json)
-        return ExitCode.DONE
+        return
     if is_running and selection.everything:
         raise ConfigError(str(folder), "the space is running; stop it with `mew down` before --all")
     if is_running and not force:
         raise ConfigError(str(folder), "the space is running; --force empties its logs and keeps its FIFOs")
     if files and selection.everything and not force and not _is_confirmed(files):
-        return ExitCode.DONE
+        return
     cleaned = [path for path in files if _remove(path, is_running=is_running)]
     terminal.print_outcome(_count(cleaned, "cleaned"), _outcome(cleaned, folder, dry_run=False), as_json=as_json)
-    return ExitCode.DONE
 
 
 def _outcome(files: list[Path], folder: Path, *, dry_run: bool) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from mew_protocol.private_files import make_private_folder
 from mew_spaces.config.loading import parse_space
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import SPACE_FILE, find_run
 from mew_agent.cli.app.options import option
 from mew_agent.cli.space.templates import (
@@ -61,7 +60,7 @@ def init(
     template_info: Annotated[str | None, option("--template-info TEMPLATE", "Describe a template.")] = None,
     as_json: Annotated[bool, option("--json", "With the list or the description: print JSON.")] = False,
     port: Annotated[int | None, option("--port PORT", hidden=True)] = None,
-) -> int:
+) -> None:
     """Create a space in this folder from a template.
 
     Writes space.yaml and agents/ to `.mew`. Besides the built-in templates, it finds those in ./templates and
@@ -81,17 +80,17 @@ def init(
     elif template_info is not None:
         _describe(_chosen(template_info, templates), as_json=as_json)
     if list_templates or template_info is not None:
-        return ExitCode.DONE
+        return
     _refuse_to_overwrite(folder, force=force)
     if port is not None:
         terminal.warn("--port has no effect here; give it to `mew up`")
     given = {"SPACE_NAME": name, "AGENT_MODEL": model, "SPACE_DESCRIPTION": description}
     asks = terminal.is_terminal(sys.stdin) and terminal.is_terminal(sys.stdout)
     chosen = _chosen(template or _ask_which(templates, asks=asks), templates)
-    return _create(chosen, folder, {key: value for key, value in given.items() if value}, asks=asks)
+    _create(chosen, folder, {key: value for key, value in given.items() if value}, asks=asks)
 
 
-def _create(template: Template, folder: Path, given: dict[str, str], *, asks: bool) -> int:
+def _create(template: Template, folder: Path, given: dict[str, str], *, asks: bool) -> None:
     variables = template.description().variables
     context = TemplateContext(folder.name, _user(), date.today().isoformat(), os.environ)
     values = choose_values(variables, given, context, _ask if asks else None)
@@ -115,7 +114,6 @@ def _create(template: Template, folder: Path, given: dict[str, str], *, asks: bo
     ):
         _print_secrets(variables)
     terminal.print_line("next: mew up -i (start and join it), or mew up")
-    return ExitCode.DONE
 
 
 def _print_secrets(variables: tuple[TemplateVariable, ...]) -> None:

@@ -15,7 +15,6 @@ from mew_spaces.launch.program_logs import log_folder
 from mew_spaces.launch.supervisor import stop_space
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import dashboard_url, find_run, people_of, relative_to, space_config_path
 from mew_agent.cli.app.options import (
     ConnectionOptions,
@@ -109,7 +108,7 @@ def down(
     *,
     as_json: JsonOption = False,
     force: Annotated[bool, option("--force", hidden=True)] = False,
-) -> int:
+) -> None:
     """Stop the running space of this folder.
 
     Stops everything that `mew up` started.
@@ -118,12 +117,11 @@ def down(
     found = find_run(space_dir)
     if found is None:
         terminal.print_outcome("no space is running here", {"space": None, "stopped": False}, as_json=as_json)
-        return ExitCode.DONE
+        return
     path, run = found
     stopped = stop_space(path, run)
     text = f"{run.space}: stopped" if stopped else f"{run.space}: had already ended; cleaned up"
     terminal.print_outcome(text, {"space": run.space, "stopped": stopped}, as_json=as_json)
-    return ExitCode.DONE
 
 
 class _LogReader:

@@ -88,9 +88,10 @@ def up(
     start_detached(plan)
     try:
         connection = ConnectionOptions(participant=start.participant, folder=plan.launch.folder)
-        return join_space(connection, plan.launch.config)
+        join_space(connection, plan.launch.config)
     finally:  # also after Ctrl-C
         terminal.print_line("the space keeps running; `mew down` stops it")
+    return ExitCode.DONE
 
 
 def start_here(plan: LaunchPlan, *, is_background: bool = False) -> int:

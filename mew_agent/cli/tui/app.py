@@ -19,7 +19,6 @@ from textual.css.query import NoMatches
 from textual.screen import Screen
 from textual.widgets import Footer, Input, OptionList, Static
 
-from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.board import words
 from mew_agent.cli.board.needs import single_items
@@ -64,13 +63,12 @@ Focus = Literal["conversation", "board"]
 
 def open_space(
     who: Identity, targets: tuple[str, ...] = (), *, start_on: Focus = "conversation", bell: bool = False
-) -> int:
-    """Run the application until the person leaves. Returns the exit code; raises what ended the connection."""
+) -> None:
+    """Run the application until the person leaves. Raises what ended the connection."""
     app = SpaceApp(who, targets, start_on=start_on, bell=bell)
     run_until_terminated(app.run_async)
     if app.failure is not None:
         raise app.failure
-    return ExitCode.DONE
 
 
 class SpaceApp(App[None]):

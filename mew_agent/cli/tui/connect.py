@@ -11,7 +11,6 @@ from mew_protocol.kinds import CHAT
 from mew_spaces.config.loading import SpaceConfig
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.line_io import lines_of_stdin, read_lines
 from mew_agent.cli.app.locate import space_config_path, space_folder
 from mew_agent.cli.app.options import ConnectionOptions, PlainOption, option, with_option_groups
@@ -28,18 +27,18 @@ def connect(
         Path | None, option("--config, -c FILE", "Path of the space's space.yaml (default: found in the folder).")
     ] = None,
     plain: PlainOption = False,
-) -> int:
+) -> None:
     """Join the running space from this terminal.
 
     At a terminal it opens the full-screen application, where F1 shows the keys. Type /help for the commands.
     """
     if config is not None and connection.folder is None:
         connection = replace(connection, folder=space_folder(space_config_path(config, None)))
-    return join_space(connection, plain=plain)
+    join_space(connection, plain=plain)
 
 
-def join_space(connection: ConnectionOptions, config: SpaceConfig | None = None, *, plain: bool = False) -> int:
-    """Chat until `/exit` or the end of the input. Returns the exit code. `config` saves reading space.yaml again.
+def join_space(connection: ConnectionOptions, config: SpaceConfig | None = None, *, plain: bool = False) -> None:
+    """Chat until `/exit` or the end of the input. `config` saves reading space.yaml again.
 
     At a terminal that can, it is the full-screen application, unless `plain`.
     """
@@ -48,9 +47,9 @@ def join_space(connection: ConnectionOptions, config: SpaceConfig | None = None,
     if not plain and terminal.is_full_screen():
         from mew_agent.cli.tui.app import open_space
 
-        return open_space(who, targets)
-    run_until_terminated(lambda: chat_by_lines(who, targets, read_lines(lines_of_stdin())))
-    return ExitCode.DONE
+        open_space(who, targets)
+    else:
+        run_until_terminated(lambda: chat_by_lines(who, targets, read_lines(lines_of_stdin())))
 
 
 def default_targets(config: SpaceConfig | None, participant: str) -> tuple[str, ...]:

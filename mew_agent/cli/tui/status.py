@@ -14,7 +14,6 @@ from mew_protocol.payloads.figures import ContextHistory
 from mew_protocol.payloads.participant import Board, BoardEntry
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
 from mew_agent.cli.board import words
 from mew_agent.cli.board.figures import compaction_line, sample_line
@@ -38,7 +37,7 @@ def show_status(
     as_json: Annotated[bool, option("--json", "Print JSON Lines, one object per participant.")] = False,
     plain: Annotated[bool, option("--plain", "With --watch: redraw the table only.")] = False,
     connection: ConnectionOptions,
-) -> int:
+) -> None:
     """Show what needs you, and how full each agent's context window is.
 
     KNOWN says where a figure comes from; `~` marks an estimate, `?` an unknown figure. At a terminal, --watch opens the
@@ -51,7 +50,8 @@ def show_status(
         if _is_person(who):
             from mew_agent.cli.tui.app import open_space
 
-            return open_space(who, start_on="board", bell=bell)
+            open_space(who, start_on="board", bell=bell)
+            return
     session = open_session(connection)
     run = session.run()
     if run is not None and run.pids.supervisor is not None and not run.is_running(run.pids.supervisor):
@@ -73,7 +73,6 @@ def show_status(
                 terminal.print_json(_as_json(entry, items))
         else:
             terminal.print_lines(_lines(view, session, _agents(session)))
-    return ExitCode.DONE
 
 
 def _is_person(who: Identity) -> bool:
