@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 import anyio
@@ -31,7 +32,7 @@ from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.tracker import Tracker
 from mew_agent.errors import ContextOverflow, ModelError
 from mew_agent.model.interface import ModelReply, ModelRequest
-from mew_agent.tokens.projection import Calibration, features, most_tokens
+from mew_agent.tokens.projection import features, most_tokens
 from mew_agent.tokens.sizes import in_thread
 
 logger = logging.getLogger("mew_agent.compaction")
@@ -85,23 +86,23 @@ async def write_summary(
     """
     if plan.evict is None or not plan.summary_budget_tokens:
         return None
-    history = tracker.history
+    history, writer = tracker.history, _SummaryWriter(tracker, call, plan.summary_budget_tokens, piece_started)
     first, last = plan.evict
     items = [item for item in history.items if first <= item.seq <= last]
-    revision = history.revision
-    bound = timeout_seconds + (plan.evicted_tokens + tracker.ledger.summary_tokens) / TOKENS_PER_SECOND
-    budget, previous = plan.summary_budget_tokens, history.summary
+    previous, revision = history.summary, history.revision
+    replaced_tokens = plan.evicted_tokens + tracker.ledger.summary_tokens
+    bound = timeout_seconds + replaced_tokens / TOKENS_PER_SECOND
     summary: Summary | None = None
     problem: ModelError | RejectedSummary = RejectedSummary(f"the summary was not complete after {bound:.3g} seconds")
     try:
         with anyio.move_on_after(bound):
             found: Summary | str | None = None
-            if conversation is not None and _has_room_to_close(budget, items, tracker):
-                found = await _summarise_in_place(conversation, items, previous, budget, tracker, call)
+            if conversation is not None and writer.has_room_to_close(items):
+                found = await writer.close(conversation, items, previous)
             if not isinstance(found, Summary):
-                found = await _summarise(items, previous, budget, tracker, call, piece_started, problem=found)
+                found = await writer.read_transcript(items, previous, problem=found)
             summary = found
-            _refuse_growth(summary, plan, tracker)
+            _refuse_growth(summary, replaced_tokens, tracker)
     except (ModelError, RejectedSummary) as error:
         summary, problem = None, error
     if history.revision != revision:
@@ -110,12 +111,12 @@ async def write_summary(
         if not may_extract:
             raise problem
         facts = await in_thread(lambda: extract(items, previous.facts if previous else ()))
-        summary = _completed("", facts, items, previous, budget, tracker)
+        summary = writer.completed("", facts, items, previous)
         if not summary.text:
             raise problem
         logger.warning("no summary by a model (%s); the extract takes its place", problem)
         summary = replace(summary, problem=str(problem))
-        _refuse_growth(summary, plan, tracker)
+        _refuse_growth(summary, replaced_tokens, tracker)
     return summary
 
 
@@ -163,205 +164,183 @@ def history_after(plan: CompactionPlan, summary: Summary | None, history: Histor
     return after
 
 
-async def _summarise_in_place(
-    conversation: ModelRequest,
-    items: Sequence[Item],
-    previous: Summary | None,
-    budget_tokens: int,
-    tracker: Tracker,
-    call: SummaryCall,
-) -> Summary | str | None:
-    """Summarise a conversation where it stands. Returns why not if the summary is refused; None if it does not fit."""
-    closing = ClosingRequest(items, budget_tokens)
-    messages = (*conversation.messages, closing.message)
-    try:
-        reply = await call(replace(conversation, messages=messages, max_output_tokens=budget_tokens))
-    except ContextOverflow:
-        return None
-    answer = replace(reply, text=closing.with_ids(reply.text))
-    try:
-        return await in_thread(lambda: _accepted(answer, items, previous, budget_tokens, tracker))
-    except RejectedSummary as rejected:
-        return rejected.reason
+class _SummaryWriter:
+    """Writes one summary of at most `budget_tokens` with the calls of a model."""
 
+    def __init__(
+        self, tracker: Tracker, call: SummaryCall, budget_tokens: int, piece_started: PieceStarted | None
+    ) -> None:
+        self._tracker, self._call, self._budget_tokens = tracker, call, budget_tokens
+        self._piece_started = piece_started
 
-async def _summarise(
-    items: Sequence[Item],
-    previous: Summary | None,
-    budget_tokens: int,
-    tracker: Tracker,
-    call: SummaryCall,
-    piece_started: PieceStarted | None,
-    problem: str | None = None,
-) -> Summary:
-    """Summarise a transcript in parts that fit, each together with the summary so far.
+    def has_room_to_close(self, items: Sequence[Item]) -> bool:
+        """Whether the conversation up to the last item that leaves fits together with a request for its summary."""
+        ledger, (numerator, denominator) = self._tracker.ledger, CLOSING_SHARE
+        staying = sum(tokens for seq, tokens in ledger.item_prices().items() if seq > items[-1].seq)
+        request = self._project(ClosingRequest(items, self._budget_tokens).message.content)
+        sent = ledger.next_prompt_tokens - staying + request
+        return (sent + self._budget_tokens) * denominator <= self._tracker.window.max_tokens * numerator
 
-    `problem` says why a first attempt was refused; there is no third one.
-    """
-    room = _room(tracker.window.max_tokens, budget_tokens, tracker)
-    halvings = done = 0
-    calibration = tracker.ledger.calibration
-    costs = await in_thread(lambda: [calibration.project(features(transcript_entry(item))) for item in items])
-    rest, summary = deque(zip(items, costs, strict=True)), previous
-    while rest:
-        if room < MIN_ROOM_TOKENS:
-            raise RejectedSummary(f"a window of {tracker.window.max_tokens:,} tokens is too small to summarise in")
-        part, used = _next_part(rest, summary, room, calibration)
-        expected = _pieces(rest, summary, room, budget_tokens, calibration)
-        if piece_started is not None and done + expected > 1:
-            await piece_started(done, done + expected)
+    async def close(
+        self, conversation: ModelRequest, items: Sequence[Item], previous: Summary | None
+    ) -> Summary | str | None:
+        """Summarise a conversation where it stands.
+
+        Returns why not if the summary is refused; None if the request does not fit.
+        """
+        closing = ClosingRequest(items, self._budget_tokens)
+        messages = (*conversation.messages, closing.message)
         try:
-            messages = summary_messages(part, summary, budget_tokens, problem)
-            reply = await call(ModelRequest(messages=messages, max_output_tokens=budget_tokens))
-        except ContextOverflow as overflow:
-            halvings += 1
-            if halvings > MAX_HALVINGS:
-                raise
-            room = min(room, used) // 2
-            if overflow.limit_tokens:
-                room = min(room, _room(overflow.limit_tokens, budget_tokens, tracker))
-            continue
-        whole, before = [item for item, _ in islice(rest, len(part))], summary
+            reply = await self._call(replace(conversation, messages=messages, max_output_tokens=self._budget_tokens))
+        except ContextOverflow:
+            return None
+        answer = replace(reply, text=closing.with_ids(reply.text))
         try:
-            summary = await in_thread(lambda: _accepted(reply, whole, before, budget_tokens, tracker))  # noqa: B023
+            return await in_thread(lambda: self._accepted(answer, items, previous))
         except RejectedSummary as rejected:
-            if problem is not None:
-                raise
-            problem = rejected.reason
-            continue
-        problem = None
-        done += 1
-        for _ in part:
-            rest.popleft()
-        if rest and tracker.size_of_summary(summary) * 2 > room:
-            raise RejectedSummary("the model's summary is so long that there is no room to go on with the rest")
-    if summary is None:
-        raise RejectedSummary("there was nothing to summarise")
-    return summary
+            return rejected.reason
 
+    async def read_transcript(
+        self, items: Sequence[Item], previous: Summary | None, problem: str | None = None
+    ) -> Summary:
+        """Summarise a transcript in parts that fit, each together with the summary so far.
 
-def _accepted(
-    reply: ModelReply, items: Sequence[Item], previous: Summary | None, budget_tokens: int, tracker: Tracker
-) -> Summary:
-    """The summary that a reply becomes. Raises `RejectedSummary` if it is none."""
-    found = extract(items, previous.facts if previous else ())
-    text = with_true_citations(cleaned(reply.text, reply.finish_reason), items, previous)
-    problem = problem_of(text, SECTIONS, SummarySource(items, previous.text if previous else "", found.facts))
-    if problem is not None:
-        raise RejectedSummary(problem)
-    summary = _completed(text, found, items, previous, budget_tokens, tracker)
-    known = kept_reply_tokens(reply.usage, thinking_seen=bool(reply.reasoning_text))
-    written = features(reply.text)
-    if known is None or known > most_tokens(written):
+        `problem` says why a first attempt was refused; there is no third one.
+        """
+        window_tokens, budget_tokens = self._tracker.window.max_tokens, self._budget_tokens
+        room = self._room(window_tokens)
+        halvings = done = 0
+        costs = await in_thread(lambda: [self._project(transcript_entry(item)) for item in items])
+        rest, summary = deque(zip(items, costs, strict=True)), previous
+        while rest:
+            if room < MIN_ROOM_TOKENS:
+                raise RejectedSummary(f"a window of {window_tokens:,} tokens is too small to summarise in")
+            part, used = self._next_part(rest, summary, room)
+            expected = self._pieces(rest, summary, room)
+            if self._piece_started is not None and done + expected > 1:
+                await self._piece_started(done, done + expected)
+            try:
+                messages = summary_messages(part, summary, budget_tokens, problem)
+                reply = await self._call(ModelRequest(messages=messages, max_output_tokens=budget_tokens))
+            except ContextOverflow as overflow:
+                halvings += 1
+                if halvings > MAX_HALVINGS:
+                    raise
+                room = min(room, used) // 2
+                if overflow.limit_tokens:
+                    room = min(room, self._room(overflow.limit_tokens))
+                continue
+            whole = [item for item, _ in islice(rest, len(part))]
+            try:
+                summary = await in_thread(partial(self._accepted, reply, whole, summary))
+            except RejectedSummary as rejected:
+                if problem is not None:
+                    raise
+                problem = rejected.reason
+                continue
+            problem = None
+            done += 1
+            for _ in part:
+                rest.popleft()
+            if rest and self._tracker.size_of_summary(summary) * 2 > room:
+                raise RejectedSummary("the model's summary is so long that there is no room to go on with the rest")
+        if summary is None:
+            raise RejectedSummary("there was nothing to summarise")
         return summary
-    # The model's own lines keep their reported size; only what the extract added is projected.
-    own_lines = {line.rstrip() for line in text.splitlines()}
-    added = [line for line in summary.text.splitlines() if line not in own_lines]
-    added_units = features("\n".join(added))
-    own = known * (features(summary.text) - added_units) / written
-    return replace(summary, known_tokens=round(own + tracker.ledger.calibration.tokens(added_units)))
+
+    def completed(self, text: str, found: Extract, items: Sequence[Item], previous: Summary | None) -> Summary:
+        """A model's text, completed from the extract; an empty text gives the extract alone."""
+        return completed_summary(
+            text,
+            found,
+            self._budget_tokens,
+            lambda line: self._project(line, messages=0),
+            items=items,
+            previous=previous,
+        )
+
+    def _accepted(self, reply: ModelReply, items: Sequence[Item], previous: Summary | None) -> Summary:
+        """The summary that a reply becomes. Raises `RejectedSummary` if the reply is not a summary."""
+        found = extract(items, previous.facts if previous else ())
+        text = with_true_citations(cleaned(reply.text, reply.finish_reason), items, previous)
+        problem = problem_of(text, SECTIONS, SummarySource(items, previous.text if previous else "", found.facts))
+        if problem is not None:
+            raise RejectedSummary(problem)
+        summary = self.completed(text, found, items, previous)
+        known = kept_reply_tokens(reply.usage, thinking_seen=bool(reply.reasoning_text))
+        written = features(reply.text)
+        if known is None or known > most_tokens(written):
+            return summary
+        # The model's own lines keep their reported size; only what the extract added is projected.
+        own_lines = {line.rstrip() for line in text.splitlines()}
+        added = features("\n".join(line for line in summary.text.splitlines() if line not in own_lines))
+        own = known * (features(summary.text) - added) / written
+        return replace(summary, known_tokens=round(own + self._tracker.ledger.calibration.tokens(added)))
+
+    def _project(self, text: str, messages: int = 1) -> int:
+        return self._tracker.ledger.calibration.project(features(text), messages)
+
+    def _room(self, window_tokens: int) -> int:
+        """Tokens that a window leaves for the material of a summary."""
+        numerator, denominator = INPUT_SHARE
+        instructions = sum(self._project(one.content) for one in summary_messages((), None, self._budget_tokens))
+        return (window_tokens - self._budget_tokens - instructions) * numerator // denominator
+
+    def _next_part(
+        self, rest: Iterable[tuple[Item, int]], summary: Summary | None, room_tokens: int
+    ) -> tuple[list[Item], int]:
+        """As many items as fit, and their size with the summary. At least one: an item that is too long is clipped."""
+        used = self._project(summary.text) if summary else 0
+        part: list[Item] = []
+        for item, cost in rest:
+            if part and used + cost > room_tokens:
+                break
+            if used + cost > room_tokens:
+                item, cost = self._clipped_to(item, cost, room_tokens - used)
+            part.append(item)
+            used += cost
+        return part, used
+
+    def _pieces(self, rest: Iterable[tuple[Item, int]], summary: Summary | None, room_tokens: int) -> int:
+        """The number of calls that the rest takes, if every summary on the way is as long as it may be."""
+        pieces, is_first = 1, True
+        used = self._project(summary.text) if summary else 0
+        for _, cost in rest:
+            if not is_first and used + cost > room_tokens:
+                pieces, used = pieces + 1, self._budget_tokens
+            used, is_first = used + cost, False
+        return pieces
+
+    def _clipped_to(self, item: Item, cost_tokens: int, room_tokens: int) -> tuple[Item, int]:
+        """Clip an item until it fits by projection. Its ends may be denser than its middle, so one step may not do."""
+        short, cost, chars = item, cost_tokens, len(transcript_entry(item))
+        while cost > room_tokens and chars > MIN_CLIPPED_CHARS:
+            chars = max(MIN_CLIPPED_CHARS, min(chars // 2, chars * max(1, room_tokens) // cost))
+            short = clipped(item, chars)
+            cost = self._project(transcript_entry(short))
+        return short, cost
 
 
-def _completed(
-    text: str,
-    found: Extract,
-    items: Sequence[Item],
-    previous: Summary | None,
-    budget_tokens: int,
-    tracker: Tracker,
-) -> Summary:
-    calibration = tracker.ledger.calibration
-    return completed_summary(
-        text,
-        found,
-        budget_tokens,
-        lambda line: calibration.project(features(line), messages=0),
-        items=items,
-        previous=previous,
-    )
-
-
-def _has_room_to_close(budget_tokens: int, items: Sequence[Item], tracker: Tracker) -> bool:
-    """Whether the conversation up to the last item that leaves fits together with a request for its summary."""
-    ledger, (numerator, denominator) = tracker.ledger, CLOSING_SHARE
-    staying = sum(tokens for seq, tokens in ledger.item_prices().items() if seq > items[-1].seq)
-    request = ledger.calibration.project(features(ClosingRequest(items, budget_tokens).message.content), messages=1)
-    sent = ledger.next_prompt_tokens - staying + request
-    return (sent + budget_tokens) * denominator <= tracker.window.max_tokens * numerator
-
-
-def _room(window_tokens: int, budget_tokens: int, tracker: Tracker) -> int:
-    """Tokens that a window leaves for the material of a summary."""
-    numerator, denominator = INPUT_SHARE
-    instructions = sum(features(message.content) for message in summary_messages((), None, budget_tokens))
-    taken = budget_tokens + tracker.ledger.calibration.project(instructions, messages=2)
-    return (window_tokens - taken) * numerator // denominator
-
-
-def _next_part(
-    rest: Iterable[tuple[Item, int]], summary: Summary | None, room_tokens: int, calibration: Calibration
-) -> tuple[list[Item], int]:
-    """As many items as fit, at least one, and their size with the summary. A single item that is too long is cut."""
-    used = calibration.project(features(summary.text)) if summary else 0
-    part: list[Item] = []
-    for item, cost in rest:
-        if part and used + cost > room_tokens:
-            break
-        if used + cost > room_tokens:
-            item, cost = _clipped_to(item, cost, room_tokens - used, calibration)
-        part.append(item)
-        used += cost
-    return part, used
-
-
-def _pieces(
-    rest: Iterable[tuple[Item, int]],
-    summary: Summary | None,
-    room_tokens: int,
-    budget_tokens: int,
-    calibration: Calibration,
-) -> int:
-    """The number of calls that the rest takes, if every summary on the way is as long as it may be."""
-    pieces, is_first = 1, True
-    used = calibration.project(features(summary.text)) if summary else 0
-    for _, cost in rest:
-        if not is_first and used + cost > room_tokens:
-            pieces, used = pieces + 1, budget_tokens
-        used, is_first = used + cost, False
-    return pieces
-
-
-def _clipped_to(item: Item, cost_tokens: int, room_tokens: int, calibration: Calibration) -> tuple[Item, int]:
-    """Clip an item until it fits by projection. Its ends may be denser than its middle, so one step may not do."""
-    short, cost, chars = item, cost_tokens, len(transcript_entry(item))
-    while cost > room_tokens and chars > MIN_CLIPPED_CHARS:
-        chars = max(MIN_CLIPPED_CHARS, min(chars // 2, chars * max(1, room_tokens) // cost))
-        short = clipped(item, chars)
-        cost = calibration.project(features(transcript_entry(short)))
-    return short, cost
-
-
-def _refuse_growth(summary: Summary, plan: CompactionPlan, tracker: Tracker) -> None:
-    replaced = plan.evicted_tokens + tracker.ledger.summary_tokens
+def _refuse_growth(summary: Summary, replaced_tokens: int, tracker: Tracker) -> None:
     size = tracker.size_of_summary(summary)
-    if size >= replaced:
+    if size >= replaced_tokens:
         raise RejectedSummary(
-            f"the summary did not shrink anything ({size:,} tokens in place of {replaced:,}); nothing was changed"
+            f"the summary did not shrink anything ({size:,} tokens in place of {replaced_tokens:,}), so nothing changed"
         )
 
 
 def _combined(outcomes: Sequence[CutOutcome]) -> CutOutcome:
-    first, last = outcomes[0], outcomes[-1]
+    """The outcome of clearing results and of evicting turns together; a basis that differs becomes projected."""
+    if len(outcomes) == 1:
+        return outcomes[0]
+    cleared, evicted = outcomes
     return replace(
-        last,
-        tokens_before=first.tokens_before,
-        freed_tokens=sum(o.freed_tokens for o in outcomes),
-        freed_gross_tokens=sum(o.freed_gross_tokens for o in outcomes),
-        freed_messages=sum(o.freed_messages for o in outcomes),
-        basis=first.basis if all(o.basis == first.basis for o in outcomes) else "projected",
+        evicted,
+        tokens_before=cleared.tokens_before,
+        freed_tokens=cleared.freed_tokens + evicted.freed_tokens,
+        freed_gross_tokens=cleared.freed_gross_tokens + evicted.freed_gross_tokens,
+        basis=cleared.basis if evicted.basis == cleared.basis else "projected",
         freed_gross_basis=(
-            first.freed_gross_basis
-            if all(o.freed_gross_basis == first.freed_gross_basis for o in outcomes)
-            else "projected"
+            cleared.freed_gross_basis if evicted.freed_gross_basis == cleared.freed_gross_basis else "projected"
         ),
     )

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import get_args
 
 import mew_agent.compaction.language as language
 from mew_agent.context.history import Fact, FactKind, Item
@@ -33,38 +34,11 @@ _KEY_AND_VALUE = re.compile(
 _MOST_VALUE_WORDS, _MOST_PLAIN_WORDS = 6, 3  # with a name or number in it, and without
 # "HARD CONSTRAINT: ...", and a few words before what is a sentence itself
 _LABEL = re.compile(r"^(?:[A-Z][A-Z _-]+|\w+(?: \w+){0,2}(?=[:：]\s+(?:\S+\s+){4}))[:：]\s+")
-_LABELS = frozenset(
-    [
-        "rule",
-        "rules",
-        "safety",
-        "note",
-        "important",
-        "warning",
-        "constraint",
-        "decision",
-        "decided",
-        "agreed",
-        "regel",
-        "regeln",
-        "hinweis",
-        "wichtig",
-        "achtung",
-        "entscheidung",
-        "règle",
-        "attention",
-        "décision",
-        "regla",
-        "nota",
-        "importante",
-        "atención",
-        "decisión",
-        "规则",
-        "注意",
-        "重要",
-        "決定",
-    ]
+_LABEL_WORDS = (
+    "rule rules safety note important warning constraint decision decided agreed regel regeln hinweis wichtig achtung"
+    " entscheidung règle attention décision regla nota importante atención decisión 规则 注意 重要 決定"
 )
+_LABELS = frozenset(_LABEL_WORDS.split())
 _NOT_IN_KEY = frozenset({"new", "now", "neue", "neuer", "jetzt", "nouveau", "nouvelle", "nuevo", "nueva", "ahora"})
 
 
@@ -242,15 +216,7 @@ def _kind_of(sentence: str, role: str, *, is_late: bool) -> FactKind | None:
     return "fact"
 
 
-_WEIGHT: dict[FactKind, int] = {
-    "rule": 0,
-    "preference": 1,
-    "decision": 2,
-    "goal": 3,
-    "fact": 4,
-    "open": 5,
-    "done": 6,
-}
+_WEIGHT: dict[FactKind, int] = {kind: weight for weight, kind in enumerate(get_args(FactKind))}
 
 
 def by_weight(facts: Iterable[Fact]) -> list[Fact]:

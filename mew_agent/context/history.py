@@ -69,6 +69,7 @@ class Pin:
 
 
 FactKind = Literal["rule", "preference", "decision", "goal", "fact", "open", "done"]
+"""The kinds of facts, the most binding one first."""
 
 
 @dataclass(frozen=True, slots=True)

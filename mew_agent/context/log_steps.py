@@ -15,33 +15,21 @@ from mew_agent.model.interface import Role
 
 StepKind = Literal[
     "usage",
-    "pre_request",
-    "tool_result",
-    "stream",
-    "message",
-    "compact",
-    "compact_percent",
+    "pre_request_tokens",
+    "tool_result_tokens",
+    "stream_tokens",
+    "message_tokens",
+    "compact_to_tokens",
+    "compact_to_percent",
     "summary_failed",
     "clear",
     "set_limit",
-    "task_end",
+    "usual_task_tokens",
 ]
+"""The key of a line that says what happened."""
 
 _USAGE_FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
-_KINDS: Mapping[str, StepKind] = {
-    "usage": "usage",
-    "pre_request_tokens": "pre_request",
-    "tool_result_tokens": "tool_result",
-    "stream_tokens": "stream",
-    "message_tokens": "message",
-    "compact_to_tokens": "compact",
-    "compact_to_percent": "compact_percent",
-    "summary_failed": "summary_failed",
-    "clear": "clear",
-    "set_limit": "set_limit",
-    "usual_task_tokens": "task_end",
-}
-_BESIDE: Mapping[str, tuple[StepKind, ...]] = {"current_tokens": ("tool_result",), "role": ("message",)}
+_BESIDE: Mapping[str, StepKind] = {"current_tokens": "tool_result_tokens", "role": "message_tokens"}
 _FLAGS = ("user_prompt", "queue_busy", "user_chain")
 
 MOST_TOKENS = 10**15  # upper bound of counts, far beyond any window; a larger number is a mistake
@@ -57,9 +45,8 @@ class Step:
 
     kind: StepKind
     tokens: int | None = None
-    """Of the next prompt, tool result, streamed context, added message, target, new window or usual task, by kind.
-
-    A percentage for `compact_percent`."""
+    """Of the next prompt, tool result, streamed context, added message, target, new window or usual task, by kind; a
+    percentage for `compact_to_percent`."""
 
     current_tokens: int | None = None
     usage: Mapping[str, Any] | None = None  # the provider's object; None if the call reported none
@@ -83,11 +70,10 @@ def read_step(line: str) -> Step:
         raise BadStep("malformed JSON: a number with too many digits") from None
     if not isinstance(value, dict):
         raise BadStep(f"expected a JSON object, got {_shown(value)}")
-    key = _key_of_kind(value)
-    kind = _KINDS[key]
+    kind = _kind_of(value)
     for other in value:
-        if other != key and other not in (*_FLAGS, "at_seconds") and kind not in _BESIDE.get(other, ()):
-            raise BadStep(f"unknown key '{other}' next to '{key}'")
+        if other not in (kind, *_FLAGS, "at_seconds") and kind != _BESIDE.get(other):
+            raise BadStep(f"unknown key '{other}' next to '{kind}'")
     flags, at = {name: value[name] for name in _FLAGS if name in value}, value.get("at_seconds", 0)
     for name, flag in flags.items():
         _require(isinstance(flag, bool), name, "true or false", flag)
@@ -96,31 +82,32 @@ def read_step(line: str) -> Step:
         _require(value["role"] in get_args(Role), "role", f"one of {', '.join(get_args(Role))}", value["role"])
     return Step(
         kind=kind,
-        tokens=_figure(kind, key, value[key]),
-        current_tokens=_count("current_tokens", value.get("current_tokens")) if kind == "tool_result" else None,
-        usage=_usage(value[key]) if kind == "usage" else None,
+        tokens=_figure(kind, value[kind]),
+        current_tokens=_count("current_tokens", value.get("current_tokens")) if kind == "tool_result_tokens" else None,
+        usage=_usage(value[kind]) if kind == "usage" else None,
         role=value.get("role"),
         flags=GenerationFlags(**flags),
         at_seconds=float(at) if "at_seconds" in value else None,
     )
 
 
-def _key_of_kind(value: Mapping[str, object]) -> str:
-    found = [key for key in value if key in _KINDS]
+def _kind_of(value: Mapping[str, object]) -> StepKind:
+    kinds: tuple[StepKind, ...] = get_args(StepKind)
+    found = [kind for kind in kinds if kind in value]
     if len(found) > 1:
         raise BadStep(f"'{found[0]}' and '{found[1]}' are two steps; put each on its own line")
     if not found:
-        raise BadStep(f"expected one of {', '.join(_KINDS)}")
+        raise BadStep(f"expected one of {', '.join(kinds)}")
     return found[0]
 
 
-def _figure(kind: StepKind, key: str, value: object) -> int | None:
+def _figure(kind: StepKind, value: object) -> int | None:
     if kind in ("clear", "summary_failed"):
-        _require(value is True, key, "true", value)
-    if kind == "compact_percent":
+        _require(value is True, kind, "true", value)
+    if kind == "compact_to_percent":
         is_percentage = isinstance(value, int) and _is_number(value) and 1 <= value <= 100
-        _require(is_percentage, key, "a whole number from 1 to 100", value)
-    return None if kind in ("usage", "clear", "summary_failed") else _count(key, value, least=int(kind == "set_limit"))
+        _require(is_percentage, kind, "a whole number from 1 to 100", value)
+    return None if kind in ("usage", "clear", "summary_failed") else _count(kind, value, least=int(kind == "set_limit"))
 
 
 def _count(name: str, value: Any, *, least: int = 0) -> int:

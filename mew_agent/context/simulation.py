@@ -96,18 +96,18 @@ class Simulation:
         match step.kind:
             case "usage":
                 return self._call(step)
-            case "pre_request":
+            case "pre_request_tokens":
                 self._next_prompt_tokens = step.tokens
                 self._move("pre_request", step.tokens)
                 return self._decide("pre_request", step)
-            case "tool_result":
+            case "tool_result_tokens":
                 return self._tool_result(step)
-            case "stream":
+            case "stream_tokens":
                 self._move("stream", step.tokens)
                 return self._decide("stream", step)
-            case "message":
+            case "message_tokens":
                 return self._message(step)
-            case "compact" | "compact_percent":
+            case "compact_to_tokens" | "compact_to_percent":
                 return self._compact(step)
             case "summary_failed":
                 return self._summary_failed(step)
@@ -117,7 +117,7 @@ class Simulation:
                 self.limit_tokens = step.tokens
                 self._conversation.limit_tokens = step.tokens or 1
                 return self._decide("after_call", step)
-            case "task_end":
+            case "usual_task_tokens":
                 return self._task_end(step)
             case _:
                 assert_never(step.kind)
@@ -183,7 +183,7 @@ class Simulation:
             return Decision(self.state)
         (action, stalls), self._decided = self._decided, None
         if self.policy.fallback == "drop_oldest":
-            return self._compact(replace(step, kind="compact", tokens=action.target_tokens))
+            return self._compact(replace(step, kind="compact_to_tokens", tokens=action.target_tokens))
         state = replace(self.state, stalls=stalls)
         self.state = policies.after_compaction(state, progressed=False, at_seconds=self._at_seconds)
         self._freed = (0, 0)
@@ -195,7 +195,7 @@ class Simulation:
         place = int(bool(kept) and kept[0][1] == "system")
         size = before = sum(tokens for tokens, _ in kept) if self._used_tokens is None else self._used_tokens
         target = step.tokens or 0
-        if step.kind == "compact_percent":  # without a window there is nothing to take a percentage of
+        if step.kind == "compact_to_percent":  # without a window there is nothing to take a percentage of
             target = before if self.limit_tokens is None else self.limit_tokens * target // 100
         dropped = place
         while size > target and dropped < len(kept) - 1:

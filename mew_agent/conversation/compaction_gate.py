@@ -10,7 +10,7 @@ from mew_protocol.payloads.participant import Compact
 from mew_agent.compaction.approval import CompactionDecision, ProposedCompaction
 from mew_agent.compaction.planner import CompactionPlan, NothingToDo
 from mew_agent.context.archive import Origin
-from mew_agent.context.policy import CompactAction, output_reserve_tokens
+from mew_agent.context.policy import CompactAction, CompactionMethod, output_reserve_tokens
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.context_state import ContextState
 
@@ -41,10 +41,10 @@ async def ask_about_request(
     """Ask before a requested compaction, if the gate demands it and there is something to compact."""
     if gate is None or requester is None or not gate.must_ask(requester):
         return None
-    target_tokens = request.target_in(state.tracker.window.max_tokens)
-    plan = state.plan_compaction(target_tokens, state.tracker.policy.requested_method)
+    plan = plan_request(request, None, state)
     if isinstance(plan, NothingToDo):
         return None
+    target_tokens = request.target_in(state.tracker.window.max_tokens)
     return await gate.decide(
         ProposedCompaction(plan, "requested", target_tokens, state.history.revision, requester, request.reason)
     )
@@ -54,32 +54,37 @@ def plan_request(
     request: Compact, decision: CompactionDecision | None, state: ContextState
 ) -> CompactionPlan | NothingToDo:
     """The plan of a requested compaction, as it was decided if a participant was asked."""
-    target_tokens = request.target_in(state.tracker.window.max_tokens)
-    method = state.tracker.policy.requested_method
-    return _decided_plan(decision, state) or state.plan_compaction(_target(decision, target_tokens), method)
+    tracker = state.tracker
+    return _plan(decision, state, request.target_in(tracker.window.max_tokens), tracker.policy.requested_method)
 
 
 def plan_action(
     action: CompactAction, decision: CompactionDecision | None, state: ContextState
 ) -> CompactionPlan | NothingToDo:
     """The plan of a compaction by the policy, as it was decided if a participant was asked."""
-    target_tokens, is_refused = _target(decision, action.target_tokens), action.trigger == "overflow_error"
-    return _decided_plan(decision, state) or state.plan_compaction(target_tokens, action.method, is_refused=is_refused)
+    is_refused = action.trigger == "overflow_error"
+    return _plan(decision, state, action.target_tokens, action.method, is_refused=is_refused)
+
+
+def _plan(
+    decision: CompactionDecision | None,
+    state: ContextState,
+    target_tokens: int | None,
+    method: CompactionMethod,
+    *,
+    is_refused: bool = False,
+) -> CompactionPlan | NothingToDo:
+    if decision is not None:
+        target_tokens = target_tokens if decision.target_tokens is None else decision.target_tokens
+        if (approved := decision.plan_for(state.history)) is not None:
+            return approved
+    return state.plan_compaction(target_tokens, method, is_refused=is_refused)
 
 
 def would_overflow(tracker: Tracker) -> bool:
     """Whether the next request, with room for an answer, is larger than the window."""
     window_tokens = tracker.window.max_tokens
     return tracker.next_prompt.tokens + output_reserve_tokens(window_tokens) > window_tokens
-
-
-def _decided_plan(decision: CompactionDecision | None, state: ContextState) -> CompactionPlan | None:
-    return None if decision is None else decision.plan_for(state.history)
-
-
-def _target(decision: CompactionDecision | None, target_tokens: int | None) -> int | None:
-    chosen = None if decision is None else decision.target_tokens
-    return target_tokens if chosen is None else chosen
 
 
 def origin_of(decision: CompactionDecision | None, asked_by: str | None = None, reason: str | None = None) -> Origin:

@@ -4,6 +4,7 @@ The caller holds the lock of the calls. Does not know who asked for a compaction
 """
 
 import logging
+from dataclasses import replace
 
 from mew_protocol.context_report import Progress
 from mew_protocol.payloads.participant import CompactDone
@@ -16,6 +17,7 @@ from mew_agent.compaction.summary import RejectedSummary
 from mew_agent.context.archive import ITSELF, Origin
 from mew_agent.context.policy import CompactAction
 from mew_agent.context.tracker import Tracker
+from mew_agent.conversation.compaction_gate import plan_action
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.events import ContextCompacted, StatusChanged
 from mew_agent.conversation.model_calls import CallInterrupted, ModelCalls
@@ -43,58 +45,41 @@ async def run_compaction(
 
     `spending` has the summary calls of attempts before this one, and gets those of this one.
     """
-    with tracing.compaction_span(state.tracker.model, trigger, state.tracker.tokens) as span:
-        result = await _run_compaction(
-            plan, trigger, state, calls, may_extract, spending or SummarySpending(calls.summary_price), origin
-        )
-        span.set(
-            mew__compaction__tokens_after=result.outcome.tokens_after,
-            mew__compaction__freed_tokens=result.outcome.freed_tokens,
-        )
-    return result
+    tracker, begun, spending = state.tracker, timestamp(), spending or SummarySpending(calls.summary_price)
 
-
-async def _run_compaction(
-    plan: CompactionPlan,
-    trigger: str,
-    state: ContextState,
-    calls: ModelCalls,
-    may_extract: bool,
-    spending: SummarySpending,
-    origin: Origin,
-) -> CompactionResult:
     async def summarise(request: ModelRequest) -> ModelReply:
         spending.calls += 1
         reply = await calls.summary(request)
         spending.record(reply.usage)
         return reply
 
-    begun = timestamp()
-
     async def report_piece(done: int, total: int) -> None:
         tracker.progress = Progress(kind="compaction", done=done, total=total, unit="pieces", since=begun)
         await state.events.emit(StatusChanged(tracker.status("compacting", calls.latency_ms), "compacting"))
 
-    tracker = state.tracker
-    try:
-        summary = await write_summary(
-            plan,
-            tracker,
-            summarise,
-            conversation=None if plan.evict is None else calls.request_up_to(plan.evict[1]),
-            timeout_seconds=calls.summary_timeout_seconds,
-            may_extract=may_extract,
-            piece_started=report_piece,
-        )
-    finally:
-        tracker.progress = None
-    counted = await calls.count_cut(plan, summary, spending)
-    if counted is not None and counted.after >= counted.before:
-        raise RejectedSummary(f"the server counts {counted.after:,} tokens after it, and {counted.before:,} before it")
-    result = await state.apply_compaction(plan, summary, trigger, spending, origin, counted)
-    if counted is not None:
-        await calls.count_new_tools(counted)
-    await state.events.emit(ContextCompacted(result.outcome.tokens_before, result.outcome.tokens_after, trigger))
+    with tracing.compaction_span(tracker.model, trigger, tracker.tokens) as span:
+        try:
+            summary = await write_summary(
+                plan,
+                tracker,
+                summarise,
+                conversation=None if plan.evict is None else calls.request_up_to(plan.evict[1]),
+                timeout_seconds=calls.summary_timeout_seconds,
+                may_extract=may_extract,
+                piece_started=report_piece,
+            )
+        finally:
+            tracker.progress = None
+        counted = await calls.count_cut(plan, summary, spending)
+        if counted is not None and counted.after >= counted.before:
+            figures = f"{counted.after:,} tokens after it, and {counted.before:,} before it"
+            raise RejectedSummary(f"the server counts {figures}")
+        result = await state.apply_compaction(plan, summary, trigger, spending, origin, counted)
+        if counted is not None:
+            await calls.count_new_tools(counted)
+        outcome = result.outcome
+        await state.events.emit(ContextCompacted(outcome.tokens_before, outcome.tokens_after, trigger))
+        span.set(mew__compaction__tokens_after=outcome.tokens_after, mew__compaction__freed_tokens=outcome.freed_tokens)
     return result
 
 
@@ -112,8 +97,7 @@ async def run_compaction_or_drop(
         if not drops:
             raise
         logger.warning("no summary available (%s); dropping the oldest turns without one", error)
-        is_refused = action.trigger == "overflow_error"
-        dropping = state.plan_compaction(action.target_tokens, "drop_oldest", is_refused=is_refused)
+        dropping = plan_action(replace(action, method="drop_oldest"), None, state)
         if not isinstance(dropping, CompactionPlan):
             raise
         await run_compaction(dropping, action.trigger, state, calls, spending=spending, origin=origin)

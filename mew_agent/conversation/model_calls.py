@@ -23,7 +23,7 @@ from mew_agent.compaction.cost import SummarySpending
 from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.compaction.summary import RejectedSummary
 from mew_agent.context.cuts import CountBasis, CountedCut
-from mew_agent.context.history import History, Pin, Summary
+from mew_agent.context.history import History, Summary
 from mew_agent.context.prefix import PrefixText
 from mew_agent.context.spending import amount_of
 from mew_agent.context.store import (
@@ -57,6 +57,8 @@ logger = logging.getLogger("mew_agent.conversation.model_calls")
 
 ReplyListener = Callable[[ModelEvent], Awaitable[None]]  # receives every event of a running reply
 
+_Prefix = tuple[tuple[ToolSpec, ...], str, tuple[PrefixText, ...]]
+"""The tools and the reminders of the next request, and all texts that it sends before the items."""
 
 COUNT_SECONDS = 5.0  # how long a compaction waits for the server's counts, all together
 
@@ -272,9 +274,11 @@ class ModelCalls:
 
     # -- requests ----------------------------------------------------------------------------------------
 
-    def describe_prefix(self) -> None:
+    def describe_prefix(self) -> _Prefix:
         """Update the size of what is sent besides the items. Do not call it during a call, which has sent its own."""
-        self._prefix()
+        tools, reminders, texts = self._prefix()
+        self._state.describe_prefix(texts[0].text, "".join([one.text for one in texts[1:]]))
+        return tools, reminders, texts
 
     async def count_if_close(self) -> None:
         """Let the server count the next request where the error of a projection could change a decision."""
@@ -295,7 +299,7 @@ class ModelCalls:
             return None
         history = self._state.history
         shown = replace(history, items=[item for item in history.items if item.seq <= last_seq])
-        return ModelRequest(shown.request_messages(self._options.system_prompt), self._prefix()[0])
+        return ModelRequest(shown.request_messages(self._options.system_prompt), self.describe_prefix()[0])
 
     async def count_cut(
         self, plan: CompactionPlan, summary: Summary | None, spending: SummarySpending | None = None
@@ -387,29 +391,25 @@ class ModelCalls:
         """The next main request, and the fingerprint of what it sends besides the items. `of` names another history."""
         # A history without items is false.
         history, system_prompt = self._state.history if of is None else of, self._options.system_prompt
-        tools, tools_text, reminders = self._prefix()
-        form = self.response_format
-        request = ModelRequest(history.request_messages(system_prompt, reminders), tools, response_format=form)
-        return request, _fingerprint(system_prompt, tools_text, history.pins, reminders, form)
-
-    def _prefix(self) -> tuple[tuple[ToolSpec, ...], str, str]:
-        """The tools, their text and the reminders of the next request; updates their size."""
-        reminders, tools = self._state.reminder_text, self._options.tools() if self.supports_tools else ()
-        tools_text = "".join(map(_text_of, tools))
-        form = "" if self.response_format is None else json.dumps(self.response_format)
-        self._state.describe_prefix(self._options.system_prompt, tools_text + reminders + form)
-        return tools, tools_text, reminders
+        tools, reminders, texts = self.describe_prefix()
+        messages = history.request_messages(system_prompt, reminders)
+        request = ModelRequest(messages, tools, response_format=self.response_format)
+        return request, _fingerprint([*(one.text for one in texts), *(pin.text for pin in history.pins)])
 
     def prefix_texts(self) -> tuple[PrefixText, ...]:
         """What the next request sends before the items, text by text."""
+        return self._prefix()[2]
+
+    def _prefix(self) -> _Prefix:
         reminders, tools = self._state.reminder_text, self._options.tools() if self.supports_tools else ()
         form = "" if self.response_format is None else json.dumps(self.response_format)
         others = (PrefixText("reminders", reminders), PrefixText("response_format", form))
-        return (
+        texts = (
             PrefixText("system_prompt", self._options.system_prompt),
-            *(PrefixText("tool", _text_of(tool), tool.name) for tool in tools),
+            *(PrefixText("tool", f"{tool.name}{tool.description}{tool.parameters}", tool.name) for tool in tools),
             *(one for one in others if one.text),
         )
+        return tools, reminders, texts
 
     # -- fallback models ---------------------------------------------------------------------------------
 
@@ -469,21 +469,9 @@ def _milliseconds_since(started: float) -> int:
     return round((anyio.current_time() - started) * 1000)
 
 
-def _text_of(tool: ToolSpec) -> str:
-    return f"{tool.name}{tool.description}{tool.parameters}"
-
-
-def _fingerprint(
-    system_prompt: str,
-    tools_text: str,
-    pins: Sequence[Pin],
-    reminders: str,
-    response_format: Mapping[str, Any] | None,
-) -> str:
+def _fingerprint(texts: Sequence[str]) -> str:
     """Identifies everything sent besides the items; prompts with different fingerprints are not comparable."""
     digest = hashlib.blake2b(digest_size=16)
-    form = [] if response_format is None else [json.dumps(response_format)]
-    texts = (system_prompt, tools_text, *(pin.text for pin in pins), *([reminders] if reminders else []), *form)
     for text in texts:
         digest.update(len(text).to_bytes(8, "big"))
         digest.update(text.encode(errors="surrogatepass"))

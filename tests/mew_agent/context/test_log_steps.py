@@ -16,11 +16,11 @@ from mew_agent.context.policy import GenerationFlags
     [
         ('{"usage": {"prompt_tokens": 5, "x": 1}}', Step("usage", usage={"prompt_tokens": 5, "x": 1})),
         ('{"usage": null}', Step("usage")),
-        ('{"pre_request_tokens": 0}', Step("pre_request", 0)),
-        ('{"current_tokens": 3, "tool_result_tokens": 4}', Step("tool_result", 4, current_tokens=3)),
-        ('{"stream_tokens": 9}', Step("stream", 9)),
-        ('{"message_tokens": 7, "role": "user"}', Step("message", 7, role="user")),
-        ('{"message_tokens": 7}', Step("message", 7)),
+        ('{"pre_request_tokens": 0}', Step("pre_request_tokens", 0)),
+        ('{"current_tokens": 3, "tool_result_tokens": 4}', Step("tool_result_tokens", 4, current_tokens=3)),
+        ('{"stream_tokens": 9}', Step("stream_tokens", 9)),
+        ('{"message_tokens": 7, "role": "user"}', Step("message_tokens", 7, role="user")),
+        ('{"message_tokens": 7}', Step("message_tokens", 7)),
         ('{"clear": true}', Step("clear")),
         ('{"set_limit": 1}', Step("set_limit", 1)),
         (
