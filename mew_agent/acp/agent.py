@@ -448,7 +448,7 @@ class AcpAgent(Participant):
                     "tools/call", params, tuple(self.peers), self.settings.permission_timeout_seconds
                 )
         except (NotPermitted, GatewayError, PeerError) as error:
-            logger.warning("permission not asked for: %s", error)
+            logger.warning("could not ask for permission: %s", error)
         finally:
             self._questions.discard(scope)
         if scope.cancelled_caught:

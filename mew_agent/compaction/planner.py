@@ -190,7 +190,7 @@ def _with_notes(
 
 def summary_budget_tokens(evicted_tokens: int, window_tokens: int, summary_tokens: int = 0) -> int:
     """Room for a summary: the size of the one before and half of what leaves, at most a tenth of the window and 2,048
-    tokens; 0: none. Less than the one before would cost facts each time that little leaves."""
+    tokens; 0: none. With less than the summary before, each small compaction would lose facts."""
     if evicted_tokens < (1 if summary_tokens else MIN_SUMMARISABLE_TOKENS):
         return 0
     return min(summary_tokens + evicted_tokens // 2, max(128, window_tokens // 10), SUMMARY_MAX_TOKENS)

@@ -125,7 +125,7 @@ class Conversation:
     # -- controls (see `Controllable`) -------------------------------------------------------------------
 
     def refusal(self, control: wire.Control) -> str | None:
-        """A conversation can carry out every control."""
+        """Why it refuses a control: it refuses none."""
         return None
 
     def asks_first(self, requester: str) -> bool:

@@ -168,7 +168,7 @@ class RehearsalServer:
 
     @property
     def port(self) -> int:
-        """The port that it is served at."""
+        """The port that the service listens on."""
         return urlsplit(self.base_url).port or 0
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:

@@ -92,7 +92,7 @@ def codex(home: Path, url: str) -> dict[str, str]:
         f'model = "rehearsal"\nmodel_provider = "mew"\nmodel_context_window = {WINDOW}\n'
         f'[model_providers.mew]\nname = "mew"\nbase_url = "{url}"\nwire_api = "responses"\nenv_key = "OPENAI_API_KEY"\n'
     )
-    # In its default mode it lets a model review what it wants to do, and asks nobody.
+    # In its default mode it lets a model review what it wants to do, and asks no one.
     return {"CODEX_HOME": str(folder), "OPENAI_API_KEY": "none", "INITIAL_AGENT_MODE": "read-only"}
 
 

@@ -67,7 +67,7 @@ async def record(name: str) -> None:
 
 
 async def settled_figure(name: str, text: str, model: RehearsalServer, agent: AcpAgent) -> int | None:
-    """What the model server counted for a chat, when the agent has told the same."""
+    """What the model server counted for a chat, when the agent reported the same."""
 
     def counted() -> int | None:
         return main_figure(model.requests, text, PROFILES[name].used)

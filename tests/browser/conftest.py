@@ -1,4 +1,4 @@
-"""Chromium, a gateway, and members that send what a test tells them to."""
+"""Chromium, a gateway, and members that send what a test chooses."""
 
 import json
 import os
@@ -45,7 +45,7 @@ CHROMIUM_ARGS = (
 
 
 class Member:
-    """A participant that sends what a test tells it to."""
+    """A participant that sends what a test chooses."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket

@@ -248,9 +248,7 @@ async def test_details_show_limit_level_parts_spend_and_savings(open_dashboard: 
         )
 
 
-async def test_the_history_has_a_mark_for_each_compaction_also_after_a_reload(
-    open_dashboard: OpenDashboard, join: Join
-) -> None:
+async def test_the_history_keeps_a_mark_for_each_compaction(open_dashboard: OpenDashboard, join: Join) -> None:
     page = await open_dashboard()
     async with join("coder") as coder:
         for tokens in (40_000, 90_000, 116_000):

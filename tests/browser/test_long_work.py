@@ -13,9 +13,7 @@ from tests.browser.scripts import COUNTED_BEHIND
 from tests.browser.test_dashboard import REPORTED, WINDOW, log, part, row
 
 
-async def test_a_compaction_shows_how_far_it_is_and_what_is_unknown_of_it(
-    open_dashboard: OpenDashboard, join: Join
-) -> None:
+async def test_a_compaction_shows_its_progress_and_what_is_unknown(open_dashboard: OpenDashboard, join: Join) -> None:
     page = await open_dashboard()
     async with join("coder") as coder:
         since = await page.evaluate("new Date().toISOString()")
@@ -39,7 +37,7 @@ async def test_a_compaction_shows_how_far_it_is_and_what_is_unknown_of_it(
         await expect(row(page, "coder")).to_have_attribute("title", re.compile(re.escape(words)))
 
 
-async def test_older_messages_load_above_what_is_read_and_missed_ones_are_counted(
+async def test_older_messages_load_above_and_missed_ones_are_counted(
     gateway: RunningGateway, open_dashboard: OpenDashboard
 ) -> None:
     def say(first: int, last: int) -> None:

@@ -1,4 +1,4 @@
-"""Which envelopes are delivered, to whom, and which are refused."""
+"""Which envelopes reach which members, and which are refused."""
 
 import json
 from typing import Any

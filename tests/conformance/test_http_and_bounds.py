@@ -127,7 +127,7 @@ async def test_events_resume_after_the_last_one_seen(gateway: RunningGateway, ht
 async def events(
     http: Http, gateway: RunningGateway, query: str, *, count: int, seen: str = ""
 ) -> list[dict[str, Any]]:
-    """The first server-sent events that bob is told."""
+    """The first server-sent events that bob receives."""
     headers = {"authorization": f"Bearer {gateway.token_of('bob')}", **({"last-event-id": seen} if seen else {})}
     found: list[dict[str, Any]] = [{}]
     with anyio.fail_after(PATIENCE_SECONDS):

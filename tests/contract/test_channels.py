@@ -162,7 +162,7 @@ async def test_a_person_may_have_two_connections(gateway: RunningGateway) -> Non
 
 
 async def raw_socket(gateway: RunningGateway) -> sockets.socket:
-    """A socket that shakes hands and then does only what it is told."""
+    """A socket that shakes hands and then does only what the test does."""
     return await anyio.to_thread.run_sync(_shake_hands, gateway)
 
 
@@ -227,7 +227,7 @@ async def test_nothing_follows_a_close_frame(gateway: RunningGateway) -> None:
     assert opcodes[-1] == 8
 
 
-async def test_a_slow_consumer_is_disconnected_and_delays_nobody(gateway: RunningGateway) -> None:
+async def test_a_slow_consumer_is_disconnected_and_delays_no_other(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "bob") as bob:
         with await raw_socket(gateway) as connection:
             token = gateway.token_of("coder").encode()

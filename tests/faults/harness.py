@@ -268,7 +268,7 @@ async def outcome_of(sending: Awaitable[object], note: Callable[[str], None]) ->
 
 
 async def send_status(me: Participant, number: int, note: Callable[[str], None], *, before: int) -> int:
-    """Send a numbered status. Returns the number of the last one that counts, -1 if nobody knows whether this does."""
+    """Send a numbered status. Returns the number of the last one that counts, -1 if that is unknown."""
     payload = {"tokens": number, "max_tokens": 10**6, "messages_in_context": number, "status": "active"}
     sending = me.send(kinds.PARTICIPANT_STATUS, payload, wait_seconds=60)
     match await outcome_of(sending, lambda text: note(f"{me.id}: {text}")):
@@ -405,7 +405,7 @@ class FaultRun:
             await anyio.sleep(0.5)
 
     async def _watch(self, member: FaultMember) -> None:
-        """A member may not end by itself: nobody removed or replaced it."""
+        """A member may not end on its own: none removed or replaced it."""
         await member.until_ended()
         if not self.is_stopping:
             try:

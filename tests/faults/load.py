@@ -47,7 +47,7 @@ class AgentProcess(JoinedProcess):
 
 
 class MemberProcess(JoinedProcess):
-    """A member that sends numbered chats; its log says what became of each."""
+    """A member that sends numbered chats and logs the outcome of each."""
 
     def __init__(self, name: str, folder: Path, link: FaultyLink, space: str) -> None:
         super().__init__(name, folder, "member", link, space)
@@ -58,7 +58,7 @@ class MemberProcess(JoinedProcess):
         self.launch(str(first), str(PROCESS_PAUSE_SECONDS))
 
     def outcomes(self) -> Iterator[tuple[ChatKey, SendOutcome]]:
-        """What became of each chat; nobody knows what became of one that a killed run had begun."""
+        """The outcome of each chat; unknown for one that a killed run had begun."""
         found = {"begun": SendOutcome.UNKNOWN, "unknown": SendOutcome.UNKNOWN, "confirmed": SendOutcome.CONFIRMED}
         found |= {"refused": SendOutcome.REFUSED, "never sent": SendOutcome.NEVER_SENT}
         for line in self.output.splitlines():

@@ -59,7 +59,7 @@ class ProgramProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process ended by itself."""
+        """Whether the process ended on its own."""
         return self._process is not None and self._process.poll() is not None
 
     def launch(self, *arguments: str) -> None:

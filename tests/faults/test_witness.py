@@ -96,7 +96,9 @@ def test_questions_are_answered_once_and_reasonings_end(
         ([0, 1, 2, 3], [1], "m0 got 4 frames of s and was told of 1 missed ones"),
     ],
 )
-def test_frames_arrive_or_are_told_as_missed(numbers: list[int], gaps: list[int | None], violation: str | None) -> None:
+def test_frames_arrive_or_are_reported_as_missed(
+    numbers: list[int], gaps: list[int | None], violation: str | None
+) -> None:
     witness = FrameWitness(["m0"])
     witness.sent["s"] = 4
     for number in numbers:

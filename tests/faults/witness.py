@@ -127,7 +127,7 @@ class QuestionWitness:
 
 
 class FrameWitness:
-    """Collects the numbered frames of streams, and the gaps that members were told of."""
+    """Collects the numbered frames of streams, and the gaps reported to members."""
 
     def __init__(self, members: Iterable[str]) -> None:
         self.sent: Counter[str] = Counter()

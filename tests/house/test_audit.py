@@ -19,7 +19,7 @@ def test_a_vulnerable_dependency_fails_the_audit() -> None:
     assert lines == ["h11 0.1: CVE-2026-1, fixed in 0.2", "2 dependencies audited, 1 known vulnerabilities"]
 
 
-def test_what_was_not_audited_is_said_and_does_not_fail() -> None:
+def test_packages_not_audited_are_listed_without_failing() -> None:
     assert said(FINE, UNKNOWN)[0] == 0
     assert said(FINE, UNKNOWN)[1][-1] == "1 dependencies NOT audited: mew-agent"
     assert said(UNKNOWN)[1][0].startswith("dependencies NOT audited: ")

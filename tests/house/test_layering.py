@@ -1,4 +1,4 @@
-"""Who may import whom, and what a pure module may not do."""
+"""Which packages may import which, and what a pure module may not do."""
 
 import ast
 import sys

@@ -209,7 +209,7 @@ async def test_an_interrupted_tool_call_is_not_repeated_silently(tmp_path: Path)
         assert s.recorder.words("coder", about=question) == ["restarted"]
 
 
-async def test_a_restarted_agent_answers_what_was_asked_and_obeys_no_old_control(tmp_path: Path) -> None:
+async def test_a_restarted_agent_answers_and_ignores_old_controls(tmp_path: Path) -> None:
     async with scene(tmp_path) as s:
         await s.agent.kill()
         await s.until(lambda: "coder" not in s.ada.peers)
@@ -246,7 +246,7 @@ async def test_an_answer_comes_after_the_agent_was_killed_and_says_so(tmp_path: 
         assert any("waiting for its return" in event.text for event in events if isinstance(event, ContextNotice))
 
 
-async def test_a_new_agent_killed_while_it_joined_answers_what_it_was_asked(tmp_path: Path) -> None:
+async def test_an_agent_killed_while_joining_answers_later(tmp_path: Path) -> None:
     async with (
         serve_gateway(parse_space(SPACE), state=tmp_path / "state") as gateway,
         serve_rehearsal() as model,
@@ -282,7 +282,7 @@ async def test_a_new_agent_killed_while_it_joined_answers_what_it_was_asked(tmp_
         tasks.cancel_scope.cancel()
 
 
-async def test_a_question_older_than_the_limit_is_declined_without_a_model_call(tmp_path: Path) -> None:
+async def test_an_outdated_question_is_declined_without_a_model_call(tmp_path: Path) -> None:
     async with scene(tmp_path, settings={"max_question_age_seconds": 1e-6}) as s:
         await s.agent.kill()
         question = await s.ask("Are you there?")

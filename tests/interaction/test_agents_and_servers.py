@@ -93,7 +93,7 @@ async def chat(ada: Participant, agent: str, text: str) -> str:
     return str(answer.body["text"])
 
 
-async def test_tools_of_published_servers_are_called_from_a_chat_by_request_and_by_proposal(space: ServedSpace) -> None:
+async def test_a_chat_calls_published_tools_by_request_and_by_proposal(space: ServedSpace) -> None:
     ada, recorder = space.ada, space.recorder
     question = 'call clock__get_current_time with {"timezone": "Asia/Kolkata"}'
     assert '"timezone": "Asia/Kolkata"' in await chat(ada, "caller", question)
@@ -111,7 +111,7 @@ async def test_tools_of_published_servers_are_called_from_a_chat_by_request_and_
     assert "'keeper' rejected the proposal of 'tools/call' to 'pages': incapable" in refused
 
 
-async def test_calls_of_several_servers_in_one_reply_each_get_their_own_result(space: ServedSpace) -> None:
+async def test_calls_of_several_servers_get_their_own_results(space: ServedSpace) -> None:
     ada, recorder, repository = space.ada, space.recorder, space.repository
     earlier = len(recorder.sent_by("caller", "mcp/request"))
     log = json.dumps({"repo_path": str(repository), "max_count": 1})
@@ -133,7 +133,7 @@ async def test_calls_of_several_servers_in_one_reply_each_get_their_own_result(s
     assert [one.addressees for one in requests] == [("clock",), ("pages",), ("clock",)]
 
 
-async def test_a_long_result_of_a_published_server_is_bounded_and_the_rest_can_be_read(space: ServedSpace) -> None:
+async def test_a_long_result_is_bounded_and_its_rest_readable(space: ServedSpace) -> None:
     ada = space.ada
     call = json.dumps({"repo_path": str(space.repository), "max_count": COMMITS})
     answer = await chat(

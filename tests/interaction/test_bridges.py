@@ -120,7 +120,7 @@ async def bridge_until_signal(folder: Folder, number: signal.Signals) -> None:
         await process.aclose()
 
 
-async def test_a_server_that_dies_at_its_start_is_said_by_up(folder: Folder) -> None:
+async def test_up_reports_a_server_that_dies_at_its_start(folder: Folder) -> None:
     broken = f"""
 space: {{id: review}}
 participants:

@@ -340,7 +340,7 @@ async def test_failed_participant_is_named_at_once(light: Folder) -> None:
     assert "see .mew/logs/broken.log" in shown
 
 
-async def test_program_that_fails_at_once_is_not_added_and_its_name_stays_free(shared: Folder) -> None:
+async def test_a_program_that_fails_at_once_is_not_added(shared: Folder) -> None:
     shown = await shared.mew("agent", "add", "sums", "--command", "false", code=1)
     assert shown == "sums: not added: exited with code 1 (see .mew/logs/sums.log)\n"
     assert (shared.path / "space.yaml").read_text() == SPACE

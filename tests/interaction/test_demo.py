@@ -39,7 +39,7 @@ def mew(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_reads_a_real_file_compacts_both_ways_and_keeps_its_space(tmp_path: Path, scratch: Path) -> None:
+def test_the_demo_reads_a_file_and_compacts_both_ways(tmp_path: Path, scratch: Path) -> None:
     file = tmp_path / "report.txt"
     file.write_text("\n\n".join(f"Finding {n}: pump {n * 3} lost {n}.4 bar at 03:{n:02}." * 3 for n in range(50)))
     done = mew("demo", "--json", "--keep", str(file), cwd=tmp_path)

@@ -140,7 +140,7 @@ def assert_used(block: Block, tmp_path: Path) -> None:
         case "python":
             compile(block.code, str(block), "exec")
             others = [other for other in blocks_of(block.page) if other.language in ("console", "yaml")]
-            name = "pytest" if block.title.endswith("conftest.py") else block.title  # pytest finds it by itself
+            name = "pytest" if block.title.endswith("conftest.py") else block.title  # pytest finds it on its own
             is_run = block.title and any(name in other.code for other in others)
             assert is_run or block.is_example or block.is_skipped, "give it a title and run it, or say why not"
         case "js":
@@ -270,7 +270,7 @@ Real processes of them are in test_cli_processes.py."""
 
 
 class Reader:
-    """A reader of a page: a folder, a shell with our `mew` first on its PATH, and ports that nobody else uses."""
+    """A reader of a page: a folder, a shell with our `mew` first on its PATH, and free ports."""
 
     def __init__(self, folder: Path, ports: dict[str, int]) -> None:
         self.folder = folder

@@ -108,7 +108,7 @@ def test_ask_says_what_is_wrong_in_a_line(examples: Examples) -> None:
     assert usage.stderr == "usage: mew run ask.py AGENT QUESTION\n"
 
 
-async def test_words_are_counted_for_everybody_and_what_was_said_is_a_resource(examples: Examples) -> None:
+async def test_the_word_counter_offers_a_tool_and_a_resource(examples: Examples) -> None:
     with anyio.fail_after(PATIENCE_SECONDS):
         async with examples.ada() as ada:
             tools = (await ada.discover("words")).tools or ()
@@ -139,7 +139,7 @@ async def test_the_steward_makes_room_before_an_agent_runs_full(examples: Exampl
             await until(lambda: "coder freed " in log_of(examples, "steward"))
 
 
-async def test_the_agent_made_in_python_says_when_there_is_not_much_room(examples: Examples) -> None:
+async def test_the_python_agent_reports_that_little_room_is_left(examples: Examples) -> None:
     with anyio.fail_after(PATIENCE_SECONDS):
         async with examples.ada() as ada:
             reported: list[str] = []

@@ -168,7 +168,7 @@ def call(
 
 @dataclass(frozen=True)
 class Row:
-    """One failure. What is said is compared in part; None: nothing of that kind is asked for."""
+    """One failure. Texts are compared in part; None: not compared."""
 
     name: str
     script: tuple[Mapping[str, Any], ...] = ()
@@ -405,7 +405,7 @@ async def scene(row: Row, unused_port: int) -> AsyncIterator[Scene]:
             s = Scene(place, server, agent, ada, tools, EnvelopeRecorder(ada), begun, go_on)
 
             @agent.on("participant/status")
-            async def note(status: Envelope) -> None:  # by itself: others may join again later than the agent
+            async def note(status: Envelope) -> None:  # on its own: others may join again later than the agent
                 if status.sender == agent.id:
                     s.words.append(str(status.body.get("status")))
 

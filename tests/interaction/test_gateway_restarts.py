@@ -1,4 +1,4 @@
-"""`mew up` restarts a gateway that is killed, and nobody loses anything by it."""
+"""`mew up` restarts a gateway that is killed, and no member loses anything."""
 
 import os
 import signal

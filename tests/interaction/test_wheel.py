@@ -43,7 +43,7 @@ def test_the_wheel_holds_every_source_file(wheel: Path) -> None:
         assert {file.relative_to(ROOT / base).as_posix() for file in files} <= shipped
 
 
-def test_the_wheel_works_beside_the_package_called_spaces(wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_works_next_to_the_package_called_spaces(wheel: Path, tmp_path: Path) -> None:
     """`spaces` on the package index is Hugging Face's; both distributions must work in one environment."""
     target = tmp_path / "site"
     run(

@@ -42,7 +42,7 @@ TEXTS = [text[:400] for text in paragraphs(60)]
 
 
 async def ignore(_event: ModelEvent) -> None:
-    """Nobody listens."""
+    """Ignore the event."""
 
 
 @dataclass
@@ -183,7 +183,7 @@ async def prices(t: ServerConversation) -> dict[tuple[int, int], tuple[bool, int
     return found
 
 
-async def test_each_cut_from_call_to_call_is_exact_and_what_the_server_then_counts_less(
+async def test_each_exact_cut_is_what_the_server_counts_less(
     start_conversation: StartConversation,
 ) -> None:
     """The model's factor settles in the first calls; from then on no interval gives reason to doubt."""
@@ -198,7 +198,7 @@ async def test_each_cut_from_call_to_call_is_exact_and_what_the_server_then_coun
 
 @pytest.mark.parametrize("ways", [("", "!babble "), MIXED], ids=["pieces of words", "thinking and tools"])
 async def test_no_price_is_called_exact_and_wrong(start_conversation: StartConversation, ways: tuple[str, ...]) -> None:
-    """Replies that are read otherwise than they were written, thinking that is left out, calls written anew."""
+    """Replies that tokenize differently when read again, thinking that is left out, calls in another form."""
     async with start_conversation() as t:
         await t.converse(12, ways)
         found = await prices(t)
@@ -273,10 +273,10 @@ async def test_the_window_never_overflows_and_compaction_comes_when_it_must(
         assert all(usage.prompt_tokens <= counted for counted, usage in zip(t.counted, t.usages, strict=True))
 
 
-async def test_a_limit_learnt_from_an_overflow_is_kept_and_the_question_answered(
+async def test_a_limit_from_an_overflow_is_kept_for_the_answer(
     start_conversation: StartConversation,
 ) -> None:
-    """The agent was told a window eight times as large as the one that the server has."""
+    """The configured window is eight times the window of the server."""
     async with start_conversation(window=Window(32_768, "configured", "configuration")) as t:
         number = 0
         while t.tracker.window.max_tokens > 4096:
@@ -293,7 +293,7 @@ async def test_a_limit_learnt_from_an_overflow_is_kept_and_the_question_answered
         assert t.tracker.compactions == 1
 
 
-async def test_a_server_that_shifts_its_context_is_seen_to_hold_more_than_it_can(
+async def test_a_server_that_shifts_its_context_is_noticed(
     serving: Serving, start_conversation: StartConversation
 ) -> None:
     """With `--context-shift` a reply runs on past the window; the next request is compacted before it is sent."""

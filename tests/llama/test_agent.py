@@ -35,7 +35,7 @@ def add(left: int, right: int) -> str:
 
 @dataclass
 class Scene:
-    """One agent `coder` on the server, and `ada`, who hears everything with `ear`."""
+    """One agent `coder` on the server, and `ada`, whose `ear` records everything."""
 
     server: LlamaServer
     gateway: RunningGateway
@@ -44,7 +44,7 @@ class Scene:
     recorder: EnvelopeRecorder
 
     async def send_chat(self, text: str) -> Envelope:
-        """Ada says something to the agent, without waiting for an answer."""
+        """Ada sends a chat to the agent, without waiting for an answer."""
         return await self.ada.chat(text, to="coder")
 
     async def ask(self, text: str) -> str:
@@ -126,7 +126,7 @@ def staging(gateway: RunningGateway, server: LlamaServer) -> Staging:
     return build
 
 
-async def test_everybody_reads_the_servers_own_figures_after_each_answer(staging: Staging) -> None:
+async def test_all_members_read_the_servers_figures_after_each_answer(staging: Staging) -> None:
     async with staging() as s:
         for text in TEXTS[:6]:
             answer = await s.ask(text)
@@ -198,7 +198,7 @@ def is_song_to_the_brim(answer: str) -> bool:
     return len(set(song.split())) == 1 and end == "[My answer ends here: my context window is full.]"
 
 
-async def test_a_control_that_cannot_wait_stops_the_generation_and_the_question_is_asked_again(
+async def test_an_urgent_control_restarts_the_generation(
     staging: Staging,
 ) -> None:
     async with staging(call_bound_seconds=0.05) as s:
@@ -250,7 +250,7 @@ async def test_a_cancelled_turn_stops_the_generation_at_the_server(staging: Stag
         assert not s.recorder.sent_by("coder", "chat", about=question)
 
 
-async def test_a_tool_is_called_with_what_the_model_wrote_and_the_answer_follows(staging: Staging) -> None:
+async def test_a_tool_gets_the_models_arguments_and_the_answer_follows(staging: Staging) -> None:
     async with staging(tools=(add,)) as s:
         answer = await s.ask("!act")
         call, result = s.agent.conversation.history.items[1:3]

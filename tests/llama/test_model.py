@@ -105,7 +105,7 @@ async def test_the_window_is_the_one_loaded_and_not_the_one_trained(server: Llam
     assert found.max_tokens != TRAINED_WINDOW_TOKENS
 
 
-async def test_the_window_is_that_of_a_slot_and_not_of_all_together(serving: Serving) -> None:
+async def test_the_window_is_the_window_of_one_slot(serving: Serving) -> None:
     with serving(slots=2, window_tokens=2048) as shared:
         model = OpenAIModel("tiny", shared.base_url)
         assert await model.discover_window() == Window(2048, "loaded", "/v1/models meta.n_ctx")
@@ -140,7 +140,7 @@ async def test_the_completion_is_the_reply_and_the_token_that_ends_it(server: Ll
     assert reply.usage.total_tokens == reply.usage.prompt_tokens + reply.usage.completion_tokens
 
 
-async def test_a_second_call_reports_the_whole_prompt_and_what_of_it_was_cached(model: OpenAIModel) -> None:
+async def test_a_second_call_reports_its_prompt_and_the_cached_part(model: OpenAIModel) -> None:
     request = ask("The same question, word for word.")
     first, _ = await answer(model, request)
     second, _ = await answer(model, request)
@@ -152,7 +152,7 @@ async def test_a_second_call_reports_the_whole_prompt_and_what_of_it_was_cached(
     assert not second.usage.cache_added
 
 
-async def test_the_output_bound_is_obeyed_and_said(model: OpenAIModel) -> None:
+async def test_the_output_bound_is_obeyed_and_reported(model: OpenAIModel) -> None:
     reply, _ = await answer(model, ask("!sing", max_output_tokens=30))
     assert reply.finish_reason == "length"
     assert reply.usage is not None

@@ -253,7 +253,7 @@ async def running_agent(
 
 @pytest.fixture
 def free_port() -> Iterator[int]:
-    """A port nobody listens on."""
+    """A port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         yield probe.getsockname()[1]

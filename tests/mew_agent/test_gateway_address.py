@@ -97,7 +97,7 @@ async def test_participant_trusts_the_file_it_is_given(tmp_path: Path) -> None:
 
 
 async def rejection(reach: Reach, gateway: RunningGateway, url: str) -> str:
-    """What a client says, which it says at once and not when its time to connect has passed."""
+    """The error of a client, which comes at once and not when its time to connect has passed."""
     with anyio.fail_after(9), pytest.raises(MewAgentError) as raised:
         await reach(gateway, url)
     assert type(raised.value) is CertificateRejected

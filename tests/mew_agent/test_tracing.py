@@ -124,7 +124,7 @@ async def test_one_question_is_one_trace_across_agents(
     assert (tool.attributes or {})["gen_ai.tool.name"] == "ask_writer"
     assert {calls[0].kind, tool.kind} == {SpanKind.CLIENT, SpanKind.INTERNAL}
     assert "SECRET-TEXT" not in "".join(one.to_json() for one in exporter.get_finished_spans())
-    # Everybody sees the header, and only envelopes that begin work have it.
+    # All members see the header; only envelopes that begin work have it.
     chats = pair.recorder.sent_by("coder", "chat")
     assert chats[0].as_dict()["traceparent"].split("-")[1] == trace
     assert all("traceparent" not in one.as_dict() for one in pair.recorder.sent_by("coder", "participant/status"))
@@ -150,7 +150,7 @@ async def ask_over_http(scene: Scene) -> None:
     assert answer.choices[0].message.content == "I see."
 
 
-async def test_an_http_request_is_one_trace_through_an_approval_and_tools_of_peers(
+async def test_an_http_request_is_one_trace_through_an_approval(
     exporter: InMemorySpanExporter,
 ) -> None:
     async with at_work(script=script(*WORKS)) as scene:

@@ -102,7 +102,7 @@ CALM = [
 
 
 @pytest.mark.parametrize("given", CALM)
-def test_what_goes_on_by_itself_needs_nobody(given: BoardEntry) -> None:
+def test_what_continues_on_its_own_needs_no_attention(given: BoardEntry) -> None:
     assert items(given) == ()
 
 

@@ -70,7 +70,7 @@ def test_a_new_envelope_leaves_out_empty_headers() -> None:
     )
 
 
-def test_an_envelope_is_for_its_addressees_or_everybody() -> None:
+def test_an_envelope_is_for_its_addressees_or_all() -> None:
     everybody, bob = complete(kind="chat"), complete(kind="chat", to=["bob"])
     assert everybody.is_for("eve")
     assert not everybody.names("eve")

@@ -5,7 +5,7 @@ from pathlib import Path
 from mew_spaces.errors import PortInUse, SpaceConfigError, SpacesError, TokenError
 
 
-def test_a_config_error_names_its_place_as_far_as_it_is_known() -> None:
+def test_a_config_error_names_its_known_place() -> None:
     assert str(SpaceConfigError(Path("space.yaml"), "odd", 7, 5)) == "space.yaml:7:5: odd"
     assert str(SpaceConfigError(Path("space.yaml"), "odd")) == "space.yaml: odd"
 

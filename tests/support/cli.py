@@ -50,7 +50,7 @@ class Output:
 
 
 async def mew(*arguments: str, output: Output | None = None) -> Outcome:
-    """Run a command in a thread, beside the event loop that the gateway lives in."""
+    """Run a command in a thread, so that the event loop can run the gateway."""
     kept = output or Output.empty()
 
     def call() -> int:
@@ -63,7 +63,7 @@ async def mew(*arguments: str, output: Output | None = None) -> Outcome:
 
 
 def seat(gateway: RunningGateway, participant: str = "ada", *, token: str | None = None) -> tuple[str, ...]:
-    """The flags by which a command speaks as somebody."""
+    """The flags by which a command acts as a participant."""
     return (
         *("--gateway", gateway.ws_url, "--space", gateway.config.space.id),
         *("--participant", participant, "--token", token or gateway.token_of(participant)),

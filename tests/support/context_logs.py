@@ -1,4 +1,4 @@
-"""Context logs written in short, and what a policy says to them in short words."""
+"""Context logs in a short form, and the decisions of a policy in short words."""
 
 import json
 from typing import Any

@@ -29,7 +29,7 @@ TOOL = ToolSpec("look_up", "Looks something up.", {"type": "object", "properties
 
 
 async def ignore(_event: ModelEvent) -> None:
-    """Nobody listens."""
+    """Ignore the event."""
 
 
 def without_spending(status: Status) -> Status:

@@ -38,7 +38,7 @@ class FaultyLink:
         self._is_stalled, self._released = True, anyio.Event()
 
     def go_dark(self) -> None:
-        """Drop every byte, of present connections for good and of new ones until `release`: nobody notices at once."""
+        """Drop every byte, of present connections for good and of new ones until `release`, unnoticed at first."""
         self._is_dark = True
         self._dark |= {stream for pair in self._pairs for stream in pair}
 

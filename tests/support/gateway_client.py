@@ -85,7 +85,7 @@ class Client:
 
 @asynccontextmanager
 async def opened(gateway: RunningGateway, name: str = "", **options: Any) -> AsyncIterator[Client]:
-    """A socket that has said nothing yet."""
+    """A socket that has sent nothing yet."""
     async with connect(gateway.ws_url, ping_interval=None, max_size=None, max_queue=None, **options) as socket:
         yield Client(socket, name)
 

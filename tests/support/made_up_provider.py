@@ -1,7 +1,7 @@
 """A provider whose every token is known: how it writes a conversation into a prompt, and how it reports usage.
 
 Chat templates differ in more than sizes: some strip old thinking, some shorten old tool calls, some servers drop the
-oldest messages without a word. `Template` has each of these as a switch, and `Books` keeps a ledger beside the truth.
+oldest messages without an error. `Template` has each of these as a switch, and `Books` keeps a ledger beside the truth.
 """
 
 from collections.abc import Sequence

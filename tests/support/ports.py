@@ -6,7 +6,7 @@ from contextlib import ExitStack, suppress
 
 
 def unused_ports(count: int = 1) -> list[int]:
-    """Ports that nothing listens on, and that the system gives to nobody who asks for any port.
+    """Ports that nothing listens on, and that the system never gives to a program that asks for any port.
 
     Those it gives away begin at 32768 on Linux and at 49152 elsewhere, so that none of these is taken before a program
     of the test listens there.

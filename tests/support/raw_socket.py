@@ -20,7 +20,7 @@ HANDSHAKE = (
 
 @contextmanager
 def raw_socket(gateway: RunningGateway) -> Iterator[socket.socket]:
-    """A TCP connection that has said nothing. Blocking: use it in a thread."""
+    """A TCP connection that has sent nothing. Blocking: use it in a thread."""
     with socket.create_connection((gateway.host, gateway.port), timeout=PATIENCE_SECONDS) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield connection

@@ -72,7 +72,7 @@ def revoke(change: CapabilityChange, connection: ConnectionOptions) -> None:
     before = _capabilities_of(session, recipient)
     _send(session, kinds.CAPABILITY_REVOKE, recipient, patterns, change.reason)
     if _capabilities_of(session, recipient) == before:
-        raise ConfigError(recipient, f"was not granted {_names(patterns)}; what space.yaml gives, change there")
+        raise ConfigError(recipient, f"was not granted {_names(patterns)}; change in space.yaml what space.yaml grants")
     outcome = {"participant": recipient, "revoked": patterns}
     terminal.print_outcome(f"{recipient}: {_names(patterns)} revoked", outcome, as_json=change.as_json)
 

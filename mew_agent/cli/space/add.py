@@ -226,7 +226,7 @@ def _withdraw(name: str, running: RunningSpace) -> None:
 
 
 def _start(name: str, running: RunningSpace) -> AddOutcome:
-    """Have the process of `mew up` start the program, and wait until it has joined. The text may be why it failed."""
+    """Have the process of `mew up` start the program, and wait until it has joined. Returns the outcome as text."""
     supervisor = supervisor_of(running.run)
     if supervisor is None:
         return AddOutcome(f"added, but `mew up` has ended; start it with `mew agent run --participant {name}`")

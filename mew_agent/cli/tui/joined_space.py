@@ -99,7 +99,7 @@ class JoinedSpace:
                 self.board, past = await anyio.to_thread.run_sync(_newest, api)
                 await self.load_figures()
         except (MewAgentError, ValidationError) as error:
-            logger.warning("the past of the space could not be read: %s", error)
+            logger.warning("could not read the history of the space: %s", error)
         if self.board is None:
             here = [BoardEntry(id=name, connected=True) for name in (self.who.participant, *self.me.peers)]
             self.board = Board(space=self.who.space, at=_now().isoformat(), participants=tuple(here))
@@ -116,7 +116,7 @@ class JoinedSpace:
             read = await anyio.to_thread.run_sync(self._api.context_history, HISTORY_SECONDS, MAX_REPORTS)
             self.figures = {one.id: one for one in ContextHistory.model_validate(read).participants}
         except (MewAgentError, ValidationError) as error:
-            logger.info("the figures of the last hour could not be read: %s", error)
+            logger.info("could not read the figures of the last hour: %s", error)
 
     async def load_prefix(self, name: str, call_id: str | None) -> None:
         """Ask an agent for the parts of its prefix, unless it was asked since its call `call_id`."""
@@ -139,7 +139,7 @@ class JoinedSpace:
     # -- what arrives ------------------------------------------------------------------------------------
 
     def receive(self, message: Envelope | StreamFrame) -> None:
-        """Show an envelope or a frame of a stream, once the past is shown."""
+        """Show an envelope or a stream frame, after the history."""
         if self._early is not None:
             self._early.append(message)
         else:
@@ -197,7 +197,7 @@ class JoinedSpace:
         return None if name is None or self.board is None else entry_of(self.board, name)
 
     def read_run_file(self) -> None:
-        """Read again which programs should run here, and what is wrong with them; none if it runs elsewhere."""
+        """Reload which programs should run here and their problems; nothing for a space on another machine."""
         run = read_run_file(self.who.run_path) if self.who.run_path is not None else None
         self.faults = run.faults() if run is not None else {}
         self._expected = tuple(run.pids.participants) if run is not None else ()

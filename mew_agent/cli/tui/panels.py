@@ -113,7 +113,7 @@ class ParticipantDetails:
     prefix: tuple[PrefixPart, ...] = ()
     fault: str | None = None
     proposals: tuple[Envelope, ...] = ()
-    """What it proposes and nobody has decided."""
+    """Its open proposals."""
 
 
 def details(about: ParticipantDetails, *, now: datetime, width: int, style: TerminalStyle) -> list[Line]:

@@ -197,7 +197,7 @@ class FeedView(ScrollView, can_focus=True):
         yield Text()
 
     def render_line(self, y: int) -> Strip:
-        """The line in row `y` of the screen, with what is selected of it."""
+        """The line in row `y` of the screen, with its selected part marked."""
         at, style = self.scroll_offset.y + y, self.rich_style
         if at >= len(self._lines):
             return Strip.blank(self.size.width, style)

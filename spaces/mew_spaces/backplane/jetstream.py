@@ -306,7 +306,7 @@ class JetStreamBackplane(Backplane):
         try:
             return await self._link.call(exchange)
         except NotFoundError:
-            raise BackplaneUnavailable("the streams of the space are not there; restart the gateway") from None
+            raise BackplaneUnavailable("the streams of the space are missing; restart the gateway") from None
 
     async def _refresh(self, lease: str) -> None:
         """Note what is stored of a lease; the stream may not be read that far."""

@@ -39,10 +39,7 @@ class LeaseTable:
             self._put(name, value, sequence)
 
     def note(self, name: str, value: bytes | None, *, sequence: int) -> None:
-        """Apply what is known to be stored before the stream is read that far.
-
-        What was noted before renews nothing: others look at a lease again and again whose holder is gone.
-        """
+        """Apply a stored value before the stream is read that far. A value noted twice does not renew the lease."""
         known = self._renewals.get(name)
         if known is None or known.sequence < sequence:
             self._put(name, value, sequence)

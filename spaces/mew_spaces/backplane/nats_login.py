@@ -52,7 +52,7 @@ class NatsLogin:
 
     @property
     def hint(self) -> str:
-        """What to check when a server refuses what it was shown."""
+        """What to check when a server refuses these credentials."""
         options = self._options
         given = [key for key in ("credentials", "token_file", "user", "password_file") if getattr(options, key)]
         return f"; check {' and '.join(given) or 'credentials, token_file or user'} of 'backplane' in space.yaml"

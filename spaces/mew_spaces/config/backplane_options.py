@@ -82,9 +82,9 @@ class BackplaneOptions(BaseModel):
         if EMBEDDED in self.servers and (len(self.servers) > 1 or self.replicas > 1 or self._has_secrets):
             raise ValueError(f"'{EMBEDDED}' is one server without credentials; name the servers of a cluster instead")
         if (self.user is None) != (self.password_file is None):
-            raise ValueError("'user' and 'password_file' need each other")
+            raise ValueError("set both 'user' and 'password_file', or neither")
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("'tls_cert' and 'tls_key' need each other")
+            raise ValueError("set both 'tls_cert' and 'tls_key', or neither")
         ways = [key for key in ("credentials", "token_file", "user") if getattr(self, key) is not None]
         if len(ways) > 1:
             raise ValueError(f"has both '{ways[0]}' and '{ways[1]}'; remove one of them")

@@ -294,7 +294,7 @@ class Space:
         return state_changed(self.membership.shift_pauses(by))
 
     def shift_rate_limits(self, by: timedelta) -> None:
-        """Move the rate limits alone: several gateways share all other deadlines."""
+        """Shift only the rate limits: several gateways share all other deadlines."""
         for bucket in self._buckets.values():
             bucket.shift(by)
 

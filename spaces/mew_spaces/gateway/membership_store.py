@@ -103,7 +103,7 @@ class MembershipStore:
             except BudgetExceeded:
                 is_held = False
             if not is_held:
-                log.info("%s: new token, because its inviter has less than space.yaml gives it", participant)
+                log.info("%s: replaced its token, because space.yaml grants it more than its inviter may", participant)
                 try:
                     write_new_token(token_path(folder, participant))
                 except OSError as error:

@@ -284,9 +284,9 @@ class _DirectConnection(Protocol):
 class DirectChannel(OutboundChannel):
     """Writes straight to a connection's transport; once attached, messages arrive through it as well.
 
-    The fan-out may write to the socket (`descriptor`) as long as nothing waits in the transport, whoever wrote it. The
-    transport says so: its limit is zero bytes, and it calls `pause` and `resume`. Where the socket carries something
-    else than frames (TLS), there is no `descriptor`, and the transport calls `pause` at the limit of the channel.
+    The fan-out may write to the socket (`descriptor`) as long as nothing waits in the transport. The transport reports
+    that: its limit is zero bytes, and it calls `pause` and `resume`. Where it carries anything but frames (TLS),
+    there is no `descriptor`, and the transport calls `pause` at the limit of the channel.
     """
 
     __slots__ = (

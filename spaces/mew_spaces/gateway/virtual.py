@@ -31,7 +31,7 @@ class FileChannel(OutboundChannel):
         """Create the file, for its owner alone. Raises `OSError`, also for a file outside of the folder."""
         path = self._file.path
         if not path.is_relative_to(self._folder):
-            raise PermissionError(f"it is outside of the space's folder, {self._folder}")
+            raise PermissionError(f"it is outside the space's folder, {self._folder}")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
         path.chmod(0o600)

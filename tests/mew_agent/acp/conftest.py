@@ -68,12 +68,12 @@ class Stage:
         return CompactDone.model_validate(answer.body)
 
     async def status(self) -> dict[str, Any]:
-        """The newest status that everybody got."""
+        """The newest status that all members received."""
         found = [e for e in self.recorder.sent_by("codex", "participant/status") if not e.to]
         return dict(found[-1].body)
 
     async def until_status(self, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Wait for a status that everybody got."""
+        """Wait for a status that all members received."""
 
         def found() -> list[Envelope]:
             sent = self.recorder.sent_by("codex", "participant/status")

@@ -33,7 +33,7 @@ async def test_a_chat_is_answered_with_the_figure_of_its_last_call(start: Start)
         assert 123 not in [e.body.get("tokens") for e in s.recorder.sent_by("codex", "participant/status")]
 
 
-async def test_an_agent_without_a_profile_shows_a_figure_that_nothing_acts_on(start: Start) -> None:
+async def test_figures_of_an_agent_without_a_profile_trigger_nothing(start: Start) -> None:
     async with start("stranger") as s:
         await s.ask("hello")
         status = await s.until_status(lambda body: body.get("tokens") == 1500)
@@ -41,7 +41,7 @@ async def test_an_agent_without_a_profile_shows_a_figure_that_nothing_acts_on(st
 
 
 @pytest.mark.parametrize("style", ["codex", "opencode", "kimi", "qwen"])
-async def test_after_a_compaction_the_size_is_unknown_until_the_next_turn_tells(start: Start, style: str) -> None:
+async def test_the_size_after_a_compaction_is_unknown_until_the_next_turn(start: Start, style: str) -> None:
     async with start(style) as s:
         await s.ask("hello")
         await s.until_status(lambda body: body.get("tokens") == 1500)
@@ -99,7 +99,7 @@ async def test_permission_request_without_input_shows_its_text(start: Start) -> 
 
 
 @pytest.mark.parametrize("second", ["approve", "reject"])
-async def test_of_two_decisions_at_once_the_first_counts_and_the_second_learns_it(start: Start, second: str) -> None:
+async def test_the_first_of_two_simultaneous_decisions_counts(start: Start, second: str) -> None:
     async with start() as s:
         closed: dict[str, list[tuple[str, str]]] = {"ada": [], "bob": []}
         for me in (s.ada, s.bob):
@@ -140,7 +140,7 @@ async def test_a_permission_without_a_decision_is_rejected_at_the_deadline(start
         assert len(s.recorder.sent_by("codex", "mcp/withdraw")) == 1
 
 
-async def test_a_cancelled_turn_ends_in_the_agent_and_the_next_chat_is_answered(start: Start) -> None:
+async def test_a_cancelled_turn_ends_and_the_next_chat_is_answered(start: Start) -> None:
     async with start() as s:
         asked = await s.ada.chat("wait for me", to="codex")
         await s.recorder.first("codex", "reasoning/start", about=asked)
@@ -191,7 +191,7 @@ async def test_noise_and_unknown_updates_change_nothing(start: Start) -> None:
         ("codex", {"command": ("/no/such/agent",)}, "cannot be started: no such file or directory"),
     ],
 )
-async def test_an_agent_that_cannot_start_says_why_on_the_board_and_in_the_chat(
+async def test_board_and_chat_say_why_an_agent_cannot_start(
     start: Start, style: str, settings: dict[str, Any], problem: str
 ) -> None:
     async with start(style, max_restarts=0, **settings) as s:
@@ -199,7 +199,7 @@ async def test_an_agent_that_cannot_start_says_why_on_the_board_and_in_the_chat(
         assert problem in await s.ask("hello")
 
 
-async def test_expired_sign_in_is_told_with_the_commands(start: Start) -> None:
+async def test_an_expired_sign_in_names_the_commands(start: Start) -> None:
     async with start() as s:
         answer = await s.ask("Is it expired?")
     assert answer.startswith("I cannot answer: the ACP agent")
@@ -281,7 +281,7 @@ async def test_an_interrupted_agent_is_asked_to_go_on_after_the_compaction(start
 
 
 @pytest.mark.parametrize("style", ["codex", "kimi"])
-async def test_an_agent_is_compacted_at_its_share_of_the_window_with_a_cooldown(start: Start, style: str) -> None:
+async def test_an_agent_compacts_at_its_threshold_with_a_cooldown(start: Start, style: str) -> None:
     async with start(style, compact_at_percent=9) as s:
         assert (await s.until_status(lambda body: body["status"] == "ready")) is not None
         await s.ask("first")
@@ -334,7 +334,7 @@ async def test_of_three_full_agents_one_compacts_at_a_time(start: Start, tmp_pat
     assert most == 1
 
 
-async def test_the_agent_uses_the_space_by_a_server_with_a_token_of_its_own(start: Start) -> None:
+async def test_the_agent_uses_the_space_through_its_own_server(start: Start) -> None:
     async with start(space=SPACE_WITH_RIGHTS) as s, s.client_of_tools() as client:
         assert await s.ask("which servers?") == "servers: ['mew']"
         compacted: list[str | None] = []

@@ -177,7 +177,7 @@ async def test_measured_compactions_are_exact_and_cost_what_they_say(
 
 
 async def test_a_forget_of_whole_call_intervals_is_exact(start_agent: StartAgent, text: Callable[[int], str]) -> None:
-    """Where the server cannot count: the first one takes the first question, whose price no report tells."""
+    """Where the server cannot count: the first compaction removes the first question, whose size no report contains."""
     async with start_agent(counts_prompts=False) as s:
         for _ in range(5):
             await s.ask(text(60))

@@ -34,7 +34,7 @@ def sent(s: AgentDriver, nth: int = -1) -> str:
     return json.dumps(s.main_requests[nth].body["messages"])
 
 
-async def test_a_pin_is_in_every_request_and_its_hash_in_every_report(
+async def test_requests_contain_each_pin_and_reports_its_hash(
     start_agent: StartAgent, text: Callable[[int], str], tmp_path: Path
 ) -> None:
     path = tmp_path / "session.sqlite"
@@ -144,7 +144,7 @@ async def test_a_session_shares_the_pins_of_its_agent(start_agent: StartAgent) -
 
 
 class TestSpaceFacts:
-    """What space.yaml says to its agents."""
+    """What agents get from space.yaml."""
 
     @pytest.fixture
     def space(self) -> SpaceConfig:

@@ -60,7 +60,7 @@ def true_prompt_tokens() -> int:
     return count_request(messages, [])
 
 
-async def test_a_request_that_fits_is_sent_although_its_projection_does_not_fit() -> None:
+async def test_a_fitting_request_is_sent_despite_a_larger_projection() -> None:
     window = (true_prompt_tokens() + 200) * 21 // 20
     projected = round(features(SYSTEM) + features(TEXT))
     assert projected + output_reserve_tokens(window) > window > true_prompt_tokens() + output_reserve_tokens(window)

@@ -200,7 +200,7 @@ async def test_a_request_of_another_participant_needs_approval(
         assert (done.body["skipped"], done.body["approval"]) == (False, "approved by ada")
         for _ in range(3):
             await s.ask(text(100))
-        own = await s.ada.compact("coder")  # the approver asks, so nobody else has to
+        own = await s.ada.compact("coder")  # the approver asks, so no approval is needed
         assert not own.skipped
         assert len(s.recorder.sent_by("coder", "mcp/proposal")) == 2
 
@@ -296,7 +296,7 @@ async def test_commands_show_approve_and_reject_a_compaction(
         assert [pin.text for pin in await s.ada.pins("coder")] == ["pier 4"]
 
 
-async def test_a_command_that_compacts_says_whom_it_waits_for(
+async def test_mew_compact_names_the_approver_it_waits_for(
     start_agent: StartAgent, gateway: RunningGateway, text: Text
 ) -> None:
     async with start_agent(agent=asking()) as s, anyio.create_task_group() as tasks:

@@ -1,4 +1,4 @@
-"""Chats that do not fit: senders hear it, held chats wait, and each way to deliver them. Gateway and model are real."""
+"""Chats that do not fit: notices to senders, held chats, and each way to deliver them. Gateway and model are real."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -53,7 +53,7 @@ def overflows(driver: AgentDriver) -> int:
     return sum(request.prompt_tokens > WINDOW for request in driver.server.requests)
 
 
-async def test_a_chat_that_can_never_fit_is_held_and_its_sender_chooses(start_agent: StartAgent) -> None:
+async def test_the_sender_of_a_held_chat_chooses_its_delivery(start_agent: StartAgent) -> None:
     async with start_agent(window_tokens=WINDOW) as driver:
         chat = await driver.send_chat(LONG)
         said = await acknowledged(driver, chat)
@@ -105,7 +105,7 @@ async def test_held_chats_are_answered_as_soon_as_a_compaction_makes_room(
         chats = [await driver.send_chat(text(900)) for _ in range(7)]
         for chat in chats:
             answer = await driver.recorder.first("coder", "chat", about=chat)
-            assert "would_overflow" not in answer.body, "nobody was asked"
+            assert "would_overflow" not in answer.body, "no sender was asked"
         acks = driver.recorder.sent_by("coder", "chat/acknowledge")
         held = [one for one in acks if one.body["status"] == "would_overflow"]
         assert held

@@ -107,7 +107,7 @@ async def test_a_request_without_room_for_its_answer_is_compacted_first(
 
 
 @pytest.mark.parametrize(("total", "compacts"), [(29_491, False), (29_492, True)], ids=["O6 below", "O6 at"])
-async def test_a_reply_that_ended_at_nine_tenths_is_followed_by_a_compaction(
+async def test_a_reply_that_reaches_nine_tenths_causes_a_compaction(
     start_agent: StartAgent, text: Text, total: int, compacts: bool
 ) -> None:
     usage = ((4000, 60, 4060), (9000, 60, 9060), (total - 60, 60, total))
@@ -177,9 +177,7 @@ async def test_a_stopped_reply_starts_over_in_the_same_stream(start_agent: Start
         assert calls[-3].failed.startswith("stopped by the policy")
 
 
-async def test_a_dense_reply_is_stopped_at_nine_tenths_where_the_server_counts(
-    start_agent: StartAgent, text: Text
-) -> None:
+async def test_a_dense_reply_stops_at_nine_tenths_of_the_window(start_agent: StartAgent, text: Text) -> None:
     """Hexadecimal text takes far more tokens than any projection expects that has read only prose."""
     dense = " ".join(f"{random.Random(number).getrandbits(128):032x}" for number in range(450))
     async with (
@@ -221,9 +219,7 @@ async def test_o11_three_restarts_and_then_an_error(
         assert await s.ask("And in short?") == "Noted."
 
 
-async def test_o8_a_reply_that_jumps_over_the_window_is_aborted_with_its_figures(
-    start_agent: StartAgent, text: Text
-) -> None:
+async def test_o8_a_reply_beyond_the_window_is_aborted(start_agent: StartAgent, text: Text) -> None:
     script = [{"text": text(3000)}]
     async with start_agent(agent=lmstudio(2048), script=script, tokens_per_chunk=5000) as s, watching(s) as viewer:
         answer = await s.ask("Tell me everything.")
@@ -278,9 +274,7 @@ async def test_o9_a_compaction_makes_room_for_a_tool_result(start_agent: StartAg
         assert s.main_requests[-1].body["messages"][-1]["content"] == report
 
 
-async def test_o10_a_tool_result_larger_than_the_window_is_an_error_without_restarts(
-    start_agent: StartAgent, text: Text
-) -> None:
+async def test_o10_an_oversized_tool_result_is_an_error(start_agent: StartAgent, text: Text) -> None:
     def fetch() -> str:
         """Fetch something huge."""
         return text(5000)

@@ -66,7 +66,7 @@ def test_an_answer_to_our_chat_is_context_unless_it_asks() -> None:
 
 
 @pytest.mark.parametrize("sender", ["ada", "two"])
-def test_a_chat_that_needs_no_reply_is_context_whoever_sends_it(sender: str) -> None:
+def test_a_chat_that_needs_no_reply_is_context_from_any_sender(sender: str) -> None:
     assert Room("two").decide(Room("two").chat(sender, "one", text="Is it so?", needs_reply=False)) == "context"
 
 
@@ -113,7 +113,7 @@ def test_agents_stop_after_so_many_messages_until_a_person_speaks() -> None:
     assert room.guard.release(room.chat("ada"), at_seconds=0) == ("two",)
 
 
-def test_exchanges_within_a_minute_are_limited_whoever_speaks() -> None:
+def test_exchanges_within_a_minute_are_limited_for_any_sender() -> None:
     room = Room("two", hops=1000, exchanges_per_minute=5)
     assert exchange(room, 20) == ["answer"] * 5 + ["hold"]
     assert room.guard.release(room.chat("monitor"), at_seconds=1) == ("two",)

@@ -147,9 +147,7 @@ async def test_half_of_the_agents_compact_at_once_and_the_others_follow(
         assert waited, "they announce themselves before they compact"
 
 
-async def test_an_agent_in_line_answers_and_compacts_at_once_when_it_must(
-    tmp_path: Path, text: Callable[[int], str]
-) -> None:
+async def test_an_agent_in_line_answers_and_compacts_when_it_must(tmp_path: Path, text: Callable[[int], str]) -> None:
     async with crowd(tmp_path, max_compacting=1) as four:
         # A peer that compacts without end, as far as others can see.
         await four.ada.send("participant/status", {"messages_in_context": 0, "status": COMPACTING})
@@ -164,7 +162,7 @@ async def test_an_agent_in_line_answers_and_compacts_at_once_when_it_must(
         await four.recorder.until(lambda: all(COMPACTED in four.recorder.words(name) for name in AGENTS))
 
 
-async def test_an_agent_compacts_early_where_the_next_usual_task_would_not_fit(
+async def test_an_agent_compacts_before_a_task_that_would_not_fit(
     start_agent: StartAgent, text: Callable[[int], str]
 ) -> None:
     async with start_agent(window_tokens=6000) as s:

@@ -1,4 +1,4 @@
-"""People and programs list, show, undo and search compactions over the space; the model recalls by itself."""
+"""People and programs list, show, undo and search compactions over the space; the model recalls on its own."""
 
 from collections.abc import Callable
 from typing import Any

@@ -26,7 +26,7 @@ def test_the_sums_are_unknown_without_a_report_that_can_be_true(usage: Usage | N
     assert (cost.calls, cost.prompt_tokens, cost.completion_tokens, cost.freed_per_token) == (2, None, None, None)
 
 
-def test_sums_of_all_calls_leave_out_what_a_call_did_not_report() -> None:
+def test_sums_leave_out_unreported_figures() -> None:
     price = ModelPrice(input=2.0, cached_input=1.0, output=10.0, currency="USD")
     first, second = Usage(1000, 60, 1060, cached_tokens=400), Usage(500, 40, 600)  # 60 tokens of hidden reasoning
     spent = with_call(None, first, amount_of(price, first), "USD")

@@ -31,7 +31,7 @@ def loaded(values: dict[str, object]) -> AgentConfig:
     return build_agent_config([Source("test", {**WHO, **values})], environ={})[0]
 
 
-def test_flags_win_over_the_json_variable_over_the_file_over_the_environment(tmp_path: Path) -> None:
+def test_flags_override_json_then_file_then_environment(tmp_path: Path) -> None:
     file = tmp_path / "agent.yaml"
     file.write_text("model: from-file\nbaseURL: http://file:1/v1\nsystemPrompt: from-file\n")
     config, _ = load_agent_config(
@@ -104,7 +104,7 @@ def test_an_unknown_key_without_a_near_match_lists_all_keys() -> None:
     assert "expected one of name, model, base_url" in refused({"zzz": 1})
 
 
-def test_an_unknown_key_of_a_file_is_named_with_line_and_column(tmp_path: Path) -> None:
+def test_an_unknown_key_is_named_with_line_and_column(tmp_path: Path) -> None:
     file = tmp_path / "agent.yaml"
     file.write_text("model: gpt-4o\n# a comment\nsystemPromt: You review.\n")
     with pytest.raises(ConfigError) as caught:
@@ -112,7 +112,7 @@ def test_an_unknown_key_of_a_file_is_named_with_line_and_column(tmp_path: Path) 
     assert str(caught.value) == f"{file}:3:1: unknown key 'systemPromt' (did you mean 'system_prompt'?)"
 
 
-def test_a_bad_value_of_a_file_is_named_with_line_and_column(tmp_path: Path) -> None:
+def test_a_bad_value_is_named_with_line_and_column(tmp_path: Path) -> None:
     file = tmp_path / "agent.yaml"
     file.write_text("model: gpt-4o\ncontextTokenLimit: 0\n")
     with pytest.raises(ConfigError) as caught:
@@ -280,7 +280,7 @@ def test_policies_and_their_settings_are_checked_when_they_are_read(values: dict
     assert said in refused(values)
 
 
-def test_a_summariser_is_a_name_or_a_server_with_its_own_api_key() -> None:
+def test_a_summariser_is_a_name_or_a_server() -> None:
     assert loaded({}).summariser_model() is None
     named = loaded({"summariser": "small"}).summariser_model()
     assert named is not None

@@ -186,7 +186,7 @@ def test_a_call_without_all_its_results_stays_away() -> None:
     assert returning_items(history.items, [later]).merged == (history.items[0], later)
 
 
-def test_a_call_gets_another_id_if_a_later_one_took_its_own() -> None:
+def test_a_call_whose_id_is_taken_gets_another() -> None:
     history = History()
     for _ in range(2):
         history.append("assistant", "", id="a", at="t", tool_calls=(ToolCall("c", "r", "{}"),))

@@ -24,7 +24,7 @@ def test_old_user_messages_are_suggested_for_removal_above_ten(messages: int) ->
 
 
 @pytest.mark.parametrize(("tokens", "saved"), [(333, []), (334, [167])])
-def test_answers_above_a_third_of_the_window_are_suggested_for_a_summary(tokens: int, saved: list[int]) -> None:
+def test_large_answers_are_suggested_for_a_summary(tokens: int, saved: list[int]) -> None:
     assert [one.tokens_saved for one in conversation(f"A{tokens}", 1000).suggestions()] == saved
 
 

@@ -60,7 +60,7 @@ def test_evicting_returns_the_removed_items_and_sets_the_summary() -> None:
     assert history.summary == summary
 
 
-def test_only_tool_results_become_notes_that_name_where_the_text_is_kept() -> None:
+def test_only_tool_results_become_notes_with_an_id() -> None:
     history = history_of([MadeTurn((2,))], ["a long text"])
     stubs = history.stub([0, 1, 2, 99])
     assert [item.seq for item in stubs] == [2]
@@ -140,7 +140,7 @@ def test_the_counted_text_of_an_item_holds_its_calls() -> None:
     assert item.text() == 'I look.read{"path": "x"}'
 
 
-def test_a_note_comes_before_the_newest_turn_and_is_not_an_item() -> None:
+def test_a_note_precedes_the_newest_turn_without_an_item() -> None:
     history = History()
     for text in ("old", "new"):
         history.begin_turn()

@@ -148,7 +148,7 @@ def test_lumps_are_projected_in_one_step_as_their_items_would_be() -> None:
     assert filled("lump", "exact").project_lumps(TYPICAL) == 100
 
 
-def test_a_figure_is_shared_so_that_known_sizes_stay_as_they_are() -> None:
+def test_sharing_a_figure_keeps_known_sizes() -> None:
     measures = [Measure(0, 16.0), Measure(1, 90.0, known_tokens=26), Measure(2, 36.0, tool_result=True)]
     assert split(90, measures, TYPICAL) == [(0, 20, False), (1, 30, False), (2, 40, True)]
     assert sum(tokens for _, tokens, _ in split(10, measures, TYPICAL)) == 10

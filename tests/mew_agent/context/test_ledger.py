@@ -63,7 +63,7 @@ def test_a_cut_at_call_boundaries_has_an_exact_price(
     st.lists(st.lists(st.tuples(ROLES, st.floats(1, 600)), min_size=1, max_size=3), min_size=2, max_size=6),
     st.sampled_from(STYLES),
 )
-def test_it_is_labelled_exact_as_far_as_the_totals_can_be_explained(
+def test_explained_totals_are_labelled_exact(
     overhead: int, opening: int, k: float, calls: list[list[tuple[str, float]]], style: Style
 ) -> None:
     prefix_units, prefix = fitting(k, 2000.0)
@@ -360,7 +360,7 @@ def test_the_first_report_has_no_drift() -> None:
     assert reported(ledger, 500) is None
 
 
-def test_a_rebase_takes_the_word_exact_from_all_that_was_measured_before() -> None:
+def test_after_a_rebase_no_earlier_measurement_is_exact() -> None:
     books = talked(Books(), [([("user", 50.0, 50)], (20.0, 20))] * 4)
     first, last = books.bounds[0] + 1, books.bounds[1]
     assert books.ledger.price(first, last).basis == "exact"
@@ -413,7 +413,7 @@ def test_a_summary_counts_in_the_next_prompt_until_it_is_removed() -> None:
     assert ledger.next_prompt_tokens == 1000
 
 
-def test_new_tools_count_in_the_next_prompt_before_a_call_sent_them() -> None:
+def test_new_tools_count_before_a_call_sends_them() -> None:
     books = Books(prefix_units=300.0)
     books.add_entry("user", 30.0, 30)
     books.call()
@@ -553,7 +553,7 @@ def test_two_unreported_calls_later_the_whole_interval_is_still_exact() -> None:
     assert books.ledger.price(first, last) == Price(books.true_price(first, last), "exact")
 
 
-def test_a_calibration_given_at_the_start_is_used_before_the_first_report() -> None:
+def test_a_given_calibration_applies_before_the_first_report() -> None:
     ledger = Ledger(calibration=Calibration(200.0, 100.0))
     ledger.add(Measure(0, 100.0))
     assert ledger.next_prompt_tokens == 204

@@ -35,7 +35,7 @@ class Known:
         before = books.bounds[-1] if books.bounds else None
         books.call(units, tokens, call_tokens=call_tokens, hidden=hidden)
         if self.terms is not None and terms[0] != self.terms[0]:
-            self.intervals.clear()  # another tokenizer: what items took before says nothing any more
+            self.intervals.clear()  # another tokenizer: earlier sizes of items no longer count
         elif terms == self.terms and before is not None and books.bounds[-1] > before:
             self.intervals.append((before + 1, books.bounds[-1]))
         self.terms = terms
@@ -171,7 +171,7 @@ def test_a_rescale_changes_the_least_known_parts_first() -> None:
     assert ledger.parts.summary > 54
 
 
-def test_a_prompt_that_leaves_no_room_for_measured_intervals_shrinks_them_too() -> None:
+def test_a_prompt_too_small_for_measured_intervals_shrinks_them() -> None:
     ledger = Ledger()
     ledger.describe_prefix(300.0)
     for seq in range(4):
@@ -193,7 +193,7 @@ TEXT = features("The gateway keeps the order of all envelopes that one member se
 TEXT_TOKENS = round(TEXT)
 
 
-def test_the_first_message_does_not_pay_for_how_a_template_writes_tools() -> None:
+def test_the_cost_of_tools_is_not_the_first_messages() -> None:
     books = Books(Template(prefix=900), prefix_units=TEXT + TEXT + TEXT)
     talk(books, turns=6)
     first = books.entries[0]

@@ -62,14 +62,14 @@ def test_only_the_awaited_item_is_the_reply() -> None:
     assert not reply.is_in(5, 9)
 
 
-def test_the_part_of_a_reply_that_is_not_sent_again_is_hidden() -> None:
+def test_unsent_parts_of_a_reply_are_hidden() -> None:
     reply = KeptReply()
     reply.expect(Usage(100, 20, 180))
     reply.identify(Measure(0, 10.0, known_tokens=20), CALIBRATION)
     assert (reply.tokens, reply.hidden_tokens) == (80, 60)
 
 
-def test_a_reply_of_unknown_size_is_projected_up_to_its_reported_size() -> None:
+def test_a_replys_projection_ends_at_its_reported_size() -> None:
     for features, hidden in ((30.0, 50), (500.0, 0)):
         reply = KeptReply()
         reply.expect(Usage(100, 80, 180))

@@ -110,7 +110,7 @@ def test_the_decision_is_the_exact_fraction_whatever_the_window(limit: int, used
 
 
 @pytest.mark.parametrize("limit", [None])
-def test_without_a_known_limit_nothing_is_decided_and_the_level_is_unknown(limit: None) -> None:
+def test_without_a_known_limit_the_level_is_unknown(limit: None) -> None:
     assert level_of(MEW, after(10**9, limit)) == ("unknown", None)
     assert actions(after(10**9, limit)) == []
     assert actions(after(10**9, limit, next_prompt_tokens=10**9), "pre_request") == []
@@ -124,12 +124,12 @@ def test_without_a_known_limit_nothing_is_decided_and_the_level_is_unknown(limit
     ("limit", "reserve"),
     [(19, 0), (20, 1), (1_000, 50), (8_192, 409), (81_919, 4_095), (81_920, 4_096), (128_000, 4_096), (10**7, 4_096)],
 )
-def test_the_reserve_for_the_answer_is_a_twentieth_and_at_most_4096(limit: int, reserve: int) -> None:
+def test_the_answer_reserve_is_a_twentieth_up_to_4096(limit: int, reserve: int) -> None:
     assert output_reserve_tokens(limit) == reserve
 
 
 @pytest.mark.parametrize("limit", WINDOWS)
-def test_a_request_compacts_only_if_it_and_its_answer_do_not_fit(limit: int) -> None:
+def test_only_a_request_that_would_overflow_compacts_first(limit: int) -> None:
     fits = limit - output_reserve_tokens(limit)
     assert compactions(after(1, limit, next_prompt_tokens=fits), "pre_request") == []
     assert compactions(after(1, limit, next_prompt_tokens=fits + 1), "pre_request") == ["would_overflow"]
@@ -156,7 +156,7 @@ def test_hidden_reasoning_alone_raises_the_level_but_does_not_compact() -> None:
 
 
 @pytest.mark.parametrize(("next_prompt", "triggers"), [(899, []), (900, ["threshold_projected"])])
-def test_without_usage_the_next_prompt_decides_with_a_trigger_of_its_own(next_prompt: int, triggers: list[str]) -> None:
+def test_without_usage_the_next_prompt_decides(next_prompt: int, triggers: list[str]) -> None:
     snapshot = after(None, 1_000, reason="usage_unavailable", next_prompt_tokens=next_prompt)
     assert compactions(snapshot) == triggers
 
@@ -230,7 +230,7 @@ def test_two_compactions_without_progress_stop_both_rules() -> None:
     assert compactions(after(5, 1_000, next_prompt_tokens=5_000), "pre_request", stalled()) == []
 
 
-def test_a_threshold_compacts_once_in_its_cooldown_and_an_overflow_at_once() -> None:
+def test_an_overflow_ignores_the_cooldown_of_the_threshold() -> None:
     state = after_compaction(PolicyState(), progressed=True, at_seconds=-60.0)
     assert compactions(after(999, 1_000), state=state) == []
     assert compactions(after(5, 1_000, next_prompt_tokens=5_000), "pre_request", state) == ["would_overflow"]

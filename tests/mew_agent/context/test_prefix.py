@@ -31,7 +31,7 @@ def test_the_parts_of_a_prefix_sum_to_it_and_are_bounded(sizes: list[int], token
     assert ranked == sorted(ranked, reverse=True)
 
 
-def test_a_counted_system_prompt_keeps_its_count_and_tools_share_the_rest() -> None:
+def test_tools_share_what_a_counted_system_prompt_leaves() -> None:
     texts = [PrefixText("system_prompt", "one two three four"), PrefixText("tool", "a b", "x"), NOBODY]
     system, tool = prefix_parts(texts, 30, Calibration(), words_in)
     assert (system.tokens, system.basis) == (4, "tokenizer")

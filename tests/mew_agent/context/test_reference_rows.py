@@ -86,7 +86,7 @@ async def test_a_postponed_near_limit_is_announced_after_the_cooldown(start_agen
     assert await announced(start_agent, cooled(0), SqliteStore(path), 115_200, 115_200) == 1
 
 
-async def test_m8_a_compaction_that_frees_nothing_is_not_tried_at_every_call(start_agent: StartAgent) -> None:
+async def test_m8_a_useless_compaction_is_not_repeated_every_call(start_agent: StartAgent) -> None:
     agent = {**reference(), "conversation_history_length": 0}
     async with start_agent(agent=agent, fixed_usage=((124_990, 10, 125_000),) * 6) as s:
         for number in range(6):
@@ -99,7 +99,7 @@ async def test_m8_a_compaction_that_frees_nothing_is_not_tried_at_every_call(sta
         assert not s.summary_requests
 
 
-async def test_m9_a_target_above_the_present_size_is_skipped_between_two_statuses(start_agent: StartAgent) -> None:
+async def test_m9_a_target_above_the_present_size_is_skipped(start_agent: StartAgent) -> None:
     async with start_agent(agent=reference(), fixed_usage=((11_990, 10, 12 * K),)) as s:
         await s.ask("One.")
         sent = await s.control("compact", {"target_tokens": 16_000})

@@ -39,7 +39,7 @@ def test_an_owner_has_one_reminder_whose_text_is_never_kept() -> None:
     assert reminders.all == ()
 
 
-def test_a_changed_reminder_keeps_its_name_and_gets_the_mark_of_now() -> None:
+def test_a_changed_reminder_keeps_its_name() -> None:
     reminders = Reminders()
     made = reminders.add("old", at="t", package=ContinuationPackage("context_health", "critical"))
     reminders.update(made.id, "new", package=None)

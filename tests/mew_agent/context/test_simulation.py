@@ -28,7 +28,7 @@ def test_unknown_figures_are_left_out() -> None:
     assert (line["used_tokens"], line["level"], "limit_tokens" in line) == (9, "unknown", False)
 
 
-def test_the_end_of_a_task_compacts_early_where_the_policy_says_so() -> None:
+def test_a_policy_can_compact_after_a_task() -> None:
     steps = total(95_000), {"usual_task_tokens": 31_000}
     (action,) = lines("mew", 128_000, *steps)[-1]["actions"]
     assert (action["type"], action["reason"][:36]) == ("compact", "the next task of the usual size, 31,")
@@ -104,7 +104,7 @@ def test_a_compaction_in_the_log_drops_the_oldest_messages(
     assert (last["freed_tokens"], last["freed_messages"], last["used_tokens"]) == (*freed, left)
 
 
-def test_m10_a_requested_compaction_drops_the_oldest_and_changes_level_and_basis() -> None:
+def test_m10_a_requested_compaction_changes_level_and_basis() -> None:
     entries = [user(2000)] * 60
     before, after = lines("mew-reference", 128_000, *entries, total(121_000), {"compact_to_percent": 70})[-2:]
     assert (before["level"], before["basis"]) == ("near_limit", "reported")
@@ -117,7 +117,7 @@ def test_m10_a_requested_compaction_drops_the_oldest_and_changes_level_and_basis
 FAILED = {"summary_failed": True}
 
 
-def test_o13_without_a_summary_the_oldest_messages_are_dropped_and_the_request_fits() -> None:
+def test_o13_without_a_summary_the_oldest_messages_are_dropped() -> None:
     added = [message(300, "system"), *[message(1000, "user")] * 6]
     before, after, sent = lines(
         "lmstudio", 8192, *added, {"pre_request_tokens": 6300}, FAILED, {"pre_request_tokens": 2300}

@@ -129,7 +129,7 @@ async def test_a_note_replaces_its_item_and_the_original_can_be_recalled(store: 
     assert await store.recall("r") == original
 
 
-async def test_an_item_that_has_left_is_not_brought_back_by_a_note(store: Store) -> None:
+async def test_a_note_does_not_restore_its_item(store: Store) -> None:
     kept = items("a", "b")
     await store.keep(Session(), SessionChange(added=kept))
     await store.keep(Session(), SessionChange(evicted=[0]))

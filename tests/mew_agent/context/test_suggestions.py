@@ -79,7 +79,7 @@ def test_new_messages_are_not_measured_again() -> None:
     suggestions = SavingSuggestions(tracker)
     suggestions.refresh()
     item = tracker.history.append("user", "word " * 5_000, id="long", at="t")
-    tracker.item_added(item, units=features("word"))  # whoever added it has measured it, in a thread
+    tracker.item_added(item, units=features("word"))  # it was measured in a thread when it was added
     for number in range(9):
         add(tracker, "user", f"message {number}")
     (one,) = suggestions.refresh()

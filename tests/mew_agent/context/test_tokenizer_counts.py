@@ -82,7 +82,7 @@ def test_the_next_prompt_is_exact_once_the_template_overhead_is_learnt(overhead:
     assert driver.next == (driver.prompt, "tokenizer")
 
 
-def test_without_counts_it_is_projected_and_the_overhead_stays_the_typical_one() -> None:
+def test_without_counts_the_typical_overhead_is_projected() -> None:
     driver = conversation_after(counts=False)
     driver.receive(TEXTS[0])
     assert driver.next[1] == "projected"
@@ -99,7 +99,7 @@ def test_one_uncounted_text_makes_the_next_prompt_projected_until_a_report() -> 
     assert driver.next == (driver.prompt, "tokenizer")
 
 
-def test_the_basis_is_heuristic_before_a_report_and_server_counted_after_a_count() -> None:
+def test_the_basis_follows_the_best_known_count() -> None:
     driver = CountedConversation()
     driver.tracker.next_prompt.describe_prefix(SYSTEM, "")
     driver.receive(TEXTS[0])

@@ -65,7 +65,7 @@ def test_items_added_since_leave_the_figure_and_grow_stale_messages() -> None:
     assert (agent.report().next_prompt_tokens or 0) > before + 30
 
 
-def test_an_item_added_during_the_call_is_stale_but_the_reply_is_not() -> None:
+def test_an_item_added_during_a_call_is_stale() -> None:
     agent = Agent()
     agent.ask()
     sent = agent.history.last_seq
@@ -160,7 +160,7 @@ def test_cleared_is_unknown_with_no_messages_and_the_last_report_kept() -> None:
 
 
 @pytest.mark.parametrize(("window", "level", "at"), [(1_000, "near_limit", 900), (2_000, "healthy", 1_800)])
-def test_a_changed_window_moves_level_and_threshold_at_once_and_no_tokens(window: int, level: str, at: int) -> None:
+def test_a_changed_window_changes_level_and_threshold_only(window: int, level: str, at: int) -> None:
     agent = Agent(1_500)
     agent.turn(1_000)
     agent.tracker.window_changed(Window(window, "loaded"))
@@ -305,7 +305,7 @@ def test_forgetting_unsent_items_shrinks_only_the_next_prompt() -> None:
     assert breakdown_sum(agent.report()) == 1_000
 
 
-def test_a_cut_of_an_unknown_size_returns_the_loss_of_the_next_prompt() -> None:
+def test_a_cut_of_unknown_size_lowers_the_next_prompt() -> None:
     agent = Agent()
     agent.ask(QUESTION * 20)
     agent.call(None)
@@ -493,7 +493,7 @@ def test_a_pin_enters_the_next_prompt_when_the_prefix_is_described() -> None:
     assert (agent.report().next_prompt_tokens or 0) > before + 50
 
 
-def test_before_any_call_the_next_prompt_is_a_heuristic_and_afterwards_projected() -> None:
+def test_the_next_prompt_is_projected_after_the_first_call() -> None:
     agent = Agent()
     agent.tracker.next_prompt.describe_prefix(SYSTEM, "")
     agent.ask()
@@ -515,7 +515,7 @@ def test_drift_of_the_newest_call_is_published() -> None:
 # -- trend ----------------------------------------------------------------------------------------------------
 
 
-def test_the_trend_is_absent_until_two_calls_and_counts_turns_not_calls() -> None:
+def test_the_trend_counts_turns_and_needs_two_calls() -> None:
     agent = Agent(10_000)
     agent.turn(1_000)
     assert agent.report().tokens_per_turn is None
@@ -624,7 +624,7 @@ def test_messages_that_entered_since_count_for_a_policy_that_adds_them() -> None
     assert (report.level, report.basis, report.stale_messages) == ("elevated", "reported", 1)
 
 
-def test_o16_a_call_without_usage_decides_nothing_if_the_figure_is_kept() -> None:
+def test_o16_a_call_without_usage_decides_nothing() -> None:
     agent = Agent(1_000)
     agent.tracker.policy = LMSTUDIO
     agent.turn(950)

@@ -44,7 +44,7 @@ def test_a_restart_projects_the_next_prompt_from_the_last_report() -> None:
     assert again.report().drift_tokens == -10
 
 
-def test_a_report_of_another_model_is_not_an_anchor_after_a_restart() -> None:
+def test_a_restarted_tracker_ignores_another_models_report() -> None:
     agent = Agent()
     agent.turn(50_000)
     saved = agent.tracker.saved()

@@ -97,7 +97,7 @@ def received(moment: Moment) -> None:
 
 
 def failed(moment: Moment) -> None:
-    received(moment)  # a call that failed or was cut is not told to the tracker
+    received(moment)  # a call that failed or was cut is not reported to the tracker
 
 
 def unreported(moment: Moment) -> None:
@@ -200,7 +200,7 @@ ROWS: list[Any] = [
 
 
 @pytest.mark.parametrize(("happens", "tokens", "basis", "reason", "stale", "messages", "keys"), ROWS)
-def test_each_moment_shows_its_figure_and_exactly_the_keys_that_are_known(
+def test_each_moment_shows_exactly_the_known_keys(
     happens: Callable[[Moment], None],
     tokens: Any,
     basis: str,
@@ -225,7 +225,7 @@ def test_each_moment_shows_its_figure_and_exactly_the_keys_that_are_known(
         assert sum(part["tokens"] for part in shown["breakdown"] if part["part"] != "unsent") == tokens
 
 
-def test_every_key_of_the_report_and_every_reason_is_in_a_row() -> None:
+def test_the_rows_cover_every_key_and_reason() -> None:
     seen = {key for row in ROWS for key in row.values[6]}
     # Below, where policies look at messages or at the spend, and in the tests of waiting agents, sessions and pieces.
     elsewhere = {"injection", "suggestions", "spent_tokens", "budget_tokens", "waiting", "queued", "sessions", "pins"}

@@ -26,7 +26,7 @@ from mew_agent.model.interface import Window, WindowBasis
         (1, None, (1, "configured")),
     ],
 )
-def test_a_configured_window_wins_over_a_discovered_one_and_over_the_default(
+def test_a_configured_window_overrides_discovery_and_default(
     configured: int | None, discovered: Window | None, expected: tuple[int, WindowBasis]
 ) -> None:
     window = resolve_window(configured, discovered)
@@ -60,7 +60,7 @@ def test_the_default_is_128000() -> None:
         ("assumed", 128_000, -5, (128_000, "assumed")),
     ],
 )
-def test_a_limit_in_an_overflow_error_is_used_if_smaller_or_better_known(
+def test_a_smaller_or_better_known_overflow_limit_is_used(
     basis: WindowBasis, present: int, named: int | None, expected: tuple[int, WindowBasis]
 ) -> None:
     window = learn_from_overflow(Window(present, basis), named)

@@ -213,7 +213,7 @@ async def test_a_threshold_reached_in_a_task_compacts_at_its_end(
         assert (last and last.trigger) == "threshold"
 
 
-async def test_a_task_without_room_for_its_next_request_compacts_in_the_middle(
+async def test_a_task_without_room_compacts_in_the_middle(
     start_conversation: StartConversation, text: Callable[[int], str]
 ) -> None:
     usage = (*((1000 * at, 50, 1000 * at + 50) for at in range(1, 4)), (7700, 50, 7750))

@@ -122,7 +122,7 @@ async def test_an_empty_stream_of_a_full_window_is_an_overflow(
         assert driver.now.context.basis == "reported"
 
 
-async def test_an_empty_stream_of_a_window_with_room_is_a_failed_call(start_conversation: StartConversation) -> None:
+async def test_an_empty_stream_despite_room_is_a_failed_call(start_conversation: StartConversation) -> None:
     async with start_conversation(cut_after_chunks=0, cut_style="end_of_stream") as driver:
         with pytest.raises(ModelStreamCut):
             await driver.turn("A word.")

@@ -64,7 +64,7 @@ def test_an_overflow_error_reveals_the_window(window: Window, error: ModelError,
 
 
 @pytest.mark.parametrize(("prompt_tokens", "target"), [(3000, 500), (600, 300)])
-def test_the_compaction_aims_at_half_of_the_window_or_of_the_request(prompt_tokens: int, target: int) -> None:
+def test_the_compaction_aims_at_half_the_window_or_request(prompt_tokens: int, target: int) -> None:
     assert overflow_compaction(full(prompt_tokens, Window(1000, "loaded"))) == CompactAction("overflow_error", target)
 
 

@@ -1,4 +1,4 @@
-"""After a compaction a task in the middle of its tools continues by itself, and an idle agent stays idle."""
+"""After a compaction a task in the middle of its tools continues on its own, and an idle agent stays idle."""
 
 import os
 import random

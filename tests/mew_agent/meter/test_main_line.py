@@ -146,7 +146,7 @@ def test_subagent_without_headers_is_never_shown() -> None:
     assert {tokens for tokens, _ in replay.shown} == {None, 500, 520}
 
 
-def test_history_that_was_cut_in_the_middle_of_a_turn_is_still_the_agents() -> None:
+def test_history_cut_in_the_middle_of_a_turn_still_counts() -> None:
     replay, history = Replay(), [user("One."), answer("1"), user("Two.")]
     replay.call(history, 900, ["a"])
     replay.call([user("Summary."), tool_call("a"), result("a")], 300)
@@ -166,7 +166,7 @@ def test_tools_that_are_added_in_a_conversation_belong_to_it() -> None:
     assert replay.now() == (200, "main")
 
 
-def test_summary_in_the_middle_of_a_turn_lets_a_new_conversation_take_over() -> None:
+def test_after_a_summary_a_new_conversation_takes_over() -> None:
     replay, history = Replay(), [user("Work.")]
     replay.call(history, 900, ["a"])
     replay.call([*history, tool_call("a"), result("a"), user("Summarise.")], 950, tools=())
@@ -174,7 +174,7 @@ def test_summary_in_the_middle_of_a_turn_lets_a_new_conversation_take_over() -> 
     assert replay.now() == (200, "provisional")
 
 
-def test_conversation_that_goes_on_for_turns_takes_over_from_a_waiting_one() -> None:
+def test_a_long_conversation_takes_over_from_a_waiting_one() -> None:
     replay = Replay()
     replay.call([user("Work.")], 900, ["never answered"])
     history = [user("Other.")]

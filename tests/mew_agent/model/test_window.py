@@ -114,9 +114,7 @@ async def test_a_proxy_that_lists_openai_is_asked_for_its_model_info(provider: R
     assert received_paths(provider) == ["/v1/models", "/model/info"]
 
 
-async def test_a_listing_with_the_input_limit_still_yields_to_a_loaded_window(
-    provider: RawProvider, model: OpenAIModel
-) -> None:
+async def test_a_loaded_window_overrides_a_listed_input_limit(provider: RawProvider, model: OpenAIModel) -> None:
     provider.routes = {
         "/v1/models": provider.json({"data": [{"id": "m", "max_input_tokens": 32768}]}),
         "/api/v0/models": provider.json({"data": [{"id": "m", "loaded_context_length": 4096}]}),

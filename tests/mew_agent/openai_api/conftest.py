@@ -90,7 +90,7 @@ def connected(gateway: RunningGateway) -> Callable[..., ChatParticipant]:
 
 @pytest.fixture
 def chat(start_agent: StartAgent, connected: Callable[..., ChatParticipant]) -> StartChatApi:
-    """Starts the API beside an agent; see `StartChatApi`."""
+    """Starts the API for an agent; see `StartChatApi`."""
 
     @asynccontextmanager
     async def build(

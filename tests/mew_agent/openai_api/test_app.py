@@ -314,7 +314,7 @@ async def test_a_failed_model_call_returns_the_agents_message(chat: StartChatApi
     assert chunks[-1].usage is None, "usage of the call before is not this answer's"
 
 
-async def test_an_agent_that_leaves_for_good_ends_the_stream_with_an_error(
+async def test_the_stream_of_a_departed_agent_ends_with_an_error(
     chat: StartChatApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exchange, "RETURN_SECONDS", 0.05)

@@ -163,7 +163,7 @@ async def test_api_keys_have_sessions_of_their_own(chat: StartChatApi) -> None:
     assert refused.status_code == 401
 
 
-async def test_a_session_that_the_agent_deleted_is_told(chat: StartChatApi) -> None:
+async def test_the_client_learns_of_a_deleted_session(chat: StartChatApi) -> None:
     async with chat(agent={"max_sessions": 1}) as built:
         first = await talk(built, "The valve is blue.")
         await talk(built, "Something else")
@@ -215,7 +215,7 @@ async def test_a_model_without_response_format_is_an_error(
     assert caught.value.param == "response_format"
 
 
-async def test_an_agent_without_sessions_is_told_to_the_client(chat: StartChatApi, joined: Any) -> None:
+async def test_the_client_learns_that_an_agent_has_no_sessions(chat: StartChatApi, joined: Any) -> None:
     """An agent of another implementation: it reads neither `session` nor `response_format`."""
     async with chat(options={"configured": frozenset({"writer"})}) as built, joined("writer") as writer:
         await answer_plainly(writer)

@@ -174,7 +174,7 @@ async def test_a_pause_during_a_call_holds_its_answer(start_agent: StartAgent) -
         await s.recorder.first("coder", "chat", about=question)
 
 
-async def test_a_pause_with_a_timeout_ends_by_itself(start_agent: StartAgent) -> None:
+async def test_a_pause_ends_after_its_timeout(start_agent: StartAgent) -> None:
     async with start_agent() as s:
         pause = await s.control("pause", {"timeout_seconds": 0.05})
         await s.recorder.first("coder", "participant/resume", about=pause)

@@ -53,7 +53,7 @@ def test_an_impossible_report_is_refused_and_changes_nothing(values: dict[str, A
     assert context.status() == before
 
 
-def test_a_report_keeps_what_it_leaves_out_and_survives_a_clock_that_was_set_back() -> None:
+def test_a_report_keeps_earlier_figures_despite_a_clock_change() -> None:
     context = ExternalContext()
     context.report(None, USAGE, basis="reported", now=LATER, window=2000, messages=4, model="m")
     context.report(1500, basis="reported", now=NOW, messages=0)

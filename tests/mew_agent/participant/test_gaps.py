@@ -1,4 +1,4 @@
-"""What is missing is said: frames of streams, and events that slow handlers could not keep up with."""
+"""Losses are reported: frames of streams, and events that slow handlers could not keep up with."""
 
 from pathlib import Path
 from random import Random

@@ -49,7 +49,7 @@ def server_of(bench: Bench) -> McpServer:
 
 
 async def answered(reported: Envelope) -> tuple[dict[str, Any] | None, Bench]:
-    """The response to a request if `told` arrives while it is in progress."""
+    """The response to a request if the notification `told` arrives while it is in progress."""
     bench = Bench()
     server = server_of(bench)
     came: list[dict[str, Any] | None] = []

@@ -141,7 +141,7 @@ def test_a_peer_that_returns_has_its_last_context(peers: Peers) -> None:
     assert peers["coder"].context.tokens == 900
 
 
-def test_a_peer_that_was_absent_at_the_welcome_has_its_context_from_the_board(peers: Peers) -> None:
+def test_the_board_gives_the_context_of_an_absent_peer(peers: Peers) -> None:
     board = [{"id": "absent", "connected": False, "status": WHOLE, "received_at": "2026-01-01T00:00:00Z"}]
     peers.receive(welcome("coder", board=board))
     assert "absent" not in peers

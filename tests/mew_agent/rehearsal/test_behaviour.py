@@ -107,5 +107,5 @@ def test_equal_requests_get_equal_replies() -> None:
     assert reply_text(*messages) == reply_text(*messages)
 
 
-def test_a_call_of_a_tool_that_was_not_offered_is_answered_with_its_name() -> None:
+def test_the_reply_to_an_unknown_tool_names_it() -> None:
     assert reply_text(user("call files__write with {}")).startswith("I have no tool named files__write.")

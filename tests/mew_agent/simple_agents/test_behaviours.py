@@ -61,7 +61,7 @@ async def test_two_echoes_do_not_answer_each_other_forever() -> None:
         assert not recorder.sent_by("simple", "chat", about=first)
 
 
-async def test_calculator_answers_requests_to_it_and_to_nobody() -> None:
+async def test_calculator_answers_requests_to_it_and_broadcasts() -> None:
     async with scene("calculator") as (ada, _, recorder):
         listed = await ada.ask("mcp/request", {"method": "tools/list"}, to="simple", answer="mcp/response")
         assert [tool["name"] for tool in listed.body["result"]["tools"]] == ["add", "multiply", "evaluate"]

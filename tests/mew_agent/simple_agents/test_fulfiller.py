@@ -97,7 +97,7 @@ async def test_unclear_answer_is_asked_again_and_other_chats_do_not_count() -> N
 
             tasks.start_soon(propose)
             await recorder.first("keeper", "chat")
-            await ada.chat("yes")  # to everybody, not to the keeper
+            await ada.chat("yes")  # a broadcast, not addressed to the keeper
             await ada.chat("What for?", to="keeper")
             again = await recorder.first("keeper", "chat", nth=1)
             assert again.body["text"] == "Please answer yes, or no and a reason."

@@ -107,7 +107,7 @@ def test_one_absurd_observation_counts_no_more_than_the_nearest_possible_one() -
 
 
 @given(st.floats(0, 10**6), st.integers(0, 50))
-def test_a_projection_is_k_times_units_and_an_overhead_for_each_message(units: float, messages: int) -> None:
+def test_a_projection_is_k_times_units_plus_overhead(units: float, messages: int) -> None:
     calibration = Calibration(200.0, 100.0)
     assert calibration.project(units, messages) == round(2 * units) + MESSAGE_OVERHEAD_TOKENS * messages
 
@@ -224,7 +224,7 @@ def test_a_calibration_survives_a_round_trip(calls: int) -> None:
     assert Calibration.restored(calibration.saved()) == calibration
 
 
-def test_figures_stored_by_a_version_with_other_features_still_give_their_factor() -> None:
+def test_stored_figures_of_other_features_give_their_factor() -> None:
     calibration = Calibration.restored((150.0, 100.0, 0.9, 0.3))
     assert calibration == Calibration(150.0, 100.0)
     assert calibration.k == 1.5

@@ -36,7 +36,7 @@ class Counting:
         return count(text)
 
 
-async def test_short_texts_are_weighed_at_once_and_long_ones_in_a_thread() -> None:
+async def test_only_long_texts_are_measured_in_a_thread() -> None:
     counter = Counting()
     sizes = Sizes(lambda: counter)
     assert await sizes.measure(SHORT) == Size(features(SHORT), count(SHORT))

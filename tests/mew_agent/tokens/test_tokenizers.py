@@ -235,7 +235,7 @@ def test_the_name_of_a_model_chooses_its_tokenizer(caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize(("file", "level"), [(None, "INFO"), (Path("/nowhere/at.all"), "WARNING")])
-def test_a_counter_that_cannot_be_had_is_one_line_in_the_log(
+def test_an_unavailable_counter_is_one_log_line(
     file: Path | None, level: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     pytest.importorskip("tiktoken")

@@ -38,7 +38,7 @@ def test_statuses_and_answers_are_not_controls(kind: str | None) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(MAY_ADDRESS_EVERYBODY))
-def test_some_controls_may_address_everybody_but_their_sender(kind: str) -> None:
+def test_some_controls_may_address_all_but_their_sender(kind: str) -> None:
     assert is_control_for(control(kind), "coder")
     assert is_control_for(control(kind, "files", "coder"), "coder")
     assert not is_control_for(control(kind, "files"), "coder")

@@ -1,4 +1,4 @@
-"""The configuration of a backplane, embedded servers, and what is said when NATS cannot be used."""
+"""The configuration of a backplane, embedded servers, and the errors when NATS cannot be used."""
 
 import json
 import os

@@ -154,7 +154,7 @@ async def test_the_newest_connection_wins_across_gateways_and_people_hold_severa
             assert (await client.until("chat"))["payload"]["text"] == "to both"
 
 
-async def test_grants_pauses_and_kicks_act_on_every_gateway_before_they_are_answered() -> None:
+async def test_grants_pauses_and_kicks_act_on_every_gateway() -> None:
     hub = new_hub()
     async with gateway(hub) as (first, _), gateway(hub) as (second, _):
         ada, cleo = participant(first, "ada"), participant(second, "cleo")

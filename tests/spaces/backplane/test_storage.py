@@ -92,7 +92,7 @@ async def test_an_envelope_that_comes_twice_is_stored_once(serve: Serve) -> None
         assert [str(Position(log.epoch, one)) for one in stored] == [again["position"]]
 
 
-async def test_a_reader_gets_what_follows_its_position_and_then_what_is_new(serve: Serve) -> None:
+async def test_a_reader_gets_what_follows_its_position(serve: Serve) -> None:
     async with serve() as running:
         places = []
         for number in range(4):

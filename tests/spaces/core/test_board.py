@@ -103,7 +103,7 @@ SNAPSHOT = SpaceSnapshot(
 )
 
 
-def test_a_written_entry_has_the_keys_of_the_status_and_the_present_age() -> None:
+def test_a_written_entry_has_its_status_and_age() -> None:
     board = StatusBoard(SpaceState())
     board.post(status({"messages_in_context": 1}), at=NOW)
     first = board.entry_json("coder", connected=True, now=NOW)

@@ -208,7 +208,7 @@ def proposal(name: str, proposer: str) -> Envelope:
     return Envelope.write("mcp/proposal", id=name, ts="t", sender=proposer, payload={"method": "tools/list"})
 
 
-def test_an_unknown_proposal_belongs_to_nobody(membership: Membership) -> None:
+def test_an_unknown_proposal_has_no_owner(membership: Membership) -> None:
     membership.add_proposal(proposal("p1", "coder"), now=NOW)
     assert membership.foreign_proposal(["p1"], "coder") is None
     assert membership.foreign_proposal(["unknown", "p1"], "bob") == "p1"

@@ -320,9 +320,7 @@ def test_a_participant_cannot_be_invited_twice(driver: SpaceDriver, name: str) -
     assert driver.tokens == tokens
 
 
-def test_an_inviter_gives_only_what_it_holds_unless_the_space_allows_more(
-    driver: SpaceDriver, config: SpaceConfig
-) -> None:
+def test_an_inviter_gives_only_what_it_may_give(driver: SpaceDriver, config: SpaceConfig) -> None:
     payload = {"participant_id": "eve", "initial_capabilities": [{"kind": "stream/*"}]}
     refused = driver.send_envelope(2, "bob", "space/invite", payload).refused
     assert refused is not None
@@ -433,7 +431,7 @@ def paused(driver: SpaceDriver, *names: str) -> list[str]:
         ("participant/shutdown", {"reason": 5}),
     ],
 )
-def test_an_invalid_control_silences_nobody(driver: SpaceDriver, kind: str, payload: dict[str, Any]) -> None:
+def test_an_invalid_control_silences_no_member(driver: SpaceDriver, kind: str, payload: dict[str, Any]) -> None:
     assert driver.send_envelope(1, "ada", kind, payload, to=["coder"]).accepted is not None
     assert paused(driver, "coder") == []
 

@@ -42,7 +42,7 @@ def listed(driver: SpaceDriver) -> list[str]:
     return [one.id for one in proposals]
 
 
-def test_an_open_proposal_is_listed_with_its_age_and_who_may_fulfil_it(driver: SpaceDriver) -> None:
+def test_an_open_proposal_is_listed_with_age_and_approvers(driver: SpaceDriver) -> None:
     propose(driver)
     driver.wait(12.5)
     (one,) = driver.space.proposals(now=driver.now).proposals

@@ -243,7 +243,7 @@ STORY: list[Step] = [
 
 
 @pytest.mark.parametrize("cut", range(len(STORY) + 1))
-def test_a_space_restored_at_any_point_of_a_long_story_goes_on_the_same(cut: int) -> None:
+def test_a_space_restored_at_any_point_continues_alike(cut: int) -> None:
     check_cut(STORY, cut)
 
 

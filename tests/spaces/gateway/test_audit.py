@@ -132,7 +132,7 @@ def test_grants_and_heartbeats_have_their_own_sources(logged: Logged) -> None:
     }
 
 
-def test_a_join_is_delivered_to_others_and_the_welcome_to_the_joiner(logged: Logged) -> None:
+def test_others_receive_the_join_and_the_joiner_a_welcome(logged: Logged) -> None:
     reported = [json.loads(line) for line in logged.lines()]
     welcomes = [one["participant"] for one in reported if one["envelope"]["kind"] == "system/welcome"]
     presences = [one["participant"] for one in reported if one["envelope"]["kind"] == "system/presence"]

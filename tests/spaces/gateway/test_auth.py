@@ -98,7 +98,7 @@ def test_every_token_identifies_its_participant(tmp_path: Path, config: SpaceCon
 
 
 @pytest.mark.parametrize("token", [None, "", "wrong", "token-of-code", "token-of-coder ", "\udcff"])
-def test_an_unknown_token_identifies_nobody(token: str | None, config: SpaceConfig) -> None:
+def test_an_unknown_token_identifies_no_participant(token: str | None, config: SpaceConfig) -> None:
     assert TokenBook.generate(config).identify(token) is None
 
 
@@ -240,7 +240,7 @@ def test_an_expired_token_is_replaced_when_a_gateway_starts(tmp_path: Path) -> N
     assert book.identify(ensure_token(tmp_path, "ada", environ={})) == "ada"
 
 
-def test_a_new_token_counts_at_once_although_another_was_refused_just_now(tmp_path: Path, config: SpaceConfig) -> None:
+def test_a_new_token_counts_right_after_a_refusal(tmp_path: Path, config: SpaceConfig) -> None:
     book = TokenBook.load(config, tmp_path, environ={})
     assert not book.may_read("wrong")
     token = write_new_token(observer_path(tmp_path, "screen")).token

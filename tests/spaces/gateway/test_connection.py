@@ -20,7 +20,7 @@ JOIN = {"type": "join", "space": "demo", "participantId": "coder", "token": "tok
 
 
 class Socket:
-    """A connection and what it was told."""
+    """A connection and what it received."""
 
     def __init__(self, service: SpaceService, **options: Any) -> None:
         self.channel = RecordingChannel()

@@ -86,7 +86,7 @@ async def test_a_session_gets_numbers_and_others_get_the_plain_envelope(gateway:
         assert "delivery" not in (await ada.next())["payload"]
 
 
-async def test_a_session_that_returns_gets_what_it_missed_once_and_in_order(gateway: RunningGateway) -> None:
+async def test_a_returning_session_gets_what_it_missed_in_order(gateway: RunningGateway) -> None:
     async with session(gateway, "coder") as (coder, _), joined(gateway, "bob") as bob:
         await bob.chat("0")
         seen = await chats(coder, 1)
@@ -133,7 +133,7 @@ async def test_a_late_joiner_may_ask_for_the_newest(gateway: RunningGateway) -> 
 @pytest.mark.parametrize(
     ("since", "reason"), [("{epoch}-1", "history_gone"), ("other-3", "other_epoch"), ("nonsense", "other_epoch")]
 )
-async def test_a_gap_is_told(gateway: RunningGateway, since: str, reason: str) -> None:
+async def test_a_gap_is_reported(gateway: RunningGateway, since: str, reason: str) -> None:
     async with joined(gateway, "bob") as bob:
         for number in range(450):
             await bob.chat(str(number))
@@ -208,7 +208,7 @@ async def test_a_restart_keeps_positions(tmp_path: Path, durability: str) -> Non
             assert begun["recovered"]
             assert [text for _, text in await chats(coder, 1)] == ["b"]
         async with session(again, "bob") as (bob, _):
-            await bob.chat("b", id="b")  # its sender never heard that it was accepted
+            await bob.chat("b", id="b")  # its sender never received the confirmation
             assert (await bob.until("system/receipt"))["payload"]["status"] == "duplicate"
 
 

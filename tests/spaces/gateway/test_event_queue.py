@@ -70,7 +70,7 @@ async def test_events_that_wait_are_one_batch_and_a_full_queue_refuses() -> None
     assert [decode_batch(batch.data)[0].number for batch in driver.hub.batches] == [1, 2]
 
 
-async def test_a_full_storage_refuses_envelopes_and_keeps_facts_until_it_has_room() -> None:
+async def test_a_full_storage_refuses_envelopes_and_keeps_facts() -> None:
     driver = Driver()
     driver.backplane.is_full = True
     driver.queue.submit(chat("a"))

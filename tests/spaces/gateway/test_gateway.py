@@ -95,7 +95,7 @@ async def test_two_spaces_share_only_a_port(config: SpaceConfig) -> None:
         await there.join(tokens.token_of("ada"), space="two")
         welcome = await there.next()
         assert (welcome["kind"], welcome["payload"]["participants"]) == ("system/welcome", [])
-        await eve.join(tokens.token_of("eve"))  # its token tells where it belongs
+        await eve.join(tokens.token_of("eve"))  # its token names its space
         assert [one["id"] for one in (await eve.next())["payload"]["participants"]] == ["ada"]
         await eve.chat("only two")
         assert (await there.until("chat"))["payload"]["text"] == "only two"

@@ -129,7 +129,7 @@ async def test_a_participant_knows_all_members_after_a_storm(gateway: RunningGat
                 await anyio.sleep(0.01)
 
 
-async def test_a_session_that_comes_too_soon_returns_later_by_itself(gateway: RunningGateway) -> None:
+async def test_a_session_that_comes_too_soon_retries_later(gateway: RunningGateway) -> None:
     gateway.service.join_pace = JoinPace(per_second=2, burst=1, clock=Clock())
     async with opened(gateway, "m0") as first, opened(gateway, "m1") as second, opened(gateway, "m2") as plain:
         await join(gateway, first)

@@ -137,7 +137,7 @@ def test_lines_that_exceed_the_queue_are_dropped_and_counted(tmp_path: Path) -> 
     assert results[:2] == [True, True]
     assert results[2:] == [False] * 4
     gate.set()
-    # Room comes back with what is written; nothing else tells when.
+    # Writing frees room; no event says when.
     while not writer.put(file, lambda: line("later"), 1):
         pass
     writer.close()

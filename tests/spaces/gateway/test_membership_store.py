@@ -122,7 +122,7 @@ def test_an_invalid_file_is_refused_by_name(config: SpaceConfig, tmp_path: Path,
         open_store(config, tmp_path)
 
 
-def test_a_participant_that_left_space_yaml_is_forgotten_at_the_next_start(config: SpaceConfig, tmp_path: Path) -> None:
+def test_a_participant_removed_from_space_yaml_is_forgotten(config: SpaceConfig, tmp_path: Path) -> None:
     reported = ReportedStatus(status={"status": "ready"}, envelope_id="1", received_at=datetime.now(UTC))
     log = MemoryLog(epoch="e", bounds=Bounds(entries=1, bytes=1))
     log.durability = "flushed"

@@ -1,4 +1,4 @@
-"""Clients behind a reverse proxy: who they are, which limits hold for them, and headers that nobody may forge."""
+"""Clients behind a reverse proxy: their addresses, their limits, and headers that clients cannot forge."""
 
 import logging
 from collections.abc import Iterator

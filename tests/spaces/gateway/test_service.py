@@ -157,7 +157,7 @@ def test_joined_writes_keep_the_order_of_broadcasts_answers_and_closes(service: 
     assert json.loads(ada.written[-1])["payload"] == {"text": "three"}
 
 
-def test_a_consumer_that_is_slow_at_the_end_of_a_turn_leaves(service: SpaceService) -> None:
+def test_a_consumer_slow_after_a_turn_is_disconnected(service: SpaceService) -> None:
     ada_connection, ada = joined(service, ADA)
     bob_connection = service.new_connection()
     bob = SlowChannel(lambda: service.mark_slow(bob_connection))

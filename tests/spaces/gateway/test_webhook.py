@@ -1,4 +1,4 @@
-"""The webhook of a space: one request for each item, with the secret, tried again, and in nobody's way."""
+"""The webhook of a space: one request for each item, with the secret, repeated on failure, without delaying others."""
 
 import json
 import logging
@@ -102,7 +102,7 @@ async def test_a_space_posts_each_item_once_with_its_secret(tmp_path: Path) -> N
     assert last["item"]["actions"] == [{"label": "Show log", "command": "mew logs coder"}]
 
 
-async def test_a_failed_request_is_made_again_and_a_refused_one_is_not(caplog: pytest.LogCaptureFixture) -> None:
+async def test_only_failed_requests_are_repeated(caplog: pytest.LogCaptureFixture) -> None:
     with receiver(503, 200, 404, 302) as (url, posted):
         hook = AttentionWebhook(AttentionOptions(webhook=url), "demo", Path(), retry_seconds=(0.0, 0.0))
         async with anyio.create_task_group() as tasks:
@@ -120,7 +120,7 @@ async def test_a_failed_request_is_made_again_and_a_refused_one_is_not(caplog: p
     ]
 
 
-async def test_a_gateway_that_takes_over_posts_what_the_one_before_may_have_missed() -> None:
+async def test_the_next_gateway_posts_what_the_last_may_have_missed() -> None:
     options = AttentionOptions(webhook="http://127.0.0.1:1/")
     hook = AttentionWebhook(options, "demo", Path())
     old, new = (

@@ -72,7 +72,7 @@ def test_last_line_skips_blank_lines(tmp_path: Path, text: str, last: str) -> No
 
 
 async def reported(path: Path, *chunks: bytes) -> list[str]:
-    """What is told of a program that prints these."""
+    """The reports about a program that prints these."""
     lines: list[str] = []
     send, receive = anyio.create_memory_object_stream[bytes](len(chunks))
     for chunk in chunks:

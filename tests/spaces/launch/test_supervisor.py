@@ -44,7 +44,7 @@ def gateway(folder: Path) -> Program:
 
 
 class House:
-    """A supervisor under test, with what it told and a way to wait for what it does."""
+    """A supervisor under test, with its reports and a way to wait for its actions."""
 
     def __init__(self, folder: Path, *, tells: bool = True) -> None:
         self.reported: list[tuple[str, str]] = []
@@ -387,7 +387,7 @@ async def test_an_unwritable_run_file_stops_no_program(tmp_path: Path, caplog: p
     )
 
     def wall_in(name: str, line: str) -> None:
-        """From the first word of the program on, neither the run file nor a log can be made anew."""
+        """From the first word of the program on, neither the run file nor a log can be created again."""
         house.reported.append((name, line))
         if line == "run" and house.reported.count((name, line)) == 1:
             for folder in (state, house.supervisor.log_folder):

@@ -236,7 +236,7 @@ def test_files_damaged_in_the_same_second_are_all_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_refuses_the_batch_and_the_log_goes_on_later(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_a_batch_and_the_log_continues(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log", bounds=ROOMY)
     append_chats(log, "a")
     with full_disk(log), pytest.raises(NotStored, match="No space"):

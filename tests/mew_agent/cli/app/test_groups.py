@@ -37,7 +37,7 @@ async def test_help_shows_every_section_and_no_summary_is_cut_off(monkeypatch: p
 
 
 @pytest.mark.parametrize("path", [path for path in ALL if hasattr(ALL[path], "entries")], ids=" ".join)
-def test_summary_in_a_list_is_the_first_line_of_the_commands_help(path: tuple[str, ...]) -> None:
+def test_lists_show_the_first_line_of_a_commands_help(path: tuple[str, ...]) -> None:
     for name, entry in ALL[path].entries.items():
         assert ALL[*path, name].help.partition("\n")[0] == entry.summary
 

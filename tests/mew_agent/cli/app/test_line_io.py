@@ -52,7 +52,7 @@ async def test_fifo_is_private_and_accepts_writers_in_turn(tmp_path: Path) -> No
             for text in ("one", "two"):
                 await anyio.to_thread.run_sync(path.write_text, f"{text}\n")
                 assert await lines.receive() == text
-    await anyio.to_thread.run_sync(path.write_text, "\n")  # lets the reader's thread see that nobody listens
+    await anyio.to_thread.run_sync(path.write_text, "\n")  # lets the reader's thread notice that its reader is gone
 
 
 @fifos

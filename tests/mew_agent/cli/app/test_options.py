@@ -34,7 +34,7 @@ def app(requested: list[tuple[ConnectionOptions, str, int]]) -> typer.Typer:
     @app.command()
     @with_option_groups
     def ask(target: str, *, often: int = 1, connection: ConnectionOptions) -> None:
-        """Ask somebody."""
+        """Ask a participant."""
         requested.append((connection, target, often))
 
     return app

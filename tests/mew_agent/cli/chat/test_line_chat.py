@@ -24,7 +24,7 @@ def identity(gateway: RunningGateway, token: str | None = None) -> Identity:
 
 
 class Terminal:
-    """Somebody who types, and what they have seen so far."""
+    """A person who types, and what they have seen so far."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys

@@ -37,7 +37,7 @@ def test_text_goes_to_the_target_or_to_all(talk: TerminalChat) -> None:
     assert talk.parse_line("") == []
 
 
-def test_json_with_a_kind_is_an_envelope_and_other_json_is_text(talk: TerminalChat) -> None:
+def test_only_json_with_a_kind_is_an_envelope(talk: TerminalChat) -> None:
     assert talk.parse_line('{"kind": "participant/pause", "to": ["coder"]}') == [
         TypedEnvelope("participant/pause", {}, ("coder",))
     ]

@@ -38,7 +38,7 @@ TEXT = "\n\n".join(
 
 @asynccontextmanager
 async def demo_story(options: RehearsalOptions) -> AsyncIterator[tuple[DemoStory, list[dict[str, Any]]]]:
-    """Gateway, model and two agents; the story about to be played, and the events it will have told."""
+    """Gateway, model and two agents; the story about to be played, and its events."""
     events: list[dict[str, Any]] = []
     async with (
         serve_gateway(parse_space(SPACE)) as gateway,
@@ -69,7 +69,7 @@ def all_texts() -> dict[str, Any]:
     return {name: cycle(parts) for name in ("reader", "editor")}
 
 
-async def test_one_agent_compacts_by_itself_the_other_on_request() -> None:
+async def test_one_agent_compacts_on_its_own_the_other_on_request() -> None:
     with anyio.fail_after(PATIENCE_SECONDS):
         async with demo_story(RehearsalOptions(window_tokens=WINDOW_TOKENS)) as (story, events):
             checks = await story.play(all_texts())

@@ -279,7 +279,7 @@ async def test_tools_beyond_the_callers_capabilities_are_not_offered(gateway: Ru
         assert "no tool 'tools__add' in space 'review'" in told
 
 
-async def test_rejected_proposal_is_told_to_the_client(gateway: RunningGateway) -> None:
+async def test_the_client_learns_of_a_rejected_proposal(gateway: RunningGateway) -> None:
     ada = Participant(gateway.ws_url, space="review", id="ada", token=gateway.token_of("ada"))
 
     @ada.on_proposal

@@ -30,7 +30,7 @@ def api_at(port: int) -> GatewayApi:
 
 @contextmanager
 def server_that_says(*pieces: bytes) -> Iterator[int]:
-    """Takes one connection, reads a request, says these bytes, and closes."""
+    """Takes one connection, reads a request, sends these bytes, and closes."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:

@@ -1,4 +1,4 @@
-"""`mew history`, `mew tools` and `mew fit`: what a space has said, what it offers, and what has room."""
+"""`mew history`, `mew tools` and `mew fit`: past messages, offered tools, and free room."""
 
 import json
 import re

@@ -98,7 +98,7 @@ async def test_a_participant_that_is_connected_is_not_cut_off(gateway: RunningGa
         assert (await ada.until("chat"))["payload"]["text"] == "still here"
 
 
-async def test_what_that_gateway_cannot_serve_is_said(flags: tuple[str, ...]) -> None:
+async def test_errors_name_what_that_gateway_cannot_serve(flags: tuple[str, ...]) -> None:
     refused = await mew("proposals", *flags)
     assert "keeps no proposals: it is not a gateway of mew-agent; join it to see them" in refused.err
     assert refused.code == 1

@@ -120,7 +120,7 @@ def test_a_new_participant_gets_the_role_that_fits() -> None:
     assert {str(role) for role in ParticipantRole} == ROLE_PATTERNS.keys()
 
 
-def test_any_person_who_may_invite_adds_a_participant_where_no_one_is_the_default() -> None:
+def test_without_a_default_any_inviter_adds_a_participant() -> None:
     config = parse_space("space: {id: a}\nparticipants: {ada: {}, bob: {capabilities: [{kind: space/*}]}, cid: {}}")
     run = RunFile(space="a", gateway="", ws="", started_at="")
     assert inviter_of(config, run) == "bob"

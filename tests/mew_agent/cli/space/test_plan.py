@@ -206,7 +206,7 @@ def test_a_key_without_effect_gives_a_notice_with_its_place(tmp_path: Path, text
     assert notice in found
 
 
-def test_a_person_with_fifos_and_a_program_with_options_give_no_notice(tmp_path: Path) -> None:
+def test_fifos_and_program_options_give_no_notice(tmp_path: Path) -> None:
     path = tmp_path / "space.yaml"
     path.write_text(
         f"{PERSON} {{auto_connect: true, fifo: true, cwd: .}}\n  tool: {{command: 'true', args: [x], env: {{A: b}}}}\n"
@@ -465,7 +465,7 @@ def test_an_approver_that_may_not_approve_is_a_warning(tmp_path: Path) -> None:
     assert list(warnings_about(load_space(path), path)) == [warning]
 
 
-def test_an_agent_that_may_not_do_its_work_is_a_warning_with_the_line_to_add(tmp_path: Path) -> None:
+def test_a_warning_names_the_capability_that_an_agent_lacks(tmp_path: Path) -> None:
     path = tmp_path / "space.yaml"
     participants = (
         "participants:\n  good: {agent: {}}\n  mute:\n    agent: {}\n    capabilities: [{kind: chat}]\n"

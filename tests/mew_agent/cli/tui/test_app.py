@@ -154,7 +154,7 @@ async def test_a_narrow_terminal_shows_one_pane_at_a_time(start_agent: StartAgen
         await screen.shows("Message, @name")
 
 
-async def test_text_is_shown_while_it_is_written_and_work_opens_to_its_calls(
+async def test_text_streams_and_work_opens_to_its_calls(
     start_agent: StartAgent, gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Drawing delays the agent, which is in the same event loop.

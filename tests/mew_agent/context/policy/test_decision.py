@@ -40,7 +40,7 @@ def test_a_figure_whose_basis_is_not_allowed_is_not_known() -> None:
 
 
 @pytest.mark.parametrize("policy", [LMSTUDIO, TACHIKOMA], ids=lambda policy: policy.name)
-def test_a_call_without_usage_decides_nothing_if_the_last_figure_is_kept(policy: Policy) -> None:
+def test_a_call_without_usage_decides_nothing_by_the_kept_figure(policy: Policy) -> None:
     state = PolicyState(level="critical", restarts=2, restarting=True)
     assert decide(policy, state, UNAVAILABLE, "after_call") == Decision(replace(state, restarting=False))
 
@@ -52,7 +52,7 @@ def test_a_policy_may_make_missing_usage_an_error() -> None:
     assert decide(policy, PolicyState(), UNAVAILABLE, "pre_request").actions == ()
 
 
-def test_a_policy_that_needs_a_window_says_so_while_it_is_unknown() -> None:
+def test_a_policy_reports_that_it_needs_a_window() -> None:
     (error,) = decide(LMSTUDIO, PolicyState(), ContextSnapshot(5, "reported", None), "after_call").actions
     assert error == ErrorAction("lmstudio cannot work without a known context window")
 

@@ -39,7 +39,7 @@ def test_the_first_length_in_the_settings_is_the_window() -> None:
     assert DOMINDS_V1.limit_from({}) is None
 
 
-def test_the_long_name_of_the_cadence_setting_wins_over_the_short_one() -> None:
+def test_the_long_cadence_setting_overrides_the_short_one() -> None:
     both = {"caution_remediation_cadence_generations": 4, "caution_cadence_generations": 7}
     for settings, generations in ((both, 4), ({"caution_cadence_generations": 7.5}, 7), ({}, 10)):
         rules = DOMINDS_V3.configured(settings).rules

@@ -29,7 +29,7 @@ REMINDERS = [
 
 
 @pytest.mark.parametrize(("limit", "settings", "prompts", "expected"), REMINDERS)
-def test_dominds_v1_adds_one_reminder_and_removes_it_below_the_optimal_size(
+def test_dominds_v1_removes_its_reminder_below_the_optimal_size(
     limit: int | None, settings: dict[str, int], prompts: list[int | None], expected: str
 ) -> None:
     steps = [NO_USAGE if tokens is None else prompt(tokens) for tokens in prompts]
@@ -37,7 +37,7 @@ def test_dominds_v1_adds_one_reminder_and_removes_it_below_the_optimal_size(
     assert said("dominds-v1", limit, *steps, **settings) == [words[word] for word in expected.split(",")]
 
 
-def test_dominds_v1_shows_caution_above_the_optimal_size_and_unknown_without_usage() -> None:
+def test_dominds_v1_shows_caution_above_the_optimal_size() -> None:
     steps = (prompt(60_000), prompt(60_001), NO_USAGE)
     assert levels("dominds-v1", 200 * K, *steps, optimal_max_tokens=60_000) == ["healthy", "caution", "unknown"]
 
@@ -167,7 +167,7 @@ INJECTIONS = [
 
 
 @pytest.mark.parametrize(("limit", "settings", "steps", "expected"), INJECTIONS)
-def test_dominds_v3_prompts_on_its_cadence_and_counts_down_to_a_clear(
+def test_dominds_v3_prompts_by_cadence_and_counts_down(
     limit: int, settings: dict[str, int], steps: list[Line], expected: list[str]
 ) -> None:
     assert said("dominds-v3", limit, *steps, **settings) == expected

@@ -34,7 +34,7 @@ def after(
 
 
 @given(st.integers(1, 12), st.integers(1, 40))
-def test_a_cadence_of_k_prompts_at_entry_and_after_every_k_generations(cadence: int, generations: int) -> None:
+def test_a_cadence_prompts_at_entry_and_every_k_generations(cadence: int, generations: int) -> None:
     policy = DOMINDS_V3.configured({"caution_remediation_cadence_generations": cadence})
     state, found = PolicyState(), []
     for number in range(generations):

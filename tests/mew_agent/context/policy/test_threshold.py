@@ -93,7 +93,7 @@ def test_a_setting_replaces_the_bound() -> None:
     assert (configured.holds(60_000, 10), configured.holds(60_001, 10)) == (False, True)
 
 
-def test_a_condition_with_nothing_but_a_setting_holds_once_it_is_set() -> None:
+def test_a_condition_on_a_setting_holds_once_set() -> None:
     condition = Condition(figure="used", op="ge", override="mark")
     assert not condition.holds(10**9, 1)
     assert condition.first_tokens(1) is None

@@ -39,7 +39,7 @@ async def test_awaiting_the_stream_gives_the_answer(start_agent: StartAgent) -> 
         assert len(played.main_requests) == 1
 
 
-async def test_tool_call_is_an_event_and_text_before_it_is_no_answer(start_agent: StartAgent) -> None:
+async def test_text_before_a_tool_call_is_no_answer(start_agent: StartAgent) -> None:
     def tide(place: str) -> str:
         """How high the tide is."""
         return f"high in {place}"

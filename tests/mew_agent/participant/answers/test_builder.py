@@ -25,7 +25,7 @@ def live(**options: Any) -> AnswerBuilder:
     return AnswerBuilder(may_use_tools=False, **{"notices": "content"} | options)
 
 
-def test_streamed_text_is_shown_at_once_and_the_final_chat_adds_nothing() -> None:
+def test_the_final_chat_adds_nothing_to_streamed_text() -> None:
     answer = live()
     assert answer.add_text("One ") == [Writing("One ")]
     assert answer.add_text("two.") == [Writing("two.")]
@@ -93,7 +93,7 @@ def test_text_before_a_tool_call_becomes_thinking() -> None:
     assert joined(events, Thinking) == 'Let me look.\n→ read {"a": 1}\n'
 
 
-def test_text_longer_than_the_hold_is_shown_and_the_answer_follows_apart() -> None:
+def test_text_longer_than_the_hold_is_shown_before_the_answer() -> None:
     answer = AnswerBuilder(notices="content", hold_characters=10)
     events = reported(
         answer, ("add_text", "I think I should look."), ("add_tool_call", "read", "{}"), ("finish", "Blue.")
@@ -168,7 +168,7 @@ def test_notice_splits_no_word_and_changes_no_text() -> None:
     assert joined(events) == "The water\n\n> compacting ...\n\nrises."
 
 
-def test_notice_waiting_for_the_end_of_a_word_comes_at_the_end() -> None:
+def test_a_notice_follows_an_unfinished_word() -> None:
     events = reported(live(), ("add_text", "Water"), ("add_notice", "compacting ..."), ("finish", "Water"))
     assert joined(events) == "Water\n\n> compacting ...\n\n"
     assert joined(reported(live(), ("add_text", "Water"), ("add_notice", "left"), ("close",))) == "Water\n\n> left\n\n"

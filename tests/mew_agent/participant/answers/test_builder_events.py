@@ -11,7 +11,7 @@ def test_streamed_text_is_not_repeated_by_the_final_chat() -> None:
     assert pieces.text == "The tide is high."
 
 
-def test_text_before_a_tool_call_is_thinking_and_each_call_comes_once() -> None:
+def test_text_before_tool_calls_counts_as_thinking() -> None:
     pieces = AnswerBuilder(may_use_tools=True)
     assert pieces.add_text("Let me look.") == []
     said, called = pieces.add_tool_call("tide", '{"place": "Brest"}', call_id="c-1")

@@ -98,7 +98,7 @@ def test_pause_causes_one_notice() -> None:
     assert not notices.is_paused
 
 
-def test_waiting_approvals_and_stopped_loops_are_told_apart_from_a_pause() -> None:
+def test_approvals_and_stopped_loops_differ_from_a_pause() -> None:
     notices = ContextNotes()
     loop = {"kind": "loop", "what": "8 messages", "since": "t", "peer": "two"}
     assert notices.update(status("paused: loop with two", waiting=(loop,))) is None

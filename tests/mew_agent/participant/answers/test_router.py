@@ -260,7 +260,7 @@ async def test_text_after_a_gap_is_not_joined_to_text_before_it() -> None:
     exchange, other = routed.ask(), routed.ask("q-2", "writer")
     routed.start()
     routed.frame({"type": "token", "value": "It "})
-    routed.router.receive_gap(StreamGap("s-2", 1))  # a stream of somebody else
+    routed.router.receive_gap(StreamGap("s-2", 1))  # a stream of another participant
     routed.router.receive_gap(StreamGap("s-1", 1))
     routed.router.receive_gap(StreamGap("s-1", 2))
     routed.frame({"type": "token", "value": "high."})
