@@ -83,10 +83,10 @@ class LineTransport:
         return None
 
     async def send(self, message: dict[str, Any]) -> None:
-        try:
+        """Write a message, unless the agent has closed its input: it is exiting then, and `receive` ends."""
+        # Raising here would leave `Connection` with a failed future that nobody awaits.
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             await self.program.write_line(json.dumps(message, ensure_ascii=False))
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
-            raise ConnectionError("the agent closed its input") from error
 
     async def close(self) -> None:
         return None

@@ -186,6 +186,8 @@ def main() -> None:  # noqa: C901 - one branch for each method
             declared.update(params["clientCapabilities"])
             if STYLE == "silent":
                 continue
+            if STYLE == "deaf":  # what the client writes next fails, and the exit comes later
+                os.close(0)
             info = {"name": {"late": "kimi"}.get(STYLE, STYLE), "version": "1"}
             terminal = {"command": "/bin/agent", "args": ["log in"]}
             methods = [
@@ -204,6 +206,9 @@ def main() -> None:  # noqa: C901 - one branch for each method
                     },
                 }
             )
+            if STYLE == "deaf":
+                time.sleep(0.3)
+                sys.exit("lost its input")
         elif method == "session/new":
             servers[:] = [one["name"] for one in params["mcpServers"]]
             if STYLE == "signed-out":
