@@ -186,7 +186,7 @@ def main() -> None:  # noqa: C901 - one branch for each method
             declared.update(params["clientCapabilities"])
             if STYLE == "silent":
                 continue
-            if STYLE == "deaf":  # what the client writes next fails, and the exit comes later
+            if STYLE == "no-input":  # what the client writes next fails, and the exit comes later
                 os.close(0)
             info = {"name": {"late": "kimi"}.get(STYLE, STYLE), "version": "1"}
             terminal = {"command": "/bin/agent", "args": ["log in"]}
@@ -206,7 +206,7 @@ def main() -> None:  # noqa: C901 - one branch for each method
                     },
                 }
             )
-            if STYLE == "deaf":
+            if STYLE == "no-input":
                 time.sleep(0.3)
                 sys.exit("lost its input")
         elif method == "session/new":

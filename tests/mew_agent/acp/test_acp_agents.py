@@ -186,7 +186,7 @@ async def test_noise_and_unknown_updates_change_nothing(start: Start) -> None:
     ("style", "settings", "problem"),
     [
         ("broken", {}, "exited with code 1; stderr: cannot start: no key"),
-        ("deaf", {}, "exited with code 1; stderr: lost its input"),
+        ("no-input", {}, "exited with code 1; stderr: lost its input"),
         ("silent", {"start_timeout_seconds": 0.5}, "did not answer within 0.5 seconds"),
         ("signed-out", {}, "needs a sign-in: Get a key; or Here: run `"),
         ("codex", {"command": ("/no/such/agent",)}, "cannot be started: no such file or directory"),
