@@ -12,7 +12,6 @@ from typing import Any, Final
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.payloads.base import read_payload
 from mew_protocol.payloads.participant import Board, BoardEntry, Status, check_new_status, is_whole_status
-from mew_protocol.payloads.system import ActiveStream
 
 from mew_spaces.core.state import Change, ReportedStatus, SpaceState, StatusChange
 
@@ -154,10 +153,6 @@ class StatusBoard:
             known = self._parsed[participant] = (received.envelope_id, Status.model_validate(received.status))
         return known[1]
 
-    def entries(self, participants: Iterable[tuple[str, bool]], *, now: datetime) -> tuple[BoardEntry, ...]:
-        """Return the lines for (participant, connected) pairs, in their order."""
-        return tuple(self.entry(name, connected=connected, now=now) for name, connected in participants)
-
 
 @dataclass(frozen=True, slots=True)
 class ParticipantView:
@@ -176,7 +171,6 @@ class SpaceSnapshot:
     name: str | None
     at: datetime
     participants: tuple[ParticipantView, ...]
-    active_streams: tuple[ActiveStream, ...]
     board: tuple[BoardEntry, ...]
 
     def as_board(self) -> Board:

@@ -119,8 +119,7 @@ class Space:
             name=self.name,
             at=now,
             participants=views,
-            active_streams=tuple(stream.describe() for stream in self.state.streams.values()),
-            board=self.board.entries(((view.id, view.connected) for view in views), now=now),
+            board=tuple(self.board.entry(view.id, connected=view.connected, now=now) for view in views),
         )
 
     def proposals(self, *, now: datetime) -> UndecidedProposals:

@@ -134,7 +134,6 @@ function field(name, more) {
 
 function copyButton(words, value) {
   const button = make("button", "", words);
-  button.type = "button";
   button.addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(value);

@@ -5,18 +5,14 @@ import { maySend } from "./permissions.js";
 
 const reason = (words) => (words.length ? { reason: words.join(" ") } : {});
 const isCount = (word) => /^\d+$/.test(word ?? "");
+const numberAndReason = (key) => (words) => (isCount(words[0]) ? { [key]: Number(words[0]), ...reason(words.slice(1)) } : reason(words));
 
 /** Words that cannot be read; the message says what is expected. */
 export class InvalidCommand extends Error {}
 
 /** By name: the kind it sends, what it does, its words, and how they become a payload. */
 export const COMMANDS = {
-  compact: {
-    kind: "participant/compact",
-    help: "Compact the context, to a number of tokens if given",
-    words: "[TOKENS] [REASON]",
-    payload: (words) => (isCount(words[0]) ? { target_tokens: Number(words[0]), ...reason(words.slice(1)) } : reason(words)),
-  },
+  compact: { kind: "participant/compact", help: "Compact the context, to a number of tokens if given", words: "[TOKENS] [REASON]", payload: numberAndReason("target_tokens") },
   pin: { kind: "participant/pin", help: "Keep a text in every prompt", words: "TEXT", payload: (words) => ({ text: needed(words, "a text") }) },
   unpin: { kind: "participant/unpin", help: "Remove a pin by its id or text", words: "ID|TEXT", payload: (words) => ({ pin: needed(words, "the id or the text of a pin") }) },
   forget: {
@@ -30,18 +26,8 @@ export const COMMANDS = {
     },
   },
   clear: { kind: "participant/clear", help: "Delete the whole history except the pins", words: "[REASON]", payload: reason },
-  undo: {
-    kind: "participant/undo",
-    help: "Undo a compaction, a forget or a clear (default: the newest)",
-    words: "[NUMBER] [REASON]",
-    payload: (words) => (isCount(words[0]) ? { number: Number(words[0]), ...reason(words.slice(1)) } : reason(words)),
-  },
-  pause: {
-    kind: "participant/pause",
-    help: "Pause, for a number of seconds if given",
-    words: "[SECONDS] [REASON]",
-    payload: (words) => (isCount(words[0]) ? { timeout_seconds: Number(words[0]), ...reason(words.slice(1)) } : reason(words)),
-  },
+  undo: { kind: "participant/undo", help: "Undo a compaction, a forget or a clear (default: the newest)", words: "[NUMBER] [REASON]", payload: numberAndReason("number") },
+  pause: { kind: "participant/pause", help: "Pause, for a number of seconds if given", words: "[SECONDS] [REASON]", payload: numberAndReason("timeout_seconds") },
   resume: { kind: "participant/resume", help: "End a pause or a stopped loop", words: "[REASON]", payload: reason },
   cancel: { kind: "reasoning/cancel", help: "Cancel the running turn", words: "[REASON]", payload: reason, needsTurn: true },
   status: { kind: "participant/request-status", help: "Request a new status", words: "", payload: () => ({}) },

@@ -176,7 +176,6 @@ export class ConversationView {
 
   _name(id) {
     const button = makeText("button", "name", id);
-    button.type = "button";
     button.dataset.select = id;
     button.tabIndex = -1; // the list of participants is the way by keyboard
     return button;
@@ -233,7 +232,6 @@ export class ConversationView {
     if (entry.state === "open" && this._mayDecide(entry)) {
       const buttons = [["approve", "Approve"], ["reject", "Reject"]].map(([decision, label]) => {
         const button = make("button", decision === "approve" ? "primary" : "", label);
-        button.type = "button";
         button.dataset.decision = decision;
         button.setAttribute("aria-label", `${label} ${entry.row.tool} of ${entry.from}`);
         return button;
@@ -265,7 +263,6 @@ function body(value) {
   const more = value.length - MAX_TEXT_CHARS;
   if (more <= 0) return [render(value)];
   const button = make("button", "quiet", `Show all (${text.grouped(more)} more characters)`);
-  button.type = "button";
   button.dataset.whole = "true";
   return [render(value.slice(0, MAX_TEXT_CHARS)), button];
 }

@@ -276,7 +276,6 @@ export class Detail {
     if (items.length) nodes.push(fold(`What left: ${text.counted(items.length, "message")}${whole.next ? " and more" : ""}`, make("ol", "items", ...items)));
     if (found.undone_by === undefined && found.trigger !== "undo" && !found.problem && this._services.maySend("participant/undo", this.id)) {
       const undo = make("button", "", "Undo");
-      undo.type = "button";
       undo.setAttribute("aria-label", `Undo compaction ${found.number} of ${this.id}`);
       undo.addEventListener("click", () => void this._send("undo", { number: String(found.number) }));
       nodes.push(make("p", "buttons", undo));
@@ -303,7 +302,6 @@ export class Detail {
     const row = make("div", "pin", makeText("p", "", pin.text ?? `${pin.id}, ${String(pin.hash).slice(0, 8)}`), make("p", "soft", `~${text.grouped(pin.tokens)} tokens · from ${pin.origin}`));
     if (this._services.maySend("participant/unpin", this.id) && !/settings$/.test(pin.origin ?? "")) {
       const button = make("button", "quiet", "Remove");
-      button.type = "button";
       button.setAttribute("aria-label", `Remove pin ${pin.id}`);
       button.addEventListener("click", () => void this._request("participant/unpin", { pin: pin.id }, (one) => one.kind === "participant/status"));
       row.append(button);
@@ -374,7 +372,6 @@ export class Detail {
 
   _button(name) {
     const button = make("button", "", ACTIONS[name].label);
-    button.type = "button";
     button.dataset.action = name;
     button.setAttribute("aria-label", `${ACTIONS[name].label}: ${this.id}`);
     button.addEventListener("click", () => this._choose(name));
@@ -390,7 +387,6 @@ export class Detail {
     const submit = make("button", action.confirm ? "danger" : "primary", action.label);
     submit.type = "submit";
     const cancel = make("button", "quiet", "Keep");
-    cancel.type = "button";
     setText(cancel, action.confirm ? "Keep" : "Close");
     cancel.addEventListener("click", () => this._closeForm());
     const form = make("form", "action", ...(action.confirm ? [make("p", "", action.confirm(this.id))] : []), ...fields, make("p", "buttons", submit, cancel));

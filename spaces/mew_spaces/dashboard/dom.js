@@ -14,9 +14,10 @@ export function setTextOrHide(node, text) {
   node.hidden = !text;
 }
 
-/** Create an element. Children are nodes or strings. */
+/** Create an element. Children are nodes or strings. A button submits no form unless its type is set to "submit". */
 export function make(tag, className, ...children) {
   const node = document.createElement(tag);
+  if (tag === "button") node.type = "button";
   if (className) node.className = className;
   node.append(...children);
   return node;

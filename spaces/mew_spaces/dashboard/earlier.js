@@ -22,7 +22,6 @@ export class EarlierMessages {
     this._words = make("span", "soft");
     this._words.setAttribute("role", "status");
     this._button = make("button", "quiet", "Load older messages");
-    this._button.type = "button";
     this._button.addEventListener("click", () => void this.load());
     this.node = make("p", "earlier", this._button, this._words);
     this.node.hidden = true;

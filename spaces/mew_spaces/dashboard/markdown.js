@@ -263,7 +263,6 @@ function renderItem(blocks) {
 
 function renderCode({ language, text }) {
   const button = make("button", "copy", "Copy");
-  button.type = "button";
   button.dataset.copies = text;
   const code = make("pre", "", make("code", "", text));
   code.dir = "ltr";

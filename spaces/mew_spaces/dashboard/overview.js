@@ -68,7 +68,6 @@ export class Overview {
       const swatch = make("span", "swatch line");
       swatch.dataset.series = String(index);
       const button = makeText("button", "name", id);
-      button.type = "button";
       button.addEventListener("click", () => this._services.select(id));
       return make("li", "", swatch, button);
     });

@@ -17,7 +17,6 @@ export class ProgramLog {
     this._note.setAttribute("role", "status");
     this._hint = make("p", "soft", "In a terminal: ", make("code", "", `mew logs ${id} --follow`));
     const refresh = make("button", "quiet", "Refresh");
-    refresh.type = "button";
     refresh.addEventListener("click", () => void this.load());
     this.node = make("div", "program", make("h4", "", "Its program ", refresh), this._note, this._text, this._hint);
   }

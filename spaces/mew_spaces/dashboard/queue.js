@@ -211,7 +211,6 @@ const flat = (items, withGroups = false) => items.flatMap((item) => (item.items?
 
 function button(label, data, isPrimary = false) {
   const node = make("button", isPrimary ? "primary" : "quiet", label);
-  node.type = "button";
   Object.assign(node.dataset, data);
   return node;
 }

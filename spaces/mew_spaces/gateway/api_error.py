@@ -8,33 +8,21 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 
-class ApiError(Exception):
+class ApiError(HTTPException):
     """A request that is refused: `{"error", "message", ...}` under an HTTP status."""
 
     def __init__(self, status: int, error: str, message: str, /, **more: Any) -> None:
-        super().__init__(message)
-        self.status = status
+        super().__init__(status, message, {"www-authenticate": "Bearer"} if status == 401 else None)
         self.body = {"error": error, "message": message, **more}
 
 
-async def respond_to_api_error(_request: Request, error: Exception) -> Response:
-    """Return a refusal as JSON."""
-    assert isinstance(error, ApiError)
-    headers = {"www-authenticate": "Bearer"} if error.status == 401 else None
-    return JSONResponse(error.body, status_code=error.status, headers=headers)
-
-
-async def respond_to_http_exception(_request: Request, exception: Exception) -> Response:
-    """Return what the router refuses as JSON."""
-    assert isinstance(exception, HTTPException)
-    names = {404: "not_found", 405: "method_not_allowed"}
-    error = names.get(exception.status_code, "http_error")
-    return JSONResponse(
-        {"error": error, "message": exception.detail}, status_code=exception.status_code, headers=exception.headers
-    )
-
-
-async def respond_to_failure(_request: Request, _error: Exception) -> Response:
-    """Return an internal error as JSON, without its details."""
-    body = {"error": errors.INTERNAL_ERROR, "message": "the gateway failed to process this request"}
-    return JSONResponse(body, status_code=500)
+async def respond_to_error(_request: Request, error: Exception) -> Response:
+    """Return as JSON what a handler or the router refuses, and an internal error without its details."""
+    if not isinstance(error, HTTPException):
+        error = ApiError(500, errors.INTERNAL_ERROR, "the gateway failed to process this request")
+    elif not isinstance(error, ApiError):
+        names = {404: "not_found", 405: "method_not_allowed"}
+        name, headers = names.get(error.status_code, "http_error"), error.headers
+        error = ApiError(error.status_code, name, error.detail)
+        error.headers = headers
+    return JSONResponse(error.body, status_code=error.status_code, headers=error.headers)

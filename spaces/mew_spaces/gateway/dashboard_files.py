@@ -4,19 +4,17 @@ Owns which files are served and under which security policy. Does not know space
 HTTP API, with the user's token.
 """
 
-import re
 from pathlib import Path
+from typing import Any
 
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 DASHBOARD = Path(__file__).parents[1] / "dashboard"
 
-_FILE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*\.(?:js|css|svg|png|ico)")
-"""No slash and no leading dot, so a name cannot leave the folder."""
+_HEADERS = {"cache-control": "no-cache"}
 
 _SECURITY_HEADERS = (
     (
@@ -56,29 +54,16 @@ class SecurityHeaders:
 def dashboard_routes() -> list[BaseRoute]:
     """Return the routes of the dashboard; `/` redirects to it."""
     return [
-        Route("/", _redirect),
-        Route("/dashboard", _page),
-        Route("/dashboard/{asset}", _asset),
+        Route("/", lambda _: RedirectResponse("/dashboard")),
+        Route("/dashboard", lambda _: FileResponse(DASHBOARD / "index.html", headers=_HEADERS)),
+        Mount("/dashboard", _DashboardFiles(directory=DASHBOARD)),
     ]
 
 
-async def _redirect(_request: Request) -> Response:
-    return RedirectResponse("/dashboard")
+class _DashboardFiles(StaticFiles):
+    """The page's files, which browsers ask for again each time: after an update, old and new ones must not mix."""
 
-
-async def _page(_request: Request) -> Response:
-    return _file("index.html")
-
-
-async def _asset(request: Request) -> Response:
-    name = request.path_params["asset"]
-    if not _FILE_NAME.fullmatch(name):
-        raise HTTPException(404, f"the dashboard has no file '{name}'")
-    return _file(name)
-
-
-def _file(name: str) -> Response:
-    path = DASHBOARD / name
-    if not path.is_file():
-        raise HTTPException(404, f"the dashboard has no file '{name}'")
-    return FileResponse(path, headers={"cache-control": "no-cache"})
+    def file_response(self, *args: Any, **options: Any) -> Response:
+        response = super().file_response(*args, **options)
+        response.headers.update(_HEADERS)
+        return response

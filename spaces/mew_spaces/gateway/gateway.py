@@ -31,12 +31,7 @@ from mew_spaces.backplane.interface import Backplane
 from mew_spaces.backplane.opening import open_backplane
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.errors import SpacesError
-from mew_spaces.gateway.api_error import (
-    ApiError,
-    respond_to_api_error,
-    respond_to_failure,
-    respond_to_http_exception,
-)
+from mew_spaces.gateway.api_error import respond_to_error
 from mew_spaces.gateway.audit import AuditLog, logging_options
 from mew_spaces.gateway.auth import TokenBook, space_folder
 from mew_spaces.gateway.certificate import TlsFiles, tls_files
@@ -123,11 +118,7 @@ def create_app(registry: SpaceRegistry, *, host: str | None = None, proxies: Tru
                 proxies=proxies or TrustedProxies(),
             ),
         ],
-        exception_handlers={
-            ApiError: respond_to_api_error,
-            HTTPException: respond_to_http_exception,
-            Exception: respond_to_failure,
-        },
+        exception_handlers=dict.fromkeys((HTTPException, Exception), respond_to_error),
         lifespan=lifespan,
     )
 

@@ -66,11 +66,6 @@ class UnjoinedConnections:
     def __len__(self) -> int:
         return self._count
 
-    @property
-    def total_bytes(self) -> int:
-        """What they cost together, in bytes."""
-        return self._bytes
-
     def enter(self, peer: UnjoinedPeer, address: str, *, is_shared: bool = False) -> bool:
         """Count a new connection. Returns False if it is refused.
 

@@ -15,12 +15,11 @@ from mew_spaces.gateway.outbound import OutboundChannel, unframe
 class FileChannel(OutboundChannel):
     """An outbound channel that writes to a file."""
 
-    def __init__(self, folder: Path, name: str, writer: LogWriter, sizes: GatewayLogging | None = None) -> None:
+    def __init__(self, folder: Path, name: str, writer: LogWriter, sizes: GatewayLogging) -> None:
         """`name` is the path of the file from `folder`, the folder of the space.
 
-        `sizes` bounds the file and says how many old ones remain (default: no bound).
+        `sizes` bounds the file and says how many old ones remain.
         """
-        sizes = sizes or GatewayLogging(max_file_bytes=1 << 62)
         super().__init__()
         self._folder = folder.resolve()
         path = (self._folder / name).resolve()

@@ -5,7 +5,6 @@ server, or through ASGI under any other. What a message means is decided in `con
 """
 
 import asyncio
-from typing import Any, cast
 
 import anyio
 from mew_protocol.join import JOIN_BY_FRAME, JOIN_HEADER
@@ -95,7 +94,7 @@ class WebSocketEndpoint:
     async def _read(self, websocket: WebSocket, connection: Connection, *, until_decided: bool = False) -> None:
         while not connection.is_disconnected and not (until_decided and connection.is_decided):
             message = await websocket.receive()
-            if _is_disconnect(message):
+            if message["type"] == "websocket.disconnect":
                 connection.disconnected()
                 continue
             text, data = message.get("text"), message.get("bytes")
@@ -119,7 +118,3 @@ async def _cancel_after_close(channel: AsgiChannel, scope: anyio.CancelScope) ->
     await channel.closing.wait()
     await anyio.sleep(CLOSE_TIMEOUT_SECONDS)
     scope.cancel()
-
-
-def _is_disconnect(message: Any) -> bool:
-    return cast("str", message["type"]) == "websocket.disconnect"

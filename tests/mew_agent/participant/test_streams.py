@@ -88,7 +88,7 @@ async def test_stream_closed_while_opening_is_closed_once_open(gateway: RunningG
             tasks.start_soon(stream.aclose, "complete")
         await viewer.until(lambda: bool(viewer.closed))
         assert len(viewer.frames) == 1
-        assert not gateway.service.snapshot().active_streams
+        assert not gateway.service.space.state.streams
 
 
 async def test_without_the_capability_there_is_no_stream_and_no_error(gateway: RunningGateway, joined: Joined) -> None:

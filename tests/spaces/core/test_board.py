@@ -81,11 +81,6 @@ def test_an_invalid_status_never_replaces_a_valid_one(payload: dict[str, Any]) -
     assert kept.tokens == 90
 
 
-def test_entries_keep_the_requested_order() -> None:
-    entries = StatusBoard(SpaceState()).entries([("b", True), ("a", False)], now=NOW)
-    assert [(entry.id, entry.connected) for entry in entries] == [("b", True), ("a", False)]
-
-
 SNAPSHOT = SpaceSnapshot(
     space="demo",
     name="Demo",
@@ -95,7 +90,6 @@ SNAPSHOT = SpaceSnapshot(
         ParticipantView("coder", connected=True, capabilities=({"kind": "chat", "payload": {"n": None}},)),
         ParticipantView("bob", connected=False, capabilities=()),
     ),
-    active_streams=(),
     board=(
         BoardEntry(id="ada", connected=True),
         BoardEntry(id="coder", connected=True, status=Status(messages_in_context=1)),

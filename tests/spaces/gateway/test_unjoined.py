@@ -269,7 +269,11 @@ def test_peers_that_hold_too_much_together_are_evicted() -> None:
     assert (small.is_evicted, large.is_evicted) == (False, True)
     unjoined.leave(large, "192.0.2.2")
     unjoined.leave(small, "192.0.2.1")
-    assert (len(unjoined), unjoined.total_bytes) == (0, 0)
+    others = [Peer() for _ in range(10)]
+    for one in others:
+        assert unjoined.enter(one, "192.0.2.3")
+        unjoined.hold(one, "192.0.2.3", 0)
+    assert (len(unjoined), any(one.is_evicted for one in others)) == (10, False)
 
 
 async def test_a_message_before_the_join_has_a_small_limit(either_way: RunningGateway) -> None:

@@ -20,7 +20,7 @@ def test_an_envelope_is_one_line_and_a_frame_its_bytes() -> None:
 def test_a_channel_appends_to_its_file(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "out.log"
     writer = LogWriter()
-    channel = FileChannel(tmp_path, "logs/out.log", writer)
+    channel = FileChannel(tmp_path, "logs/out.log", writer, GatewayLogging())
     channel.prepare()
     assert path.read_bytes() == b""
     path.write_text("before\n")
@@ -50,7 +50,7 @@ def test_a_file_outside_of_the_folder_is_refused(tmp_path: Path, name: str) -> N
     outside.mkdir()
     (space / "link").symlink_to(outside)
     (space / "link.log").symlink_to(outside / "out.log")
-    channel = FileChannel(space, name, LogWriter())
+    channel = FileChannel(space, name, LogWriter(), GatewayLogging())
     with pytest.raises(PermissionError, match="outside"):
         channel.prepare()
     assert list(outside.iterdir()) == []
@@ -60,7 +60,7 @@ def test_a_file_that_becomes_a_link_is_not_written(tmp_path: Path) -> None:
     victim, path, writer = tmp_path / "victim", tmp_path / "space" / "out.log", LogWriter()
     victim.write_text("mine\n")
     path.parent.mkdir()
-    channel = FileChannel(path.parent, "out.log", writer)
+    channel = FileChannel(path.parent, "out.log", writer, GatewayLogging())
     channel.prepare()
     assert path.stat().st_mode & 0o777 == 0o600
     path.unlink()
