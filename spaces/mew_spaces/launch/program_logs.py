@@ -29,6 +29,7 @@ MAX_TAIL_BYTES: Final = 256 * 1024
 """How much of a log's end is read at most."""
 
 _LINE_BYTES: Final = 64 * 1024
+_TAIL_BYTES: Final = 4096
 
 log = logging.getLogger("spaces")
 
@@ -99,10 +100,13 @@ def cut_large_logs(folder: Path, max_bytes: int) -> None:
 def last_line(path: Path) -> str:
     """Return the last line of a log that is not blank, or an empty string."""
     try:
-        lines = tail(path, 100)
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            tail = file.read()
     except OSError:
         return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    lines = [line for line in tail.decode("utf-8", errors="replace").splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""
 
 
 def tail(path: Path, lines: int, *, max_bytes: int = MAX_TAIL_BYTES) -> list[str]:
