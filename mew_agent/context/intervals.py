@@ -332,22 +332,14 @@ class Intervals:
             return
         shares = self._shares(interval, calibration)
         for _, piece in groupby(shares, key=lambda share: bisect_left(inside, share[0])):
-            side = list(piece)
-            tokens, tool_tokens = sum(share for _, share, _ in side), _tool_tokens(side)
-            amount = {"message_tokens": tokens - tool_tokens, "tool_tokens": tool_tokens}
-            yield Interval(side[0][0], side[-1][0], "lump", **amount)
+            yield _lump(list(piece))
 
     def _remains(
         self, interval: Interval, first_seq: int, last_seq: int, calibration: Calibration
     ) -> Iterable[Interval]:
         """What remains of an interval around a cut: a lump before it, a lump after it, or both."""
-        shares = self._shares(interval, calibration)
-        for side in ([s for s in shares if s[0] < first_seq], [s for s in shares if s[0] > last_seq]):
-            if side:
-                tokens, tool_tokens = sum(share for _, share, _ in side), _tool_tokens(side)
-                yield Interval(
-                    side[0][0], side[-1][0], "lump", message_tokens=tokens - tool_tokens, tool_tokens=tool_tokens
-                )
+        left = [one for one in self._shares(interval, calibration) if not first_seq <= one[0] <= last_seq]
+        return (_lump(list(side)) for _, side in groupby(left, key=lambda share: share[0] > last_seq))
 
     def _rebuild(self, intervals: Iterable[Interval], items: list[Measure], calibration: Calibration) -> None:
         """Start again from these intervals and items. Pending changes must have been applied."""
@@ -369,6 +361,12 @@ def _shrink(interval: Interval, freed: int, tool_freed: int) -> None:
     interval.tool_tokens = max(0, interval.tool_tokens - tool_freed)
     interval.message_tokens -= freed + missing
     interval.kind = "lump"
+
+
+def _lump(shares: Sequence[tuple[int, int, bool]]) -> Interval:
+    """A lump of these shares of an interval."""
+    tokens, tool_tokens = sum(share for _, share, _ in shares), _tool_tokens(shares)
+    return Interval(shares[0][0], shares[-1][0], "lump", message_tokens=tokens - tool_tokens, tool_tokens=tool_tokens)
 
 
 def _tool_tokens(shares: Iterable[tuple[int, int, bool]]) -> int:

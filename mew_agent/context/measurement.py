@@ -84,7 +84,7 @@ class Measurement:
     last_seq: int = -1
     """The newest item that was measured; `reply_seq` is that of the reply, which the total includes too."""
     reply_seq: int | None = None
-    spent_tokens: int = 0  # total of all main calls since the last clear: a budget, not a part of the window
+    spent_since_clear: int = 0  # tokens of all main calls since the last clear; `Spending` has those of all calls
     reply: KeptReply = field(default_factory=KeptReply)
     trend: Trend = field(default_factory=Trend)
     is_undecided: bool = False  # whether the newest call reported no usage and the policy has not decided about it yet
@@ -159,7 +159,7 @@ class Measurement:
         """Start over with an empty history."""
         self.become_unknown("cleared")
         self.reply.forget()
-        self.spent_tokens = 0
+        self.spent_since_clear = 0
         self.trend.reset()
 
     def restore(self, saved: SavedContext) -> None:
@@ -170,7 +170,7 @@ class Measurement:
             self._last_reported = last.tokens, last.measured_at, last.call_id
         self.revision, self.last_seq = saved.measured_revision, saved.measured_seq
         self.reply_seq = saved.measured_reply_seq
-        self.served_model, self.spent_tokens = saved.served_model, saved.spent_tokens
+        self.served_model, self.spent_since_clear = saved.served_model, saved.spent_tokens
         self.trend.growth.extend(saved.growth)
 
     @property

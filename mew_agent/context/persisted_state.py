@@ -34,7 +34,7 @@ class SavedContext(BaseModel):
     policy_state: PolicyState = PolicyState()
     served_model: str | None = None
     calibrations: dict[str, tuple[float, ...]] = {}
-    spent_tokens: int = 0
+    spent_tokens: int = 0  # since the last clear
     spending: Spending | None = None
     growth: tuple[int, ...] = ()  # of the recent turns
     anchor: PromptAnchor | None = None

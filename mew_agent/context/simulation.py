@@ -57,7 +57,7 @@ class Simulation:
     _reason: UnknownReason | None = "no_call_yet"
     _hidden_tokens: int = 0
     _next_prompt_tokens: int | None = None
-    _spent_tokens: int = 0
+    _spent_since_clear: int = 0
     _at_seconds: float | None = None
     _conversation: CountedConversation = field(init=False)
     _messages: list[tuple[int, Role | None]] = field(default_factory=list)
@@ -148,8 +148,8 @@ class Simulation:
             case "total":
                 return usage.total_tokens
             case "cumulative":
-                self._spent_tokens += usage.total_tokens
-                return self._spent_tokens
+                self._spent_since_clear += usage.total_tokens
+                return self._spent_since_clear
 
     def _tool_result(self, step: Step) -> Decision:
         before, result = step.current_tokens or 0, step.tokens or 0
@@ -218,7 +218,7 @@ class Simulation:
         self.state = policies.after_clear(self.state)
         self._conversation.clear()
         self._messages = []
-        self._next_prompt_tokens, self._spent_tokens = None, 0
+        self._next_prompt_tokens, self._spent_since_clear = None, 0
         if not self.policy.counts_messages:
             self._set_size(None, "unknown", "cleared")
             return Decision(self.state)

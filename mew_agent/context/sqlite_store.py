@@ -36,11 +36,11 @@ from mew_agent.context.store import (
     StoreLimits,
     StoreUnusable,
 )
-from mew_agent.model.usage import Usage
 
 logger = logging.getLogger("mew_agent.context.sqlite_store")
 
 _ITEM = TypeAdapter(Item)
+_CALL = TypeAdapter(CallRecord)
 _SUMMARY = TypeAdapter(Summary)
 T = TypeVar("T")
 
@@ -186,7 +186,7 @@ class SqliteStore(Store):
         rows = await self._rows(
             "SELECT record FROM calls ORDER BY number DESC LIMIT ?", -1 if newest is None else newest
         )
-        return [_call_from(row[0]) for row in reversed(rows)]
+        return [_CALL.validate_python(json.loads(row[0])) for row in reversed(rows)]
 
     async def aclose(self) -> None:
         if self._connection is not None:
@@ -313,9 +313,3 @@ def _text_of(item: Item) -> str:
 
 def _item_from(text: str) -> Item:
     return _ITEM.validate_python(json.loads(text))
-
-
-def _call_from(text: str) -> CallRecord:
-    values = json.loads(text)
-    usage = values.pop("usage")
-    return CallRecord(**values, usage=Usage(**usage) if usage else None)

@@ -97,13 +97,16 @@ class Tracker:
 
         Returns why its usage is implausible, None if it is not. Implausible usage changes no figure.
         """
-        measurement = self.measurement
+        measurement, ledger, problem = self.measurement, self.ledger, None
         measurement.reply.is_awaited = False
-        problem = None if usage is None else self._implausibility(usage)
-        if problem is not None:
-            usage = None
         if usage is not None:
-            measurement.spent_tokens += usage.total_tokens
+            # A window that is only assumed says nothing about a report.
+            window_tokens = None if self.window.basis == "assumed" else self.window.max_tokens
+            projected, before = ledger.next_prompt_tokens, ledger.prompt_tokens
+            problem = implausibility(usage, projected=projected, before=before, window_tokens=window_tokens)
+            usage = usage if problem is None else None
+        if usage is not None:
+            measurement.spent_since_clear += usage.total_tokens
         if revision != self.history.revision:
             return problem  # it measured a history that is gone, so it counts towards the spent tokens only
         measurement.is_undecided = usage is None
@@ -114,7 +117,7 @@ class Tracker:
         if usage is None:
             measurement.record_missing_usage(served_model, keep_last=self.policy.on_missing == "keep_last")
             return None
-        self.drift = self.ledger.record(usage, served_model=served_model, fingerprint=fingerprint, last_seq=last_seq)
+        self.drift = ledger.record(usage, served_model=served_model, fingerprint=fingerprint, last_seq=last_seq)
         measurement.record(
             usage,
             call_id=call_id,
@@ -234,15 +237,18 @@ class Tracker:
             self.measurement.correct(max(0, before - counted.freed_tokens))
         return counted.correct(outcome, self.tokens)
 
+    def compaction_ended(self, *, progressed: bool, at_seconds: float) -> None:
+        """A compaction ended. After several by the policy that did not make `progress` the policy stops compacting."""
+        tokens = self.next_prompt.tokens
+        self.policy_state = policies.after_compaction(
+            self.policy_state, progressed=progressed, at_seconds=at_seconds, tokens=tokens
+        )
+
     def compacted(self, outcome: CutOutcome, *, at: str, at_seconds: float, progressed: bool) -> None:
-        """A whole compaction ended; it becomes `last_compaction`."""
+        """A whole compaction changed the context; it becomes `last_compaction`."""
         self.compactions += 1
         self.last_compaction = outcome.as_last_compaction(at)
-        self._end_compaction(progressed=progressed, at_seconds=at_seconds)
-
-    def compaction_failed(self, *, at_seconds: float) -> None:
-        """A compaction by the policy changed nothing; after several of these the policy stops compacting."""
-        self._end_compaction(progressed=False, at_seconds=at_seconds)
+        self.compaction_ended(progressed=progressed, at_seconds=at_seconds)
 
     def cleared(self) -> None:
         """The history was cleared."""
@@ -288,7 +294,7 @@ class Tracker:
             policy_state=self.policy_state,
             served_model=measurement.served_model,
             calibrations={name: c.saved() for name, c in self.ledger.learnt.items()},
-            spent_tokens=measurement.spent_tokens,
+            spent_tokens=measurement.spent_since_clear,
             spending=self.spending,
             growth=tuple(measurement.trend.growth),
             anchor=self.ledger.anchor(self.model),
@@ -301,7 +307,7 @@ class Tracker:
         if policy.measure == "cumulative":
             # The spend is a sum of reports, whatever has happened to the window since.
             is_missing = measurement.reason in ("usage_unavailable", "model_changed")
-            used_tokens = None if is_missing else measurement.spent_tokens or None
+            used_tokens = None if is_missing else measurement.spent_since_clear or None
             basis = "unknown" if used_tokens is None else "reported"
         elif used_tokens is not None:
             if policy.measure == "prompt":
@@ -320,8 +326,19 @@ class Tracker:
             suggestions=self.suggestions,
         )
 
-    def decide(self, phase: Phase, at_seconds: float, flags: GenerationFlags = NO_FLAGS) -> Decision:
-        """Let the policy decide, and keep its new state. A call without usage is decided about once."""
+    def decide(
+        self,
+        phase: Phase,
+        at_seconds: float,
+        flags: GenerationFlags = NO_FLAGS,
+        *,
+        used_tokens: int | None = None,
+        tool_result_tokens: int | None = None,
+    ) -> Decision:
+        """Let the policy decide, and keep its new state. A call without usage is decided about once.
+
+        During a reply or before a tool result enters, `used_tokens` is the projected size of the context then.
+        """
         snapshot = self.snapshot(at_seconds)
         if phase == "after_call" and self.measurement.is_undecided:
             # With `keep_last` the snapshot does not say that the usage is missing.
@@ -331,21 +348,9 @@ class Tracker:
                 usual_task_tokens=self.measurement.trend.usual_task_tokens,
                 grown_tokens=self.next_prompt.tokens - (self.policy_state.compacted_to_tokens or 0),
             )
-        return self.decide_on(snapshot, phase, flags)
-
-    def decide_while(self, phase: Phase, used_tokens: int, *, tool_result_tokens: int | None = None) -> Decision:
-        """Let the policy decide during a reply or a tool result, with a projected size of the context."""
-        snapshot = self.snapshot()._replace(
-            used_tokens=used_tokens,
-            basis="projected",
-            reason=None,
-            hidden_tokens=0,
-            tool_result_tokens=tool_result_tokens,
-        )
-        return self.decide_on(snapshot, phase)
-
-    def decide_on(self, snapshot: ContextSnapshot, phase: Phase, flags: GenerationFlags = NO_FLAGS) -> Decision:
-        """Let the policy decide on a snapshot, and keep its new state."""
+        if used_tokens is not None:
+            snapshot = snapshot._replace(used_tokens=used_tokens, basis="projected", reason=None, hidden_tokens=0)
+            snapshot = snapshot._replace(tool_result_tokens=tool_result_tokens)
         decision = policies.decide(self.policy, self.policy_state, snapshot, phase, flags)
         self.policy_state = decision.state
         return decision
@@ -422,12 +427,6 @@ class Tracker:
             context=self.report(),
         )
 
-    def _implausibility(self, usage: Usage) -> str | None:
-        ledger, projected = self.ledger, self.ledger.next_prompt_tokens
-        # A window that is only assumed says nothing about a report.
-        window_tokens = None if self.window.basis == "assumed" else self.window.max_tokens
-        return implausibility(usage, projected=projected, before=ledger.prompt_tokens, window_tokens=window_tokens)
-
     @property
     def _held_tokens(self) -> int:
         """The last reported prompt and its reply, minus later cuts."""
@@ -445,12 +444,6 @@ class Tracker:
         if self.tokens is None:
             return next_before - self.ledger.next_prompt_tokens
         return self.measurement.subtract(held_before - self._held_tokens)
-
-    def _end_compaction(self, *, progressed: bool, at_seconds: float) -> None:
-        tokens = self.next_prompt.tokens
-        self.policy_state = policies.after_compaction(
-            self.policy_state, progressed=progressed, at_seconds=at_seconds, tokens=tokens
-        )
 
 
 def _with_counted(basis: PartBasis, *, is_counted: bool) -> PartBasis:

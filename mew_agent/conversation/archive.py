@@ -75,7 +75,9 @@ class ContextArchive:
         except StoreUnusable as error:
             logger.warning("archive not searched: %s", error)
             return RecallDone(error=str(error))
-        return RecallDone(found=tuple(_extract(item, request.words, extract_chars) for item in found))
+        words = request.words
+        shown = [(item, *extract_around(well_formed(item.text()), words, extract_chars)) for item in found]
+        return RecallDone(found=tuple(_as_archived(*one) for one in shown))
 
     async def undo(self, request: Undo, asked_by: str | None = None) -> UndoDone:
         """Undo a change of the context, or say why not. Only one that is possible interrupts anything."""
@@ -159,10 +161,6 @@ def _shown(archived: ArchivedCompaction, dropped: int, after: int) -> Compaction
         items=tuple(items),
         next=following,
     )
-
-
-def _extract(item: Item, words: str, chars: int) -> ArchivedItem:
-    return _as_archived(item, *extract_around(well_formed(item.text()), words, chars))
 
 
 def _as_archived(item: Item, text: str, clipped_chars: int) -> ArchivedItem:

@@ -331,7 +331,7 @@ class ContextState:
 
     async def record_failed_compaction(self) -> None:
         """Record that a compaction changed nothing; the policy stops after several of them."""
-        self.tracker.compaction_failed(at_seconds=time.time())
+        self.tracker.compaction_ended(progressed=False, at_seconds=time.time())
         await self.save()
 
     async def forget(
@@ -427,14 +427,6 @@ class ContextState:
             self.tracker.window_changed(window)
         return is_new
 
-    def describe_prefix(self, system_prompt: str, other_text: str) -> None:
-        """Set what the next request sends besides the items: system prompt, tools and reminders."""
-        self.tracker.next_prompt.describe_prefix(system_prompt, other_text)
-
-    def record_server_count(self, tokens: int) -> None:
-        """Record the server's count of the next request."""
-        self.tracker.next_prompt.set_server_count(tokens)
-
     def set_surroundings(
         self,
         *,
@@ -453,15 +445,17 @@ class ContextState:
 
     # -- policy ------------------------------------------------------------------------------------------
 
-    def decide(self, phase: Phase, flags: GenerationFlags = NO_FLAGS) -> Sequence[Action]:
-        """Ask the policy what to do now, and keep its state."""
-        return self.tracker.decide(phase, time.time(), flags).actions
-
-    def decide_during(
-        self, phase: Phase, used_tokens: int, *, tool_result_tokens: int | None = None
+    def decide(
+        self,
+        phase: Phase,
+        flags: GenerationFlags = NO_FLAGS,
+        *,
+        used_tokens: int | None = None,
+        tool_result_tokens: int | None = None,
     ) -> Sequence[Action]:
-        """Ask the policy during a reply or before a tool result enters, at this projected size."""
-        return self.tracker.decide_while(phase, used_tokens, tool_result_tokens=tool_result_tokens).actions
+        """Ask the policy what to do now, and keep its state; see `Tracker.decide`."""
+        tracker, now = self.tracker, time.time()
+        return tracker.decide(phase, now, flags, used_tokens=used_tokens, tool_result_tokens=tool_result_tokens).actions
 
     def refresh_suggestions(self) -> None:
         """Recompute what the policy suggests in order to save tokens."""

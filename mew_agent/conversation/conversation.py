@@ -333,7 +333,7 @@ class Conversation:
         return ReplyWatch(listener, self.state, self.calls.count_text, self._during_reply).receive
 
     async def _during_reply(self, tokens: int, likely_most_tokens: int, basis: SizeBasis) -> None:
-        actions = self.state.decide_during("stream", likely_most_tokens)
+        actions = self.state.decide("stream", used_tokens=likely_most_tokens)
         if not actions:
             return
         pending = await carry_out(actions, self.state)

@@ -153,21 +153,19 @@ class ModelCalls:
         """Send everything in context and add the reply. Raises a `ModelError` or `CallInterrupted`, adding nothing."""
         history = self._state.history
         request, fingerprint = self._request()
-        last_seq, revision, call_id = history.last_seq, history.revision, str(uuid4())
-        started = anyio.current_time()
+        last_seq = history.last_seq
         try:
-            async with self._failures_recorded(call_id, "main", revision):
-                reply = with_unique_call_ids(await self._run(call_id, self._model, request, listener), history)
+            reply, record = await self._made(self._model, request, "main", listener)
         except ModelError as error:
             self.last_error_status = error.status
             self._state.set_model_problem(f"{error.endpoint}{f' ({error.detail})' if error.detail else ''}")
             raise
+        reply = with_unique_call_ids(reply, history)
         self.last_error_status = None
         self._state.set_model_problem(None)
-        self.latency_ms = _milliseconds_since(started)
+        self.latency_ms = record.latency_ms
         size = await self._state.size_of_reply(reply)
         self._follow_served_model(reply.served_model)
-        record = self._record(call_id, "main", revision, reply, self.latency_ms, self._model)
         await self._state.add_reply(reply, record, size, last_seq=last_seq, fingerprint=fingerprint)
         return reply
 
@@ -211,32 +209,40 @@ class ModelCalls:
     async def _recorded(
         self, model: Model, request: ModelRequest, role: CallRole, listener: ReplyListener | None = None
     ) -> ModelReply:
-        call_id, started = str(uuid4()), anyio.current_time()
-        revision = self._state.history.revision
-        async with self._failures_recorded(call_id, role, revision):
-            reply = await self._run(call_id, model, request, listener)
-        record = self._record(call_id, role, revision, reply, _milliseconds_since(started), model)
+        reply, record = await self._made(model, request, role, listener)
         await self._state.save(SessionChange(call=record))
         return reply
 
-    def _record(
-        self, call_id: str, role: CallRole, revision: int, reply: ModelReply, latency_ms: int, model: Model
-    ) -> CallRecord:
-        prices, served, usage = self._options.prices, reply.served_model, reply.usage
-        record = CallRecord(call_id, role, timestamp(), served, revision, usage, latency_ms, reply.finish_reason)
-        price = prices.get(served) or prices.get(model.identity.model)  # servers answer with longer names
-        if price is None or usage is None:
-            return record
-        return replace(record, amount=amount_of(price, usage), currency=price.currency)
-
-    async def _run(
-        self, call_id: str, model: Model, request: ModelRequest, listener: ReplyListener | None
-    ) -> ModelReply:
-        is_compacted = self._state.tracker.last_compaction is not None
-        with tracing.model_span(call_id, model.identity, request, is_compacted=is_compacted) as span:
-            reply = await self._stream(model, request, listener)
-            tracing.record_reply(span, reply)
-        return reply
+    async def _made(
+        self, model: Model, request: ModelRequest, role: CallRole, listener: ReplyListener | None
+    ) -> tuple[ModelReply, CallRecord]:
+        """Make a call. Returns its record too; that of a call without a reply is stored before the error is raised."""
+        tracker, prices, started = self._state.tracker, self._options.prices, anyio.current_time()
+        record = CallRecord(str(uuid4()), role, timestamp(), model.identity.model, self._state.history.revision)
+        is_compacted = tracker.last_compaction is not None
+        try:
+            with tracing.model_span(record.id, model.identity, request, is_compacted=is_compacted) as span:
+                reply = await self._stream(model, request, listener)
+                tracing.record_reply(span, reply)
+        except (MewAgentError, anyio.get_cancelled_exc_class()) as error:
+            is_error = isinstance(error, MewAgentError)
+            served = error.model if isinstance(error, ModelError) else record.model
+            failure = replace(record, at=timestamp(), model=served, failed=str(error) if is_error else "cancelled")
+            with anyio.CancelScope(shield=not is_error):
+                await self._state.save(SessionChange(call=failure))
+            raise
+        price = prices.get(reply.served_model) or prices.get(record.model)  # servers answer with longer names
+        record = replace(
+            record,
+            at=timestamp(),
+            model=reply.served_model,
+            usage=reply.usage,
+            latency_ms=round((anyio.current_time() - started) * 1000),
+            finish_reason=reply.finish_reason,
+        )
+        if price is not None and reply.usage is not None:
+            record = replace(record, amount=amount_of(price, reply.usage), currency=price.currency)
+        return reply, record
 
     async def _stream(self, model: Model, request: ModelRequest, listener: ReplyListener | None) -> ModelReply:
         reply: ModelReply | None = None
@@ -257,27 +263,12 @@ class ModelCalls:
             raise CallInterrupted("a control interrupted this call")
         return reply
 
-    @asynccontextmanager
-    async def _failures_recorded(self, call_id: str, role: CallRole, revision: int) -> AsyncIterator[None]:
-        """Record whatever ends a call without a reply: an error, an interrupt, a cancelled turn."""
-        model = self._model.identity.model
-        try:
-            yield
-        except MewAgentError as error:
-            model = error.model if isinstance(error, ModelError) else model
-            await self._state.save(SessionChange(call=_failure(call_id, role, revision, str(error), model)))
-            raise
-        except anyio.get_cancelled_exc_class():
-            with anyio.CancelScope(shield=True):
-                await self._state.save(SessionChange(call=_failure(call_id, role, revision, "cancelled", model)))
-            raise
-
     # -- requests ----------------------------------------------------------------------------------------
 
     def describe_prefix(self) -> _Prefix:
         """Update the size of what is sent besides the items. Do not call it during a call, which has sent its own."""
         tools, reminders, texts = self._prefix()
-        self._state.describe_prefix(texts[0].text, "".join([one.text for one in texts[1:]]))
+        self._state.tracker.next_prompt.describe_prefix(texts[0].text, "".join([one.text for one in texts[1:]]))
         return tools, reminders, texts
 
     async def count_if_close(self) -> None:
@@ -286,7 +277,7 @@ class ModelCalls:
         if self._state.tracker.next_prompt.is_close_call(self._state.tracker.window.max_tokens):
             tokens = await self._model.count_prompt(request)
             if tokens is not None:
-                self._state.record_server_count(tokens)
+                self._state.tracker.next_prompt.set_server_count(tokens)
 
     @property
     def summary_price(self) -> ModelPrice | None:
@@ -378,7 +369,7 @@ class ModelCalls:
                     return
                 ledger.count_prefix_growth(grown + tokens - counted.after)
                 if not _ends_in_reply(history):
-                    self._state.record_server_count(tokens)
+                    self._state.tracker.next_prompt.set_server_count(tokens)
 
     def _as_if_asked(self, history: History) -> ModelRequest:
         """The request with a question at its end: servers differ in how they count one that ends in a reply."""
@@ -457,16 +448,8 @@ def _well_formed(event: ModelEvent) -> ModelEvent:
             assert_never(event)
 
 
-def _failure(call_id: str, role: CallRole, revision: int, problem: str, model: str) -> CallRecord:
-    return CallRecord(call_id, role, timestamp(), model, revision, failed=problem)
-
-
 def _ends_in_reply(history: History) -> bool:
     return bool(history.items) and history.items[-1].role == "assistant"
-
-
-def _milliseconds_since(started: float) -> int:
-    return round((anyio.current_time() - started) * 1000)
 
 
 def _fingerprint(texts: Sequence[str]) -> str:

@@ -80,16 +80,15 @@ class ContextPins:
         await self._save()
         return True
 
-    async def remove(self, name: str) -> None:
-        """See `controls.PinKeeper.remove`."""
-        await self._remove(self._named(name))
-
-    async def remove_of(self, origin: str, name: str) -> None:
-        """Remove a pin that this origin made. Raises `PinRefused`."""
+    async def remove(self, name: str, made_by: str | None = None) -> None:
+        """See `controls.PinKeeper.remove`. Refuses a pin of another origin than `made_by`, if that is given."""
         pin = self._named(name)
-        if pin.origin != origin:
+        if made_by is not None and pin.origin != made_by:
             raise PinRefused(f"payload.pin: '{pin.id}' is from {pin.origin}, so only another participant can unpin it")
-        await self._remove(pin)
+        if (place := _CONFIGURED.get(pin.origin)) is not None:
+            raise PinRefused(f"payload.pin: '{pin.id}' is from {place}; remove it there")
+        self.all.remove(pin)
+        await self._save()
 
     def problem(self, added: Pin | None = None) -> str | None:
         """Why the pins, with `added`, leave too little room in the window; None if they do not."""
@@ -112,12 +111,6 @@ class ContextPins:
         shown = name if len(name) <= SHOWN_CHARS else f"{name[:SHOWN_CHARS]}..."
         known = ", ".join(pin.id for pin in self.all) or "none"
         raise PinRefused(f"payload.pin: '{shown}' is not pinned (pins: {known})")
-
-    async def _remove(self, pin: Pin) -> None:
-        if (place := _CONFIGURED.get(pin.origin)) is not None:
-            raise PinRefused(f"payload.pin: '{pin.id}' is from {place}; remove it there")
-        self.all.remove(pin)
-        await self._save()
 
 
 def pins_of_space(facts: SpaceFacts, me: str) -> dict[str, str]:
@@ -152,6 +145,6 @@ class PinTools(FunctionTools):
 
     async def unpin_text(self, pin: str) -> str:
         """Remove a text that you pinned yourself, by its id such as p1."""
-        await self._pins.remove_of(self._me, pin)
+        await self._pins.remove(pin, made_by=self._me)
         await self._announce("unpinned")
         return "Unpinned."

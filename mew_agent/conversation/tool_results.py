@@ -61,7 +61,8 @@ async def _make_room(
     tracker = state.tracker
     while True:
         used_tokens = tracker.next_prompt.tokens + earlier_tokens
-        pending = await carry_out(state.decide_during("tool_result", used_tokens, tool_result_tokens=tokens), state)
+        actions = state.decide("tool_result", used_tokens=used_tokens, tool_result_tokens=tokens)
+        pending = await carry_out(actions, state)
         if pending.stop is not None:
             problem = pending.stop.reason
             results[call.id] = ToolResult(texts.oversized_result(tokens, tracker.window.max_tokens), is_error=True)

@@ -77,13 +77,13 @@ def test_t15_the_spend_stops_the_loop_above_150000_tokens() -> None:
     tracker, spent, stopped = tracker_of(SPEND), [], []
     for usage in T15:
         called(tracker, usage)
-        spent.append(tracker.measurement.spent_tokens)
+        spent.append(tracker.measurement.spent_since_clear)
         stopped.append(any(isinstance(action, ClearAction) for action in tracker.decide("after_call", 0.0).actions))
     assert spent == [21_000, 47_000, 78_000, 114_000, 155_000]
     assert stopped == [False, False, False, False, True]
     assert tracker.tokens == 41_000  # 20.5 % of the window, which is far from full
     exactly = called(tracker_of(SPEND), (149_000, 1_000))
-    assert exactly.measurement.spent_tokens == 150_000
+    assert exactly.measurement.spent_since_clear == 150_000
     assert exactly.decide("after_call", 0.0).actions == ()
 
 
@@ -104,11 +104,11 @@ def test_the_spend_survives_cuts_and_restarts_until_a_clear() -> None:
     tracker.call_ended(Usage(300, 30, 330), 0.5, "USD")
     again = tracker_of(SPEND)
     again.restored(tracker.saved())
-    assert again.measurement.spent_tokens == 660
+    assert again.measurement.spent_since_clear == 660
     assert (again.report().basis, again.report().level, spend(again)["spent_tokens"]) == ("unknown", "healthy", 660)
     again.history.clear()
     again.cleared()
-    assert again.measurement.spent_tokens == 0
+    assert again.measurement.spent_since_clear == 0
     assert str(again.report().spending) == "330 tokens in 1 call, 0.5 USD"
     assert "spent_tokens" not in spend(again)
     assert again.report().level == "unknown"

@@ -391,14 +391,14 @@ def test_implausible_usage_leaves_the_size_unknown_and_the_old_figure_apart(usag
     agent = Agent()
     agent.ask(QUESTION * 10)
     agent.call(used(500))
-    spent = agent.tracker.measurement.spent_tokens
+    spent = agent.tracker.measurement.spent_since_clear
     agent.ask(QUESTION)
     agent.call(usage)
     report = agent.report()
     assert (agent.shown()[0], report.basis, report.reason) == (None, "unknown", "usage_implausible")
     assert report.last_reported is not None
     assert report.last_reported.tokens == 500
-    assert agent.tracker.measurement.spent_tokens == spent
+    assert agent.tracker.measurement.spent_since_clear == spent
     agent.ask(QUESTION)
     agent.call(used(700))
     assert agent.report().basis == "reported"
@@ -553,7 +553,7 @@ def test_above_the_threshold_no_turns_are_left() -> None:
 def test_a_larger_window_lets_a_stalled_agent_try_again() -> None:
     agent = Agent(1_000)
     for _ in range(2):
-        agent.tracker.compaction_failed(at_seconds=1.0)
+        agent.tracker.compaction_ended(progressed=False, at_seconds=1.0)
     agent.tracker.window_changed(Window(900, "loaded"))
     assert agent.tracker.is_stalled
     agent.tracker.window_changed(Window(2_000, "loaded"))
@@ -575,7 +575,7 @@ def test_alternating_models_keep_a_calibration_each() -> None:
 def test_clearing_lets_a_stalled_agent_try_again_without_forgetting_the_cooldown() -> None:
     agent = Agent(1_000)
     for _ in range(2):
-        agent.tracker.compaction_failed(at_seconds=5.0)
+        agent.tracker.compaction_ended(progressed=False, at_seconds=5.0)
     agent.history.clear()
     agent.tracker.cleared()
     assert not agent.tracker.is_stalled

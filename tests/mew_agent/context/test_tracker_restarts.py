@@ -78,7 +78,7 @@ def test_a_stall_survives_a_restart_until_a_low_call() -> None:
     agent = Agent(1_000)
     agent.turn(950)
     for _ in range(2):
-        agent.tracker.compaction_failed(at_seconds=1.0)
+        agent.tracker.compaction_ended(progressed=False, at_seconds=1.0)
     again = restarted(agent)
     assert again.tracker.is_stalled
     again.tracker.decide("after_call", 2.0)  # as when the server's window is found

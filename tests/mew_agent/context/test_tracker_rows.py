@@ -316,7 +316,7 @@ def test_m8_a_compaction_that_frees_nothing_is_tried_once() -> None:
         wanted = any(isinstance(action, CompactAction) for action in tracker.decide("after_call", seconds).actions)
         tried.append(wanted)
         if wanted:
-            tracker.compaction_failed(at_seconds=seconds)
+            tracker.compaction_ended(progressed=False, at_seconds=seconds)
     assert tried == [True, False, False]
     assert tracker.is_stalled
 

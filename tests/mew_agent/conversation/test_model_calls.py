@@ -320,7 +320,7 @@ async def test_only_the_kept_attempt_at_an_answer_counts(
         assert (refused, set(between), last) == ("main", {"summary"}, "main")
         kept = [call.usage.total_tokens for call in calls if call.role == "main" and call.usage is not None]
         assert driver.now.tokens == kept[-1]
-        assert driver.conversation.tracker.measurement.spent_tokens == sum(kept)
+        assert driver.conversation.tracker.measurement.spent_since_clear == sum(kept)
 
 
 async def test_interrupted_and_cancelled_calls_are_recorded(start_conversation: StartConversation) -> None:

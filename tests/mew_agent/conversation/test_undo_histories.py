@@ -66,7 +66,7 @@ class RandomHistory:
         self.store = self.open_store()
         tracker = Tracker(History(), MEW, Window(self.rng.choice((3_000, 100_000)), "configured"), "m")
         self.state = ContextState(tracker, self.store, ConversationEvents())
-        self.state.describe_prefix(SYSTEM, "")
+        self.state.tracker.next_prompt.describe_prefix(SYSTEM, "")
         await self.state.load()
         self.archive = ContextArchive(self.state)
 
