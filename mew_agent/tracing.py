@@ -157,18 +157,18 @@ class ActiveSpan:
 class _RecordedSpan(ActiveSpan):
     def __init__(
         self,
+        tracer: "Tracer",
         ids: Mapping[str, str | None],
         name: str,
         kind: str,
-        header: str | None = None,
-        **attributes: object,
+        header: str | None,
+        attributes: Mapping[str, object],
     ) -> None:
         from opentelemetry import context, trace
 
         super().__init__(ids, header)
-        assert _tracer is not None
         self._context = context
-        self._span = _tracer.start_span(
+        self._span = tracer.start_span(
             name,
             context=_context_in(header),
             kind=trace.SpanKind[kind],
@@ -203,12 +203,18 @@ class _RecordedSpan(ActiveSpan):
         self._span.end()
 
 
+def _span(
+    ids: Mapping[str, str | None], name: str, kind: str, header: str | None = None, **attributes: object
+) -> ActiveSpan:
+    if _tracer is None:
+        return ActiveSpan(ids, header)
+    return _RecordedSpan(_tracer, ids, name, kind, header, attributes)
+
+
 def turn_span(agent: str, model: str | None, chat: Draft, session: str | None) -> ActiveSpan:
     """The span of the turn that answers a chat; it continues the trace of the chat's sender."""
     ids, header = {"envelope_id": chat.id, "participant": chat.sender}, header_of(chat)
-    if _tracer is None:
-        return ActiveSpan(ids, header)
-    return _RecordedSpan(
+    return _span(
         ids,
         f"invoke_agent {agent}",
         "INTERNAL",
@@ -223,12 +229,9 @@ def turn_span(agent: str, model: str | None, chat: Draft, session: str | None) -
 
 def model_span(call_id: str, identity: ModelIdentity, request: ModelRequest, *, is_compacted: bool) -> ActiveSpan:
     """The span of a model call; `record_reply` completes it. `call_id` is that of the context report."""
-    ids = {"call_id": call_id}
-    if _tracer is None:
-        return ActiveSpan(ids)
     server = urlsplit(identity.endpoint)
-    return _RecordedSpan(
-        ids,
+    return _span(
+        {"call_id": call_id},
         f"chat {identity.model}",
         "CLIENT",
         gen_ai__operation__name="chat",
@@ -243,8 +246,6 @@ def model_span(call_id: str, identity: ModelIdentity, request: ModelRequest, *, 
 
 def record_reply(span: ActiveSpan, reply: ModelReply) -> None:
     """Record what a model's reply says of itself, as far as its provider reported it."""
-    if _tracer is None:
-        return
     usage = reply.usage
     span.set(
         gen_ai__request__stream=reply.streamed,
@@ -260,11 +261,8 @@ def record_reply(span: ActiveSpan, reply: ModelReply) -> None:
 
 def tool_span(call: ToolCall) -> ActiveSpan:
     """The span of a tool call of a model, wherever the tool runs."""
-    ids = {"tool_call_id": call.id}
-    if _tracer is None:
-        return ActiveSpan(ids)
-    return _RecordedSpan(
-        ids,
+    return _span(
+        {"tool_call_id": call.id},
         f"execute_tool {call.name}",
         "INTERNAL",
         gen_ai__operation__name="execute_tool",
@@ -282,9 +280,7 @@ def request_span(
     `proposed_in` is the trace context of the proposal that the request fulfils; programs without tracing approve, too.
     """
     ids, header = {"envelope_id": request.id, "participant": request.sender}, header_of(request) or proposed_in
-    if _tracer is None:
-        return ActiveSpan(ids, header)
-    return _RecordedSpan(
+    return _span(
         ids,
         method if tool is None else f"{method} {tool}",
         "SERVER",
@@ -298,28 +294,20 @@ def request_span(
 
 def approval_span(proposal: Draft, peer: str, method: str, tool: str | None) -> ActiveSpan:
     """The span in which a proposal waits for its decision. `mew.approval.decision` and `.by` say what it was."""
-    ids = {"proposal_id": proposal.id}
-    if _tracer is None:
-        return ActiveSpan(ids)
-    return _RecordedSpan(
-        ids, f"await_approval {tool or method}", "INTERNAL", gen_ai__tool__name=tool, mew__approval__peer=peer
-    )
+    ids, name = {"proposal_id": proposal.id}, f"await_approval {tool or method}"
+    return _span(ids, name, "INTERNAL", gen_ai__tool__name=tool, mew__approval__peer=peer)
 
 
 def http_span(method: str, path: str, header: str | None) -> ActiveSpan:
     """The span of an HTTP request that an agent answers; it continues the trace in the header `traceparent`."""
-    if _tracer is None:
-        return ActiveSpan({}, _valid(header))
-    return _RecordedSpan(
+    return _span(
         {}, f"{method} {path}", "SERVER", _valid(header), http__request__method=method, http__route=path, url__path=path
     )
 
 
 def compaction_span(model: str, trigger: str, tokens_before: int | None) -> ActiveSpan:
     """The span of a compaction; its summary calls are within it."""
-    if _tracer is None:
-        return ActiveSpan({})
-    return _RecordedSpan(
+    return _span(
         {},
         "compact_context",
         "INTERNAL",
