@@ -193,14 +193,6 @@ class Agent(Participant):
         if self._resources is not None:
             await self._resources.aclose()
 
-    async def take_part(self) -> None:
-        """Join, answer chats until the connection ends for good, and leave. A program: `run(me.take_part)`.
-
-        Raises the errors of joining, `ConfigError`, and the `GatewayError` that ended the connection.
-        """
-        async with self:
-            await self.run_forever()
-
     def on_context_event(self, handler: ContextEventHandler) -> ContextEventHandler:
         """Decorator: call the function with each event of the agent's own context, such as `LevelChanged`.
 

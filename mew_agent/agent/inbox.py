@@ -8,7 +8,7 @@ sends nothing.
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID, uuid5
@@ -55,7 +55,7 @@ class Inbox:
         self._current: StoredChat | None = None
         self._restored: set[int] = set()
         self._next_number = 0
-        self._stored_position: str | None = None
+        self._stored_position: Position | None = None
         self.skips_past = False
         """Whether what was sent in the past is from before the first join, which an earlier process did not survive."""
         self._arrived = anyio.Event()
@@ -76,14 +76,14 @@ class Inbox:
         self._queued.extend(chat for chat in chats if chat.state not in ("overheard", "held", "no_room"))
         self._restored = {chat.number for chat in chats}
         self._next_number = max(self._restored, default=-1) + 1
-        self._stored_position = stored.position
+        self._stored_position = None if stored.position is None else Position.parse(stored.position)
         if self._queued:
             self._arrived.set()
         if stored.position == JOINING:
             self.skips_past = True
             return None
         if stored.position is None:
-            await self._change(InboxChange(position=JOINING))
+            await self._change(position=JOINING)
         return stored.position
 
     @property
@@ -151,26 +151,26 @@ class Inbox:
             return None
         if is_for_us is not False and is_full and verdict == "answer":
             # The position moves on: after a restart, the chat would come again although its sender has the refusal.
-            await self._change(InboxChange(position=None if position is None else str(position)))
+            await self._change(position=position)
             return f"refused: {MAX_QUEUED_CHATS} chats are waiting already"
         stored = StoredChat(self._next_number, chat, position=None if position is None else str(position))
         self._next_number += 1
         if is_past:
             self._restored.add(stored.number)
         if is_for_us is False:
-            await self._add_overheard(stored, stored.position)
+            await self._add_overheard(stored, position)
             return None
         if verdict == "no_room" and len(self._without_room) >= MAX_HELD_CHATS:
             return f"refused: {MAX_HELD_CHATS} chats are held already"
         if verdict == "no_room":
             stored = replace(stored, state="no_room")
             self._without_room.append(stored)
-            await self._change(InboxChange((stored,), position=stored.position))
+            await self._change(stored, position=position)
             return "held"
         if verdict == "hold":
-            await self._hold(stored)
+            await self._hold(stored, position)
             return None
-        await self._change(InboxChange((stored,), position=stored.position))
+        await self._change(stored, position=position)
         has_to_wait = is_busy or len(self._queued) > 0
         self._queued.append(stored)
         self._arrived.set()
@@ -187,8 +187,7 @@ class Inbox:
         if current is not None and is_about(cancel, current.envelope):
             await self.mark_cancelled(position)
         if gone:
-            numbers = tuple(chat.number for chat in gone)
-            await self._change(InboxChange(removed=numbers, position=None if position is None else str(position)))
+            await self._change(removed=[chat.number for chat in gone], position=position)
 
     async def release(self, senders: Collection[str]) -> None:
         """Queue the held chats of these senders that ask something; keep the others as context."""
@@ -198,7 +197,7 @@ class Inbox:
             if asks_something(chat.envelope):
                 queued = replace(chat, state="queued")
                 self._queued.append(queued)
-                await self._change(InboxChange((queued,)))
+                await self._change(queued)
                 self._arrived.set()
             else:
                 await self._add_overheard(chat)
@@ -219,31 +218,29 @@ class Inbox:
         self._without_room.remove(chat)
         queued = replace(chat, state="queued", form=form, chosen_by=chosen_by)
         self._queued.append(queued)
-        await self._change(InboxChange((queued,), position=None if position is None else str(position)))
+        await self._change(queued, position=position)
         self._arrived.set()
 
     async def discard(self, chat: StoredChat, position: Position | None = None) -> None:
         """Remove a chat that is held because it does not fit; `position` as in `make_room_for`."""
         if chat in self._without_room:
             self._without_room.remove(chat)
-            place = None if position is None else str(position)
-            await self._change(InboxChange(removed=(chat.number,), position=place))
+            await self._change(removed=(chat.number,), position=position)
 
     async def reached(self, position: Position | None) -> None:
         """Everything up to this position is handled. Stored from time to time; chats store theirs at once."""
-        stored = None if self._stored_position is None else Position.parse(self._stored_position)
+        stored = self._stored_position
         if position is None or position == stored:
             return
-        is_same_epoch = stored is not None and stored.epoch == position.epoch
-        if stored is None or not is_same_epoch or position.sequence - stored.sequence >= POSITION_EVERY:
-            await self._change(InboxChange(position=str(position)))
+        if stored is None or stored.epoch != position.epoch or position.sequence - stored.sequence >= POSITION_EVERY:
+            await self._change(position=position)
 
     async def forget_answered(self, answer: Envelope) -> None:
         """Remove the chat that an earlier process answered with this envelope, although it could not record that."""
         for chat in tuple(self._queued):
             if self.answer_id(chat) == answer.id:
                 self._queued.remove(chat)
-                await self._change(InboxChange(removed=(chat.number,)))
+                await self._change(removed=(chat.number,))
 
     # -- answering ---------------------------------------------------------------------------------------
 
@@ -280,7 +277,7 @@ class Inbox:
         """Record that the chat being answered was cancelled: a restarted process does not answer it either."""
         if self._current is not None:
             self._current = replace(self._current, state="cancelled")
-            await self._change(InboxChange((self._current,), position=None if position is None else str(position)))
+            await self._change(self._current, position=position)
 
     async def finish(self, chat: StoredChat) -> None:
         """Remove a chat that needs nothing more; does nothing for one that was put back or is remembered."""
@@ -288,7 +285,7 @@ class Inbox:
             return
         self._current = None
         self._restored.discard(chat.number)
-        await self._change(InboxChange(removed=(chat.number,)))
+        await self._change(removed=(chat.number,))
 
     def put_back(self, chat: StoredChat) -> None:
         """Return a chat to the head of the queue."""
@@ -303,7 +300,7 @@ class Inbox:
 
     async def forget_overheard(self, chat: StoredChat) -> None:
         """Remove a chat that `take_overheard` returned from the store, too."""
-        await self._change(InboxChange(removed=(chat.number,)))
+        await self._change(removed=(chat.number,))
 
     async def remember(self, chat: StoredChat) -> None:
         """Keep a chat as context instead of answering it."""
@@ -336,43 +333,41 @@ class Inbox:
 
     # -- storing -----------------------------------------------------------------------------------------
 
-    async def _hold(self, chat: StoredChat) -> None:
+    async def _hold(self, chat: StoredChat, position: Position | None) -> None:
         chat = replace(chat, state="held")
         self._held.append(chat)
-        await self._change(InboxChange((chat,), position=chat.position))
+        await self._change(chat, position=position)
         while len(self._held) > MAX_HELD_CHATS:
             await self._add_overheard(self._held.popleft())
 
-    async def _add_overheard(self, chat: StoredChat, position: str | None = None) -> None:
+    async def _add_overheard(self, chat: StoredChat, position: Position | None = None) -> None:
         chat = replace(chat, state="overheard")
         self._overheard.append(chat)
         forgotten = [self._overheard.popleft().number for _ in range(len(self._overheard) - MAX_OVERHEARD_CHATS)]
-        await self._change(InboxChange((chat,), tuple(forgotten), position))
+        await self._change(chat, removed=forgotten, position=position)
 
     async def _update(self, chat: StoredChat) -> StoredChat:
         if self._current is not None and self._current.state == "cancelled":
             chat = replace(chat, state="cancelled")
         self._current = chat
-        await self._change(InboxChange((chat,)))
+        await self._change(chat)
         return chat
 
-    async def _change(self, change: InboxChange) -> None:
+    async def _change(
+        self, *chats: StoredChat, removed: Sequence[int] = (), position: Position | str | None = None
+    ) -> None:
         """Store a change. If the store fails, the agent still answers; only a restart would forget it."""
+        old = self._stored_position
         # Nothing may move the position back: a chat that waited for its classification is older than the newest.
-        if change.position is not None and not self._is_news(change.position):
-            change = replace(change, position=None)
+        if isinstance(position, Position) and old is not None and old.epoch == position.epoch:
+            position = position if position.sequence > old.sequence else None
         try:
-            await self._store.change_inbox(change)
+            place = None if position is None else str(position)
+            await self._store.change_inbox(InboxChange(chats, tuple(removed), place))
         except StoreUnusable as error:
             logger.warning("inbox not stored: %s", error)
             return
-        self._stored_position = change.position or self._stored_position
-
-    def _is_news(self, position: str) -> bool:
-        new = Position.parse(position)
-        old = None if self._stored_position is None else Position.parse(self._stored_position)
-        is_newer = new is not None and (old is None or old.epoch != new.epoch or new.sequence > old.sequence)
-        return is_newer or position == JOINING
+        self._stored_position = position if isinstance(position, Position) else old
 
 
 def is_about(cancel: Envelope, chat: Envelope) -> bool:
