@@ -40,8 +40,6 @@ from mew_agent.openai_api.format import (
     Json,
     OpenAIApiError,
     ReplyFormat,
-    model_entry,
-    model_list,
 )
 from mew_agent.openai_api.request import ApiRequest, answer_in_background, read_request
 from mew_agent.openai_api.responses import ResponseFormat, read_responses_request
@@ -178,7 +176,7 @@ class _Models:
         return Response(body, headers={"content-type": media_type, "cache-control": "no-store"})
 
     async def all(self, _: Request) -> Response:
-        return JSONResponse(model_list([self._entry(agent) for agent in self.participant.agents()]))
+        return JSONResponse({"object": "list", "data": [self._entry(agent) for agent in self.participant.agents()]})
 
     async def one(self, request: Request) -> Response:
         return JSONResponse(self._entry(self.participant.agent(request.path_params["name"])))
@@ -186,13 +184,10 @@ class _Models:
     def _entry(self, agent: OfferedAgent) -> Json:
         context = agent.context
         mew = {**context_key(agent.name, context), "is_here": agent.is_present, "status": context.status or None}
-        return model_entry(
-            agent.name,
-            created=agent.since,
-            owner=self.participant.space,
-            context_window=context.max_tokens,
-            mew={name: value for name, value in mew.items() if value is not None},
-        )
+        window = {} if context.max_tokens is None else {"context_window": context.max_tokens}
+        about = {"created": agent.since, "owned_by": self.participant.space, **window}
+        known = {name: value for name, value in mew.items() if value is not None}
+        return {"id": agent.name, "object": "model", **about, "mew": known}
 
 
 @dataclass(frozen=True)

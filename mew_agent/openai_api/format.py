@@ -20,12 +20,8 @@ KEEP_ALIVE: Final = b": keep-alive\n\n"
 def event(value: Mapping[str, Any], name: str = "") -> bytes:
     """One server-sent event, with a name if it is given."""
     head = f"event: {name}\n".encode() if name else b""
-    return (
-        head
-        + b"data: "
-        + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
-        + b"\n\n"
-    )
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return b"%sdata: %s\n\n" % (head, text.encode(errors="replace"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,42 +67,27 @@ class CompletionFormat:
     include_usage: bool = False
 
     def begin(self) -> list[bytes]:
-        return [event(self.role())]
+        return [event(self._chunk({"role": "assistant", "content": ""}))]
 
     def piece(self, text: str, *, is_reasoning: bool) -> list[bytes]:
-        return [event(self.delta("reasoning_content" if is_reasoning else "content", text))]
+        return [event(self._chunk({"reasoning_content" if is_reasoning else "content": text}))]
 
     def end(self, answer: ApiAnswer) -> list[bytes]:
-        return [*(event(chunk) for chunk in self.last(answer.usage, answer.mew)), DONE]
+        last, ending = self._chunk({}, "stop"), {"usage": answer.usage, "mew": answer.mew}
+        if not self.include_usage:
+            return [event(last | ending), DONE]
+        # Usage comes in a chunk of its own, without choices.
+        return [event(last), event({**self._head("chat.completion.chunk"), "choices": [], **ending}), DONE]
 
     def fail(self, error: "OpenAIApiError") -> list[bytes]:
         return [event(error.as_dict()), DONE]
 
     def as_json(self, answer: ApiAnswer) -> Json:
-        return self.whole(answer.text, answer.reasoning, answer.usage, answer.mew)
-
-    def role(self) -> Json:
-        """The first chunk."""
-        return self._chunk({"role": "assistant", "content": ""})
-
-    def delta(self, key: str, text: str) -> Json:
-        """A chunk with a piece of text under `content` or `reasoning_content`."""
-        return self._chunk({key: text})
-
-    def last(self, usage: Json | None, mew: Json) -> list[Json]:
-        """The last chunks: the finish reason and, if requested, usage in a chunk without choices."""
-        ending = {"usage": usage, "mew": mew}
-        if not self.include_usage:
-            return [self._chunk({}, "stop") | ending]
-        return [self._chunk({}, "stop"), {**self._head("chat.completion.chunk"), "choices": [], **ending}]
-
-    def whole(self, text: str, reasoning: str, usage: Json | None, mew: Json) -> Json:
-        """A completion that is not streamed."""
-        message: Json = {"role": "assistant", "content": text, "refusal": None}
-        if reasoning:
-            message["reasoning_content"] = reasoning
+        message: Json = {"role": "assistant", "content": answer.text, "refusal": None}
+        if answer.reasoning:
+            message["reasoning_content"] = answer.reasoning
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
-        return {**self._head("chat.completion"), "choices": [choice], "usage": usage, "mew": mew}
+        return {**self._head("chat.completion"), "choices": [choice], "usage": answer.usage, "mew": answer.mew}
 
     def _chunk(self, delta: Json, finish_reason: str | None = None) -> Json:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
@@ -115,17 +96,6 @@ class CompletionFormat:
 
     def _head(self, kind: str) -> Json:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
-
-
-def model_entry(name: str, *, created: int, owner: str, context_window: int | None, mew: Json) -> Json:
-    """An entry of the model list. An unknown `context_window` is omitted."""
-    window = {} if context_window is None else {"context_window": context_window}
-    return {"id": name, "object": "model", "created": created, "owned_by": owner, **window, "mew": mew}
-
-
-def model_list(entries: list[Json]) -> Json:
-    """The body of `GET /v1/models`."""
-    return {"object": "list", "data": entries}
 
 
 # -- errors ------------------------------------------------------------------------------------------------------

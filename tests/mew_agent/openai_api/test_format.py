@@ -1,19 +1,20 @@
 """The JSON of the API: accepted by the OpenAI client's own models, errors included."""
 
 import json
+from itertools import chain
+from typing import Any
 
 import pytest
-from openai.types import Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from mew_agent.errors import NoAnswer
 from mew_agent.openai_api.format import (
+    DONE,
+    ApiAnswer,
     CompletionFormat,
     OpenAIApiError,
     event,
     invalid_body,
-    model_entry,
-    model_list,
     no_answer,
     unknown_model,
 )
@@ -21,9 +22,14 @@ from mew_agent.openai_api.format import (
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
 
 
+def chunks_in(*events: list[bytes]) -> list[dict[str, Any]]:
+    return [json.loads(one.removeprefix(b"data: ")) for one in chain(*events) if one != DONE]
+
+
 def test_chunks_are_accepted_by_openai() -> None:
     completion = CompletionFormat("chatcmpl-1", "coder", 1_700_000_000, include_usage=True)
-    values = [completion.role(), completion.delta("content", "Hi"), *completion.last(USAGE, {"basis": "reported"})]
+    answer = ApiAnswer("Hi", usage=USAGE, mew={"basis": "reported"})
+    values = chunks_in(completion.begin(), completion.piece("Hi", is_reasoning=False), completion.end(answer))
     chunks = [ChatCompletionChunk.model_validate(value, strict=True) for value in values]
     assert [chunk.usage is None for chunk in chunks] == [True, True, True, False]
     assert chunks[-1].choices == []
@@ -33,20 +39,19 @@ def test_chunks_are_accepted_by_openai() -> None:
 
 def test_without_include_usage_only_the_last_chunk_has_it() -> None:
     completion = CompletionFormat("chatcmpl-1", "coder", 1)
-    (last,) = completion.last(None, {})
+    first, last = chunks_in(completion.begin(), completion.end(ApiAnswer("Hi")))
     assert last["usage"] is None
     assert last["choices"][0]["finish_reason"] == "stop"
-    assert "usage" not in completion.role()
+    assert "usage" not in first
 
 
 def test_a_whole_answer_is_accepted_by_openai() -> None:
-    value = CompletionFormat("chatcmpl-1", "coder", 1).whole("Hi", "hm", USAGE, {"basis": "reported"})
-    completion = ChatCompletion.model_validate(value, strict=True)
-    assert completion.choices[0].message.content == "Hi"
-    assert completion.model_dump()["choices"][0]["message"]["reasoning_content"] == "hm"
-    assert (
-        "reasoning_content" not in CompletionFormat("c", "coder", 1).whole("Hi", "", None, {})["choices"][0]["message"]
-    )
+    completion = CompletionFormat("chatcmpl-1", "coder", 1)
+    value = completion.as_json(ApiAnswer("Hi", "hm", USAGE, {"basis": "reported"}))
+    read = ChatCompletion.model_validate(value, strict=True)
+    assert read.choices[0].message.content == "Hi"
+    assert read.model_dump()["choices"][0]["message"]["reasoning_content"] == "hm"
+    assert "reasoning_content" not in completion.as_json(ApiAnswer("Hi"))["choices"][0]["message"]
 
 
 def test_an_event_is_one_line_of_json() -> None:
@@ -55,15 +60,6 @@ def test_an_event_is_one_line_of_json() -> None:
     assert data.endswith(b"\n\n")
     assert data.count(b"\n") == 2
     assert json.loads(data[6:])["text"].startswith("é\n")
-
-
-def test_a_model_entry_has_a_window_only_if_known() -> None:
-    known = model_entry("coder", created=1, owner="demo", context_window=8192, mew={})
-    unknown = model_entry("writer", created=1, owner="demo", context_window=None, mew={})
-    for value in model_list([known, unknown])["data"]:
-        Model.model_validate(value, strict=True)
-    assert known["context_window"] == 8192
-    assert "context_window" not in unknown
 
 
 @pytest.mark.parametrize(
