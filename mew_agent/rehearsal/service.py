@@ -64,7 +64,7 @@ class RecordedRequest:
 
 @dataclass(eq=False)
 class _ApiError(Exception):
-    """An HTTP error with a body in OpenAI's shape."""
+    """An HTTP error, in the form of OpenAI's APIs."""
 
     status: int
     type: str
@@ -72,12 +72,6 @@ class _ApiError(Exception):
     message: str
     param: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-
-    def response(self, api: "_Api | None" = None) -> Response:
-        error: object = {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
-        if api is _MESSAGES:
-            error = messages_api.error_of(self.type, self.message)
-        return JSONResponse(error, self.status, headers=dict(self.headers))
 
 
 @dataclass(frozen=True)
@@ -126,7 +120,8 @@ class RehearsalServer:
     def __init__(self, options: RehearsalOptions) -> None:
         self.base_url = ""
         self._options = options
-        self._script_at = self._fixed_usage_at = self._summary_script_at = 0
+        self._script, self._fixed_usage = deque(options.script), deque(options.fixed_usage)
+        self._summary_script = deque(options.summary_script)
         self._changed = anyio.Event()
         self.stopping = anyio.Event()
         self.requests: list[RecordedRequest] = []
@@ -144,7 +139,8 @@ class RehearsalServer:
                     for path, endpoint in ((api.path, self._completions), (api.count_path, self._input_tokens))
                 ),
                 Route("/rehearsal/requests", self._recorded),
-            ]
+            ],
+            exception_handlers={_ApiError: _respond_to_error},
         )
 
     @property
@@ -155,11 +151,11 @@ class RehearsalServer:
     def options(self, options: RehearsalOptions) -> None:
         # A new list starts at its beginning; an unchanged list keeps its position.
         if options.script != self._options.script:
-            self._script_at = 0
+            self._script = deque(options.script)
         if options.fixed_usage != self._options.fixed_usage:
-            self._fixed_usage_at = 0
+            self._fixed_usage = deque(options.fixed_usage)
         if options.summary_script != self._options.summary_script:
-            self._summary_script_at = 0
+            self._summary_script = deque(options.summary_script)
         self._options = options
 
     def change(self, **changes: Any) -> None:
@@ -193,10 +189,7 @@ class RehearsalServer:
         return JSONResponse({"status": "ok", "model": self._options.model})
 
     async def _models(self, request: Request) -> Response:
-        try:
-            self._check_key(request)
-        except _ApiError as error:
-            return error.response()
+        self._check_key(request)
         options = self._options
         model: dict[str, object] = {"id": options.model, "object": "model", "created": 0}
         model["owned_by"] = "mew-agent rehearsal model"
@@ -208,14 +201,11 @@ class RehearsalServer:
         return JSONResponse([{**vars(recorded), "authorization": None} for recorded in self.requests])
 
     async def _input_tokens(self, api: "_Api", request: Request) -> Response:
-        try:
-            self._check_key(request)
-            if not self._options.counts_prompts:
-                raise _ApiError(404, "invalid_request_error", "not_found", "This model does not count prompts.")
-            body = api.as_chat(await _json_object(request))
-            return JSONResponse({"input_tokens": count_request(*_messages_and_tools(body))})
-        except _ApiError as error:
-            return error.response(api)
+        self._check_key(request)
+        if not self._options.counts_prompts:
+            raise _ApiError(404, "invalid_request_error", "not_found", "This model does not count prompts.")
+        body = api.as_chat(await _json_object(request))
+        return JSONResponse({"input_tokens": count_request(*_messages_and_tools(body))})
 
     async def _completions(self, api: "_Api", request: Request) -> Response:
         recorded: RecordedRequest | None = None
@@ -240,7 +230,7 @@ class RehearsalServer:
             if recorded is not None:
                 recorded.status = error.status
             self.notify_change()
-            return error.response(api)
+            raise
 
     def _record(self, recorded: RecordedRequest) -> None:
         """Add a request and forget the oldest: a model that serves for days does not grow."""
@@ -298,14 +288,11 @@ class RehearsalServer:
         return min(cached, len(prompt) - 1)  # servers evaluate at least one token
 
     def _scripted(self, recorded: RecordedRequest) -> PlannedReply | None:
-        script, summaries = self._options.script, self._options.summary_script
-        if recorded.is_summary and self._summary_script_at < len(summaries):
-            self._summary_script_at += 1
-            return PlannedReply(summaries[self._summary_script_at - 1])
-        if recorded.is_summary or self._script_at >= len(script):
+        if recorded.is_summary:
+            return PlannedReply(self._summary_script.popleft()) if self._summary_script else None
+        if not self._script:
             return None
-        reply = script[self._script_at]
-        self._script_at += 1
+        reply = self._script.popleft()
         if reply.status is not None:
             raise _status_error(reply.status, self._options)
         return PlannedReply(reply.text, tuple(RequestedCall(call.name, call.arguments) for call in reply.tool_calls))
@@ -315,9 +302,8 @@ class RehearsalServer:
     ) -> dict[str, object] | None:
         fixed: ReportedUsage | None = None
         is_reported = is_requested and self._options.usage_on != "none"
-        if not recorded.is_summary and self._fixed_usage_at < len(self._options.fixed_usage):
-            fixed = self._options.fixed_usage[self._fixed_usage_at]
-            self._fixed_usage_at += 1
+        if not recorded.is_summary and self._fixed_usage:
+            fixed = self._fixed_usage.popleft()
             is_reported = is_reported and fixed is not None
         return wire.usage_of(completion, self._options, fixed) if is_reported else None
 
@@ -412,6 +398,14 @@ class _ChunkStream(Response):
         self._recorded.is_disconnected = True
         self._service.notify_change()
         scope.cancel()
+
+
+async def _respond_to_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, _ApiError)
+    body: object = {"error": {"message": error.message, "type": error.type, "param": error.param, "code": error.code}}
+    if request.url.path.startswith(f"/v1/{_MESSAGES.path}"):
+        body = messages_api.error_of(error.type, error.message)
+    return JSONResponse(body, error.status, headers=dict(error.headers))
 
 
 async def _json_object(request: Request) -> Mapping[str, object]:

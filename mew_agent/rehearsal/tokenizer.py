@@ -6,7 +6,7 @@ proportions are those of a byte-pair vocabulary.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from mew_agent.rehearsal.text import message_text
@@ -50,14 +50,7 @@ def count(text: str) -> int:
 
 def count_message(message: Mapping[str, object]) -> int:
     """Tokens of one message in the OpenAI shape, with its template overhead."""
-    tokens = TOKENS_PER_MESSAGE + count(message_text(message))
-    name = message.get("name")
-    if isinstance(name, str):
-        tokens += TOKENS_FOR_NAME + count(name)
-    calls = message.get("tool_calls")
-    if isinstance(calls, Sequence) and not isinstance(calls, str):
-        tokens += sum(_count_json_call(call) for call in calls)
-    return tokens
+    return _count(_message_parts(message))
 
 
 def count_tool_call(name: str, arguments: str) -> int:
@@ -67,37 +60,43 @@ def count_tool_call(name: str, arguments: str) -> int:
 
 def count_request(messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]] = ()) -> int:
     """Prompt tokens of a request. The template is additive: the cost of a message does not depend on the others."""
-    tokens = TOKENS_FOR_PRIMER + sum(count_message(message) for message in messages)
-    if tools:
-        rendered = [json.dumps(tool, ensure_ascii=False, sort_keys=True, separators=(",", ":")) for tool in tools]
-        tokens += TOKENS_FOR_TOOLS + sum(TOKENS_PER_TOOL + count(text) for text in rendered)
-    return tokens
+    return _count(_prompt_parts(messages, tools))
 
 
 def render_request(messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]] = ()) -> list[str]:
-    """The tokens of the prompt of a request: as many as `count_request` says, tools first, as in most templates."""
-    tokens = []
-    if tools:
-        tokens += ["<tools>"] * TOKENS_FOR_TOOLS
-        for tool in tools:
-            tokens += ["<tool>"] * TOKENS_PER_TOOL
-            tokens += encode(json.dumps(tool, ensure_ascii=False, sort_keys=True, separators=(",", ":")))
+    """The tokens of the prompt of a request, as many as `count_request` says."""
+    return [
+        token
+        for mark, repeated, text in _prompt_parts(messages, tools)
+        for token in (*[mark] * repeated, *encode(text))
+    ]
+
+
+_Part = tuple[str, int, str]
+"""A mark of the template, how many tokens it has, and the text that follows it."""
+
+
+def _count(parts: Iterable[_Part]) -> int:
+    return sum(repeated + count(text) for _, repeated, text in parts)
+
+
+def _prompt_parts(messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]]) -> Iterator[_Part]:
+    if tools:  # first, as in most templates
+        yield "<tools>", TOKENS_FOR_TOOLS, ""
+    for tool in tools:
+        yield "<tool>", TOKENS_PER_TOOL, json.dumps(tool, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     for message in messages:
-        tokens += [f"<{message.get('role')}>"] * TOKENS_PER_MESSAGE
-        name, calls = message.get("name"), message.get("tool_calls")
-        if isinstance(name, str):
-            tokens += ["<name>"] * TOKENS_FOR_NAME + encode(name)
-        tokens += encode(message_text(message))
-        for call in calls if isinstance(calls, Sequence) and not isinstance(calls, str) else ():
-            function = call.get("function") if isinstance(call, Mapping) else None
-            tokens += ["<call>"] * TOKENS_PER_TOOL_CALL
-            if isinstance(function, Mapping):
-                tokens += encode(str(function.get("name") or "")) + encode(str(function.get("arguments") or ""))
-    return tokens + ["<reply>"] * TOKENS_FOR_PRIMER
+        yield from _message_parts(message)
+    yield "<reply>", TOKENS_FOR_PRIMER, ""
 
 
-def _count_json_call(call: object) -> int:
-    function = call.get("function") if isinstance(call, Mapping) else None
-    if not isinstance(function, Mapping):
-        return TOKENS_PER_TOOL_CALL
-    return count_tool_call(str(function.get("name") or ""), str(function.get("arguments") or ""))
+def _message_parts(message: Mapping[str, object]) -> Iterator[_Part]:
+    name, calls = message.get("name"), message.get("tool_calls")
+    yield f"<{message.get('role')}>", TOKENS_PER_MESSAGE, message_text(message)
+    if isinstance(name, str):
+        yield "<name>", TOKENS_FOR_NAME, name
+    for call in calls if isinstance(calls, Sequence) and not isinstance(calls, str) else ():
+        function = call.get("function") if isinstance(call, Mapping) else None
+        function = function if isinstance(function, Mapping) else {}
+        yield "<call>", TOKENS_PER_TOOL_CALL, str(function.get("name") or "")
+        yield "", 0, str(function.get("arguments") or "")
