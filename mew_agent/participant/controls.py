@@ -163,29 +163,32 @@ class Control(Subscriber):
         """Carry out one control and answer it. Never raises, whatever the envelope contains."""
         try:
             request = read_control(envelope)
-            refusal = None if request is None else self.conversation.refusal(request)
-            if request is not None and refusal is None:
+            if request is None:
+                return
+            if (refusal := self.conversation.refusal(request)) is not None:
+                await self._refuse(envelope, refusal)
+            else:
                 await self._carry_out(envelope, request)
-            elif isinstance(request, Compact):
-                await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, _skipped(str(refusal)))
-            elif request is not None:
-                await self.announce(f"refused:{refusal}", (envelope.id,), to=(envelope.sender,))
         except PayloadError as error:
             logger.warning("ignored a control from '%s': %s", envelope.sender, error)
-            if envelope.kind == kinds.PARTICIPANT_COMPACT:
-                await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, _skipped(str(error)))
-            else:
-                await self.announce(f"refused:{error.field}: {error.problem}", (envelope.id,), to=(envelope.sender,))
+            await self._refuse(envelope, f"{error.field}: {error.problem}")
         except PinRefused as error:
-            await self.announce(f"refused:{error}", (envelope.id,), to=(envelope.sender,))
+            await self._refuse(envelope, str(error))
         except GatewayError as error:
             what = f"no reply sent to '{envelope.kind}' from '{envelope.sender}'"
             self._messenger.session.log_failure(error, what)
         except Exception as error:  # a handler of the program failed; the sender waits for an answer
             logger.exception("'%s' from '%s' failed", envelope.kind, envelope.sender)
             problem = "timeout" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
-            await self.announce(f"refused:{problem}", (envelope.id,), to=(envelope.sender,))
+            await self._refuse(envelope, problem)
             await self.announce()  # others may have seen that it is compacting
+
+    async def _refuse(self, envelope: Envelope, problem: str) -> None:
+        """Answer a control that is not carried out: a compaction as skipped, any other in a status to its sender."""
+        if envelope.kind == kinds.PARTICIPANT_COMPACT:
+            await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, _skipped(problem))
+        else:
+            await self.announce(f"refused:{problem}", (envelope.id,), to=(envelope.sender,))
 
     async def _requested_status(self, fields: tuple[str, ...]) -> Status:
         """The status with the fields that broadcasts leave out: long texts or many tools would make each large."""
@@ -212,8 +215,12 @@ class Control(Subscriber):
             case Clear():
                 await self.conversation.clear(envelope.sender, request.reason)
                 await self.announce(_with_reason("cleared", request.reason), (envelope.id,))
-            case PinRequest() | UnpinRequest():
-                await self._change_pins(envelope, request)
+            case PinRequest():
+                is_new = await self.conversation.pins.add(request.text, envelope.sender)
+                await self.announce("pinned" if is_new else "already_pinned", (envelope.id,))
+            case UnpinRequest():
+                await self.conversation.pins.remove(request.pin)
+                await self.announce("unpinned", (envelope.id,))
             case Restart():
                 await self._hooks.close_streams("restart")
                 await self.conversation.clear(envelope.sender, request.reason or "restart")
@@ -287,21 +294,11 @@ class Control(Subscriber):
         elif not self.conversation.is_compacting:  # otherwise the running compaction sends its own status
             await self.announce("compacted", (envelope.id,))
 
-    async def _change_pins(self, envelope: Envelope, request: PinRequest | UnpinRequest) -> None:
-        match request:
-            case PinRequest():
-                is_new = await self.conversation.pins.add(request.text, envelope.sender)
-                await self.announce("pinned" if is_new else "already_pinned", (envelope.id,))
-            case UnpinRequest():
-                await self.conversation.pins.remove(request.pin)
-                await self.announce("unpinned", (envelope.id,))
-
     async def _use_archive(self, envelope: Envelope, request: RequestHistory | Recall | Undo) -> None:
         """Carry out a request about past compactions. Without the capability for its answer, refuse it instead."""
         answer = ARCHIVE_ANSWERS[envelope.kind]
         if not self._messenger.may_send(answer, to=(envelope.sender,)):
-            refusal = f"refused:'{self._messenger.id}' lacks the capability {answer}"
-            await self.announce(refusal, (envelope.id,), to=(envelope.sender,))
+            await self._refuse(envelope, f"'{self._messenger.id}' lacks the capability {answer}")
             return
         payload: CompactionHistory | RecallDone | UndoDone
         match request:

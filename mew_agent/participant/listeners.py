@@ -7,7 +7,7 @@ as plain tools do. A handler that fails is logged and stops nothing else. Does n
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -23,6 +23,8 @@ EVENT_BUFFER = 10_000
 
 Handler = Callable[..., object]
 """An `async def` or `def` function; what it returns is discarded."""
+
+H = TypeVar("H", bound=Handler)
 
 Arguments = Callable[[Any], tuple[Any, ...]]
 """Returns the arguments of a handler for an event."""
@@ -53,8 +55,8 @@ class Listeners:
             if stream is not None:
                 stream.close()
 
-    def add(self, what: type | str | None, handler: Handler, arguments: Arguments | None = None) -> None:
-        """Call `handler` for every event of a class, or every envelope of a kind (None: of any kind).
+    def add(self, what: type | str | None, handler: H, arguments: Arguments | None = None) -> H:
+        """Call `handler`, which is returned, for every event of a class, or every envelope of a kind (None: any kind).
 
         `arguments` turns an event into the arguments of the handler; None passes the event itself.
         """
@@ -62,6 +64,7 @@ class Listeners:
             self._by_class.append((what, handler, arguments))
         else:
             self._by_kind.setdefault(what, []).append(handler)
+        return handler
 
     def emit(self, envelope: Envelope | None, *events: object) -> None:
         """Queue an envelope and its events; the handlers of the envelope come first."""

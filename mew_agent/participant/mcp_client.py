@@ -8,8 +8,8 @@ only if it asks for the proposed call and addresses the proposed peer, and only 
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import count
@@ -204,21 +204,13 @@ class McpClient:
             kinds.MCP_PROPOSAL, _payload(method, params), to=(peer,), context=context, correlation_id=correlation_id
         )
         proposal = PendingProposal(sent, peer, fulfillers)
-        reason = "no_longer_needed"
-        async with self._messenger.sent_request(proposal):
-            try:
-                with self._undecided_while_open(proposal), anyio.move_on_after(limits.decision_seconds):
-                    await proposal.decided.wait()
-                if not proposal.decided.is_set():
-                    reason = "timeout"
-                    detail = self._why_silent(peer, "no participant fulfilled the proposal")
-                    return _result(proposal.reply_or_raise(limits.decision_seconds, detail))
-                with anyio.move_on_after(limits.answer_seconds):
-                    await proposal.done.wait()
-                return _result(proposal.reply_or_raise(limits.answer_seconds, self._why_silent(peer)))
-            finally:
-                if proposal.needs_withdrawal:
-                    await self._send_even_if_cancelled(kinds.MCP_WITHDRAW, {"reason": reason}, proposal)
+        async with self._decided(proposal, limits.decision_seconds):
+            if not proposal.decided.is_set():
+                detail = self._why_silent(peer, "no participant fulfilled the proposal")
+                return _result(proposal.reply_or_raise(limits.decision_seconds, detail))
+            with anyio.move_on_after(limits.answer_seconds):
+                await proposal.done.wait()
+            return _result(proposal.reply_or_raise(limits.answer_seconds, self._why_silent(peer)))
 
     async def propose_to_self(
         self, method: str, params: Mapping[str, Any], approvers: Collection[str], timeout_seconds: float
@@ -233,18 +225,10 @@ class McpClient:
             self._messenger.draft(kinds.MCP_PROPOSAL, _payload(method, params), to=(me,)), me, approvers
         )
         self._approvals[proposal.sent.id] = proposal
-        reason = "no_longer_needed"
-        async with self._messenger.sent_request(proposal):
-            try:
-                with self._undecided_while_open(proposal), anyio.move_on_after(timeout_seconds):
-                    await proposal.decided.wait()
-                reason = "timeout"
-                if proposal.failure is not None:
-                    raise proposal.failure
-                return proposal.decision
-            finally:
-                if proposal.needs_withdrawal:
-                    await self._send_even_if_cancelled(kinds.MCP_WITHDRAW, {"reason": reason}, proposal)
+        async with self._decided(proposal, timeout_seconds):
+            if proposal.failure is not None:
+                raise proposal.failure
+            return proposal.decision
 
     def decision_before(self, request: Envelope) -> Envelope | None:
         """The envelope that decided about our proposal to ourselves to which a request refers: perhaps the request."""
@@ -256,6 +240,20 @@ class McpClient:
         for name, proposal in tuple(self._undecided.items()):
             if isinstance(proposal, ApprovalProposal) and proposal.is_echoed and name not in still_open:
                 proposal.fail(AnswerLost(proposal.peer, proposal.sent.kind))
+
+    @asynccontextmanager
+    async def _decided(self, proposal: PendingProposal, wait_seconds: float) -> AsyncIterator[None]:
+        """Send a proposal and wait for its decision. At the end of the block it is withdrawn if it still needs that."""
+        reason = "no_longer_needed"
+        async with self._messenger.sent_request(proposal):
+            try:
+                with self._undecided_while_open(proposal), anyio.move_on_after(wait_seconds):
+                    await proposal.decided.wait()
+                reason = reason if proposal.decided.is_set() else "timeout"
+                yield
+            finally:
+                if proposal.needs_withdrawal:
+                    await self._send_even_if_cancelled(kinds.MCP_WITHDRAW, {"reason": reason}, proposal)
 
     @contextmanager
     def _undecided_while_open(self, proposal: PendingProposal) -> Iterator[None]:

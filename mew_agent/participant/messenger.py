@@ -39,11 +39,6 @@ class Messenger:
         self._active.set()
 
     @property
-    def is_joined(self) -> bool:
-        """See `SpaceSession.is_joined`."""
-        return self.session.is_joined
-
-    @property
     def is_paused(self) -> bool:
         """Whether envelopes wait, except for the kinds in `kinds.ALLOWED_WHILE_PAUSED`."""
         return not self._active.is_set()

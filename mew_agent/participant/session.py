@@ -5,6 +5,7 @@ Owns the task group, and the error that ended the connection. Does not know what
 
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -51,7 +52,8 @@ class SpaceSession:
         await self._tasks.__aenter__()
         try:
             self._tasks.start_soon(self._stay_joined, receive)
-            self._tasks.start_soon(self._listeners.run, self._log_handler_failure)
+            log_failure = partial(self.log_failure, what="event handler failed", traceback=True)
+            self._tasks.start_soon(self._listeners.run, log_failure)
             await self._wait_for_welcome_or_end()
         except BaseException:  # without a join there is no block, whose end would call `close`
             self._tasks.cancel_scope.cancel()
@@ -125,9 +127,6 @@ class SpaceSession:
             text,
             exc_info=error if traceback else None,
         )
-
-    def _log_handler_failure(self, error: Exception) -> None:
-        self.log_failure(error, "event handler failed", traceback=True)
 
     async def _wait_for_welcome_or_end(self) -> None:
         async with anyio.create_task_group() as race:

@@ -71,7 +71,7 @@ class ReasoningStream:
     @property
     def _may_have_lost_frames(self) -> bool:
         """Whether the connection broke since the start: readers get the rest with the answer, not text with a hole."""
-        return not self._messenger.is_joined or self._messenger.session.connections != self._connection
+        return not self._messenger.session.is_joined or self._messenger.session.connections != self._connection
 
     async def _open(self) -> None:
         try:

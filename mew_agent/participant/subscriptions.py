@@ -60,8 +60,7 @@ class Subscriptions:
         """
 
         def register(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-            self.listeners.add(what, handler)
-            return handler
+            return self.listeners.add(what, handler)
 
         if what is not None and not isinstance(what, type | str):
             raise TypeError(f'on() takes a kind or an event class, not {what!r}: @me.on("chat"), @me.on(ChatReceived)')
@@ -69,31 +68,26 @@ class Subscriptions:
 
     def on_chat(self, handler: ChatHandler) -> ChatHandler:
         """Decorator: call the function with every chat from another participant, as a `ChatReceived`."""
-        self.listeners.add(ChatReceived, handler)
-        return handler
+        return self.listeners.add(ChatReceived, handler)
 
     def on_join(self, handler: PeerHandler) -> PeerHandler:
         """Decorator: call the function with every `Peer` that joins after us."""
-        self.listeners.add(PeerJoined, handler, lambda event: (event.peer,))
-        return handler
+        return self.listeners.add(PeerJoined, handler, lambda event: (event.peer,))
 
     def on_leave(self, handler: PeerHandler) -> PeerHandler:
         """Decorator: call the function with every `Peer` that leaves, as it was known."""
-        self.listeners.add(PeerLeft, handler, lambda event: (event.peer,))
-        return handler
+        return self.listeners.add(PeerLeft, handler, lambda event: (event.peer,))
 
     def on_context(self, handler: ContextHandler) -> ContextHandler:
         """Decorator: call the function `(peer, context)` for every context report of a peer."""
-        self.listeners.add(ContextReported, handler, lambda event: (event.peer, event.context))
-        return handler
+        return self.listeners.add(ContextReported, handler, lambda event: (event.peer, event.context))
 
     def on_context_level(self, handler: LevelHandler) -> LevelHandler:
         """Decorator: call the function `(peer, context, before)` when the level in a report changes.
 
         This includes our own reports; `peer.id` is then our id.
         """
-        self.listeners.add(PeerLevelChanged, handler, lambda event: (event.peer, event.context, event.before))
-        return handler
+        return self.listeners.add(PeerLevelChanged, handler, lambda event: (event.peer, event.context, event.before))
 
     def on_context_low(self, handler: ContextHandler) -> ContextHandler:
         """Decorator: call the function `(peer, context)` when a context runs low: its severity rises, to 1 or more.
@@ -110,13 +104,11 @@ class Subscriptions:
 
     def on_proposal(self, handler: ProposalHandler) -> ProposalHandler:
         """Decorator: call the function with every `ProposalMade` by another participant."""
-        self.listeners.add(ProposalMade, handler)
-        return handler
+        return self.listeners.add(ProposalMade, handler)
 
     def on_proposal_closed(self, handler: ProposalClosedHandler) -> ProposalClosedHandler:
         """Decorator: call the function with every `ProposalClosed`: decided, withdrawn, or its proposer left."""
-        self.listeners.add(ProposalClosed, handler)
-        return handler
+        return self.listeners.add(ProposalClosed, handler)
 
     # -- controls of a context that the program owns -----------------------------------------------------
 

@@ -71,7 +71,7 @@ class Exchange:
                 problem = f"'{self.agent}' showed no activity for {self.inactivity_seconds:g} seconds{why}"
                 if self.is_agent_absent:
                     code, problem = "agent_left", f"'{self.agent}' left the space before it answered"
-                self.fail(NoAnswer(self.agent, code, problem), needs_cancel=True)
+                self.fail(code, problem, needs_cancel=True)
                 continue
             with anyio.move_on_after(remaining):
                 await changed.wait()
@@ -130,10 +130,10 @@ class Exchange:
             self.is_over, self.needs_cancel = True, False
             self.add(self.answer.finish(text))
 
-    def fail(self, failure: NoAnswer, *, needs_cancel: bool = False) -> None:
-        """There will be no answer."""
+    def fail(self, code: str, problem: str, *, needs_cancel: bool = False) -> None:
+        """There will be no answer; `code` as in `NoAnswer`."""
         if not self.is_over:
-            self.is_over, self.failure = True, failure
+            self.is_over, self.failure = True, NoAnswer(self.agent, code, problem)
             self.needs_cancel = needs_cancel
             self.add(self.answer.close())
 

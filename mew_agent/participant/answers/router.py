@@ -16,7 +16,6 @@ from mew_protocol.payloads.fit import WOULD_OVERFLOW
 from mew_protocol.payloads.participant import is_whole_status
 from pydantic import ValidationError
 
-from mew_agent.errors import NoAnswer
 from mew_agent.participant.answers.builder import AnswerBuilder, AnswerEvent
 from mew_agent.participant.answers.context_notes import PAUSED_TEXT, ContextNote, ContextNotes
 from mew_agent.participant.answers.exchange import Exchange
@@ -77,7 +76,7 @@ class AnswerRouter:
     def fail_all(self, code: str, problem: str) -> None:
         """End all open exchanges, although their agents may be working on them. `code` as in `NoAnswer`."""
         for exchange in self.exchanges.values():
-            exchange.fail(NoAnswer(exchange.agent, code, problem), needs_cancel=True)
+            exchange.fail(code, problem, needs_cancel=True)
 
     def _open_with(self, agent: str) -> list[Exchange]:
         """The open exchanges with an agent, oldest first."""
@@ -114,8 +113,7 @@ class AnswerRouter:
         why = envelope.body.get("message") or envelope.body.get("error")
         for chat_id in envelope.correlation_ids:
             if (exchange := self.exchanges.get(chat_id)) is not None:
-                problem = f"the gateway refused the question to '{exchange.agent}': {why}"
-                exchange.fail(NoAnswer(exchange.agent, "refused", problem))
+                exchange.fail("refused", f"the gateway refused the question to '{exchange.agent}': {why}")
 
     def _receive_status(self, status: Envelope, context: PeerContext) -> None:
         agent = status.sender
@@ -169,9 +167,7 @@ class AnswerRouter:
         for exchange in self._open_with(conclusion.sender):
             if exchange.is_about(conclusion.context):
                 why = conclusion.body.get("reason") or "no reason given"
-                exchange.fail(
-                    NoAnswer(exchange.agent, "cancelled", f"the answer of '{exchange.agent}' was cancelled: {why}")
-                )
+                exchange.fail("cancelled", f"the answer of '{exchange.agent}' was cancelled: {why}")
 
     def _receive_acknowledgement(self, envelope: Envelope) -> None:
         status = str(envelope.body.get("status") or "")
@@ -180,9 +176,9 @@ class AnswerRouter:
                 continue
             if status.startswith("refused"):
                 why = status.partition(":")[2].strip() or "no reason given"
-                exchange.fail(NoAnswer(exchange.agent, "agent_busy", f"'{exchange.agent}' refused the question: {why}"))
+                exchange.fail("agent_busy", f"'{exchange.agent}' refused the question: {why}")
             elif status == WOULD_OVERFLOW and _needs_choice(envelope):
-                exchange.fail(NoAnswer(exchange.agent, WOULD_OVERFLOW, TOO_LONG.format(agent=exchange.agent)))
+                exchange.fail(WOULD_OVERFLOW, TOO_LONG.format(agent=exchange.agent))
             elif status in ("queued", WOULD_OVERFLOW):
                 exchange.is_queued = exchange.is_queued or status == "queued" or bool(envelope.body.get("held"))
                 exchange.extend_deadline()

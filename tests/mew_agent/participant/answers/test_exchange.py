@@ -44,7 +44,7 @@ async def test_waiting_reader_is_woken_by_new_events() -> None:
 async def test_events_before_a_failure_are_read_first() -> None:
     one = exchange()
     one.add(one.answer.add_text("Half"))
-    one.fail(NoAnswer("coder", "agent_left", "gone"))
+    one.fail("agent_left", "gone")
     assert await one.next_event() == Writing("Half")
     with pytest.raises(NoAnswer, match="gone"):
         await one.next_event()
