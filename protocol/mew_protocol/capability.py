@@ -208,9 +208,9 @@ class _Compiled:
                 return _Compiled(pattern, ())
             return _Compiled(
                 pattern,
-                tuple(compile_text(one, in_kind=True) for one in _texts(kind)),
+                tuple(compile_text(one, in_kind=True) for one in as_texts(kind)),
                 _compile_object(payload) if payload else None,
-                None if to is None else tuple(compile_text(one) for one in _texts(to)),
+                None if to is None else tuple(compile_text(one) for one in as_texts(to)),
             )
         except (Undecidable, RecursionError, TypeError):
             return _Compiled(pattern, ())
@@ -259,7 +259,8 @@ def _texts_in(value: object) -> Iterator[str]:
             yield from _texts_in(one)
 
 
-def _texts(value: object) -> tuple[str, ...]:
+def as_texts(value: object) -> tuple[str, ...]:
+    """Return a text, or the texts of a list. Raises `TypeError` for anything else."""
     if isinstance(value, str):
         return (value,)
     if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):

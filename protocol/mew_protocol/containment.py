@@ -8,7 +8,7 @@ It never errs the other way: an envelope that matches a contained pattern always
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from mew_protocol.capability import CapabilityPattern, is_same_value, value_matches
+from mew_protocol.capability import CapabilityPattern, as_texts, has_kind, is_same_value, value_matches
 from mew_protocol.patterns import BudgetExceeded, Steps, Undecidable, compile_text, has_wildcard, is_everything
 
 COMPARISON_STEPS: Final = 80_000
@@ -35,7 +35,7 @@ def covers(
     """
     held = patterns if isinstance(patterns, tuple) else tuple(patterns)
     steps = steps or Steps(COMPARISON_STEPS)
-    kinds = _texts(wanted.get("kind"))
+    kinds = as_texts(wanted["kind"]) if has_kind(wanted) else ()
     return bool(kinds) and all(
         any(_contained(kind, wanted, pattern, steps, ignore_to=ignore_to) for pattern in held) for kind in kinds
     )
@@ -44,10 +44,10 @@ def covers(
 def _contained(kind: str, wanted: CapabilityPattern, held: CapabilityPattern, steps: Steps, *, ignore_to: bool) -> bool:
     steps.spend(_STEPS_PER_PATTERN)
     try:
-        if not any(_text_within(kind, one, steps, in_kind=True) for one in _texts(held.get("kind"))):
+        if not any(_text_within(kind, one, steps, in_kind=True) for one in as_texts(held.get("kind"))):
             return False
         if not ignore_to and held.get("to") is not None:
-            allowed, asked = _texts(held["to"]), _texts(wanted.get("to"))
+            allowed, asked = as_texts(held["to"]), as_texts(wanted.get("to"))
             if not asked or not all(any(_text_within(one, other, steps) for other in allowed) for one in asked):
                 return False
         payload = held.get("payload")
@@ -56,7 +56,7 @@ def _contained(kind: str, wanted: CapabilityPattern, held: CapabilityPattern, st
         return not payload or _object_within(wanted.get("payload"), payload, steps)
     except BudgetExceeded:
         raise
-    except (Undecidable, RecursionError):
+    except (Undecidable, RecursionError, TypeError):
         return False
 
 
@@ -121,11 +121,3 @@ def _is_literal(text: str) -> bool:
 
 def _is_plain(key: str) -> bool:
     return not key.startswith("$") and not has_wildcard(key)
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return (value,)
-    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
-        return tuple(value)
-    return ()

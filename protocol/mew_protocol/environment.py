@@ -9,33 +9,13 @@ from typing import Final
 
 INHERITED: Final = frozenset(
     {
-        *(
-            "PATH",
-            "HOME",
-            "USER",
-            "LOGNAME",
-            "SHELL",
-            "TERM",
-            "COLORTERM",
-            "NO_COLOR",
-            "TZ",
-            "TMPDIR",
-            "LANG",
-            "LANGUAGE",
-        ),
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TERM", "COLORTERM", "NO_COLOR", "TZ"),
+        *("LANG", "LANGUAGE"),
         *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
         *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "VIRTUAL_ENV", "MEW_RUN"),
         *("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"),
-        *(
-            "PYTHONPATH",
-            "PYTHONUNBUFFERED",
-            "PYTHONUTF8",
-            "LD_LIBRARY_PATH",
-            "NODE_PATH",
-            "MEW_DEBUG",
-            "MEW_PYTHON",
-            "MEW_LOG_FORMAT",
-        ),
+        *("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONUTF8", "LD_LIBRARY_PATH", "NODE_PATH"),
+        *("MEW_DEBUG", "MEW_PYTHON", "MEW_LOG_FORMAT"),
         *("APPDATA", "LOCALAPPDATA", "PATHEXT", "SYSTEMROOT", "SYSTEMDRIVE", "TEMP", "TMP", "USERNAME", "USERPROFILE"),
         *("HOMEDRIVE", "HOMEPATH", "PROCESSOR_ARCHITECTURE", "COMSPEC", "PROGRAMDATA"),
     }
