@@ -31,7 +31,7 @@ COMMANDS: Final[Sections] = {
         "status": _STATUS,
         "dashboard": _command("Print the address of the dashboard.", "space.running:dashboard"),
         "logs": _command("Print what the programs of a space wrote.", "space.running:logs"),
-        "proposals": _command("List the proposals that need a decision.", "remote.proposals:show_proposals"),
+        "proposals": _command("List the proposals that need a decision.", "remote.permissions:show_proposals"),
         "history": _command(
             "Print recent chats of a space, or envelopes of other kinds.", "remote.reading:show_history"
         ),
@@ -40,10 +40,10 @@ COMMANDS: Final[Sections] = {
     },
     "Act on a participant": {
         "chat": _command("Send a message and print the answer.", "remote.control:chat"),
-        "approve": _command("Approve a proposal: make its request.", "remote.proposals:approve"),
-        "reject": _command("Reject a proposal.", "remote.proposals:reject"),
-        "grant": _command("Allow a participant to send more.", "remote.grants:grant"),
-        "revoke": _command("Revoke capabilities granted to a participant.", "remote.grants:revoke"),
+        "approve": _command("Approve a proposal: make its request.", "remote.permissions:approve"),
+        "reject": _command("Reject a proposal.", "remote.permissions:reject"),
+        "grant": _command("Allow a participant to send more.", "remote.permissions:grant"),
+        "revoke": _command("Revoke capabilities granted to a participant.", "remote.permissions:revoke"),
         "compact": _command("Compact a participant's context and report the tokens freed.", "remote.control:compact"),
         "forget": _command("Drop messages from one end of a participant's history.", "remote.control:forget"),
         "clear": _command("Clear a participant's history.", "remote.control:clear"),

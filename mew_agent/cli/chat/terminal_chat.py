@@ -176,19 +176,8 @@ class TerminalChat:
                     self._number(proposal)
             case kinds.MCP_PROPOSAL:
                 self._number(envelope)
-            case kinds.MCP_REQUEST | kinds.MCP_REJECT:
-                self.proposals = {
-                    at: one
-                    for at, one in self.proposals.items()
-                    if not envelope.refers_to(one.id)
-                    or (envelope.kind == kinds.MCP_REQUEST and not fulfils(envelope, one))
-                }
-            case kinds.MCP_WITHDRAW:
-                self.proposals = {
-                    at: one
-                    for at, one in self.proposals.items()
-                    if not (envelope.refers_to(one.id) and one.sender == envelope.sender)
-                }
+            case kinds.MCP_REQUEST | kinds.MCP_REJECT | kinds.MCP_WITHDRAW:
+                self.proposals = {at: one for at, one in self.proposals.items() if not _closes(envelope, one)}
             case kinds.REASONING_START if envelope.sender != self.me:
                 self.reasonings[envelope.id] = envelope.sender
             case kinds.REASONING_CONCLUSION:
@@ -280,6 +269,15 @@ def _proposed(proposal: Envelope, number: int) -> str:
     first, *more = words.argument_lines(proposal.body)
     lines = [f"* {proposal.sender} proposes{to}: {tool or method} {first}", *more]
     return "\n  ".join([*lines, f"/approve {number} or /reject {number}"])
+
+
+def _closes(envelope: Envelope, proposal: Envelope) -> bool:
+    """Whether a request, rejection or withdrawal decides about a proposal."""
+    if not envelope.refers_to(proposal.id):
+        return False
+    if envelope.kind == kinds.MCP_REQUEST:
+        return fulfils(envelope, proposal)
+    return envelope.kind == kinds.MCP_REJECT or envelope.sender == proposal.sender
 
 
 def _drop_oldest(kept: dict[K, Any]) -> None:

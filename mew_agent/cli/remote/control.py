@@ -33,7 +33,7 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import ReasonOption, option, with_option_groups
 from mew_agent.cli.board import words
-from mew_agent.cli.remote.proposals import announce_approvals
+from mew_agent.cli.remote.permissions import announce_approvals
 from mew_agent.cli.remote.request import ParticipantOffline, SentRequest, SlowRequest, TargetedRequest, parse_answer
 from mew_agent.errors import ConfigError, NotConnected, PeerTimeout
 
@@ -62,7 +62,7 @@ def chat(
     with request.send(kinds.CHAT, Chat(text=text)) as sent:
         if sent.is_paused:
             terminal.warn(f"'{request.target}' is paused and answers later; {sent.resume_hint}")
-        announce_approvals(request.connection, sent)
+        announce_approvals(sent)
         _, body = next(sent.answers(kinds.CHAT, accept_uncorrelated=True))
         outcome = {"participant": request.target, **body}
         terminal.print_outcome(str(body.get("text") or ""), outcome, as_json=request.as_json)
@@ -96,7 +96,7 @@ def compact(
     with request.send(kinds.PARTICIPANT_COMPACT, payload) as sent, _undo_named_if_interrupted(request.target):
         announced = False
         if not request.as_json:
-            announce_approvals(request.connection, sent)
+            announce_approvals(sent)
             sent.on_status.append(lambda: _print_progress(sent))
         for kind, body in sent.answers(kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE):
             if kind == kinds.PARTICIPANT_COMPACT_DONE:

@@ -60,7 +60,7 @@ class SentRequest:
     participant: str
     board: Board
     events: SpaceEvents
-    gateway: str
+    session: ApiSession
     timeout_seconds: float
     deadline: float
     """When to give up, as a time of `time.monotonic()`."""
@@ -89,7 +89,7 @@ class SentRequest:
                 if body.get("kind") in kinds:
                     yield str(body["kind"]), body.get("payload") or {}
             elif changed == self.participant and not _is_connected(self.board, self.participant):
-                raise ParticipantOffline(self.gateway, f"'{self.participant}' left before it answered")
+                raise ParticipantOffline(self.session.api.gateway, f"'{self.participant}' left before it answered")
 
     def next_status(self, *, passing: str | None = None) -> Status:
         """The status that answers. A status `passing` comes before the answer and is skipped."""
@@ -135,7 +135,7 @@ def send_request(
         check_member(session, board, participant)
         sent = new_envelope(session, kind, payload, participant)
         deadline = time.monotonic() + timeout_seconds
-        request = SentRequest(sent, participant, board, events, session.api.gateway, timeout_seconds, deadline)
+        request = SentRequest(sent, participant, board, events, session, timeout_seconds, deadline)
         session.api.send(sent.as_dict())
         yield request
 

@@ -33,7 +33,7 @@ from mew_agent.cli.app.locate import (
     space_folder,
 )
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, SpaceFileOptions, option, with_option_groups
-from mew_agent.cli.remote.grants import read_capabilities
+from mew_agent.cli.remote.permissions import read_capabilities
 from mew_agent.cli.remote.session import ApiSession, open_session
 from mew_agent.cli.space.plan import check_new_participant
 from mew_agent.cli.space.restart import start_program, supervisor_of

@@ -23,7 +23,6 @@ from mew_agent.cli.space.templates import (
     DEFAULT_TEMPLATE,
     SPACE_NAME,
     Template,
-    TemplateContext,
     TemplateVariable,
     choose_values,
     find_templates,
@@ -92,8 +91,8 @@ def init(
 
 def _create(template: Template, folder: Path, given: dict[str, str], *, asks: bool) -> None:
     variables = template.description().variables
-    context = TemplateContext(folder.name, _user(), date.today().isoformat(), os.environ)
-    values = choose_values(variables, given, context, _ask if asks else None)
+    specials = {"dirname": folder.name, "username": _user(), "date": date.today().isoformat()}
+    values = choose_values(variables, given, specials, os.environ, _ask if asks else None)
     where = template.folder / SPACE_FILE
     text = render(template.text(), values, variables, where=str(where))
     space = parse_space(text, path=where)  # before anything is written, so that an error leaves no files behind

@@ -116,33 +116,23 @@ def find_templates(folder: Path, home: Path) -> dict[str, Template]:
     return {name: found[name] for name in sorted(found, key=lambda name: (name != DEFAULT_TEMPLATE, name))}
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateContext:
-    """What a variable's default may depend on: the folder's name, the user, the date, the environment."""
-
-    folder_name: str
-    user: str
-    day: str
-    environ: Mapping[str, str]
-
-
 def choose_values(
     variables: Sequence[TemplateVariable],
     given: Mapping[str, str],
-    context: TemplateContext,
+    specials: Mapping[str, str],
+    environ: Mapping[str, str],
     ask: Ask | None = None,
 ) -> dict[str, str]:
     """Choose a value for each variable that is not secret: given, asked for, from the environment, or the default.
 
-    The models `rehearsal` and `local` need their own server, so the two are set together. Raises `ConfigError` for an
-    invalid space id.
+    `specials` are the values of `${dirname}`, `${username}` and `${date}` in defaults. The models `rehearsal` and
+    `local` need their own server, so the two are set together. Raises `ConfigError` for an invalid space id.
     """
-    specials = {"dirname": context.folder_name, "username": context.user, "date": context.day}
-    values = {"SPACE_DESCRIPTION": "", "UI_THEME": "", SPACE_NAME: _valid_id(context.folder_name), **given}
+    values = {"SPACE_DESCRIPTION": "", "UI_THEME": "", SPACE_NAME: _valid_id(specials["dirname"]), **given}
     for variable in variables:
         if variable.is_secret or variable.name in given:
             continue
-        value = next((context.environ[name] for name in variable.env_sources if context.environ.get(name)), None)
+        value = next((environ[name] for name in variable.env_sources if environ.get(name)), None)
         if value is None:
             value = _SPECIAL.sub(lambda match: specials[match[1]], variable.default)
             value = _valid_id(value) if variable.name == SPACE_NAME else value

@@ -30,7 +30,7 @@ from mew_spaces.gateway.auth import (
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import not_in_space, space_config_path
 from mew_agent.cli.app.options import JsonOption, SpaceFileOptions, option, participant_option, with_option_groups
-from mew_agent.cli.remote.grants import read_capabilities
+from mew_agent.cli.remote.permissions import read_capabilities
 from mew_agent.cli.space.add import running_space
 from mew_agent.errors import ConfigError
 

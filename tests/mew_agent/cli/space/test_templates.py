@@ -9,7 +9,6 @@ from mew_spaces.config.loading import parse_space
 from mew_agent.cli.space.templates import (
     BUILT_IN,
     Template,
-    TemplateContext,
     TemplateDescription,
     TemplateVariable,
     choose_values,
@@ -21,8 +20,8 @@ from mew_agent.errors import ConfigError
 OURS = ("cat-maze", "coder-agent", "demo", "note-taker")
 
 
-def around(folder_name: str = "room", **environ: str) -> TemplateContext:
-    return TemplateContext(folder_name, "ada", "2026-01-02", environ)
+def around(folder_name: str = "room", **environ: str) -> tuple[dict[str, str], dict[str, str]]:
+    return {"dirname": folder_name, "username": "ada", "date": "2026-01-02"}, environ
 
 
 def make_template(place: Path, name: str, **facts: object) -> Path:
@@ -56,7 +55,7 @@ def test_built_in_templates_produce_valid_spaces(name: str, tmp_path: Path) -> N
     template = find_templates(tmp_path, tmp_path)[name]
     facts = template.description()
     given = {"SPACE_NAME": 'a "quoted" room', "SPACE_DESCRIPTION": "x: y # z", "AGENT_MODEL": "m'\\n"}
-    values = choose_values(facts.variables, given, around(OPENAI_API_KEY="sk-secret"))
+    values = choose_values(facts.variables, given, *around(OPENAI_API_KEY="sk-secret"))
     text = render(template.text(), values, facts.variables, where="t")
     space = parse_space(text)
     assert space.space.id == 'a "quoted" room'
@@ -72,9 +71,9 @@ def test_values_come_from_options_then_environment_then_defaults() -> None:
     variable = TemplateVariable(
         name="AGENT_MODEL", env_sources=("FIRST", "SECOND"), default="by ${username} on ${date}"
     )
-    assert choose_values([variable], {"AGENT_MODEL": "flag"}, around(FIRST="env"))["AGENT_MODEL"] == "flag"
-    assert choose_values([variable], {}, around(FIRST="", SECOND="env"))["AGENT_MODEL"] == "env"
-    assert choose_values([variable], {}, around())["AGENT_MODEL"] == "by ada on 2026-01-02"
+    assert choose_values([variable], {"AGENT_MODEL": "flag"}, *around(FIRST="env"))["AGENT_MODEL"] == "flag"
+    assert choose_values([variable], {}, *around(FIRST="", SECOND="env"))["AGENT_MODEL"] == "env"
+    assert choose_values([variable], {}, *around())["AGENT_MODEL"] == "by ada on 2026-01-02"
 
 
 def test_only_prompted_variables_are_asked_for() -> None:
@@ -89,7 +88,7 @@ def test_only_prompted_variables_are_asked_for() -> None:
         requested.append((variable.name, default))
         return "there"
 
-    values = choose_values(variables, {}, around(), ask)
+    values = choose_values(variables, {}, *around(), ask)
     assert requested == [("WHERE", "here")]
     assert (values["WHERE"], values["QUIET"]) == ("there", "q")
     assert "AGENT_API_KEY" not in values
@@ -100,7 +99,7 @@ def test_rehearsal_model_sets_its_own_server() -> None:
         TemplateVariable(name="AGENT_MODEL"),
         TemplateVariable(name="AGENT_BASE_URL", env_sources=("AGENT_BASE_URL",)),
     ]
-    values = choose_values(variables, {"AGENT_MODEL": "rehearsal"}, around(AGENT_BASE_URL="http://x/v1"))
+    values = choose_values(variables, {"AGENT_MODEL": "rehearsal"}, *around(AGENT_BASE_URL="http://x/v1"))
     assert values["AGENT_BASE_URL"] == "rehearsal"
 
 
@@ -109,12 +108,12 @@ def test_rehearsal_model_sets_its_own_server() -> None:
 )
 def test_folder_name_becomes_a_valid_id(folder: str, made: str) -> None:
     variable = TemplateVariable(name="SPACE_NAME", default="${dirname}")
-    assert choose_values([variable], {}, around(folder))["SPACE_NAME"] == made
+    assert choose_values([variable], {}, *around(folder))["SPACE_NAME"] == made
 
 
 def test_invalid_given_name_is_refused() -> None:
     with pytest.raises(ConfigError, match="--name: 'a/b' is not a valid space id"):
-        choose_values([], {"SPACE_NAME": "a/b"}, around())
+        choose_values([], {"SPACE_NAME": "a/b"}, *around())
 
 
 def test_secrets_are_left_empty() -> None:

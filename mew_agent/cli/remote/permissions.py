@@ -1,27 +1,38 @@
-"""`mew proposals`, `approve` and `reject`: decide about what participants propose.
+"""`mew proposals`, `approve`, `reject`, `grant` and `revoke`: decide what participants may do.
 
-Owns how a proposal is shown and found by its id. The gateway keeps the proposals and knows who may make their requests.
+Owns how a proposal is shown and found by its id, and how capabilities are written on the command line. The gateway
+keeps the proposals, and decides who may make their requests and what may be granted.
 """
 
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import typer
 from mew_protocol import kinds
-from mew_protocol.context_report import Waiting
+from mew_protocol.capability import patterns_problem
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, Reject, UndecidedProposal, UndecidedProposals
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.options import ConnectionOptions, JsonOption, option, with_option_groups
+from mew_agent.cli.app.options import (
+    ConnectionOptions,
+    JsonOption,
+    ReasonOption,
+    TargetArgument,
+    option,
+    with_option_groups,
+)
 from mew_agent.cli.board import words
 from mew_agent.cli.remote.http_api import SpaceEvents
-from mew_agent.cli.remote.request import SentRequest, new_envelope
+from mew_agent.cli.remote.request import NoSuchParticipant, SentRequest, new_envelope
 from mew_agent.cli.remote.session import ApiSession, open_session
 from mew_agent.errors import ConfigError, PeerFailed
 
 _SHORT: Final = 8
+_CAPABILITY_FORMS: Final = """chat, '{"kind": "chat"}', or a list of these in JSON"""
 
 ANSWER_SECONDS: Final = 5.0
 """How long to wait for a proposer's word on whether a decision counts."""
@@ -125,15 +136,6 @@ def short_id(name: str) -> str:
     return words.clean(name[:_SHORT])
 
 
-def how_to_decide(connection: ConnectionOptions, wait: Waiting) -> str:
-    """Who may approve a proposal, connected or not, and the commands for it."""
-    known = {one.id: one for one in _open(open_session(connection))}
-    one = known.get(wait.proposal or "")
-    who = ", ".join(wait.who_may_answer if one is None else one.may_fulfil or ()) or "no participant"
-    name = short_id(wait.proposal or "")
-    return f"{who} can decide: `mew approve {name}` or `mew reject {name}`"
-
-
 def _open(session: ApiSession) -> tuple[UndecidedProposal, ...]:
     return UndecidedProposals.model_validate(session.api.proposals()).proposals
 
@@ -150,16 +152,20 @@ def _find(session: ApiSession, name: str) -> UndecidedProposal:
     raise ConfigError(name, "matches several proposals" if found else "not an open proposal", f"one of: {listed}")
 
 
-def announce_approvals(connection: ConnectionOptions, request: SentRequest) -> None:
+def announce_approvals(request: SentRequest) -> None:
     """Say now, and whenever the participant's status changes, which approvals it waits for and who may give them."""
     announced: set[str] = set()
 
     def announce() -> None:
         for wait in words.approvals(request.last_status):
-            if wait.proposal is not None and wait.proposal not in announced:
-                announced.add(wait.proposal)
-                what = f"'{request.participant}' waits for {words.approval(wait)}"
-                terminal.warn(f"{what}; {how_to_decide(connection, wait)}")
+            if wait.proposal is None or wait.proposal in announced:
+                continue
+            announced.add(wait.proposal)
+            one = next((one for one in _open(request.session) if one.id == wait.proposal), None)
+            # The gateway also knows those who are not connected.
+            who = ", ".join(wait.who_may_answer if one is None else one.may_fulfil or ()) or "no participant"
+            name, what = short_id(wait.proposal), f"'{request.participant}' waits for {words.approval(wait)}"
+            terminal.warn(f"{what}; {who} can decide: `mew approve {name}` or `mew reject {name}`")
 
     announce()
     request.on_status.append(announce)
@@ -237,3 +243,98 @@ def _number(value: object) -> str:
 def _call(proposal: UndecidedProposal) -> str:
     method, tool = CallSubject.read(proposal.body)
     return words.clean(f"{'+'.join(proposal.addressees) or 'everyone'}/{tool or method}")
+
+
+@dataclass(frozen=True, slots=True)
+class CapabilityChange:
+    """A change of what a participant may send, as given on the command line."""
+
+    recipient: TargetArgument
+    written: Annotated[
+        list[str], typer.Argument(metavar="CAPABILITY", help="Kind such as `mcp/proposal`, or a pattern in JSON.")
+    ]
+    to: Annotated[list[str] | None, option("--to ID", "Only what is sent to this participant; repeatable.")] = None
+    as_json: JsonOption = False
+    reason: ReasonOption = None
+
+    def patterns(self) -> list[dict[str, Any]]:
+        """The capabilities as patterns. Raises `ConfigError`."""
+        return read_capabilities("CAPABILITY", *self.written, to=self.to or ())
+
+    def send(self, session: ApiSession, kind: str) -> None:
+        """Send the change as a grant or a revocation."""
+        payload = {"recipient": self.recipient, "capabilities": self.patterns()}
+        session.api.send({"kind": kind, "payload": {**payload, "reason": self.reason} if self.reason else payload})
+
+
+@with_option_groups
+def grant(change: CapabilityChange, connection: ConnectionOptions) -> None:
+    """Allow a participant to send more.
+
+    A grant ends when the participant has been away for five seconds. To make it permanent, write it in space.yaml.
+    """
+    session, recipient, patterns = open_session(connection), change.recipient, change.patterns()
+    _capabilities_of(session, recipient)
+    change.send(session, kinds.CAPABILITY_GRANT)
+    outcome = {"participant": recipient, "granted": patterns}
+    terminal.print_outcome(f"{recipient}: may now send {_pattern_names(patterns)}", outcome, as_json=change.as_json)
+    if change.as_json:
+        return
+    terminal.print_line("  it ends when the participant leaves; to keep it, add to space.yaml, under its capabilities:")
+    terminal.print_lines(f"  - {json.dumps(pattern)}" for pattern in patterns)
+
+
+@with_option_groups
+def revoke(change: CapabilityChange, connection: ConnectionOptions) -> None:
+    """Revoke capabilities granted to a participant.
+
+    Capabilities from space.yaml or an invitation stay.
+    """
+    session, recipient, patterns = open_session(connection), change.recipient, change.patterns()
+    before = _capabilities_of(session, recipient)
+    change.send(session, kinds.CAPABILITY_REVOKE)
+    if _capabilities_of(session, recipient) == before:
+        raise ConfigError(
+            recipient, f"was not granted {_pattern_names(patterns)}; change in space.yaml what space.yaml grants"
+        )
+    outcome = {"participant": recipient, "revoked": patterns}
+    terminal.print_outcome(f"{recipient}: {_pattern_names(patterns)} revoked", outcome, as_json=change.as_json)
+
+
+def _capabilities_of(session: ApiSession, name: str) -> Any:
+    """What a participant may send. Raises `NoSuchParticipant`."""
+    found = {str(one.get("id")): one.get("capabilities") for one in session.api.participants()}
+    if name not in found:
+        raise NoSuchParticipant(name, session.api.space, [*found])
+    return found[name]
+
+
+def read_capabilities(where: str, *texts: str, to: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Read capabilities as patterns: each text is a kind, or JSON with a kind, a pattern, or a list of these.
+
+    `to` limits them to these participants. Raises `ConfigError` that names the option or argument `where`.
+    """
+    patterns: list[dict[str, Any]] = []
+    for text in texts:
+        try:
+            value = json.loads(text) if text.startswith(("{", "[", '"')) else text
+        except ValueError as error:
+            raise ConfigError(where, f"is not JSON: {error}", _CAPABILITY_FORMS) from None
+        for one in value if isinstance(value, list) and value else [value]:
+            pattern = {"kind": one} if isinstance(one, str) else one
+            if not isinstance(pattern, dict) or "kind" not in pattern:
+                raise ConfigError(where, f"has no kind: {json.dumps(one)}", _CAPABILITY_FORMS)
+            patterns.append({**pattern, "to": list(to)} if to else pattern)
+    if (found := patterns_problem(patterns)) is not None:
+        index, problem = found
+        raise ConfigError(where, problem if index is None else f"pattern {index + 1}: {problem}")
+    return patterns
+
+
+def _pattern_names(patterns: list[dict[str, Any]]) -> str:
+    texts = []
+    for pattern in patterns:
+        kinds_named = pattern["kind"] if isinstance(pattern["kind"], str) else ", ".join(pattern["kind"])
+        to = pattern.get("to")
+        texts.append(f"{kinds_named} to {', '.join([to] if isinstance(to, str) else to)}" if to else kinds_named)
+    return ", ".join(texts)
