@@ -5,8 +5,8 @@ names and arguments that those templates and their agents know. Owns what the fi
 `mcp`.
 """
 
-import importlib.util
 import json
+import runpy
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from fnmatch import fnmatch
@@ -47,7 +47,7 @@ def filesystem(
 
 def cat_maze() -> None:
     """Run an MCP server with a game: lead the cat to the fish."""
-    _serve("cat-maze", "Lead the cat through the maze to the fish.", MazeTools().tools())
+    _serve("cat-maze", "Lead the cat through the maze to the fish.", maze_tools())
 
 
 def _serve(name: str, instructions: str, tools: list[Callable[..., str]]) -> None:
@@ -220,54 +220,42 @@ class FileTools:
                 yield from self._below(one)
 
 
-class MazeTools:
-    """The game of the template `cat-maze`, with a tool for each direction."""
+def maze_tools() -> list[Callable[..., str]]:
+    """Return the tools of the game of our template, which is a separate program, with one for each direction."""
+    make_maze = runpy.run_path(str(_MAZE))["Maze"]
+    maze = make_maze()
 
-    def __init__(self) -> None:
-        self._maze = _load_maze()
+    def move(direction: str) -> str:
+        # Where the cat has eaten, the next board begins first.
+        return str(maze.next_board() if maze.is_solved() else maze.move(direction))
 
-    def tools(self) -> list[Callable[..., str]]:
-        """Return the tools, each a function whose name is that of the tool."""
-        return [self.view, self.up, self.down, self.left, self.right, self.restart]
-
-    def view(self) -> str:
+    def view() -> str:
         """Show the board, the cat and the possible moves."""
-        return str(self._maze.look())
+        return str(maze.look())
 
-    def up(self) -> str:
+    def up() -> str:
         """Move the cat one step up."""
-        return self._move("up")
+        return move("up")
 
-    def down(self) -> str:
+    def down() -> str:
         """Move the cat one step down."""
-        return self._move("down")
+        return move("down")
 
-    def left(self) -> str:
+    def left() -> str:
         """Move the cat one step to the left."""
-        return self._move("left")
+        return move("left")
 
-    def right(self) -> str:
+    def right() -> str:
         """Move the cat one step to the right."""
-        return self._move("right")
+        return move("right")
 
-    def restart(self) -> str:
+    def restart() -> str:
         """Start again with the first board."""
-        self._maze = _load_maze()
-        return self.view()
+        nonlocal maze
+        maze = make_maze()
+        return view()
 
-    def _move(self, direction: str) -> str:
-        """Move the cat. Where it has eaten, the next board begins first."""
-        return str(self._maze.next_board() if self._maze.is_solved() else self._maze.move(direction))
-
-
-def _load_maze() -> Any:
-    """Create the game of our template, which is a separate program."""
-    specification = importlib.util.spec_from_file_location("mew_cat_maze", _MAZE)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module.Maze()
+    return [view, up, down, left, right, restart]
 
 
 def _listing(lines: Iterator[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from mew_agent.cli.programs.mcp_builtin import FileTools, MazeTools, server_of
+from mew_agent.cli.programs.mcp_builtin import FileTools, maze_tools, server_of
 from tests.support.cli import mew
 
 GRANTED_BY_TEMPLATES = {
@@ -85,7 +85,7 @@ async def test_files_are_listed_read_edited_and_moved(client: Client, folder: Pa
 
 async def test_the_maze_is_played_to_the_next_board() -> None:
     way = [*["right"] * 2, *["down"] * 2, *["left"] * 2, *["down"] * 2, *["right"] * 4, *["up"] * 4, *["right"] * 2]
-    async with Client(server_of("cat-maze", "maze", MazeTools().tools())) as client:
+    async with Client(server_of("cat-maze", "maze", maze_tools())) as client:
         assert "board 1 of 3, 0 steps" in (await text_of(client, "view"))[1]
         for step in [*way, *["down"] * 3]:
             assert "The cat went" in (await text_of(client, step))[1]
