@@ -3,7 +3,7 @@
 // handed over. A page never chooses a command.
 
 import { invitation, ROLES } from "./actions.js";
-import { make, makeOption, makeSelect, makeText, setText } from "./dom.js";
+import { copyText, make, makeOption, makeSelect, makeText, setText } from "./dom.js";
 import { START_TIMEOUT_MS } from "./requests.js";
 import { gatewayUrl } from "./session.js";
 import { sentence, wholeSentence } from "./text.js";
@@ -134,13 +134,6 @@ function field(name, more) {
 
 function copyButton(words, value) {
   const button = make("button", "", words);
-  button.addEventListener("click", async () => {
-    try {
-      await navigator.clipboard.writeText(value);
-      setText(button, "Copied");
-    } catch {
-      setText(button, "Not copied: the browser refused");
-    }
-  });
+  button.addEventListener("click", () => void copyText(button, value));
   return button;
 }

@@ -111,7 +111,6 @@ class SpaceView {
     this._composer = new Composer({
       context: () => ({ known: this._others(), patterns: this._patterns }),
       send: (line, onAccepted) => this._say(line, onAccepted),
-      onTarget: () => undefined,
     });
     this._queue = new Queue({
       send: (envelope) => this._requests.send(envelope),
@@ -516,4 +515,4 @@ window.addEventListener("hashchange", () => {
 
 // Credentials come from the link, else from this tab. The two are never mixed: a link may name another participant.
 const given = takeFragment();
-open(Object.keys(given).length ? given : stored());
+open(Object.keys(given).length ? given : (stored() ?? {}));

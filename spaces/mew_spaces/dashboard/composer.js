@@ -3,21 +3,22 @@
 
 import { complete, InvalidCommand, readLine } from "./commands.js";
 import { byId, make, makeOption, makeText, setText, setTextOrHide } from "./dom.js";
+import { store, stored } from "./session.js";
 
 const MAX_HISTORY = 100;
 const HISTORY_KEY = "mew.typed";
 
 export class Composer {
   /** `context()` gives {known, patterns}; `send(line)` resolves with an answer in words or undefined, or rejects. */
-  constructor({ context, send, onTarget }) {
+  constructor({ context, send }) {
     this._context = context;
     this._send = send;
-    this._onTarget = onTarget;
     this._form = byId("composer");
     this._input = byId("composer-text");
     this._target = byId("composer-target");
     this._options = byId("composer-options");
-    this._history = readHistory();
+    const typed = stored(HISTORY_KEY);
+    this._history = Array.isArray(typed) ? typed.filter((one) => typeof one === "string") : [];
     this._at = this._history.length;
     this._draft = "";
     this._completion = undefined;
@@ -28,7 +29,6 @@ export class Composer {
     this._input.addEventListener("keydown", (event) => this._key(event), { signal });
     this._input.addEventListener("input", () => this._typed(), { signal });
     this._input.addEventListener("blur", () => this._close(), { signal });
-    this._target.addEventListener("change", () => this._onTarget(this.target), { signal });
     this._options.addEventListener("pointerdown", (event) => this._pick(event), { signal });
     this._typed();
     this.say(undefined);
@@ -98,7 +98,7 @@ export class Composer {
     if (this._input.value === typed) this._input.value = "";
     this._history = [...this._history.filter((one) => one !== typed), typed].slice(-MAX_HISTORY);
     this._at = this._history.length;
-    writeHistory(this._history);
+    store(this._history, HISTORY_KEY);
     this._setSending(false);
     this._typed();
   }
@@ -207,22 +207,5 @@ export class Composer {
     this._input.style.height = "auto";
     this._input.style.height = `${Math.min(this._input.scrollHeight + 2, 220)}px`;
     this._close();
-  }
-}
-
-function readHistory() {
-  try {
-    const value = JSON.parse(sessionStorage.getItem(HISTORY_KEY));
-    return Array.isArray(value) ? value.filter((one) => typeof one === "string") : [];
-  } catch {
-    return [];
-  }
-}
-
-function writeHistory(lines) {
-  try {
-    sessionStorage.setItem(HISTORY_KEY, JSON.stringify(lines));
-  } catch {
-    // Storage may be disabled or full; the history then lasts until the page is left.
   }
 }

@@ -3,12 +3,10 @@
 
 import { inBrief, renderArguments, renderResult } from "./arguments.js";
 import { isAbout } from "./conversation.js";
-import { make, makeText, setText } from "./dom.js";
+import { copyText, make, makeText, setText } from "./dom.js";
 import { render } from "./markdown.js";
 import * as text from "./text.js";
 
-const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
-const DAY = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
 const MAX_TEXT_CHARS = 20_000;
 const SLOW_CHARS = 4_000; // a longer streamed text is drawn less often
 const SLOW_MS = 250;
@@ -302,18 +300,12 @@ function keepState(before, after) {
 function timeOf(ts) {
   const given = new Date(ts);
   const at = Number.isNaN(given.getTime()) ? new Date() : given;
-  const isToday = at.toDateString() === new Date().toDateString();
-  const node = make("time", "", isToday ? CLOCK.format(at) : `${DAY.format(at)} ${CLOCK.format(at)}`);
+  const node = make("time", "", text.clock(at.getTime()));
   node.dateTime = at.toISOString();
   return node;
 }
 
 async function copy(button) {
-  try {
-    await navigator.clipboard.writeText(button.dataset.copies);
-    setText(button, "Copied");
-  } catch {
-    setText(button, "Not copied: the browser refused");
-  }
+  await copyText(button, button.dataset.copies);
   setTimeout(() => setText(button, "Copy"), 1_500);
 }

@@ -1,7 +1,7 @@
 // The right pane: one participant's figures, composition, history, compactions, pins, tools and log, and the actions on
 // it. Owns the sections and their forms. Figures come from the board, the past from the gateway or the agent.
 
-import { ACTIONS, availableActions } from "./actions.js";
+import { ACTIONS, availableActions, isStatus } from "./actions.js";
 import { parseTime } from "./board.js";
 import { Chart } from "./chart.js";
 import { fillTone } from "./attention.js";
@@ -182,9 +182,7 @@ export class Detail {
 
   /** The parts of the prefix, which the participant lists on request. */
   async _askPrefix() {
-    const isAnswer = (one) => one.kind === "participant/status";
-    const answer = await this._services.requests.ask({ kind: "participant/request-status", to: [this.id], payload: { fields: ["prefix"] } }, isAnswer, { timeoutMs: 20_000 });
-    const parts = answer.payload?.prefix;
+    const parts = (await this._ask("participant/request-status", { fields: ["prefix"] }, isStatus)).payload?.prefix;
     if (!Array.isArray(parts)) throw new Error(`${this.id} does not list its tools.`);
     return parts.filter((one) => Number.isSafeInteger(one?.tokens));
   }
@@ -286,8 +284,11 @@ export class Detail {
   async _past(payload) {
     if (!this._services.maySend("participant/request-history", this.id)) throw new Error("You may not request past compactions of this participant.");
     if (!this._line.entry.connected) throw new Error(`${this.id} is disconnected; it keeps the rest.`);
-    const answer = await this._services.requests.ask({ kind: "participant/request-history", to: [this.id], payload }, (one) => one.kind === "participant/history", { timeoutMs: 20_000 });
-    return answer.payload ?? {};
+    return (await this._ask("participant/request-history", payload, (one) => one.kind === "participant/history")).payload ?? {};
+  }
+
+  _ask(kind, payload, isAnswer) {
+    return this._services.requests.ask({ kind, to: [this.id], payload }, isAnswer, { timeoutMs: 20_000 });
   }
 
   // Pins, tools and log
@@ -303,7 +304,7 @@ export class Detail {
     if (this._services.maySend("participant/unpin", this.id) && !/settings$/.test(pin.origin ?? "")) {
       const button = make("button", "quiet", "Remove");
       button.setAttribute("aria-label", `Remove pin ${pin.id}`);
-      button.addEventListener("click", () => void this._request("participant/unpin", { pin: pin.id }, (one) => one.kind === "participant/status"));
+      button.addEventListener("click", () => void this._request("participant/unpin", { pin: pin.id }, isStatus));
       row.append(button);
     }
     return row;
@@ -313,8 +314,7 @@ export class Detail {
     const { entry } = this._line;
     if (!entry.status?.context?.pins?.length || !entry.connected || !this._services.maySend("participant/request-status", this.id)) return;
     try {
-      const isAnswer = (one) => one.kind === "participant/status" && Array.isArray(one.payload?.pins);
-      const answer = await this._services.requests.ask({ kind: "participant/request-status", to: [this.id], payload: { fields: ["pins"] } }, isAnswer, { timeoutMs: 20_000 });
+      const answer = await this._ask("participant/request-status", { fields: ["pins"] }, (one) => isStatus(one) && Array.isArray(one.payload?.pins));
       if (!this._isClosed) this._pins.replaceChildren(...answer.payload.pins.map((pin) => this._pin(pin)));
     } catch {
       // the list without texts stays
@@ -325,8 +325,7 @@ export class Detail {
     if (!this._services.maySend("mcp/request", this.id)) return this._tools.replaceChildren(make("p", "soft", "You may not list its tools."));
     this._tools.replaceChildren(make("p", "soft", `Asking ${this.id} …`));
     try {
-      const payload = { jsonrpc: "2.0", id: 1, method: "tools/list", params: {} };
-      const answer = await this._services.requests.ask({ kind: "mcp/request", to: [this.id], payload }, (one) => one.kind === "mcp/response", { timeoutMs: 10_000 });
+      const answer = await this._ask("mcp/request", { jsonrpc: "2.0", id: 1, method: "tools/list", params: {} }, (one) => one.kind === "mcp/response");
       const tools = answer.payload?.result?.tools ?? [];
       const rows = tools.map((tool) => make("li", "", makeText("code", "", String(tool.name)), " ", makeText("span", "soft", String(tool.description ?? "").split("\n")[0])));
       this._tools.replaceChildren(rows.length ? make("ul", "tool-list", ...rows) : make("p", "soft", answer.payload?.error?.message ?? "It offers no tools."));
@@ -386,8 +385,7 @@ export class Detail {
     const fields = (action.fields ?? []).map((field) => make("label", "", make("span", "", field.label), input(field)));
     const submit = make("button", action.confirm ? "danger" : "primary", action.label);
     submit.type = "submit";
-    const cancel = make("button", "quiet", "Keep");
-    setText(cancel, action.confirm ? "Keep" : "Close");
+    const cancel = make("button", "quiet", action.confirm ? "Keep" : "Close");
     cancel.addEventListener("click", () => this._closeForm());
     const form = make("form", "action", ...(action.confirm ? [make("p", "", action.confirm(this.id))] : []), ...fields, make("p", "buttons", submit, cancel));
     form.addEventListener("submit", (event) => {

@@ -30,6 +30,16 @@ export function makeText(tag, className, text) {
   return node;
 }
 
+/** Copy a text, and say so on a button. */
+export async function copyText(button, text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    setText(button, "Copied");
+  } catch {
+    setText(button, "Not copied: the browser refused");
+  }
+}
+
 /** Create an SVG element with attributes. */
 export function makeSvg(tag, attributes = {}, ...children) {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);

@@ -12,22 +12,22 @@ export function takeFragment() {
   return session;
 }
 
-/** The session stored in this tab; empty without one. */
-export function stored() {
+/** A value stored in this tab; undefined without one. */
+export function stored(key = KEY) {
   try {
-    return JSON.parse(sessionStorage.getItem(KEY)) ?? {};
+    return JSON.parse(sessionStorage.getItem(key)) ?? undefined;
   } catch {
-    return {};
+    return undefined;
   }
 }
 
-/** Store a session in this tab; undefined removes it. */
-export function store(session) {
+/** Store a value, the session by default, in this tab; undefined removes everything. */
+export function store(value, key = KEY) {
   try {
-    if (session) sessionStorage.setItem(KEY, JSON.stringify(session));
+    if (value) sessionStorage.setItem(key, JSON.stringify(value));
     else sessionStorage.clear(); // with what was typed
   } catch {
-    // Storage may be disabled; the page then works until it is reloaded.
+    // Storage may be disabled or full; what is stored then lasts until the page is left.
   }
 }
 
