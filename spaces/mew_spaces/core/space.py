@@ -124,13 +124,12 @@ class Space:
 
     def proposals(self, *, now: datetime) -> UndecidedProposals:
         """Return the proposals that need a decision, each with the participants that may make the request."""
-        names = [name for name in self.membership.names if name not in self.state.removed]
         described = []
         for proposal in self.membership.undecided_proposals:
             request = Draft(kind=kinds.MCP_REQUEST, to=proposal.peers, payload=(proposal.envelope or {}).get("payload"))
             may_fulfil = [
                 name
-                for name in names
+                for name in self.membership.names
                 if self.membership.permissions_of(name).decide(request, ignore_to=self._ignore_to).matched is not None
             ]
             described.append({**proposal.describe(now), "may_fulfil": may_fulfil})

@@ -123,7 +123,7 @@ def read_token_file(path: Path) -> StoredToken | None:
     stored = StoredToken(token, expires_at)
     if second_line:
         with contextlib.suppress(OSError):  # a read-only folder keeps the older form
-            _write_token_file(path, stored)
+            write_token_file(path, stored)
     return stored
 
 
@@ -155,13 +155,8 @@ def ensure_token(state: Path, participant: str, *, environ: Mapping[str, str] | 
 def write_new_token(path: Path, expires_at: datetime | None = None) -> StoredToken:
     """Generate a token and store it in a file, in place of an older one. Raises `OSError`."""
     stored = StoredToken(generate_token(), expires_at)
-    _write_token_file(path, stored)
+    write_token_file(path, stored)
     return stored
-
-
-def store_token(state: Path, participant: str, token: str) -> None:
-    """Store a token in its file, in place of an older one. Raises `OSError`."""
-    _write_token_file(token_path(state, participant), StoredToken(token))
 
 
 def remove_token_file(path: Path) -> None:
@@ -189,8 +184,11 @@ def _read_expiries(path: Path, token: str = "", written: str = "") -> dict[str, 
         raise ValueError(f"{_expiry_path(path).name} must be an object of times") from None
 
 
-def _write_token_file(path: Path, stored: StoredToken) -> None:
-    """Write a token and its expiry. The old token keeps its own: a crash in between leaves it in the file."""
+def write_token_file(path: Path, stored: StoredToken) -> None:
+    """Write a token and its expiry, in place of an older one. Raises `OSError`.
+
+    The old token keeps its expiry: a crash in between leaves it in the file.
+    """
     _make_token_folder(path.parent)
     expiry_path = _expiry_path(path)
     if stored.expires_at is None:

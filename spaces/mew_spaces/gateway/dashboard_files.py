@@ -5,16 +5,13 @@ HTTP API, with the user's token.
 """
 
 from pathlib import Path
-from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 DASHBOARD = Path(__file__).parents[1] / "dashboard"
-
-_HEADERS = {"cache-control": "no-cache"}
 
 _SECURITY_HEADERS = (
     (
@@ -55,15 +52,13 @@ def dashboard_routes() -> list[BaseRoute]:
     """Return the routes of the dashboard; `/` redirects to it."""
     return [
         Route("/", lambda _: RedirectResponse("/dashboard")),
-        Route("/dashboard", lambda _: FileResponse(DASHBOARD / "index.html", headers=_HEADERS)),
-        Mount("/dashboard", _DashboardFiles(directory=DASHBOARD)),
+        Route("/dashboard", lambda _: _file("index.html")),
+        Route("/dashboard/{asset}", lambda request: _file(request.path_params["asset"])),
     ]
 
 
-class _DashboardFiles(StaticFiles):
-    """The page's files, which browsers ask for again each time: after an update, old and new ones must not mix."""
-
-    def file_response(self, *args: Any, **options: Any) -> Response:
-        response = super().file_response(*args, **options)
-        response.headers.update(_HEADERS)
-        return response
+def _file(name: str) -> Response:
+    path = next((one for one in DASHBOARD.iterdir() if one.name == name), None)  # no name can leave the folder
+    if path is None:
+        raise HTTPException(404, f"the dashboard has no file '{name}'")
+    return FileResponse(path, headers={"cache-control": "no-cache"})

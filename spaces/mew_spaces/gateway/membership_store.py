@@ -19,7 +19,14 @@ from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.membership import Membership
 from mew_spaces.core.state import Change, Invitation, SpaceState
 from mew_spaces.errors import SpacesError, TokenError
-from mew_spaces.gateway.auth import TokenBook, remove_token_file, store_token, token_path, write_new_token
+from mew_spaces.gateway.auth import (
+    StoredToken,
+    TokenBook,
+    remove_token_file,
+    token_path,
+    write_new_token,
+    write_token_file,
+)
 from mew_spaces.log.interface import SpaceLog
 
 ROSTER_FILE_NAME = "roster.json"
@@ -169,7 +176,7 @@ class MembershipStore:
         if self._folder is None:
             return
         try:
-            store_token(self._folder, participant, token)
+            write_token_file(token_path(self._folder, participant), StoredToken(token))
             self.tokens.follow(participant, self._folder)
         except (OSError, TokenError) as error:
             log.error("the token of %s is not stored and ends with this run: %s", participant, error)

@@ -59,59 +59,39 @@ class WebSocketEndpoint:
         A task that only waits, with the stack that led to it, would be most of what an idle connection costs in memory.
         """
         channel.on_slow, channel.on_too_large = connection.slow, connection.too_large
-        connection.attach(channel)
-        _pass_gate(gate, connection, channel)
-        loop = asyncio.get_running_loop()
-        if connection.has_bearer:
-            timer = loop.call_later(AUTO_JOIN_SECONDS, connection.join_by_header)
-        else:
-            timer = loop.call_later(self._limits.join_timeout_seconds, connection.join_timed_out)
-        connection.on_decided = timer.cancel
+        self._attach(connection, channel, gate)
         channel.attach(connection.receive, connection.disconnected)
 
     async def _serve_by_asgi(self, websocket: WebSocket, connection: Connection, gate: JoinGate | None) -> None:
         channel = AsgiChannel(on_slow=connection.slow)
-        connection.attach(channel)
-        _pass_gate(gate, connection, channel)
+        self._attach(connection, channel, gate)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(channel.run, websocket.send)
             tasks.start_soon(_cancel_after_close, channel, tasks.cancel_scope)
-            await self._wait_for_join(websocket, connection)
-            await self._read(websocket, connection)
+            while not connection.is_disconnected:
+                message = await websocket.receive()
+                if message["type"] == "websocket.disconnect":
+                    connection.disconnected()
+                    continue
+                text, data = message.get("text"), message.get("bytes")
+                connection.receive(text.encode() if text is not None else data or b"", is_text=text is not None)
             tasks.cancel_scope.cancel()
 
-    async def _wait_for_join(self, websocket: WebSocket, connection: Connection) -> None:
-        """Read until the connection has joined, is refused, is lost or has used up its time."""
+    def _attach(self, connection: Connection, channel: OutboundChannel, gate: JoinGate | None) -> None:
+        """Attach a connection to its channel, and bound the time until it joins. Only our own server has a gate."""
+        connection.attach(channel)
+        if gate is not None:
+
+            def refuse_size() -> None:
+                if channel.is_open:
+                    connection.too_large()
+                    channel.close(CloseCode.MESSAGE_TOO_BIG, "")
+
+            gate.on_too_large, gate.on_evicted, channel.on_joined = refuse_size, channel.stop_writing, gate.on_joined
+        seconds, end = self._limits.join_timeout_seconds, connection.join_timed_out
         if connection.has_bearer:
-            with anyio.move_on_after(AUTO_JOIN_SECONDS):
-                await self._read(websocket, connection, until_decided=True)
-            connection.join_by_header()
-            return
-        with anyio.move_on_after(self._limits.join_timeout_seconds):
-            await self._read(websocket, connection, until_decided=True)
-        connection.join_timed_out()
-
-    async def _read(self, websocket: WebSocket, connection: Connection, *, until_decided: bool = False) -> None:
-        while not connection.is_disconnected and not (until_decided and connection.is_decided):
-            message = await websocket.receive()
-            if message["type"] == "websocket.disconnect":
-                connection.disconnected()
-                continue
-            text, data = message.get("text"), message.get("bytes")
-            connection.receive(text.encode() if text is not None else data or b"", is_text=text is not None)
-
-
-def _pass_gate(gate: JoinGate | None, connection: Connection, channel: OutboundChannel) -> None:
-    """Connect what limits a client before its join with the connection. Other servers than ours limit nothing."""
-    if gate is None:
-        return
-
-    def refuse_size() -> None:
-        if channel.is_open:
-            connection.too_large()
-            channel.close(CloseCode.MESSAGE_TOO_BIG, "")
-
-    gate.on_too_large, gate.on_evicted, channel.on_joined = refuse_size, channel.stop_writing, gate.on_joined
+            seconds, end = AUTO_JOIN_SECONDS, connection.join_by_header
+        connection.on_decided = asyncio.get_running_loop().call_later(seconds, end).cancel
 
 
 async def _cancel_after_close(channel: AsgiChannel, scope: anyio.CancelScope) -> None:

@@ -214,22 +214,31 @@ class Launch:
             client = (*self.mew, "client", "connect", *joins)
             command = (*client, "--fifo-in", str(fifo_in), *output)
         else:
-            program = participant.command or ""
-            first = tuple(self.mew) if program == "mew" else (substitute(program, known),)
-            command = (*first, *(substitute(argument, known) for argument in participant.args))
+            command = self._command(participant.command or "", participant.args, known)
         folder = self.folder / participant.cwd if participant.cwd else self.folder
         return Program(name, command, folder, environment, restart=participant.restart_policy, fifos=fifos)
+
+    def _command(self, program: str, arguments: Sequence[str], known: Mapping[str, str]) -> tuple[str, ...]:
+        """Return a program with its arguments; `mew` is this project's own."""
+        first = tuple(self.mew) if program == "mew" else (substitute(program, known),)
+        return (*first, *(substitute(one, known) for one in arguments))
+
+    def _named_variables(
+        self, participant: ParticipantConfig, own: Mapping[str, str], known: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Return the variables that space.yaml names for a program that a participant starts."""
+        named = {key: self.environ[key] for key in participant.env_from if key in self.environ}
+        return named | {key: substitute(value, known) for key, value in {**participant.env, **own}.items()}
 
     def _acp_settings(
         self, name: str, participant: ParticipantConfig, acp: AcpConfig, known: Mapping[str, str]
     ) -> dict[str, Any]:
         """Return the settings of an ACP agent as `mew acp start` reads them."""
-        named = {key: self.environ[key] for key in participant.env_from if key in self.environ}
         program = (acp.command, *acp.args) if acp.command is not None else ()
         return {
             "agent": acp.agent,
             "command": [substitute(one, known) for one in program],
-            "env": named | {key: substitute(one, known) for key, one in {**participant.env, **acp.env}.items()},
+            "env": self._named_variables(participant, acp.env, known),
             "cwd": str(self.folder / (participant.cwd or "")),
             "files": acp.files,
             "terminal": acp.terminal,
@@ -251,16 +260,12 @@ class Launch:
             headers = {key: substitute(value, known) for key, value in server.headers.items()}
             reached: dict[str, Any] = {"transport": "http", "url": substitute(server.url, known), "headers": headers}
         else:
-            named = {key: self.environ[key] for key in participant.env_from if key in self.environ}
-            env = named | {key: substitute(value, known) for key, value in {**participant.env, **server.env}.items()}
-            program, *arguments = (
-                (*self.mew,) if server.command == "mew" else (substitute(server.command or "", known),)
-            )
+            program, *arguments = self._command(server.command or "", server.args, known)
             reached = {
                 "transport": "stdio",
                 "command": program,
-                "args": [*arguments, *(substitute(argument, known) for argument in server.args)],
-                "env": env,
+                "args": arguments,
+                "env": self._named_variables(participant, server.env, known),
                 "cwd": str(self.folder / (participant.cwd or "") / server.cwd) if server.cwd else None,
             }
         options = participant.bridge_config

@@ -10,6 +10,7 @@ import logging
 import os
 import sqlite3
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -244,13 +245,11 @@ class FigureStore:
         with self._lock:
             samples = self._newest("samples", _SAMPLE_COLUMNS, now - seconds, limit + 1, participant)
             compactions = self._newest("compactions", _COMPACTION_COLUMNS, now - seconds, limit + 1, participant)
-        found: dict[str, tuple[list[FigureSample], list[RecordedCompaction]]] = {}
-        for name, at, *values in reversed(samples[:limit]):
-            known = _known(FigureSample, at, values)
-            found.setdefault(name, ([], []))[0].append(FigureSample.model_validate(known))
-        for name, at, *values in reversed(compactions[:limit]):
-            known = _known(RecordedCompaction, at, values)
-            found.setdefault(name, ([], []))[1].append(RecordedCompaction.model_validate(known))
+        found: dict[str, tuple[list[FigureSample], list[RecordedCompaction]]] = defaultdict(lambda: ([], []))
+        for row in reversed(samples[:limit]):
+            found[row["participant"]][0].append(FigureSample.model_validate(_known(row)))
+        for row in reversed(compactions[:limit]):
+            found[row["participant"]][1].append(RecordedCompaction.model_validate(_known(row)))
         return ContextHistory(
             space=space,
             at=_timestamp(now),
@@ -261,9 +260,7 @@ class FigureStore:
             more=max(len(samples), len(compactions)) > limit,
         )
 
-    def _newest(
-        self, table: str, columns: str, since: float, limit: int, participant: str | None
-    ) -> list[tuple[Any, ...]]:
+    def _newest(self, table: str, columns: str, since: float, limit: int, participant: str | None) -> list[sqlite3.Row]:
         condition = "" if participant is None else " AND participant = :participant"
         query = (
             f"SELECT participant, {columns} FROM {table} WHERE at >= :since{condition} ORDER BY at DESC LIMIT :limit"  # noqa: S608
@@ -284,6 +281,7 @@ def _open(path: Path | None) -> sqlite3.Connection:
     if path is not None and not path.exists():
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     database = sqlite3.connect(path or ":memory:", check_same_thread=False)
+    database.row_factory = sqlite3.Row
     try:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
@@ -319,12 +317,9 @@ def _storable(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _known(model: type[FigureSample] | type[RecordedCompaction], at: float, values: list[Any]) -> dict[str, Any]:
-    """Return a row by field; unknown values are left out."""
-    fields = list(model.model_fields)[1:]
-    return {"at": _timestamp(at)} | {
-        name: value for name, value in zip(fields, values, strict=True) if value is not None
-    }
+def _known(row: sqlite3.Row) -> dict[str, Any]:
+    """Return the fields of a row behind its participant; unknown values are left out."""
+    return {name: row[name] for name in row.keys()[1:] if row[name] is not None} | {"at": _timestamp(row["at"])}
 
 
 def _timestamp(at: float) -> str:

@@ -347,5 +347,5 @@ async def test_only_the_dashboards_files_are_served(http: httpx2.AsyncClient) ->
     assert (root.status_code, root.headers["location"]) == (307, "/dashboard")
     page = await http.get("/dashboard")
     assert page.status_code == (200 if (DASHBOARD / "index.html").exists() else 404)
-    for path in ("/dashboard/..%2fgateway%2fhttp.py", "/dashboard/none.js", "/dashboard/.hidden.js"):
+    for path in ("/dashboard/..%2fgateway%2fhttp.py", "/dashboard/%00", "/dashboard/none.js", "/dashboard/.hidden.js"):
         assert problem(await http.get(path)) == (404, "not_found")
