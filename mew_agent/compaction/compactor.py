@@ -106,7 +106,7 @@ async def write_summary(
     except (ModelError, RejectedSummary) as error:
         summary, problem = None, error
     if history.revision != revision:
-        raise RejectedSummary("the history changed meanwhile")
+        raise RejectedSummary("the history changed while the summary was written")
     if summary is None:
         if not may_extract:
             raise problem
@@ -184,7 +184,7 @@ class _SummaryWriter:
     async def close(
         self, conversation: ModelRequest, items: Sequence[Item], previous: Summary | None
     ) -> Summary | str | None:
-        """Summarise a conversation where it stands.
+        """Summarise a conversation with one more message at its end.
 
         Returns why not if the summary is refused; None if the request does not fit.
         """
@@ -243,7 +243,7 @@ class _SummaryWriter:
             for _ in part:
                 rest.popleft()
             if rest and self._tracker.size_of_summary(summary) * 2 > room:
-                raise RejectedSummary("the model's summary is so long that there is no room to go on with the rest")
+                raise RejectedSummary("the model's summary leaves no room for the rest of the history")
         if summary is None:
             raise RejectedSummary("there was nothing to summarise")
         return summary

@@ -5,7 +5,6 @@ Does not know transports, nor how tokens are counted.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 import mew_agent.compaction.language as language
@@ -91,7 +90,7 @@ def summary_messages(
 
 
 class ClosingRequest:
-    """The last message of a conversation that is to be summarised as it is, and what its citations mean.
+    """The message at the end of a conversation that asks for its summary, and what its citations mean.
 
     The messages before it are those of the conversation itself, so that a provider that caches prompts has read them
     already. Those have no ids, so the request lists the newest messages of participants with a short one each.
@@ -172,9 +171,22 @@ def cleaned(text: str, finish_reason: str) -> str:
 
 
 def with_true_citations(text: str, items: Sequence[Item], previous: Summary | None) -> str:
-    """The text without citations of messages that do not exist."""
+    """The text without bracketed ids that have the form of ours but name no summarised message."""
     quoted = [*(item.content for item in items), *([previous.text] if previous else [])]
-    return _without_false_citations(text, _citable(items, previous), quoted).strip()
+    citable = _citable(items, previous)
+
+    def is_false(name: str) -> bool:
+        return name not in citable and _SHAPE_OF_OUR_IDS.fullmatch(name) is not None
+
+    def kept(match: re.Match[str]) -> str:
+        # A bracket of the messages themselves stays: `[utf-8]` has the form of an id.
+        names = _BETWEEN_CITED.split(match[1])
+        true = [name for name in names if not is_false(name)]
+        if match[1] in citable or len(true) == len(names) or any(match[0] in content for content in quoted):
+            return match[0]
+        return f"[{', '.join(true)}]" if true else ""
+
+    return _CITATION.sub(kept, text).strip()
 
 
 def completed_summary(
@@ -332,23 +344,6 @@ def _is_said(fact: Fact, text: str, written: Sequence[frozenset[str]]) -> bool:
 def _citable(items: Sequence[Item], previous: Summary | None) -> set[str]:
     ids = {name for item in items for name in (item.envelope_id, item.id) if name}
     return ids | set(previous.cited_ids if previous else ())
-
-
-def _without_false_citations(text: str, citable: AbstractSet[str], quoted: Sequence[str]) -> str:
-    """Remove bracketed ids that have the form of our ids but name no summarised message."""
-
-    def is_false(name: str) -> bool:
-        return name not in citable and _SHAPE_OF_OUR_IDS.fullmatch(name) is not None
-
-    def kept(match: re.Match[str]) -> str:
-        # A bracket of the messages themselves stays: `[utf-8]` has the form of an id.
-        names = _BETWEEN_CITED.split(match[1])
-        true = [name for name in names if not is_false(name)]
-        if match[1] in citable or len(true) == len(names) or any(match[0] in content for content in quoted):
-            return match[0]
-        return f"[{', '.join(true)}]" if true else ""
-
-    return _CITATION.sub(kept, text)
 
 
 def _text_with_calls(item: Item) -> str:

@@ -113,7 +113,7 @@ def problem_of(entry: CompactionEntry) -> str:
     """What is wrong with an entry that is not whole."""
     if entry.problem == "damaged":
         return f"{entry.number} is damaged in the session file"
-    return f"the store no longer holds all of what {entry.number} removed (store_max_days, store_max_megabytes)"
+    return f"part of what {entry.number} removed was deleted (store_max_days, store_max_megabytes)"
 
 
 def unknown_entry(entries: Sequence[CompactionEntry], number: int) -> str:
@@ -181,7 +181,7 @@ _UNSPACED = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]
 
 
 def searchable(text: str) -> str:
-    """A text as the full-text index stores it, and as it is looked up there."""
+    """A text in the form in which the full-text index stores it and looks it up."""
     return _UNSPACED.sub(r" \1 ", text.encode("utf-8", "replace").decode())
 
 

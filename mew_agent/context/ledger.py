@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from mew_agent.context.intervals import Intervals, Kind, apportion, fit, span
+from mew_agent.context.intervals import Intervals, apportion, fit, span
 from mew_agent.context.measures import MOST_OVERHEAD_TOKENS, Measure, most_of_text
 from mew_agent.context.persisted_state import PromptAnchor
 from mew_agent.context.reconciliation import (
@@ -47,6 +47,7 @@ class Price:
 
     tokens: int
     basis: PriceBasis
+    has_lump: bool = False  # whether a part of it was never measured
 
 
 class PromptParts(NamedTuple):
@@ -128,7 +129,12 @@ class Ledger:
         reported, before, same_model = usage.prompt_tokens, self.prompt_tokens, served_model == self._served_model
         sent, projected = self._take_sent(last_seq)
         is_comparable = before is not None and same_model and fingerprint == self._fingerprint
-        drift = None if before is None else self._drift(before, reported, projected, is_comparable=is_comparable)
+        drift: Drift | None = None
+        if before is not None:
+            # The prediction: the prompt before, the change of prefix and pins, and the items sent.
+            predicted = before + sum(self._prefix_change()) + projected
+            is_whole = is_comparable and not self._cut_since_record and not self._thinking_items
+            drift = drift_of(predicted, reported, before, may_be_truncated=is_whole)
         if drift is None or not is_comparable or self._cut_since_record or self._thinking_items:
             self._standstill.reset()
         elif self._standstill.observe(before or 0, reported, projected, is_steady=not self._unsteady_items):
@@ -169,12 +175,6 @@ class Ledger:
         if self._tail.items:
             projected = sum([measure.project(self.calibration) for measure in sent])
         return sent, projected
-
-    def _drift(self, before: int, reported: int, projected: int, *, is_comparable: bool) -> Drift:
-        """Compare with the prediction: the prompt before, the change of prefix and pins, and the items sent."""
-        predicted = before + sum(self._prefix_change()) + projected
-        has_shrunk_here = self._cut_since_record or self._thinking_items > 0
-        return drift_of(predicted, reported, before, may_be_truncated=is_comparable and not has_shrunk_here)
 
     def _note_proof(self, sent: Sequence[Measure], drift: Drift | None, served_model: str) -> None:
         """Note whether a tokenizer's counts predicted a report. A prompt that is not comparable proves nothing."""
@@ -245,7 +245,13 @@ class Ledger:
 
     def price(self, first_seq: int, last_seq: int) -> Price:
         """Tokens that the items first_seq..last_seq take in the next prompt; exact only for whole exact intervals."""
-        return self._price(first_seq, last_seq)[0]
+        tokens, kind = self._intervals.price(first_seq, last_seq, self.calibration)
+        unsent = self._tail.between(first_seq, last_seq)
+        tokens += sum(measure.project(self.calibration) for measure in unsent)
+        if kind == "exact" and not unsent and not self._unsteady_items and tokens:
+            return Price(tokens, "exact")
+        basis: PriceBasis = "tokenizer" if self._is_counted(first_seq, last_seq) else "projected"
+        return Price(tokens, basis, has_lump=kind == "lump")
 
     def item_prices(self) -> dict[int, int]:
         """Tokens of each item in the next prompt, by seq, in one pass; those of an interval sum to its price."""
@@ -261,12 +267,12 @@ class Ledger:
 
     def cut(self, first_seq: int, last_seq: int) -> Price:
         """Remove the items first_seq..last_seq. Returns what that frees, gross."""
-        price, kind = self._price(first_seq, last_seq)
+        price = self.price(first_seq, last_seq)
         self._intervals.cut(first_seq, last_seq, self.calibration)
         self._tail.cut(first_seq, last_seq, self.calibration)
         self._count_unsteady()
         # A measured interval leaves with its own figure, a lump with an estimate, which blurs the next difference.
-        self._note_change(moved=kind == "lump")
+        self._note_change(moved=price.has_lump)
         return price
 
     def replace_items(self, measures: Iterable[Measure]) -> Price:
@@ -397,15 +403,6 @@ class Ledger:
             prefix = self._counted_growth[1]
         pins = round(self.calibration.tokens(self.pins_features - self._sent_pins_features))
         return max(-self.prefix_tokens, prefix), max(-self.pins_tokens, pins)
-
-    def _price(self, first_seq: int, last_seq: int) -> tuple[Price, Kind | None]:
-        """The price, and the weakest kind among the sent items."""
-        tokens, kind = self._intervals.price(first_seq, last_seq, self.calibration)
-        unsent = self._tail.between(first_seq, last_seq)
-        tokens += sum(measure.project(self.calibration) for measure in unsent)
-        if kind == "exact" and not unsent and not self._unsteady_items and tokens:
-            return Price(tokens, "exact"), kind
-        return Price(tokens, "tokenizer" if self._is_counted(first_seq, last_seq) else "projected"), kind
 
     def _is_counted(self, first_seq: int, last_seq: int) -> bool:
         """Whether a tokenizer whose counts have proven right counted all of these items."""

@@ -88,7 +88,7 @@ def measure_of(item: Item, counted_tokens: int | None = None, units: Units | Non
 
 
 def measure_of_summary(summary: Summary, calibration: Calibration, counted_tokens: int | None = None) -> Measure:
-    """Measure a summary as it is sent: under its heading. `counted_tokens` is a tokenizer's count of that."""
+    """Measure a summary as requests contain it, under its heading. `counted_tokens` is a tokenizer's count of that."""
     known = summary.known_tokens
     if counted_tokens is not None and calibration.counts_fit:
         return Measure(-1, features(summary_text(summary.text)), counted_tokens=counted_tokens)
@@ -124,7 +124,7 @@ class KeptReply:
         self.tokens, self.is_awaited = max(0, usage.total_tokens - usage.prompt_tokens), True
 
     def identify(self, measure: Measure, calibration: Calibration) -> bool:
-        """Take an added item as the reply if one is awaited. Returns whether it was."""
+        """Treat an added item as the reply if one is awaited. Returns whether one was."""
         if not self.is_awaited:
             return False
         self.is_awaited, self.seq = False, measure.seq
@@ -140,7 +140,7 @@ class KeptReply:
         return None if self.seq is None else (self.seq, self.tokens, self.hidden_tokens)
 
     def restore(self, seq: int, tokens: int, hidden_tokens: int) -> None:
-        """Take an item that returned as the reply again."""
+        """Treat an item that an undo brought back as the reply."""
         self.seq, self.tokens, self.hidden_tokens, self.is_awaited = seq, tokens, hidden_tokens, False
 
     def is_in(self, first_seq: int, last_seq: int) -> bool:
@@ -148,5 +148,5 @@ class KeptReply:
         return self.seq is not None and first_seq <= self.seq <= last_seq
 
     def forget(self) -> None:
-        """Forget the reply: its tokens are no longer part of the current figure."""
+        """Forget the reply, whose tokens have left the current figure."""
         self.tokens, self.hidden_tokens, self.seq = 0, 0, None

@@ -130,7 +130,7 @@ class CountProof:
             self._calls = 0
             self._keeps_old_calls.discard(model)
             if is_taught:
-                # What adds no constant may still predict some calls by luck, so one error disproves it for good.
+                # A wrong tokenizer may predict some calls by chance, so one error disproves it permanently.
                 self._miscounted.add(model)
         elif drift_tokens is not None and is_counted:
             self._calls += 1

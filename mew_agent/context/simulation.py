@@ -1,7 +1,6 @@
 """[pure] Replays a context log through a policy, to tune thresholds on real conversations.
 
-Actions do not change later steps: the log stays as it is. Only a step of the log compacts or clears. Opens no file,
-prints nothing.
+Actions do not change later steps: only a step of the log compacts or clears. Opens no file, prints nothing.
 """
 
 from dataclasses import dataclass, field, replace

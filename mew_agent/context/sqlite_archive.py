@@ -32,6 +32,10 @@ _INDEX: Final = (
     "CREATE VIRTUAL TABLE IF NOT EXISTS left_text USING fts5(text, tokenize='unicode61 remove_diacritics 2')"
 )
 _SUMMARY: Final = TypeAdapter(Summary | None)
+_COMPACTIONS: Final = (
+    "SELECT number, record, undone_by,"
+    " (SELECT count(*) FROM archive JOIN items USING (seq) WHERE compaction = number) FROM compactions"
+)
 _LEFT: Final = "SELECT seq, original FROM items WHERE (present IS NULL OR present <> original)"
 
 ReadItem = Callable[[str], Item]
@@ -62,20 +66,12 @@ def archive_cut(db: sqlite3.Connection, compaction: ArchivedCompaction, *, most:
 
 def entries(db: sqlite3.Connection) -> list[CompactionEntry]:
     """All compactions, oldest first. A damaged one has only its number."""
-    rows = db.execute(
-        "SELECT number, record, undone_by, (SELECT count(*) FROM archive JOIN items USING (seq) WHERE"
-        " compaction = number) FROM compactions ORDER BY number"
-    )
-    return [_entry(*row) for row in rows]
+    return [_entry(*row) for row in db.execute(f"{_COMPACTIONS} ORDER BY number")]
 
 
 def archived(db: sqlite3.Connection, number: int, read_item: ReadItem) -> ArchivedCompaction | None:
     """A compaction with those of its items that are still stored; None if there is none with this number."""
-    row = db.execute(
-        "SELECT number, record, undone_by, (SELECT count(*) FROM archive JOIN items USING (seq) WHERE"
-        " compaction = number) FROM compactions WHERE number = ?",
-        (number,),
-    ).fetchone()
+    row = db.execute(f"{_COMPACTIONS} WHERE number = ?", (number,)).fetchone()
     if row is None:
         return None
     entry = _entry(*row)
@@ -102,24 +98,19 @@ def _entry(number: int, record: str, undone_by: int | None, stored_items: int) -
         entry = CompactionEntry.model_validate({**values, "number": number, "undone_by": undone_by})
     except (KeyError, TypeError, ValueError) as error:
         logger.warning("compaction %d is damaged in the session file: %s", number, error)
-        return damaged_entry(number, undone_by)
+        return CompactionEntry(
+            number=number,
+            at="",
+            trigger="unknown",
+            freed_tokens=0,
+            freed_gross_tokens=0,
+            summary_tokens=0,
+            freed_messages=0,
+            basis="projected",
+            undone_by=undone_by,
+            problem="damaged",
+        )
     return entry.model_copy(update={"problem": "pruned"}) if stored_items < entry.items else entry
-
-
-def damaged_entry(number: int, undone_by: int | None = None) -> CompactionEntry:
-    """What is known of a compaction whose record cannot be read."""
-    return CompactionEntry(
-        number=number,
-        at="",
-        trigger="unknown",
-        freed_tokens=0,
-        freed_gross_tokens=0,
-        summary_tokens=0,
-        freed_messages=0,
-        basis="projected",
-        undone_by=undone_by,
-        problem="damaged",
-    )
 
 
 # -- full text --------------------------------------------------------------------------------------------
@@ -128,7 +119,7 @@ def damaged_entry(number: int, undone_by: int | None = None) -> CompactionEntry:
 def index_some(db: sqlite3.Connection, read_item: ReadItem, most: int = 500) -> bool:
     """Bring the index closer to what has left the context, by at most so many items. Returns whether more are due.
 
-    The index is written by searches only, so that a damaged one concerns no compaction; it is then made again.
+    Only searches write the index, so a damaged one cannot fail a compaction; it is rebuilt.
     """
     db.execute(_INDEX)
     db.execute(f"DELETE FROM left_text WHERE rowid NOT IN (SELECT seq FROM ({_LEFT}))")  # noqa: S608 - our own names
@@ -139,7 +130,7 @@ def index_some(db: sqlite3.Connection, read_item: ReadItem, most: int = 500) -> 
 
 
 def drop_index(db: sqlite3.Connection) -> None:
-    """Remove the index; the next search makes it again."""
+    """Remove the index; the next search rebuilds it."""
     with suppress(sqlite3.DatabaseError):
         db.execute("DROP TABLE IF EXISTS left_text")
 
@@ -160,7 +151,7 @@ def search(db: sqlite3.Connection, words: str, limit: int) -> list[int]:
 
 
 def search_items(items: Iterable[Item], words: str, limit: int) -> list[Item]:
-    """Search items that are in memory, as a file is searched."""
+    """Search items in memory in the same way as a file."""
     by_seq = {item.seq: item for item in items}
     with closing(sqlite3.connect(":memory:")) as db:
         db.execute(_INDEX)

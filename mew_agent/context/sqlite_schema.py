@@ -36,7 +36,7 @@ _RESCUED: Final = {
     "compactions": ("number",),
     "archive": ("compaction", "seq"),
 }
-"""The key of each table that is saved from a damaged file; the full-text index is made again."""
+"""The key of each table that is saved from a damaged file; the full-text index is rebuilt."""
 _PRUNED_PARTS: Final = 8
 _SQLITE_HEADER: Final = b"SQLite format 3\0"
 
@@ -80,7 +80,7 @@ def _refuse_other_formats(path: Path) -> None:
         start = file.read(len(_SQLITE_HEADER))
     # A power failure leaves zeros in place of a session's header: damage.
     if start != _SQLITE_HEADER and start.strip(b"\0"):
-        raise StoreUnusable(path, "it is not an SQLite file, so it is left as it is; name another file")
+        raise StoreUnusable(path, "it is not an SQLite file and was not changed; name another file")
 
 
 def _create(path: Path) -> None:

@@ -148,12 +148,12 @@ class SqliteStore(Store):
         try:
             return await self._search(words, limit)
         except StoreUnusable as error:
-            logger.warning("the full-text index is made again: %s", error)
+            logger.warning("rebuilding the full-text index: %s", error)
             await self._run(sqlite_archive.drop_index)
             return await self._search(words, limit)
 
     async def _search(self, words: str, limit: int) -> list[Item]:
-        # In parts, so that a large session can be written to meanwhile.
+        # In parts, so that writes to a large session need not wait.
         while await self._run(lambda db: sqlite_archive.index_some(db, _item_from)):
             pass
         seqs = await self._run(lambda db: sqlite_archive.search(db, words, limit))

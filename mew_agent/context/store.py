@@ -25,7 +25,7 @@ CallRole = Literal["main", "summary", "classification", "utility"]
 
 ChatState = Literal["queued", "answering", "answered", "cancelled", "overheard", "held", "no_room"]
 """`answered`: the answer exists, but the gateway has not confirmed it. `overheard`: kept as context, not answered.
-`held`: from an agent that is not answered until a person or a program speaks. `no_room`: it does not fit now."""
+`held`: from an agent that gets no answer before a person or a program sends a chat. `no_room`: it does not fit now."""
 
 ChatForm = Literal["whole", "reference", "digest"]
 """How a chat enters the context."""
@@ -170,7 +170,7 @@ class Store(Protocol):
         """An item by id as it was when it was added, even if it has left the context; None if it is unknown."""
 
     async def compactions(self) -> list[CompactionEntry]:
-        """All archived compactions, oldest first; numbers below the first are no longer kept."""
+        """All archived compactions, oldest first; those with lower numbers were deleted."""
 
     async def archived(self, number: int) -> ArchivedCompaction | None:
         """A compaction with those of its items that are still stored, as they were in context; None if unknown."""

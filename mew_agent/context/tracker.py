@@ -59,7 +59,7 @@ class Tracker:
     waiting: tuple[Waiting, ...] = ()
     """What the agent waits for: part of every report, but not of the accounts."""
     model_wait: Waiting | None = None
-    """That the newest main call failed, since when, and how; None if it did not."""
+    """How the newest main call failed and since when; None if it did not."""
     progress: Progress | None = None
     queued: QueuedMessages | None = None
     """The chats that arrived and are not in the context; None if they are not counted."""
@@ -144,7 +144,7 @@ class Tracker:
     ) -> CutOutcome:
         """The history evicted the items first_seq..last_seq, perhaps for a new summary.
 
-        `summary_counted` is a tokenizer's count of the new summary as it is sent.
+        `summary_counted` is a tokenizer's count of the new summary under its heading.
         """
         before, held, next_before = self.tokens, self._held_tokens, self.ledger.next_prompt_tokens
         price, ledger = self.ledger.cut(first_seq, last_seq), self.ledger
@@ -190,7 +190,7 @@ class Tracker:
         point: RestorePoint,
         counted: Mapping[int, int] = NOTHING_COUNTED,
     ) -> CutOutcome:
-        """The history took these items back, and the summary from before they left, for which `point` was made."""
+        """An undo returned these items, and the summary before they left; `point` has their figures."""
         before, held, next_before = self.tokens, self._held_tokens, self.ledger.next_prompt_tokens
         ledger, reply, anchor = self.ledger, self.measurement.reply, point.anchor
         # Nothing was reported since a clear, so the last report is that of the history that is back.
@@ -211,7 +211,7 @@ class Tracker:
         if self.tokens is not None:
             self._record_freed(held, next_before)
         elif resumes or self.measurement.reason == "cleared":
-            # A reply whose tool calls were open stays away.
+            # A reply with open tool calls does not return.
             away = point.reply[1] if point.reply is not None and reply.seq is None else 0
             self.measurement.resume(point.tokens - away if resumes and point.tokens is not None else None)
         grown = ledger.next_prompt_tokens - next_before

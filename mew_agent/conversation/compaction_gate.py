@@ -20,19 +20,15 @@ class CompactionGate(Protocol):
 
     def must_ask(self, requester: str) -> bool:
         """Whether a compaction that this participant requests has to be approved."""
-        ...
 
     def admit(self, action: CompactAction, *, is_urgent: bool) -> CompactionDecision | None:
         """Decide about a compaction by the policy; None: it must not run now. An urgent one always runs."""
-        ...
 
     async def decide(self, proposed: ProposedCompaction) -> CompactionDecision:
         """Ask about a compaction that a participant requested, and wait for the decision."""
-        ...
 
     def close(self, why: str) -> None:
         """Withdraw an open question because the conversation ends."""
-        ...
 
 
 async def ask_about_request(

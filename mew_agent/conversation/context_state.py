@@ -216,7 +216,7 @@ class ContextState:
         results: Mapping[str, str] | None = None,
         images: Mapping[str, tuple[Image, ...]] | None = None,
     ) -> None:
-        """Give every open tool call its result by call id, in the order of the calls; `default` where there is none."""
+        """Give every open tool call its result by call id, in the order of the calls, or else the `default`."""
         given, shown = results or {}, images or {}
         sizes = {
             call_id: await self.sizes.measure(given[call_id]) for call_id in self.history.open_calls() & given.keys()

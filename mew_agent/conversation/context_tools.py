@@ -1,6 +1,6 @@
 """The tools with which a model manages its own context: reminders, and clearing its mind.
 
-A mind is not cleared when another call of the same reply failed, and only once all results have arrived.
+A mind is cleared once all results of a reply have arrived, unless another of its calls failed.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class ContextTools(FunctionTools):
         return result
 
     def confirm_clear(self, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> bool:
-        """Whether the mind is to be cleared, now that all calls of one reply have results."""
+        """Whether to clear the mind, now that all calls of one reply have results."""
         requested, self._requested = self._requested, []
         if not requested:
             return False

@@ -1,7 +1,7 @@
 """Follows a running reply: the size that the context reaches, and when its policy has to decide about it.
 
-The size is a projection. Where the server counts, it is asked again and again, a bounded number of times, and always
-before the policy acts on a projection. Does not know what the policy decides.
+The size is a projection. A server that can count is asked repeatedly, up to a bound, and always before the
+policy acts on a projection. Does not know what the policy decides.
 """
 
 from collections.abc import Awaitable, Callable

@@ -256,7 +256,7 @@ class Calibration(NamedTuple):
 class StreamProjection:
     """The size of one running call. Adding a piece costs the same however much arrived before.
 
-    `count` is the model's tokenizer; it returns None where there is none.
+    `count` is the model's tokenizer; without one it returns None.
     """
 
     def __init__(
@@ -267,7 +267,7 @@ class StreamProjection:
         count: Callable[[str], int | None] = lambda _text: None,
     ) -> None:
         self.likely_most_tokens = prompt_tokens
-        """The size plus the likely error of what is projected of it: when to stop a reply must not wait for luck."""
+        """The size plus the likely error of its projected part, so that a reply is stopped in time."""
         self._prompt_tokens = prompt_tokens
         self._limit_tokens = limit_tokens
         self._calibration = calibration

@@ -94,22 +94,17 @@ def chosen_counter(wanted: TokenizerChoice, settings: TokenizerSettings) -> Text
 
     Raises `ConfigError` if a family is configured by name and its extra or its file is missing.
     """
-    match wanted:
-        case "off":
-            return None
-        case "auto":
-            return _counter_if_any(family_of(settings.model), settings)
-        case family:
-            return _logged(family, counter_for(family, settings))
+    if wanted == "off":
+        return None
+    if wanted == "auto":
+        return _counter_if_any(family_of(settings.model), settings)
+    return _logged(wanted, counter_for(wanted, settings))
 
 
 def refuse_unavailable(wanted: TokenizerChoice, settings: TokenizerSettings) -> None:
     """Raise the `ConfigError` of `chosen_counter` as far as it shows without loading a vocabulary."""
-    match wanted:
-        case "auto" | "off":
-            pass
-        case family:
-            _checked_file(family, settings.file)
+    if wanted != "auto" and wanted != "off":
+        _checked_file(wanted, settings.file)
 
 
 def counter_for(family: Family, settings: TokenizerSettings) -> TextCounter | None:

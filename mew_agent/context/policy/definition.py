@@ -128,7 +128,7 @@ class Policy(PolicyPart):
         """
         rules = [_compacting_at(rule, mark) for rule in self.rules]
         if all(new is rule for new, rule in zip(rules, self.rules, strict=True)):
-            raise ValueError(f"the policy '{self.name}' does not compact by itself at a part of the window")
+            raise ValueError(f"the policy '{self.name}' does not compact at a fraction of the window")
         return Policy.model_validate(self.model_dump() | {"rules": [rule.model_dump() for rule in rules]})
 
     def without_phase(self, phase: r.Phase) -> "Policy":

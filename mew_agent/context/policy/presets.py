@@ -31,7 +31,7 @@ MEW = Policy(
             target="1/2",
             moment="task_end",
             cooldown_seconds=60.0,
-            # A total that only hidden reasoning raised falls by itself: that reasoning is not sent again.
+            # Hidden reasoning is not sent again, so a total that only it raised needs no compaction.
             when=(_AT_NINE_TENTHS, _is("resent", "ge", "9/10")),
         ),
         r.CompactRule(
