@@ -109,7 +109,7 @@ class BoardTools(FunctionTools):
 
 
 def headroom_tokens(context: PeerContext) -> int | None:
-    """Tokens until a participant compacts by itself or its window is full; None if unknown."""
+    """Tokens until a participant compacts automatically or its window is full; None if unknown."""
     if context.tokens is None:
         return None
     limit = context.max_tokens

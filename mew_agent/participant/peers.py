@@ -77,7 +77,7 @@ class PeerContext:
 
     @property
     def turns_to_compaction(self) -> int | None:
-        """The projected number of turns until the peer compacts; None if unknown, or if it never compacts by itself."""
+        """The projected number of turns until the peer compacts; None if unknown, or if it never does on its own."""
         return self.report.turns_to_compaction if self.report else None
 
     @property

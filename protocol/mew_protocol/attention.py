@@ -243,12 +243,12 @@ def _fill_items(entry: BoardEntry, report: ContextReport) -> Iterator[AttentionI
     limit, next_prompt = report.compact_at_tokens, report.next_prompt_tokens
     if limit is None:
         if isinstance(report.severity, int) and report.severity > 1:
-            reason = f"{entry.id} is nearly full and does not compact by itself"
+            reason = f"{entry.id} is nearly full and does not compact automatically"
             yield _item(entry, "nearly_full", "warning", reason, entry.received_at, *_make_room(entry.id))
         return
     is_next = report.turns_to_compaction is not None and report.turns_to_compaction <= 1
     if is_next or (next_prompt is not None and next_prompt >= limit):
-        reason = f"{entry.id} compacts by itself in its next turn, at {limit:,} tokens"
+        reason = f"{entry.id} compacts automatically in its next turn, at {limit:,} tokens"
         yield _item(entry, "about_to_compact", "notice", reason, None, _compact(entry.id))
 
 

@@ -55,7 +55,7 @@ class _ContextMetrics:
         self._info = gauge("mew_context_info", "How the tokens are known; 1", "basis", "reason", "model", "policy")
         self._tokens = gauge("mew_context_tokens", "Tokens in the context window", "basis")
         self._window = gauge("mew_context_window_tokens", "Size of the context window", "basis")
-        self._limit = gauge("mew_context_compact_at_tokens", "Tokens at which the agent compacts by itself")
+        self._limit = gauge("mew_context_compact_at_tokens", "Tokens at which the agent compacts automatically")
         self._level = gauge("mew_context_level", "Severity of the level: 0 (healthy) to 3", "level", "basis")
         self._compactions = self._counter("mew_context_compactions_total", "Compactions")
         self._compacted_at = gauge("mew_context_last_compaction_timestamp_seconds", "When the last compaction ended")

@@ -1,4 +1,4 @@
-"""The plot of the demo: two agents read a text in parts; one compacts by itself, the other because we ask it to.
+"""The plot of the demo: two agents read a text in parts; one compacts automatically, the other because we ask it to.
 
 Acts as the third participant of the space, sees only what any peer sees, and emits it as events. Does not know how the
 space was started or how events are shown.

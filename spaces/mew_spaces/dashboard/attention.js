@@ -48,7 +48,7 @@ export function fillTone(status) {
   return basisOf(status) === "unknown" ? "unknown" : "fine";
 }
 
-/** Whether the next turn compacts, or the window is nearly full for an agent that does not compact by itself. */
+/** Whether the next turn compacts, or the window is nearly full for an agent that does not compact automatically. */
 function compactsNext({ tokens, max_tokens: max, context: report }) {
   const at = report?.compact_at_tokens;
   if (at === undefined) return tokens !== undefined && max !== undefined && tokens * 10 >= max * 9;

@@ -87,7 +87,7 @@ function legend() {
   mark.style.left = "50%";
   const marked = make("div", "gauge", make("div", "gauge-track"), mark);
   marked.dataset.basis = "reported";
-  rows.push(make("li", "", marked, make("span", "", "where the agent compacts by itself")));
+  rows.push(make("li", "", marked, make("span", "", "where the agent compacts automatically")));
   const cut = make("span", "cut-sample", "▼");
   rows.push(make("li", "", cut, make("span", "", "a compaction, in the history")));
   const node = make("details", "section", make("summary", "", make("h3", "", "What the marks mean")), make("ul", "legend", ...rows));

@@ -149,7 +149,7 @@ export function known(status, receivedAgo, age) {
   return pieces.filter(Boolean).join(" · ");
 }
 
-/** When the agent compacts by itself; empty if it does not, or if that is not known. */
+/** When the agent compacts automatically; empty if it does not, or if that is not known. */
 export function compactsIn({ compact_at_tokens: at, turns_to_compaction: turns } = {}) {
   if (turns === undefined) return at === undefined ? "" : `compacts at ${grouped(at)}`;
   const when = turns === 0 ? "compaction due" : `compacts in ~${counted(turns, "turn")}`;

@@ -257,7 +257,7 @@ def test_an_earlier_mark_moves_the_threshold_and_its_target(mark: str, first: in
 def test_a_later_mark_and_a_policy_that_never_compacts_are_refused() -> None:
     with pytest.raises(ValueError, match="9/10 already, which is earlier"):
         MEW.compacting_at(Fraction.model_validate("95%"))
-    with pytest.raises(ValueError, match="'tachikoma' does not compact by itself"):
+    with pytest.raises(ValueError, match="'tachikoma' does not compact at a fraction"):
         PRESETS["tachikoma"].compacting_at(Fraction.model_validate("50%"))
 
 

@@ -28,7 +28,7 @@ SOON = AttentionItem(
     kind="about_to_compact",
     level="notice",
     participant="writer",
-    reason="writer compacts by itself in its next turn, at 29,491 tokens",
+    reason="writer compacts automatically in its next turn, at 29,491 tokens",
 )
 GONE = AttentionItem(
     id="disconnected:files", kind="disconnected", level="warning", participant="files", reason="files has not joined"
@@ -40,7 +40,7 @@ def test_lines_fit_eighty_columns() -> None:
     assert lines == [
         'NEEDS YOU   coder waits for approval of write_file on files: {"path":',
         '            "src/greeting.txt"}, 12 s   mew approve 7f3a   mew reject 7f3a',
-        "SOON        writer compacts by itself in its next turn, at 29,491 tokens",
+        "SOON        writer compacts automatically in its next turn, at 29,491 tokens",
     ]
 
 
@@ -52,7 +52,7 @@ def test_in_sixty_columns_titles_have_their_own_line() -> None:
         '  "src/greeting.txt"}, 12 s   mew approve 7f3a',
         "  mew reject 7f3a",
         "SOON",
-        "  writer compacts by itself in its next turn, at 29,491",
+        "  writer compacts automatically in its next turn, at 29,491",
         "  tokens",
     ]
 
