@@ -1,13 +1,12 @@
 """`mew context simulate`: replays a log of context sizes through a policy.
 
-Reads the log line by line and prints the outcome of the simulation. Knows no rule of any policy.
+Reads the log and prints the outcome of the simulation. Knows no rule of any policy.
 """
 
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal, TextIO
+from typing import Annotated, Literal
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import option
@@ -41,19 +40,22 @@ def simulate(
     """
     chosen, limit_tokens = _configured(load_policy(policy), limit, settings or ())
     simulation = Simulation(chosen, limit_tokens)
-    with _lines_of(source) as (name, lines):
-        width = terminal.style_of(sys.stdout).width
-        if not as_json:
-            terminal.print_line(_beside(_HEAD, "ACTIONS", width))
-        for number, line in lines:
-            try:
-                outcome = simulation.play(read_step(line))
-            except BadStep as error:
-                raise ConfigError(f"{name}, line {number}", str(error)) from None
-            if as_json:
-                terminal.print_json(outcome.as_json())
-            else:
-                terminal.print_line(_row(outcome, width))
+    lines = terminal.read_text(source, "--input").split("\n")
+    name = "standard input" if source is None or str(source) == "-" else str(source)
+    width = terminal.style_of(sys.stdout).width
+    if not as_json:
+        terminal.print_line(_beside(_HEAD, "ACTIONS", width))
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            outcome = simulation.play(read_step(line))
+        except BadStep as error:
+            raise ConfigError(f"{name}, line {number}", str(error)) from None
+        if as_json:
+            terminal.print_json(outcome.as_json())
+        else:
+            terminal.print_line(_row(outcome, width))
 
 
 def _configured(policy: Policy, limit: int | None, given: Iterable[str]) -> tuple[Policy, int | None]:
@@ -103,32 +105,6 @@ def _number(key: str, text: str) -> float:
         except ValueError:
             continue
     raise ConfigError("--set", f"{key} is {text!r}", "a number")
-
-
-@contextmanager
-def _lines_of(source: Path | None) -> Iterator[tuple[str, Iterator[tuple[int, str]]]]:
-    """The name of the log, and its non-empty lines with their numbers. Raises `ConfigError`."""
-
-    def numbered(stream: TextIO, name: str) -> Iterator[tuple[int, str]]:
-        number = 0
-        try:
-            for number, line in enumerate(stream, 1):
-                if number == 1:
-                    line = line.removeprefix("\ufeff")
-                if line.strip():
-                    yield number, line
-        except UnicodeDecodeError:
-            raise ConfigError(f"{name}, line {number + 1}", "is not UTF-8 text") from None
-
-    if source is None or str(source) == "-":
-        yield "standard input", numbered(sys.stdin, "standard input")
-        return
-    try:
-        stream = source.open(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError("--input", f"{source} cannot be read: {error.strerror or error}") from None
-    with stream:
-        yield str(source), numbered(stream, str(source))
 
 
 def _row(outcome: StepOutcome, width: int) -> str:

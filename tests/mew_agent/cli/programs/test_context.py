@@ -23,7 +23,7 @@ async def simulate(
 ) -> Outcome:
     """Run the command with these lines on standard input."""
     log = "\n".join(step if isinstance(step, str) else json.dumps(step) for step in steps)
-    monkeypatch.setattr(sys, "stdin", io.StringIO(log))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(log.encode())))
     bound = () if limit is None else ("--limit", str(limit))
     return await mew("context", "simulate", "--policy", policy, *bound, *more)
 
@@ -236,7 +236,9 @@ async def test_log_is_read_from_a_file(tmp_path: Path) -> None:
 
 
 async def test_log_may_start_with_a_byte_order_mark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO('\ufeff{"usage": null}\r\n{"usage": null}\r\n'))
+    monkeypatch.setattr(
+        "sys.stdin", io.TextIOWrapper(io.BytesIO(b'\xef\xbb\xbf{"usage": null}\r\n{"usage": null}\r\n'))
+    )
     outcome = await mew("context", "simulate", "--policy", "mew", "--limit", "9", "--json")
     assert (outcome.code, outcome.out.count("\n"), outcome.err) == (0, 2, "")
 
