@@ -5,7 +5,7 @@ Owns the order in which they are looked up. Reads the run file and a token file;
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -73,9 +73,9 @@ class ApiSession:
         return read_run_file(self.run_path) if self.run_path else None
 
 
-def open_session(connection: ConnectionOptions, environ: Mapping[str, str] | None = None) -> ApiSession:
+def open_session(connection: ConnectionOptions) -> ApiSession:
     """Find the identity of a one-shot command. Raises as `find_identity` does."""
-    who = find_identity(connection, environ)
+    who = find_identity(connection)
     path = who.run_path
 
     def is_restarting() -> bool:
@@ -109,25 +109,22 @@ def _refuse_connected(api: GatewayApi) -> None:
 
 
 def find_identity(
-    connection: ConnectionOptions,
-    environ: Mapping[str, str] | None = None,
-    *,
-    participant: str | None = None,
-    token: str | None = None,
+    connection: ConnectionOptions, *, participant: str | None = None, token: str | None = None
 ) -> Identity:
     """Find gateway, space, participant and token, the last two with defaults. Raises `ConfigError`, `NotConnected`."""
-    environ = os.environ if environ is None else environ
-    gateway = connection.gateway or environ.get("MEW_GATEWAY")
+    gateway = connection.gateway or os.environ.get("MEW_GATEWAY")
     path, run = _run_for(gateway, connection.folder)
     if gateway is None:
         gateway = _running_gateway(path, run, connection.folder)
-    space = connection.space or environ.get("MEW_SPACE") or (run.space if run else None)
+    space = connection.space or os.environ.get("MEW_SPACE") or (run.space if run else None)
     if space is None:
         raise ConfigError("--space", "is missing", "the space's id, as in space.yaml")
-    chosen = connection.participant or environ.get("MEW_PARTICIPANT_ID") or participant or (run.person if run else None)
+    chosen = (
+        connection.participant or os.environ.get("MEW_PARTICIPANT_ID") or participant or (run.person if run else None)
+    )
     if chosen is None:
         raise ConfigError("--participant", which_person(configuration_at(path)))
-    stored = connection.token or _stored_token(chosen, path, environ)
+    stored = connection.token or _stored_token(chosen, path)
     known = token if stored is None else stored
     if known is None:
         config = configuration_at(path)
@@ -190,9 +187,9 @@ def _when(at: datetime | None) -> str:
     return f" at {at.astimezone():%Y-%m-%d %H:%M:%S} ({span((datetime.now(UTC) - at).total_seconds())} ago)"
 
 
-def _stored_token(participant: str, run_path: Path | None, environ: Mapping[str, str]) -> str | None:
+def _stored_token(participant: str, run_path: Path | None) -> str | None:
     """The participant's token. MEW_TOKEN belongs to MEW_PARTICIPANT_ID and is used for no other participant."""
-    given = environ.get("MEW_TOKEN")
-    if given and environ.get("MEW_PARTICIPANT_ID") in (None, "", participant):
+    given = os.environ.get("MEW_TOKEN")
+    if given and os.environ.get("MEW_PARTICIPANT_ID") in (None, "", participant):
         return given
-    return read_token(run_path.parent, participant, environ=environ) if run_path else None
+    return read_token(run_path.parent, participant) if run_path else None
