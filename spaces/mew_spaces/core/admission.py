@@ -50,7 +50,7 @@ class TokenBucket:
         return True
 
 
-def malformed(draft: Draft, sender: str, *, name_chars: int) -> ErrorPayload | None:
+def malformed(draft: Draft, sender: str, name_chars: int) -> ErrorPayload | None:
     """Return the first reason why no participant may send this envelope, whatever its capabilities; else None.
 
     `name_chars` is the maximum length of a kind.

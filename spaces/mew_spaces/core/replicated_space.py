@@ -220,7 +220,7 @@ class ReplicatedSpace:
         known = self._known.get((sender, draft.id or "")) if event.may_repeat else None
         if known is not None and known.digest == digest:
             return Applied(event, self._duplicate(sender, draft, known), draft)
-        receipt = self.space.decide(draft, sender=sender, connection=connection, now=self.now)
+        receipt = self.space.receive(draft, sender=sender, connection=connection, now=self.now, is_checked=True)
         if receipt.accepted is not None and draft.id is not None and draft.kind != kinds.SYSTEM_HEARTBEAT:
             self._remember(receipt, digest)
         return Applied(event, receipt, draft, data)

@@ -298,27 +298,33 @@ class Space:
 
     # Envelopes and stream frames
 
-    def receive(
-        self, draft: Draft, *, sender: ParticipantId, now: datetime, connection: ConnectionId | None = None
-    ) -> Receipt:
-        """Handle an envelope of a participant, from one of its connections or, without one, from HTTP."""
-        refused = self.check(draft, sender=sender, connection=connection, now=now)
-        return refused or self.decide(draft, sender=sender, connection=connection, now=now)
-
     def check(
         self, draft: Draft, *, sender: ParticipantId, now: datetime, connection: ConnectionId | None = None
     ) -> Receipt | None:
         """Return the refusal of an envelope that is above the rate limit or malformed; no shared state decides that."""
-        refused = self._above_rate_limit(sender, now) or malformed(draft, sender, name_chars=self._limits.name_chars)
+        refused = self._above_rate_limit(sender, now) or malformed(draft, sender, self._limits.name_chars)
         return None if refused is None else self._refuse(refused, draft, sender, connection, now=now)
 
-    def decide(
-        self, draft: Draft, *, sender: ParticipantId, now: datetime, connection: ConnectionId | None = None
+    def receive(
+        self,
+        draft: Draft,
+        *,
+        sender: ParticipantId,
+        now: datetime,
+        connection: ConnectionId | None = None,
+        is_checked: bool = False,
     ) -> Receipt:
-        """Handle an envelope for which `check` found no refusal."""
+        """Handle an envelope of a participant, from one of its connections or, without one, from HTTP.
+
+        `is_checked` says that `check` found no refusal.
+        """
         # Between two broadcasts, the kernel's work for each socket empties the CPU's caches. What the usual envelope
         # costs here is mostly the number of functions it goes through.
-        refused = None if connection is None else self._superseded(sender, connection)
+        refused = None
+        if not is_checked:
+            refused = self._above_rate_limit(sender, now) or malformed(draft, sender, self._limits.name_chars)
+        if refused is None and connection is not None:
+            refused = self._superseded(sender, connection)
         if refused is None and (self.state.pauses or self.state.shut_down):
             refused = self._silenced(draft, sender, now)
         if refused is not None:

@@ -6,7 +6,7 @@ the writer's thread, so an envelope never waits for its log entry.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -35,9 +35,6 @@ _MAX_CACHED_TAILS = 4_096
 _MAX_CACHED_ENDS = 512
 
 _MILLISECONDS: Final = tuple(b'%03dZ","event":"' % number for number in range(1_000))
-
-_About = tuple[str | None, str | None, tuple[str, ...] | None]
-"""An envelope's id, kind and correlation ids, as a decision records them."""
 
 _BOOLEANS: Final = {
     "true": True,
@@ -85,8 +82,8 @@ class AuditLog:
         self._options = options
         self._writer = writer
         self._tails: dict[tuple[str | None, str, str], bytes] = {}
-        self._ends: dict[tuple[str, Transport, Recipients], tuple[bytes, ...]] = {}
-        self._decision_tails: dict[tuple[Any, ...], tuple[Any, Any, bytes]] = {}
+        self._ends: dict[tuple[str, Transport, Recipients], tuple[bytes, tuple[bytes, ...]]] = {}
+        self._decision_tails: dict[tuple[str, str | None, Transport, int], tuple[PermissionDecision, bytes]] = {}
         self._second = datetime.min.replace(tzinfo=UTC)
         self._second_prefix = b""
         self.max_named_recipients = self._names_wanted()
@@ -105,23 +102,31 @@ class AuditLog:
         data: bytes,
         sender: str,
         transport: Transport,
-        recipients: Recipients,
+        members: Collection[str],
         decision: PermissionDecision,
         *,
         now: datetime,
     ) -> None:
-        """Record an envelope that was received, allowed and delivered: the common case. `data` is its JSON."""
-        history, decisions = self._history, self._decisions
-        if history is not None and decisions is not None:
-            about = (envelope.id, envelope.kind, envelope.correlation_id)
-            size = len(data) + _SIZE_OF_A_DECISION
-            self._writer.put_both(
-                history, decisions, self._both, size, about, data, sender, transport, recipients, decision, now
-            )
-        elif history is not None:
-            self._writer.put(history, self._accepted, len(data), envelope.id, data, sender, transport, recipients, now)
-        else:
+        """Record an envelope that was received, allowed and delivered to all: the common case. `data` is its JSON."""
+        if self._history is None:
             self.log_decision(envelope, sender, decision, transport, now=now)
+            return
+        count = len(members)
+        self._writer.put(
+            self._history,
+            self._accepted,
+            len(data) + _SIZE_OF_A_DECISION,
+            envelope.id,
+            envelope.kind,
+            envelope.correlation_id,
+            data,
+            sender,
+            transport,
+            count if count > self.max_named_recipients else tuple(members),
+            decision,
+            now,
+            other=self._decisions,
+        )
 
     def log_received(
         self,
@@ -156,10 +161,8 @@ class AuditLog:
     ) -> None:
         """Record a permission decision."""
         if self._decisions is not None:
-            about = (envelope.id, envelope.kind, envelope.correlation_id)
-            self._writer.put(
-                self._decisions, self._decided, _SIZE_OF_A_DECISION, about, sender, decision, transport, now
-            )
+            about = (envelope.id, envelope.kind, envelope.correlation_id, sender, transport, decision, now)
+            self._writer.put(self._decisions, self._decided, _SIZE_OF_A_DECISION, *about)
 
     def log_permission_change(self, note: AuditNote, *, now: datetime) -> None:
         """Record a change of permissions."""
@@ -174,9 +177,11 @@ class AuditLog:
 
     # Rendering, in the writer's thread. The parts of a line that repeat are cached.
 
-    def _both(
+    def _accepted(
         self,
-        about: _About,
+        envelope_id: str,
+        kind: str,
+        correlation_id: tuple[str, ...] | None,
         data: bytes,
         sender: str,
         transport: Transport,
@@ -184,27 +189,16 @@ class AuditLog:
         decision: PermissionDecision,
         now: datetime,
     ) -> tuple[bytes, bytes]:
-        accepted = self._accepted(about[0], data, sender, transport, recipients, now)
-        return accepted, self._decided(about, sender, decision, transport, now)
-
-    def _accepted(
-        self,
-        envelope_id: str | None,
-        data: bytes,
-        sender: str,
-        transport: Transport,
-        recipients: Recipients,
-        now: datetime,
-    ) -> bytes:
-        stamp = self._stamp(now)
-        middle = b'","id":' + to_json(envelope_id) + b',"envelope":' + self._kept(data)
-        received, *delivered = self._ends.get((sender, transport, recipients)) or self._render_ends(
-            sender, transport, recipients
-        )
-        if len(delivered) == 1:
-            return b"".join((stamp, b"received", middle, received, stamp, b"delivered", middle, delivered[0]))
-        head = stamp + b"delivered" + middle
-        return b"".join((stamp, b"received", middle, received, *(head + end for end in delivered)))
+        """Return the lines of an accepted envelope for both files, made of the same parts."""
+        key = (sender, transport, recipients)
+        received, delivered = self._ends.get(key) or self._render_ends(*key)
+        stamp, id_json = self._stamp(now), to_json(envelope_id)
+        middle = b'","id":' + id_json + b',"envelope":' + self._kept(data)
+        lines = [stamp, b"received", middle, received]
+        for end in delivered:
+            lines += (stamp, b"delivered", middle, end)
+        decided = self._decision_end(kind, correlation_id, sender, transport, decision)
+        return b"".join(lines), b"".join((stamp, b'capability_check","envelope_id":', id_json, decided))
 
     def _received(
         self, envelope: Draft, sender: str, transport: Transport, now: datetime, rejected: str | None
@@ -229,23 +223,36 @@ class AuditLog:
 
     def _decided(
         self,
-        about: _About,
+        envelope_id: str | None,
+        kind: str | None,
+        correlation_id: tuple[str, ...] | None,
         sender: str,
-        decision: PermissionDecision,
         transport: Transport,
+        decision: PermissionDecision,
         now: datetime,
     ) -> bytes:
-        envelope_id, kind, correlation_id = about
-        key = (sender, kind, transport, id(decision.permissions), id(decision.matched))
+        named = b',"envelope_id":' + to_json(envelope_id) if envelope_id is not None else b""
+        end = self._decision_end(kind, correlation_id, sender, transport, decision)
+        return self._stamp(now) + b'capability_check"' + named + end
+
+    def _decision_end(
+        self,
+        kind: str | None,
+        correlation_id: tuple[str, ...] | None,
+        sender: str,
+        transport: Transport,
+        decision: PermissionDecision,
+    ) -> bytes:
+        """Return what follows the envelope's id."""
+        key = (sender, kind, transport, id(decision))
         known = self._decision_tails.get(key)
-        if known is None or known[0] is not decision.permissions or known[1] is not decision.matched:
-            known = (decision.permissions, decision.matched, self._decision_tail(kind, sender, decision, transport))
+        if known is None or known[0] is not decision:
             if len(self._decision_tails) >= _MAX_CACHED_TAILS:
                 self._decision_tails.clear()
+            known = decision, self._decision_tail(kind, sender, decision, transport)
             self._decision_tails[key] = known
         correlation = b',"correlation_id":' + to_json(correlation_id) if correlation_id else b""
-        named = b'","envelope_id":' + to_json(envelope_id) if envelope_id is not None else b'"'
-        return self._stamp(now) + b"capability_check" + named + known[2] + correlation + b"}}\n"
+        return known[1] + correlation + b"}}\n"
 
     def _decision_tail(
         self, kind: str | None, sender: str, decision: PermissionDecision, transport: Transport
@@ -286,9 +293,11 @@ class AuditLog:
         """Return an envelope as it is logged; a very long one is replaced by its size, to bound the file."""
         return data if len(data) <= self._options.max_envelope_bytes else b'{"omitted_bytes":%d}' % len(data)
 
-    def _render_ends(self, sender: str, transport: Transport, recipients: Recipients) -> tuple[bytes, ...]:
-        """Return what follows the envelope in its receipt line, then in each delivery line."""
-        ends = [self._tail(sender, "inbound", transport) + b"}\n"]
+    def _render_ends(
+        self, sender: str, transport: Transport, recipients: Recipients
+    ) -> tuple[bytes, tuple[bytes, ...]]:
+        """Return what follows the envelope in its receipt line, and in each delivery line."""
+        ends: list[bytes] = []
         metadata_json: dict[str, Any] = {"source_participant": sender}
         if self._options.delivered == "never":
             pass
@@ -300,7 +309,8 @@ class AuditLog:
             ends += [self._tail(name, "outbound", "websocket") + end for name in recipients]
         if len(self._ends) >= _MAX_CACHED_ENDS:
             self._ends.clear()
-        made = self._ends[sender, transport, recipients] = tuple(ends)
+        made = self._tail(sender, "inbound", transport) + b"}\n", tuple(ends)
+        self._ends[sender, transport, recipients] = made
         return made
 
     def _tail(self, participant: str | None, direction: str, transport: Transport) -> bytes:

@@ -26,11 +26,8 @@ A batch costs some 100 microseconds whatever its size, so the pause decides what
 
 CLOSE_SECONDS = 10.0
 
-Render = Callable[..., bytes]
-"""Returns one or more lines as bytes, each with its line break."""
-
-RenderBoth = Callable[..., tuple[bytes, bytes]]
-"""Returns lines for two files."""
+Render = Callable[..., bytes | tuple[bytes, bytes]]
+"""Returns one or more lines as bytes, each with its line break; a pair holds lines for two files."""
 
 log = logging.getLogger("spaces")
 
@@ -99,7 +96,7 @@ class LogWriter:
     def __init__(self, *, max_queued_lines: int = MAX_QUEUED_LINES, max_queued_bytes: int = MAX_QUEUED_BYTES) -> None:
         self._max_lines = max_queued_lines
         self._max_bytes = max_queued_bytes
-        self._queue: deque[tuple[LogFile, LogFile | None, Callable[..., Any], tuple[Any, ...], int]] = deque()
+        self._queue: deque[tuple[LogFile, LogFile | None, Render, tuple[Any, ...], int]] = deque()
         # Each counter has one writer, so neither needs a lock.
         self._bytes_in = 0  # written by callers of `put`
         self._bytes_out = 0  # written by the thread
@@ -111,17 +108,11 @@ class LogWriter:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def put(self, file: LogFile, render: Render, size: int, *about: Any) -> bool:
+    def put(self, file: LogFile, render: Render, size: int, *about: Any, other: LogFile | None = None) -> bool:
         """Queue a line that `render(*about)` makes. `size` is roughly the memory that it holds until it is written.
 
-        Returns False if the queue is full.
+        If `render` returns a pair, the second part is for `other`, or for no file. Returns False if the queue is full.
         """
-        return self.put_both(file, None, render, size, *about)
-
-    def put_both(
-        self, file: LogFile, other: LogFile | None, render: Render | RenderBoth, size: int, *about: Any
-    ) -> bool:
-        """Queue lines for two files, made by one call of `render`."""
         if self._is_closing:
             return False
         queue = self._queue
@@ -172,11 +163,12 @@ class LogWriter:
             except Exception:
                 log.exception("failed to render a line of %s", file.path)
                 continue
-            if other is None:
+            if isinstance(made, bytes):
                 batches[file].append(made)
             else:
                 batches[file].append(made[0])
-                batches[other].append(made[1])
+                if other is not None:
+                    batches[other].append(made[1])
         for file, lines in batches.items():
             lost = self._lost.get(file, 0)
             try:

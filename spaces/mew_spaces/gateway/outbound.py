@@ -195,12 +195,12 @@ class Fanout:
         if not frames:
             return
         self._collected, self._collected_bytes = [], 0
-        plain, counting = self._targets if self._targets is not None else self._find_targets()
-        self.deliveries += (len(plain) + len(counting)) * len(frames)
-        plain.write(frames)
+        plain, counting = self._targets or self._find_targets()
+        written = plain.write(frames)
         if numbered:
             self._collected_numbered = []
-            counting.write(numbered)
+            written += counting.write(numbered)
+        self.deliveries += written
 
     def write_to(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
         """Write one frame to these connections if they are open."""
@@ -228,7 +228,7 @@ class Fanout:
 class _Targets:
     """Channels that get the same bytes. Not to be used again once the channels have changed."""
 
-    __slots__ = ("_by_descriptor", "_length", "_others")
+    __slots__ = ("_by_descriptor", "_descriptors", "_others")
 
     def __init__(self, channels: Iterable[OutboundChannel]) -> None:
         self._by_descriptor: dict[int, OutboundChannel] = {}
@@ -238,20 +238,17 @@ class _Targets:
                 self._others.append(channel)
             else:
                 self._by_descriptor[channel.descriptor] = channel
-        self._length = len(self._by_descriptor) + len(self._others)
+        self._descriptors = list(self._by_descriptor)
 
-    def __len__(self) -> int:
-        return self._length
-
-    def write(self, frames: Sequence[bytes]) -> None:
-        """Write these frames to each channel."""
+    def write(self, frames: Sequence[bytes]) -> int:
+        """Write these frames to each channel. Returns how many were written, counted for each channel."""
         # The gateway's hot loop: one system call a member. A write through the transport costs half a microsecond more,
         # mostly because the kernel's work for each socket empties the CPU's caches: each object that the loop touches
         # for a member, such as its channel or transport, is loaded again. A channel that a write closes is not written
         # to again, because each appears once.
         joined = b"".join(frames)
         size = len(joined)
-        for descriptor in self._by_descriptor:
+        for descriptor in self._descriptors:
             try:
                 written = write(descriptor, joined)
             except OSError:  # the socket is full or lost; the transport knows what to do
@@ -260,6 +257,7 @@ class _Targets:
                 self._by_descriptor[descriptor].write(joined[written:])
         for channel in self._others:
             channel.write_frames(frames, joined)
+        return len(frames) * (len(self._descriptors) + len(self._others))
 
 
 class OnMessage(Protocol):

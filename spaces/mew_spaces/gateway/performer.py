@@ -31,7 +31,7 @@ from mew_spaces.core.effects import (
 )
 from mew_spaces.core.space import Space
 from mew_spaces.core.state import StatusChange
-from mew_spaces.gateway.audit import AuditLog, Recipients
+from mew_spaces.gateway.audit import AuditLog
 from mew_spaces.gateway.delivery import DeliverySessions, numbered
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json, frame_message
@@ -100,32 +100,26 @@ class EffectPerformer:
 
         `is_logged` says that the audit log has its line already.
         """
-        counted = None
-        if sequence is not None and self.fanout.numbered:
-            counted = frame_json(numbered(data, sequence))
+        envelope, fanout = effect.envelope, self.fanout
         without: Collection[ConnectionId] = effect.without
-        if effect.envelope.kind == kinds.SYSTEM_PRESENCE:
+        counted = frame_json(numbered(data, sequence)) if fanout.numbered and sequence is not None else None
+        kind = envelope.kind
+        if kind == kinds.SYSTEM_PRESENCE:
             presences = self.sessions.presences
             if presences.collects(is_replaying=bool(self.sessions.replaying)):
-                presences.add(effect.envelope.body, without=without)
+                presences.add(envelope.body, without=without)
                 without = effect.without | presences.connections
-        self.fanout.write_to_all(frame_json(data), numbered=counted, without=without)
-        if effect.envelope.kind == kinds.PARTICIPANT_HISTORY:
-            self.figures.observe_summary(effect.envelope.sender, effect.envelope.body)
-        elif effect.envelope.kind == kinds.PARTICIPANT_COMPACT_DONE and effect.envelope.to:
-            self.figures.observe_answer(effect.envelope.sender, effect.envelope.to[0], effect.envelope.body)
+        fanout.write_to_all(frame_json(data), numbered=counted, without=without)
+        if kind == kinds.PARTICIPANT_HISTORY:
+            self.figures.observe_summary(envelope.sender, envelope.body)
+        elif kind == kinds.PARTICIPANT_COMPACT_DONE and envelope.to:
+            self.figures.observe_answer(envelope.sender, envelope.to[0], envelope.body)
         if self.audit is not None and not is_logged:
-            recipients = self.recipients(self.audit, effect)
-            about = {"source_participant": effect.envelope.sender}
-            self.audit.log_delivered(effect.envelope, data, recipients, now=self.clock(), metadata=about)
-
-    def recipients(self, audit: AuditLog, effect: Broadcast) -> Recipients:
-        """Return the members that a broadcast reaches, or their number if the logs name no more than that."""
-        left_out = {self.owners[one] for one in effect.without if one in self.owners} if effect.without else ()
-        count = len(self.space.members) - len(left_out)
-        if count > audit.max_named_recipients:
-            return count
-        return tuple(name for name in self.space.members if name not in left_out)
+            left_out = {self.owners[one] for one in effect.without if one in self.owners}
+            names = tuple(name for name in self.space.members if name not in left_out)
+            recipients = names if len(names) <= self.audit.max_named_recipients else len(names)
+            about = {"source_participant": envelope.sender}
+            self.audit.log_delivered(envelope, data, recipients, now=self.clock(), metadata=about)
 
     def close_all(self, participant: ParticipantId, code: int, reason: str) -> None:
         """Close the connections of a participant, except to its log file."""

@@ -42,7 +42,7 @@ from mew_spaces.core.events import (
 from mew_spaces.core.replicated_space import Applied, ReplicaSnapshot, ReplicatedSpace
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.acknowledgements import NOT_STORED_MESSAGE
-from mew_spaces.gateway.audit import AuditLog, Transport
+from mew_spaces.gateway.audit import AuditLog
 from mew_spaces.gateway.auth import TokenBook, generate_token
 from mew_spaces.gateway.clock import new_uuid
 from mew_spaces.gateway.delivery import RelayedFrames
@@ -288,7 +288,7 @@ class ReplicaService(SpaceService):
         if isinstance(event, EnvelopeArrives):
             if draft is not None and receipt.answer.get("status") != "duplicate":
                 own = receipt._replace(effects=effects)
-                self._perform_receipt(draft, own, event.sender, _transport(event.connection), self._shared.now, data)
+                self._perform_receipt(draft, own, event.sender, event.connection, self._shared.now, data)
             if is_own and event.connection is not None:
                 self._answer_socket(event, event.connection, receipt)
             return
@@ -351,7 +351,7 @@ class ReplicaService(SpaceService):
     # Envelopes
 
     def receive(
-        self, connection: ConnectionId, sender: ParticipantId, draft: Draft, data: bytes | None = None
+        self, connection: ConnectionId | None, sender: ParticipantId, draft: Draft, data: bytes | None = None
     ) -> Receipt:
         """Submit an envelope from a socket. Its sender is answered once it was applied."""
         receipt = self._check(connection, sender, draft)
@@ -400,9 +400,9 @@ class ReplicaService(SpaceService):
         now = self._clock()
         receipt = self.space.check(draft, sender=sender, connection=connection, now=now)
         if receipt is None and draft.kind == kinds.SYSTEM_HEARTBEAT:
-            receipt = self.space.decide(draft, sender=sender, connection=connection, now=now)
+            receipt = self.space.receive(draft, sender=sender, connection=connection, now=now, is_checked=True)
         if receipt is not None:
-            self._perform_receipt(draft, receipt, sender, _transport(connection), now, None)
+            self._perform_receipt(draft, receipt, sender, connection, now, None)
         return receipt
 
     def _refuse_submission(self, submission: Submission) -> None:
@@ -475,7 +475,3 @@ class ReplicaService(SpaceService):
         for number in self._leases.gone(self._shared.gateways.keys() - {own}) if own else ():
             log.warning("gateway %d is gone", number)
             self._queue.submit(GatewayIsGone(number))
-
-
-def _transport(connection: ConnectionId | None) -> Transport:
-    return "http" if connection is None else "websocket"

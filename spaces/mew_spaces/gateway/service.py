@@ -245,32 +245,37 @@ class SpaceService:
     # Envelopes and stream frames
 
     def receive(
-        self, connection: ConnectionId, sender: ParticipantId, draft: Draft, data: bytes | None = None
+        self, connection: ConnectionId | None, sender: ParticipantId, draft: Draft, data: bytes | None = None
     ) -> Receipt:
-        """Handle an envelope from a socket. `data` is what its `encode` returns, if that is known."""
+        """Handle an envelope from a socket, or from HTTP without a connection: the same rules.
+
+        `data` is what the envelope's `encode` returns, if that is known.
+        """
         now = self._clock()
         is_session = connection in self._sessions.by_connection
-        # Only sessions send an envelope again; others may mean something new by an id that they used before.
-        if is_session and (known := self._acknowledgements.find_duplicate(sender, draft, now)) is not None:
-            self._outbox.put(DuplicateReceipt(connection, sender, draft.id or ""))
-            return known
-        receipt = self._decide(draft, sender, connection, now)
-        is_echoed = self._perform_receipt(draft, receipt, sender, "websocket", now, data)
-        if not is_echoed and (accepted := self._acknowledgements.remember_unechoed(receipt)) and is_session:
-            self._outbox.put(self._acknowledgements.receipt(connection, sender, accepted.id, status="accepted"))
+        # Only sessions send an envelope again, and HTTP clients, which cannot know whether a request arrived whose
+        # answer they did not get. Others may mean something new by an id that they used before.
+        if is_session or connection is None:
+            known = self._acknowledgements.find_duplicate(sender, draft, now)
+            if known is not None:
+                if connection is not None:
+                    self._outbox.put(DuplicateReceipt(connection, sender, draft.id or ""))
+                return known
+        receipt = None
+        if self._outbox.is_failing or draft.kind in _RESERVING_KINDS:
+            receipt = self._refuse_unstorable(draft, sender, connection)
+        receipt = receipt or self.space.receive(draft, sender=sender, connection=connection, now=now)
+        is_echoed = self._perform_receipt(draft, receipt, sender, connection, now, data)
+        if not is_echoed:
+            accepted = self._acknowledgements.remember_unechoed(receipt)
+            if accepted is not None and connection is not None and is_session:
+                self._outbox.put(self._acknowledgements.receipt(connection, sender, accepted.id, status="accepted"))
         return receipt
 
     def inject(self, sender: ParticipantId, draft: Draft) -> Receipt:
-        """Handle an envelope from HTTP: the same rules, without a connection. `stored` waits until it is stored."""
+        """Handle an envelope from HTTP. `stored` waits until it is stored."""
         self.connect_virtual(sender)
-        now = self._clock()
-        # An HTTP client cannot know whether a request arrived whose answer it did not get, so all of them may repeat.
-        if (known := self._acknowledgements.find_duplicate(sender, draft, now)) is not None:
-            return known
-        receipt = self._decide(draft, sender, None, now)
-        if not self._perform_receipt(draft, receipt, sender, "http", now, None):
-            self._acknowledgements.remember_unechoed(receipt)
-        return receipt
+        return self.receive(None, sender, draft)
 
     async def post(self, sender: ParticipantId, draft: Draft) -> Receipt:
         """Handle an envelope from HTTP, and wait until it is stored."""
@@ -428,8 +433,10 @@ class SpaceService:
         participant = self._performer.owners.get(connection, "")
         self._performer.perform(self._acknowledgements.receipt(connection, participant, None, **about))
 
-    def _decide(self, draft: Draft, sender: ParticipantId, connection: ConnectionId | None, now: datetime) -> Receipt:
-        """Refuse an envelope while the log cannot be written, else let the space decide."""
+    def _refuse_unstorable(
+        self, draft: Draft, sender: ParticipantId, connection: ConnectionId | None
+    ) -> Receipt | None:
+        """Refuse an envelope while the log cannot be written, or if what it changes could not be stored."""
         if self._outbox.is_failing and draft.kind != kinds.SYSTEM_HEARTBEAT:
             return self._acknowledgements.refusal(connection, sender, draft)
         if draft.kind in _RESERVING_KINDS:
@@ -439,7 +446,7 @@ class SpaceService:
             except OSError as error:
                 log.error("invitation or removal not stored: %s", error)
                 return self._acknowledgements.refusal(connection, sender, draft)
-        return self.space.receive(draft, sender=sender, connection=connection, now=now)
+        return None
 
     def _refuse_unstored(self, envelope: Envelope) -> None:
         for error in self._acknowledgements.not_stored_everywhere(envelope):
@@ -450,7 +457,7 @@ class SpaceService:
         draft: Draft,
         receipt: Receipt,
         sender: ParticipantId,
-        transport: Transport,
+        connection: ConnectionId | None,
         now: datetime,
         data: bytes | None,
     ) -> bool:
@@ -458,16 +465,16 @@ class SpaceService:
 
         Returns True if all it does is to be passed on. `data` are the bytes of the draft.
         """
-        audit, effects = self._audit, receipt.effects
-        accepted, refused, decision = receipt.accepted, receipt.refused, receipt.decision
+        audit = self._audit
+        transport: Transport = "http" if connection is None else "websocket"
+        effects, accepted, refused, _, decision = receipt
         first = effects[0] if len(effects) == 1 else None
         if decision is not None and isinstance(first, Broadcast) and accepted is first.envelope:
             # Nearly every envelope. All its log lines are made in one call.
             if data is None or accepted is not draft:
                 data = accepted.encode()
             if audit is not None:
-                recipients = self._performer.recipients(audit, first)
-                audit.log_accepted(accepted, data, sender, transport, recipients, decision, now=now)
+                audit.log_accepted(accepted, data, sender, transport, self.space.members, decision, now=now)
             self._outbox.broadcast(first, data, at=now.timestamp(), is_logged=True)
             if self._slow or self._sessions.replaying:
                 self._catch_up()

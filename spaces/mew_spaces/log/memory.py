@@ -67,7 +67,8 @@ class MemoryLog(SpaceLog):
             return super().append(data, sender=sender, id=id, at=at)
         sequence = self._staged_through + 1
         entry = Entry(sequence, data, sender, id, at)
-        self.write(Batch((entry,)))
+        if self.durability != "memory":
+            self.write(Batch((entry,)))
         self._staged_through = self._published = sequence
         self._remember(entry)
         self._entries.append(entry)

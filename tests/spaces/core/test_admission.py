@@ -62,7 +62,7 @@ def test_a_bucket_never_exceeds_burst_plus_rate(steps: list[float], burst: int, 
     ],
 )
 def test_a_malformed_envelope_is_refused(message: dict[str, Any], error: str) -> None:
-    problem = malformed(Draft.model_validate(message), "me", name_chars=32)
+    problem = malformed(Draft.model_validate(message), "me", 32)
     assert problem is not None
     assert problem.error == error
     assert problem.message
@@ -82,4 +82,4 @@ def test_a_malformed_envelope_is_refused(message: dict[str, Any], error: str) ->
     ],
 )
 def test_a_well_formed_envelope_passes(message: dict[str, Any]) -> None:
-    assert malformed(Draft.model_validate(message), "me", name_chars=32) is None
+    assert malformed(Draft.model_validate(message), "me", 32) is None
