@@ -54,10 +54,7 @@ def run_server(control: Any, state: str) -> None:
         async with serve_gateway(config, tokens=TokenBook.load(config, Path(state)), state=Path(state)) as gateway:
             for number in range(HISTORY):
                 draft = read_draft({"kind": "chat", "payload": {"text": f"message {number} " + "x" * 200}})
-                gateway.service.inject(ParticipantId("ada"), draft)
-                if number % 500 == 0:
-                    await gateway.service.stored()
-            await gateway.service.stored()
+                await gateway.service.post(ParticipantId("ada"), draft)
             control.send((gateway.port, str(gateway.service.log.position)))
             answer_requests(control)
             await anyio.sleep_forever()

@@ -42,9 +42,11 @@ class SpaceDriver:
             config,
             new_id=lambda: f"id-{next(numbers)}",
             new_token=lambda: f"token-{next(numbers)}",
+            clock=lambda: self.waited_seconds,
             state=self.stored.model_copy(deep=True),
         )
         self.now = START
+        self.waited_seconds = 0.0
         self.admitted: dict[ConnectionId, None] = {}
         self.inbox: dict[ConnectionId, list[Envelope | StreamFrame]] = {}
         self.closed: dict[ConnectionId, int] = {}
@@ -80,6 +82,7 @@ class SpaceDriver:
     def wait(self, seconds: float) -> None:
         """Advance the clock and end what has expired."""
         self.now += timedelta(seconds=seconds)
+        self.waited_seconds += seconds
         self.perform(self.space.expire(now=self.now))
 
     def perform(self, effects: tuple[Effect, ...]) -> None:

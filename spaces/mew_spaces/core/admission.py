@@ -1,13 +1,17 @@
 """[pure] Checks before the capability check: how often a participant sends, and whether an envelope is well formed."""
 
-from datetime import datetime, timedelta
+from collections.abc import Callable
 
 from mew_protocol import errors, kinds
+from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.envelope import Draft
 from mew_protocol.payloads.system import SystemError as ErrorPayload
 
 ID_LENGTH_FACTOR = 4
 """An envelope id may be this many times as long as a name: some clients build ids from ids."""
+
+MAX_KEYS = 8192
+"""How many keys a rate limit remembers: more than a space has participants."""
 
 _GATEWAY_KINDS = frozenset(
     {
@@ -23,31 +27,32 @@ _GATEWAY_KINDS = frozenset(
 _REQUIRED_TEXT = {kinds.CHAT: "text", kinds.MCP_REQUEST: "method"}
 
 
-class TokenBucket:
-    """A rate limit with bursts: holds up to `burst` permits, starts full, and gains `per_second` permits a second."""
+class RateLimit:
+    """A rate with bursts for each key: up to `burst` permits, all of them at first, which come back at `per_second`.
 
-    __slots__ = ("_at", "_burst", "_left", "_per_second")
+    With more keys than `MAX_KEYS`, the one unused for longest is forgotten.
+    """
 
-    def __init__(self, *, per_second: float, burst: int, now: datetime) -> None:
+    def __init__(self, *, per_second: float, burst: int, clock: Callable[[], float]) -> None:
+        """`clock` reads a clock that cannot be set: a jump would add or withhold permits."""
         self._per_second = per_second
         self._burst = float(burst)
-        self._left = float(burst)
-        self._at = now
+        self._clock = clock
+        self._left: BoundedDict[str, list[float]] = BoundedDict(MAX_KEYS)
+        """How many permits each key had left, and when."""
 
-    def shift(self, by: timedelta) -> None:
-        """Follow a wall clock that was set, so that the jump adds no permits."""
-        self._at += by
-
-    def try_spend(self, now: datetime) -> bool:
-        """Spend one permit, and return whether there was one. A clock that goes back adds none."""
-        passed = (now - self._at).total_seconds()
-        if passed > 0:
-            self._left = min(self._burst, self._left + passed * self._per_second)
-        self._at = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
+    def try_spend(self, key: str = "") -> bool:
+        """Spend one permit of a key, and return whether there was one."""
+        now = self._clock()
+        last = self._left.get(key)
+        if last is None:
+            last = self._left[key] = [self._burst, now]
+        else:
+            self._left.move_to_end(key)
+        left = min(self._burst, last[0] + (now - last[1]) * self._per_second)
+        is_allowed = left >= 1
+        last[:] = left - 1 if is_allowed else left, now
+        return is_allowed
 
 
 def malformed(draft: Draft, sender: str, name_chars: int) -> ErrorPayload | None:

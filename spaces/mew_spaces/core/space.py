@@ -12,7 +12,7 @@ this rule: it neither supersedes nor is superseded.
 What the envelopes of one namespace do is decided in `membership_rules` and `streams`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -27,7 +27,7 @@ from mew_protocol.payloads.system import SystemError as ErrorPayload
 from pydantic_core import to_json
 
 from mew_spaces.config.settings import SpaceConfig
-from mew_spaces.core.admission import TokenBucket, malformed
+from mew_spaces.core.admission import RateLimit, malformed
 from mew_spaces.core.board import ParticipantView, SpaceSnapshot, StatusBoard
 from mew_spaces.core.effects import (
     NO_ANSWER,
@@ -76,9 +76,18 @@ class Space:
     """The state of one space and the rules that change it."""
 
     def __init__(
-        self, config: SpaceConfig, *, new_id: NewId, new_token: NewId, state: SpaceState | None = None
+        self,
+        config: SpaceConfig,
+        *,
+        new_id: NewId,
+        new_token: NewId,
+        clock: Callable[[], float],
+        state: SpaceState | None = None,
     ) -> None:
-        """`new_id` makes ids of the gateway's envelopes, `new_token` tokens of invited participants."""
+        """`new_id` makes ids of the gateway's envelopes, `new_token` tokens of invited participants.
+
+        `clock` reads seconds that only pass, for the rate limit.
+        """
         self.id = SpaceId(config.space.id)
         self.name = config.space.name
         self.connection_url: str | None = None
@@ -91,7 +100,9 @@ class Space:
         self._facts = config.facts
         self._ignore_to = config.capabilities.ignore_to
         self._messages = SystemMessages(new_id)
-        self._buckets: dict[str, TokenBucket] = {}
+        self._rate = RateLimit(
+            per_second=config.limits.envelopes_per_second, burst=config.limits.envelope_burst, clock=clock
+        )
         self.absent_since: dict[ParticipantId, datetime] = {}
         self.not_back_yet = {one.proposer for one in self.membership.undecided_proposals}
         """Proposers of an earlier process of the gateway; those that stay away do not wait for a decision."""
@@ -198,7 +209,6 @@ class Space:
         """Remove a participant for good: its connections, its tokens, its streams and its right to write to others."""
         member = self.members.pop(participant, None)
         self.absent_since.pop(participant, None)
-        self._buckets.pop(participant, None)
         effects: list[Effect] = []
         for connection in () if member is None else member.all:
             effects += [Dismiss(connection), CloseConnection(connection, errors.CLOSE_REMOVED, errors.REMOVED)]
@@ -269,7 +279,6 @@ class Space:
         for participant, since in list(self.absent_since.items()):
             if now - since >= OWNER_GRACE:
                 del self.absent_since[participant]
-                self._buckets.pop(participant, None)
                 changes += self.membership.drop_grants(participant)
                 changes += self.membership.close_proposals_of(participant)
                 stream_changes, stream_effects = self._streams.end_streams_of(participant, now=now)
@@ -287,14 +296,8 @@ class Space:
     def shift_deadlines(self, by: timedelta) -> tuple[Effect, ...]:
         """Move everything that waits for a time: the wall clock was set by this much."""
         self.absent_since = {name: since + by for name, since in self.absent_since.items()}
-        self.shift_rate_limits(by)
         self.board.shift(by)
         return state_changed(self.membership.shift_pauses(by))
-
-    def shift_rate_limits(self, by: timedelta) -> None:
-        """Shift only the rate limits: several gateways share all other deadlines."""
-        for bucket in self._buckets.values():
-            bucket.shift(by)
 
     # Envelopes and stream frames
 
@@ -302,7 +305,7 @@ class Space:
         self, draft: Draft, *, sender: ParticipantId, now: datetime, connection: ConnectionId | None = None
     ) -> Receipt | None:
         """Return the refusal of an envelope that is above the rate limit or malformed; no shared state decides that."""
-        refused = self._above_rate_limit(sender, now) or malformed(draft, sender, self._limits.name_chars)
+        refused = self._above_rate_limit(sender) or malformed(draft, sender, self._limits.name_chars)
         return None if refused is None else self._refuse(refused, draft, sender, connection, now=now)
 
     def receive(
@@ -322,7 +325,7 @@ class Space:
         # costs here is mostly the number of functions it goes through.
         refused = None
         if not is_checked:
-            refused = self._above_rate_limit(sender, now) or malformed(draft, sender, self._limits.name_chars)
+            refused = self._above_rate_limit(sender) or malformed(draft, sender, self._limits.name_chars)
         if refused is None and connection is not None:
             refused = self._superseded(sender, connection)
         if refused is None and (self.state.pauses or self.state.shut_down):
@@ -356,7 +359,7 @@ class Space:
         self, frame: StreamFrame, *, sender: ParticipantId, connection: ConnectionId, now: datetime
     ) -> tuple[Effect, ...]:
         """Handle a stream frame of a member."""
-        refused = self._above_rate_limit(sender, now) or self._superseded(sender, connection)
+        refused = self._above_rate_limit(sender) or self._superseded(sender, connection)
         if refused is not None:
             return (Deliver(self._messages.compose_error(refused, sender, now=now), (connection,)),)
         stream = self.state.streams.get(frame.stream_id)
@@ -411,14 +414,9 @@ class Space:
         text = f"a newer connection of '{sender}' replaced this one; join again to take over"
         return ErrorPayload(error=errors.SUPERSEDED, message=text)
 
-    def _above_rate_limit(self, sender: ParticipantId, now: datetime) -> ErrorPayload | None:
-        bucket = self._buckets.get(sender)
-        if bucket is None:
-            limits = self._limits
-            bucket = TokenBucket(per_second=limits.envelopes_per_second, burst=limits.envelope_burst, now=now)
-            self._buckets[sender] = bucket
+    def _above_rate_limit(self, sender: ParticipantId) -> ErrorPayload | None:
         # Before anything else, so that refused envelopes count: a client in an error loop is slowed down, too.
-        if bucket.try_spend(now):
+        if self._rate.try_spend(sender):
             return None
         text = f"'{sender}' may send {self._limits.envelopes_per_second:,g} envelopes and frames per second"
         return ErrorPayload(error=errors.RATE_LIMITED, message=f"{text}; this one was dropped, send it again later")

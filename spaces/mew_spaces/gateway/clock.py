@@ -1,7 +1,7 @@
 """The clock of a space, and the ids of its envelopes: what the pure core gets as arguments.
 
-Within a run, pauses, rate limits and the time that grants and streams wait for an absent participant must not change
-when someone sets the computer's clock. So the clock of a space reads a monotonic clock, and follows the wall clock in
+Within a run, pauses and the time that grants and streams wait for an absent participant must not change when someone
+sets the computer's clock. So the clock of a space reads a monotonic clock, and follows the wall clock in
 steps. At a step that is a jump, the space moves its deadlines along. Across a restart the wall clock is all there is.
 Does not know what depends on it.
 """
@@ -30,11 +30,6 @@ steady_seconds: Callable[[], float] = (
     partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 )
 """Returns seconds on a clock that cannot be set. On Linux it also counts while the machine sleeps."""
-
-
-def steady_time() -> datetime:
-    """Return a time that only passes: its differences count, not its date."""
-    return datetime.min + timedelta(seconds=steady_seconds())
 
 
 class WallClock:

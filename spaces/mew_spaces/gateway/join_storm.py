@@ -7,14 +7,13 @@ joins of sessions, so that each is answered in time. Sends nothing.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from datetime import datetime, timedelta
 from typing import Any
 
 import anyio
 
-from mew_spaces.core.admission import TokenBucket
+from mew_spaces.core.admission import RateLimit
 from mew_spaces.core.effects import ConnectionId
-from mew_spaces.gateway.clock import steady_time
+from mew_spaces.gateway.clock import steady_seconds
 
 SINGLE_PRESENCES_PER_SECOND = 20.0
 SINGLE_PRESENCES = 20
@@ -29,9 +28,8 @@ MAX_RETRY_AFTER_SECONDS = 15.0
 class PresenceBatches:
     """The presences since the last batch, in order."""
 
-    def __init__(self, *, clock: Callable[[], datetime] = steady_time) -> None:
-        self._clock = clock
-        self._rate = TokenBucket(per_second=SINGLE_PRESENCES_PER_SECOND, burst=SINGLE_PRESENCES, now=clock())
+    def __init__(self, *, clock: Callable[[], float] = steady_seconds) -> None:
+        self._rate = RateLimit(per_second=SINGLE_PRESENCES_PER_SECOND, burst=SINGLE_PRESENCES, clock=clock)
         self._changes: list[Mapping[str, Any]] = []
         self._starts: dict[ConnectionId, int] = {}
         self.collected = anyio.Event()
@@ -50,7 +48,7 @@ class PresenceBatches:
         """
         if not self._starts:
             return False
-        return is_replaying or bool(self._changes) or not self._rate.try_spend(self._clock())
+        return is_replaying or bool(self._changes) or not self._rate.try_spend()
 
     @property
     def pause_seconds(self) -> float:
@@ -94,19 +92,19 @@ class JoinPace:
         *,
         per_second: float = JOINS_PER_SECOND,
         burst: int = JOIN_BURST,
-        clock: Callable[[], datetime] = steady_time,
+        clock: Callable[[], float] = steady_seconds,
     ) -> None:
-        """`clock` never goes back."""
+        """`clock` counts seconds and never goes back."""
         self._per_second = per_second
         self._clock = clock
-        self._rate = TokenBucket(per_second=per_second, burst=burst, now=clock())
+        self._rate = RateLimit(per_second=per_second, burst=burst, clock=clock)
         self._queue_end = clock()
 
     def retry_after_seconds(self) -> float:
         """Return 0 if a session may join now, else the seconds after which it is to try again."""
-        now = self._clock()
-        if self._rate.try_spend(now):
+        if self._rate.try_spend():
             return 0.0
         # Each refused session gets its own place, so that they do not all come back at the same moment.
-        self._queue_end = max(now, self._queue_end) + timedelta(seconds=1 / self._per_second)
-        return min((self._queue_end - now).total_seconds(), MAX_RETRY_AFTER_SECONDS)
+        now = self._clock()
+        self._queue_end = max(now, self._queue_end) + 1 / self._per_second
+        return min(self._queue_end - now, MAX_RETRY_AFTER_SECONDS)

@@ -1,23 +1,18 @@
 """The spaces of one gateway. They share a port, and limits of what costs the gateway more than it costs the client."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
-
-from mew_protocol.bounded_dict import BoundedDict
+from collections.abc import Iterator, Sequence
 
 from mew_spaces.config.settings import SpaceConfig
-from mew_spaces.core.admission import TokenBucket
+from mew_spaces.core.admission import RateLimit
 from mew_spaces.errors import SpacesError
-from mew_spaces.gateway.clock import steady_time
+from mew_spaces.gateway.clock import steady_seconds
 from mew_spaces.gateway.events import EventStreams
 from mew_spaces.gateway.programs import ProgramControl
 from mew_spaces.gateway.service import SpaceService
 
 DEFAULT_NAME = "default"
 """The name that clients of the TypeScript gateway send when they do not know the name of a space."""
-
-MAX_KEYS = 8192
 
 _SET_BY_FIRST = {
     "gateway": {"tls_cert", "tls_key"},
@@ -40,24 +35,6 @@ _SET_BY_FIRST = {
 log = logging.getLogger("spaces")
 
 
-class AttemptLimit:
-    """A rate for each key. With more keys than `MAX_KEYS`, the one unused for longest is forgotten."""
-
-    def __init__(self, *, per_second: float, burst: int, clock: Callable[[], datetime] = steady_time) -> None:
-        """`clock` must be monotonic: setting a wall clock would add or withhold permits."""
-        self._per_second = per_second
-        self._burst = burst
-        self._clock = clock
-        self._buckets: BoundedDict[str, TokenBucket] = BoundedDict(MAX_KEYS)
-
-    def try_spend(self, key: str) -> bool:
-        """Count one attempt. Returns False if there were too many."""
-        now = self._clock()
-        bucket = self._buckets.get(key) or TokenBucket(per_second=self._per_second, burst=self._burst, now=now)
-        self._buckets[key] = bucket
-        return bucket.try_spend(now)
-
-
 class SpaceRegistry:
     """Spaces by name. The first is the default one."""
 
@@ -71,11 +48,11 @@ class SpaceRegistry:
         for service in services[1:]:
             self._warn_of_ignored_keys(service.config)
         limits = self.default.config.limits
-        self.failed_tokens = AttemptLimit(per_second=limits.failed_tokens_per_second, burst=100)
+        self.failed_tokens = RateLimit(clock=steady_seconds, per_second=limits.failed_tokens_per_second, burst=100)
         """By address."""
-        self.joins = AttemptLimit(per_second=limits.joins_per_second, burst=200)
+        self.joins = RateLimit(clock=steady_seconds, per_second=limits.joins_per_second, burst=200)
         """By space and participant."""
-        self.reads = AttemptLimit(per_second=limits.reads_per_second, burst=500)
+        self.reads = RateLimit(clock=steady_seconds, per_second=limits.reads_per_second, burst=500)
         """By space and token: observers have no participant."""
         self.programs: dict[str, ProgramControl] = {}
         """What runs the programs of a space, by space."""

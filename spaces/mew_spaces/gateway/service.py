@@ -34,7 +34,7 @@ from mew_spaces.gateway.acknowledgements import Acknowledgements
 from mew_spaces.gateway.attention import AttentionWatch
 from mew_spaces.gateway.audit import AuditLog, Transport
 from mew_spaces.gateway.auth import TokenBook, generate_token, space_folder
-from mew_spaces.gateway.clock import WallClock, new_uuid, now_utc
+from mew_spaces.gateway.clock import WallClock, new_uuid, now_utc, steady_seconds
 from mew_spaces.gateway.delivery import DeliverySessions
 from mew_spaces.gateway.join_storm import JoinPace
 from mew_spaces.gateway.log_writer import LogWriter
@@ -111,7 +111,7 @@ class SpaceService:
         self.log = space_log or MemoryLog(epoch=epoch or secrets.token_hex(4), bounds=history_bounds(config))
         self.started_position = self.log.position
         self._store = MembershipStore(config, tokens, state, self.log)
-        self.space = Space(config, new_id=new_id, new_token=new_token, state=self._store.state)
+        self.space = Space(config, new_id=new_id, new_token=new_token, clock=steady_seconds, state=self._store.state)
         self._folder = folder or (Path() if state is None else space_folder(state))
         self._audit = audit
         self._writer = writer
@@ -255,12 +255,10 @@ class SpaceService:
         is_session = connection in self._sessions.by_connection
         # Only sessions send an envelope again, and HTTP clients, which cannot know whether a request arrived whose
         # answer they did not get. Others may mean something new by an id that they used before.
-        if is_session or connection is None:
-            known = self._acknowledgements.find_duplicate(sender, draft, now)
-            if known is not None:
-                if connection is not None:
-                    self._outbox.put(DuplicateReceipt(connection, sender, draft.id or ""))
-                return known
+        if (is_session or connection is None) and (known := self._acknowledgements.find_duplicate(sender, draft, now)):
+            if connection is not None:
+                self._outbox.put(DuplicateReceipt(connection, sender, draft.id or ""))
+            return known
         receipt = None
         if self._outbox.is_failing or draft.kind in _RESERVING_KINDS:
             receipt = self._refuse_unstorable(draft, sender, connection)
@@ -273,7 +271,7 @@ class SpaceService:
         return receipt
 
     def inject(self, sender: ParticipantId, draft: Draft) -> Receipt:
-        """Handle an envelope from HTTP. `stored` waits until it is stored."""
+        """Handle an envelope from HTTP; `post` also waits until it is stored."""
         self.connect_virtual(sender)
         return self.receive(None, sender, draft)
 
@@ -283,10 +281,6 @@ class SpaceService:
         if receipt.refused is None and not await self._outbox.stored():
             return self._acknowledgements.refusal(None, sender, draft)
         return receipt
-
-    async def stored(self) -> bool:
-        """Wait until everything accepted so far is stored as durably as the space promises; False if it was not."""
-        return await self._outbox.stored()
 
     async def keep_storing(self) -> None:
         """Store accepted envelopes batch by batch until cancelled. A log in memory does not need this task."""
@@ -436,17 +430,17 @@ class SpaceService:
     def _refuse_unstorable(
         self, draft: Draft, sender: ParticipantId, connection: ConnectionId | None
     ) -> Receipt | None:
-        """Refuse an envelope while the log cannot be written, or if what it changes could not be stored."""
-        if self._outbox.is_failing and draft.kind != kinds.SYSTEM_HEARTBEAT:
-            return self._acknowledgements.refusal(connection, sender, draft)
-        if draft.kind in _RESERVING_KINDS:
+        """Refuse an envelope while the log cannot be written, or a change for which the disk has no room."""
+        if not self._outbox.is_failing:
             # Once decided, a change is final and is announced; a full disk has to be noticed before that.
             try:
                 self._store.reserve(len(draft.encode()) + ROSTER_ENTRY_BYTES)
+                return None
             except OSError as error:
                 log.error("invitation or removal not stored: %s", error)
-                return self._acknowledgements.refusal(connection, sender, draft)
-        return None
+        elif draft.kind == kinds.SYSTEM_HEARTBEAT:
+            return None
+        return self._acknowledgements.refusal(connection, sender, draft)
 
     def _refuse_unstored(self, envelope: Envelope) -> None:
         for error in self._acknowledgements.not_stored_everywhere(envelope):

@@ -66,7 +66,7 @@ class MemoryLog(SpaceLog):
         if self._staged or self._staged_state:
             return super().append(data, sender=sender, id=id, at=at)
         sequence = self._staged_through + 1
-        entry = Entry(sequence, data, sender, id, at)
+        entry = tuple.__new__(Entry, (sequence, data, sender, id, at))
         if self.durability != "memory":
             self.write(Batch((entry,)))
         self._staged_through = self._published = sequence

@@ -1,6 +1,5 @@
 """The checks before the capability check: rate limits and well-formed envelopes."""
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -8,41 +7,45 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mew_protocol import errors
 from mew_protocol.envelope import Draft
-from mew_spaces.core.admission import TokenBucket, malformed
-
-START = datetime(2026, 1, 1, tzinfo=UTC)
+from mew_spaces.core.admission import MAX_KEYS, RateLimit, malformed
 
 
-def at(seconds: float) -> datetime:
-    return START + timedelta(seconds=seconds)
+def test_a_rate_limit_allows_a_burst_and_then_its_rate() -> None:
+    now = 0.0
+    limit = RateLimit(per_second=2, burst=3, clock=lambda: now)
+    assert [limit.try_spend("ada") for _ in range(4)] == [True, True, True, False]
+    assert limit.try_spend("bob")
+    now = 0.4
+    assert not limit.try_spend("ada")
+    now = 0.5
+    assert [limit.try_spend("ada"), limit.try_spend("ada")] == [True, False]
 
 
-def test_a_bucket_allows_a_burst_and_then_its_rate() -> None:
-    bucket = TokenBucket(per_second=2, burst=3, now=START)
-    assert [bucket.try_spend(START) for _ in range(4)] == [True, True, True, False]
-    assert [bucket.try_spend(at(0.4)), bucket.try_spend(at(0.5)), bucket.try_spend(at(0.5))] == [False, True, False]
+def test_a_long_wait_restores_one_burst_only() -> None:
+    now = 0.0
+    limit = RateLimit(per_second=1_000, burst=2, clock=lambda: now)
+    assert limit.try_spend("ada")
+    now = 3600.0
+    assert [limit.try_spend("ada") for _ in range(3)] == [True, True, False]
 
 
-def test_a_long_wait_fills_one_burst_only() -> None:
-    bucket = TokenBucket(per_second=1_000, burst=2, now=START)
-    assert [bucket.try_spend(at(3600)) for _ in range(3)] == [True, True, False]
-
-
-def test_a_clock_that_goes_back_adds_no_permits() -> None:
-    bucket = TokenBucket(per_second=1, burst=1, now=START)
-    assert bucket.try_spend(START)
-    assert not bucket.try_spend(at(-100))
-    assert bucket.try_spend(at(-99))
+def test_the_key_unused_for_longest_is_forgotten() -> None:
+    limit = RateLimit(per_second=0, burst=1, clock=lambda: 0.0)
+    assert [limit.try_spend("first"), limit.try_spend("second")] == [True, True]
+    assert not limit.try_spend("first")
+    assert all(limit.try_spend(str(number)) for number in range(MAX_KEYS - 1))
+    assert not limit.try_spend("first")
+    assert limit.try_spend("second")
 
 
 @given(steps=st.lists(st.floats(0, 5), max_size=200), burst=st.integers(1, 20), rate=st.floats(0.1, 50))
-def test_a_bucket_never_exceeds_burst_plus_rate(steps: list[float], burst: int, rate: float) -> None:
-    bucket = TokenBucket(per_second=rate, burst=burst, now=START)
+def test_a_rate_limit_never_exceeds_burst_plus_rate(steps: list[float], burst: int, rate: float) -> None:
     now, spent = 0.0, 0
+    limit = RateLimit(per_second=rate, burst=burst, clock=lambda: now)
     for step in steps:
         now += step
-        spent += bucket.try_spend(at(now))
-    assert spent <= burst + now * rate + 1e-3 * (len(steps) + 1)
+        spent += limit.try_spend("ada")
+    assert spent <= burst + now * rate + 1e-3
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,8 @@ STEPS = st.lists(
 
 def new_space() -> ReplicatedSpace:
     ids = DerivedIds(new_id=lambda: "local", new_token=lambda: "local")
-    return ReplicatedSpace(Space(parse_space(SPACE), new_id=ids.new_id, new_token=ids.new_token), ids, "epoch")
+    space = Space(parse_space(SPACE), new_id=ids.new_id, new_token=ids.new_token, clock=lambda: 0.0)
+    return ReplicatedSpace(space, ids, "epoch")
 
 
 def outcome(applied: Applied) -> tuple[Any, ...]:

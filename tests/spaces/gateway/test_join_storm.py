@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
 
 import anyio
 import pytest
@@ -24,8 +23,8 @@ class Clock:
 
     seconds = 0.0
 
-    def __call__(self) -> datetime:
-        return datetime(2026, 1, 1) + timedelta(seconds=self.seconds)
+    def __call__(self) -> float:
+        return self.seconds
 
 
 @pytest.fixture
