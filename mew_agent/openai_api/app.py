@@ -219,24 +219,23 @@ class _Answers:
         asked = Request(scope, receive)
         request = self.api.read(await _body(asked))
         self.participant.agent(request.model)
+        response = _Response(scope, receive, send, request.is_streamed)
         background = answer_in_background(request.text, request.system) if self.answer_background else None
         if background is not None:
             written = self.api.write(request, f"background-{background.task}", int(time.time()))
             mew = {"participant": request.model, "background": background.task}
-            await _Response(send, written).whole(request, ApiAnswer(background.text, mew=mew))
+            await response.begin(written)
+            await response.piece(background.text, is_reasoning=False)
+            await response.finish(ApiAnswer(background.text, mew=mew))
             return
         client = _client_of(asked, request)
 
         async def answer() -> None:
-            response = _Response(send, None)
             try:
                 await self._answer(request, client, response)
             except OpenAIApiError as error:
                 logger.info("request failed: %s", error)
-                if response.written is not None and response.has_started:
-                    await response.end(response.written.fail(error))
-                else:
-                    await _error_response(error)(scope, receive, send)
+                await response.fail(error)
 
         await _while_connected(receive, answer)
 
@@ -245,81 +244,75 @@ class _Answers:
         question = self.participant.question_for(request, chosen)
         async with self.participant.open_exchange(request.model, question) as exchange:
             written = self.api.write(request, exchange.chat_id, int(time.time()))
-            response.written = written
-            shown = await self._follow(exchange, response if request.is_streamed else None)
+            await response.begin(written)
+            shown = await self._follow(exchange, response)
             answer = self.participant.answer_of(exchange, request, question, shown)
             # What a client was shown, notices included, is what it sends back as the history.
             self.sessions.remember(chosen, request, shown.text or answer.text, written.id)
-            if request.is_streamed:
-                await response.end(written.end(answer))
-            else:
-                await response.json(written.as_json(answer))
+            await response.finish(answer)
 
-    async def _follow(self, exchange: Exchange, response: "_Response | None") -> ApiAnswer:
+    async def _follow(self, exchange: Exchange, response: "_Response") -> ApiAnswer:
         """Read the answer to its end, and stream it. Returns what the client was shown of it."""
         text, reasoning = list[str](), list[str]()
-        if response is not None:
-            await response.start_stream()
         while True:
             piece, is_waiting = None, True
             with anyio.move_on_after(self.keep_alive_seconds):
                 piece, is_waiting = await exchange.next_event(), False
             if is_waiting:
-                if response is not None:
-                    await response.raw(KEEP_ALIVE)
+                await response.keep_alive()
                 continue
             if piece is None:
                 break
             if isinstance(piece, Thinking | Writing):
                 is_reasoning = isinstance(piece, Thinking)
                 (reasoning if is_reasoning else text).append(piece.text)
-                if response is not None:
-                    await response.piece(piece.text, is_reasoning=is_reasoning)
+                await response.piece(piece.text, is_reasoning=is_reasoning)
         # A whole answer contains only the agent's text; notices are in its `mew` key.
-        return ApiAnswer("" if response is None else "".join(text), "".join(reasoning))
+        return ApiAnswer("".join(text) if response.is_streamed else "", "".join(reasoning))
 
 
 @dataclass
 class _Response:
-    """The response to one client."""
+    """The response to one client: events as soon as there are any, or one body at the end."""
 
+    scope: Scope
+    receive: Receive
     send: Send
-    written: ReplyFormat | None
-    has_started: bool = False
+    is_streamed: bool
+    written: ReplyFormat | None = None
 
-    async def start_stream(self) -> None:
-        self.has_started = True
-        await self.send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
-        await self._events(self.written.begin() if self.written else [])
+    async def begin(self, written: ReplyFormat) -> None:
+        self.written = written
+        if self.is_streamed:
+            await self.send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+            await self._send(written.begin())
 
     async def piece(self, text: str, *, is_reasoning: bool) -> None:
-        await self._events(self.written.piece(text, is_reasoning=is_reasoning) if self.written else [])
-
-    async def raw(self, data: bytes) -> None:
-        await self.send({"type": "http.response.body", "body": data, "more_body": True})
-
-    async def end(self, events: Sequence[bytes]) -> None:
-        await self._events(events[:-1])
-        await self.send({"type": "http.response.body", "body": events[-1], "more_body": False})
-
-    async def json(self, value: Json) -> None:
-        body = JSONResponse(value)
-        await self.send({"type": "http.response.start", "status": 200, "headers": body.raw_headers})
-        await self.send({"type": "http.response.body", "body": body.body, "more_body": False})
-
-    async def whole(self, request: ApiRequest, answer: ApiAnswer) -> None:
-        """Send an answer that is complete already."""
         assert self.written is not None
-        if not request.is_streamed:
-            await self.json(self.written.as_json(answer))
-            return
-        await self.start_stream()
-        await self.piece(answer.text, is_reasoning=False)
-        await self.end(self.written.end(answer))
+        if self.is_streamed:
+            await self._send(self.written.piece(text, is_reasoning=is_reasoning))
 
-    async def _events(self, events: Sequence[bytes]) -> None:
-        for one in events:
-            await self.raw(one)
+    async def keep_alive(self) -> None:
+        if self.is_streamed:
+            await self._send([KEEP_ALIVE])
+
+    async def finish(self, answer: ApiAnswer) -> None:
+        assert self.written is not None
+        if self.is_streamed:
+            await self._send(self.written.end(answer), is_end=True)
+        else:
+            await JSONResponse(self.written.as_json(answer))(self.scope, self.receive, self.send)
+
+    async def fail(self, error: OpenAIApiError) -> None:
+        if self.is_streamed and self.written is not None:
+            await self._send(self.written.fail(error), is_end=True)
+        else:
+            await _error_response(error)(self.scope, self.receive, self.send)
+
+    async def _send(self, events: Sequence[bytes], *, is_end: bool = False) -> None:
+        for number, one in enumerate(events, start=1):
+            is_last = is_end and number == len(events)
+            await self.send({"type": "http.response.body", "body": one, "more_body": not is_last})
 
 
 async def _while_connected(receive: Receive, work: Callable[[], Awaitable[None]]) -> None:
