@@ -49,11 +49,6 @@ class AcpTurn:
         """The chat to answer."""
         return self.question.envelope
 
-    @property
-    def reasoning_id(self) -> str | None:
-        """The id of its reasoning, if peers see one."""
-        return self.envelopes.reasoning_id
-
     def cancel(self, reason: str) -> None:
         """Stop: the agent is asked to end its turn, and no answer is sent."""
         self._cancelled = reason

@@ -10,11 +10,11 @@ import anyio
 from mew_protocol import kinds
 from mew_protocol.payloads.participant import CompactDone, Status
 
-from mew_agent.errors import MewAgentError
 from mew_agent.model.interface import ToolSpec
 from mew_agent.participant.controls import NOTHING_TO_DO
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext
+from mew_agent.tools.functions import ToolCallFailed
 from mew_agent.tools.sources import FunctionTools
 
 CONTEXT_BOARD: Final = "context_board"
@@ -24,10 +24,6 @@ BOARD_TOOLS: Final = (CONTEXT_BOARD, REQUEST_COMPACTION, WAIT_FOR_HEADROOM)
 
 WAIT_SECONDS: Final = 60.0
 MAX_WAIT_SECONDS: Final = 240.0
-
-
-class NoHeadroom(MewAgentError):
-    """A participant has no room, or its room is unknown."""
 
 
 class BoardTools(FunctionTools):
@@ -65,7 +61,7 @@ class BoardTools(FunctionTools):
         """
         known = self._known(peer)
         if not _has_context(known.context) and not self._can_answer(known):
-            raise NoHeadroom(f"'{peer}' reports no context of its own, and may not send the result of a compaction")
+            raise ToolCallFailed(f"'{peer}' reports no context of its own, and may not send the result of a compaction")
         return _outcome(peer, await self._me.compact(peer, reason=reason, target_tokens=target_tokens))
 
     async def wait_for_headroom(self, peer: str, tokens: int, timeout_seconds: float = WAIT_SECONDS) -> str:
@@ -81,7 +77,7 @@ class BoardTools(FunctionTools):
         context = self._known(peer).context
         room = headroom_tokens(context)
         problem = "its room is unknown" if room is None else f"it has room for only {room:,} tokens"
-        raise NoHeadroom(f"waited {bound_seconds:g} seconds for '{peer}': {problem} ({context_words(context)})")
+        raise ToolCallFailed(f"waited {bound_seconds:g} seconds for '{peer}': {problem} ({context_words(context)})")
 
     def _may(self, kind: str) -> bool:
         """Whether we may send such a control to any participant."""
@@ -100,7 +96,7 @@ class BoardTools(FunctionTools):
         known = self._me.peers.get(peer)
         if known is None:
             names = ", ".join(self._me.peers) or "none"
-            raise NoHeadroom(f"no participant '{peer}' in this space (participants: {names})")
+            raise ToolCallFailed(f"no participant '{peer}' in this space (participants: {names})")
         return known
 
     async def _wake_waiting(self, *_event: object) -> None:

@@ -8,7 +8,7 @@ for the agent (see `Inbox`) or how a turn runs (see `Turn`).
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import anyio
 
@@ -17,6 +17,7 @@ from mew_agent.agent.board_tools import context_line
 from mew_agent.agent.headroom import HeadroomCheck
 from mew_agent.agent.inbox import Inbox
 from mew_agent.agent.maintenance import run_maintenance
+from mew_agent.agent.reception import RunningTurn
 from mew_agent.agent.sessions import AgentSessions
 from mew_agent.agent.turn import Turn
 from mew_agent.config.agent_config import AgentConfig
@@ -34,11 +35,7 @@ DISCOVERY_SECONDS = 5.0
 """How long an answer waits for peers that have not listed their tools yet. Each peer delays at most one answer."""
 
 
-class _Attempted(Protocol):
-    question: StoredChat
-
-
-T = TypeVar("T", bound=_Attempted)
+T = TypeVar("T", bound=RunningTurn)
 
 
 async def attempt(me: Participant, inbox: Inbox, turn: T, answer: Callable[[T], Awaitable[None]]) -> bool:

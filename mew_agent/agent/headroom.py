@@ -168,10 +168,8 @@ class HeadroomCheck:
         }
         chat = held.envelope
         # Its id is the same after a restart, so that the gateway drops a repetition.
-        notice = self._me.messenger.draft(
-            kinds.CHAT, payload, to=(chat.sender,), correlation_id=(chat.id,), id=self._inbox.notice_id(held)
-        )
-        await self._me.messenger.send_envelope(notice)
+        name = self._inbox.notice_id(held)
+        await self._me.messenger.send(kinds.CHAT, payload, to=chat.sender, correlation_id=(chat.id,), id=name)
 
     # -- held chats --------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import anyio
 from mew_agent.errors import MewAgentError, PeerAbsent
 from mew_agent.model.interface import ToolCall, ToolSpec
 from mew_agent.participant.participant import Participant
-from mew_agent.tools.functions import UnknownTool, read_arguments
+from mew_agent.tools.functions import ToolCallFailed, UnknownTool, read_arguments
 from mew_agent.tools.names import Target, ToolNames
 from mew_agent.tools.peer_offers import PeerResource, PeerTool
 from mew_agent.tools.results import ToolResult, well_formed
@@ -91,10 +91,6 @@ class PeerTools:
         return ToolSpec(name, f"{text[:DESCRIPTION_CHARS]} (of {tool.peer})", tool.schema)
 
 
-class NothingToRead(MewAgentError):
-    """No peer has resources, or an answer contains none."""
-
-
 class ResourceTools(FunctionTools):
     """The source of these tools; see `ToolSource`."""
 
@@ -120,7 +116,7 @@ class ResourceTools(FunctionTools):
         """
         peers = self._readable() if peer is None else (self._known(peer),)
         if not peers:
-            raise NothingToRead("no participant has resources to read")
+            raise ToolCallFailed("no participant has resources to read")
         lists: dict[str, list[str]] = {}
 
         async def ask(name: str) -> None:
@@ -158,14 +154,14 @@ class ResourceTools(FunctionTools):
 
 
 def contents_text(peer: str, result: Any) -> str:
-    """The contents of a resource as text; parts that are not text are only named. Raises `NothingToRead`."""
+    """The contents of a resource as text; parts that are not text are only named. Raises `ToolCallFailed`."""
     contents = result.get("contents") if isinstance(result, Mapping) else result
     if isinstance(contents, str):
         return well_formed(contents)
     parts = contents if isinstance(contents, list) else [contents]
     texts = [text for part in parts if (text := _part(part)) is not None]
     if not texts:
-        raise NothingToRead(f"the answer of '{peer}' contains no readable content")
+        raise ToolCallFailed(f"the answer of '{peer}' contains no readable content")
     return well_formed("\n".join(texts))
 
 

@@ -12,10 +12,10 @@ from mew_agent.agent.references import important_sentences
 from mew_agent.context.history import ItemRole
 from mew_agent.conversation.archive import ContextArchive
 from mew_agent.conversation.context_state import ContextState
-from mew_agent.errors import MewAgentError
 from mew_agent.model.interface import ToolSpec
 from mew_agent.tokens.sizes import in_thread
 from mew_agent.tools.bounds import beginning
+from mew_agent.tools.functions import ToolCallFailed
 from mew_agent.tools.sources import FunctionTools
 
 RECALL: Final = "recall"
@@ -30,14 +30,6 @@ EXTRACT_CHARS: Final = 2_000  # of one message, at most
 NO_SENTENCES: Final = "No sentence of it states a rule, a decision or a fact; read parts of it."
 SLACK_TOKENS: Final = 8
 """The sizes of two texts do not add up exactly to the size of both together."""
-
-
-class ResultNotStored(MewAgentError):
-    """Nothing is stored under this id, or the position is past its end."""
-
-
-class ArchiveNotRead(MewAgentError):
-    """What left the context cannot be searched; the text says why."""
 
 
 class RecallTools(FunctionTools):
@@ -65,7 +57,7 @@ class RecallTools(FunctionTools):
         request = Recall(words=words[:MAX_WORDS_CHARS] or " ", limit=min(max(limit, 1), MAX_RECALLED))
         done = await self._archive.recall(request, EXTRACT_CHARS)
         if done.error is not None:
-            raise ArchiveNotRead(done.error)
+            raise ToolCallFailed(done.error)
         if not done.found:
             return NOTHING_FOUND.format(words=words)
         parts = (FOUND.format(who=one.sender or one.role, at=one.at, text=one.text) for one in done.found)
@@ -106,14 +98,14 @@ class RecallTools(FunctionTools):
         state = self._state
         item = await state.store.recall(id)
         if item is None or item.role != role:
-            raise ResultNotStored(f"nothing is stored as '{id}'")
+            raise ToolCallFailed(f"nothing is stored as '{id}'")
         whole = item.content
         if digest:
             whole = "\n".join(await in_thread(lambda: important_sentences(item.content))) or NO_SENTENCES
         place = whole.find(find, max(0, start)) if find else max(0, start)
         if place < 0 or place >= len(whole):
             what = f"the text does not occur after character {start:,}" if find else "the start is past its end"
-            raise ResultNotStored(f"'{id}' has {len(whole):,} characters; {what}")
+            raise ToolCallFailed(f"'{id}' has {len(whole):,} characters; {what}")
         room = state.room()
 
         def read() -> str:

@@ -18,6 +18,8 @@ from mew_protocol.payloads.mcp import proposals_in
 from mew_agent.agent.headroom import HeadroomCheck
 from mew_agent.agent.inbox import Inbox, is_about
 from mew_agent.agent.loop_guard import LoopGuard, Verdict
+from mew_agent.agent.turn_envelopes import TurnEnvelopes
+from mew_agent.context.store import StoredChat
 from mew_agent.participant.participant import Participant
 
 FIRST_HISTORY: Final = 1_000
@@ -31,15 +33,8 @@ LOOP_STOPPED = (
 class RunningTurn(Protocol):
     """The answering of one chat."""
 
-    @property
-    def chat(self) -> Envelope:
-        """The chat to answer."""
-        ...
-
-    @property
-    def reasoning_id(self) -> str | None:
-        """The id of its reasoning, if peers see one."""
-        ...
+    question: StoredChat
+    envelopes: TurnEnvelopes
 
     def cancel(self, reason: str) -> None:
         """Stop the answer."""
@@ -102,10 +97,10 @@ class Reception:
                 self._waits_changed()  # other participants may decide now
             case kinds.CHAT_CANCEL:
                 await self._cancel(envelope)
-                if turn is not None and is_about(envelope, turn.chat):
+                if turn is not None and is_about(envelope, turn.question.envelope):
                     turn.cancel(_cancel_reason(envelope))
-            case kinds.REASONING_CANCEL if turn is not None and turn.reasoning_id is not None:
-                if envelope.context == turn.reasoning_id:
+            case kinds.REASONING_CANCEL if turn is not None and turn.envelopes.reasoning_id is not None:
+                if envelope.context == turn.envelopes.reasoning_id:
                     await self._inbox.mark_cancelled(position)
                     turn.cancel(_cancel_reason(envelope))
             case _:

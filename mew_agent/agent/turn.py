@@ -104,11 +104,6 @@ class Turn:
         """The chat to answer."""
         return self.question.envelope
 
-    @property
-    def reasoning_id(self) -> str | None:
-        """The id of its reasoning, if peers see one."""
-        return self.envelopes.reasoning_id
-
     def cancel(self, reason: str) -> None:
         """Stop the turn: the model call is cancelled, and open tool calls get a result with this reason."""
         self._cancel_reason = reason
@@ -250,7 +245,7 @@ class Turn:
     async def _run_tools(self, reply: ModelReply) -> None:
         """Run the calls of one reply concurrently. Their results enter in the order of the calls, whatever fails."""
         results: dict[str, ToolResult] = {}
-        context = CallContext(self.chat.id, self.reasoning_id)
+        context = CallContext(self.chat.id, self.envelopes.reasoning_id)
 
         async def run(call: ToolCall) -> None:
             results[call.id] = await self.session.tools.run(call, context)

@@ -6,6 +6,7 @@ model, or by an agent whose engine is elsewhere.
 """
 
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from mew_protocol import kinds
@@ -35,7 +36,8 @@ class TurnEnvelopes:
         self._shows_reasoning = shows_reasoning
         self._asker = question.envelope.sender
         # The answer is also for the chat with which its sender chose how to deliver the question.
-        self._about = tuple(name for name in (question.envelope.id, question.chosen_by) if name is not None)
+        about = tuple(name for name in (question.envelope.id, question.chosen_by) if name is not None)
+        self._send = partial(participant.messenger.send, correlation_id=about)
         self.reasoning_id: str | None = None
         self.stream: ReasoningStream | None = None
 
@@ -43,17 +45,16 @@ class TurnEnvelopes:
         """Announce the reasoning and request its stream, if our capabilities allow it."""
         if not self._shows_reasoning or not self._participant.may_send(kinds.REASONING_START):
             return
-        messenger, text = self._participant.messenger, str(question.envelope.body.get("text") or "")
+        text = str(question.envelope.body.get("text") or "")
         payload, name = {"message": text, "input": text}, self._inbox.reasoning_id(question)
-        start = messenger.draft(kinds.REASONING_START, payload, correlation_id=self._about, id=name)
         try:
-            await messenger.send_envelope(start, wait_seconds=OPTIONAL_SECONDS)
+            await self._send(kinds.REASONING_START, payload, id=name, wait_seconds=OPTIONAL_SECONDS)
         except NotConfirmed:
             pass  # members may have it, so it must get its conclusion
         except GatewayError:
             return
-        self.reasoning_id = start.id
-        self.stream = ReasoningStream(messenger, start.id)
+        self.reasoning_id = name
+        self.stream = ReasoningStream(self._participant.messenger, name)
         self.stream.start()
 
     async def write(self, kind: str, **values: Any) -> None:
@@ -68,7 +69,7 @@ class TurnEnvelopes:
 
     async def acknowledge(self) -> None:
         """Tell the asker that the work on its chat has begun."""
-        await self._send_optional(kinds.CHAT_ACKNOWLEDGE, {"status": "processing"}, to=(self._asker,))
+        await self._send_optional(kinds.CHAT_ACKNOWLEDGE, {"status": "processing"}, to=self._asker)
 
     async def conclude(self, question: StoredChat, answer: str | None, reason: str | None) -> None:
         """Conclude the reasoning; `answer` None: it was cancelled for this reason. Raises as `send_answer` does."""
@@ -95,10 +96,8 @@ class TurnEnvelopes:
 
         Raises `NotConnected` and `NotConfirmed`, after which the turn is tried again, and other errors of sending.
         """
-        messenger = self._participant.messenger
         payload, name = {"text": question.answer, **report}, self._inbox.answer_id(question)
-        answer = messenger.draft(kinds.CHAT, payload, to=(self._asker,), correlation_id=self._about, id=name)
-        await messenger.send_envelope(answer, wait_seconds=ANSWER_SECONDS)
+        await self._send(kinds.CHAT, payload, to=self._asker, id=name, wait_seconds=ANSWER_SECONDS)
 
     async def close_stream(self, reason: str) -> None:
         """Close the reasoning stream before the turn ends."""
@@ -106,21 +105,14 @@ class TurnEnvelopes:
             await self.stream.aclose(reason)
 
     async def _send_conclusion(self, question: StoredChat, payload: dict[str, Any]) -> None:
-        messenger, name = self._participant.messenger, self._inbox.conclusion_id(question)
-        conclusion = messenger.draft(
-            kinds.REASONING_CONCLUSION, payload, correlation_id=self._about, context=self.reasoning_id, id=name
-        )
+        kind, name = kinds.REASONING_CONCLUSION, self._inbox.conclusion_id(question)
         with suppress(NotPermitted, NotAccepted):
-            await messenger.send_envelope(conclusion, wait_seconds=ANSWER_SECONDS)
+            await self._send(kind, payload, context=self.reasoning_id, id=name, wait_seconds=ANSWER_SECONDS)
 
-    async def _send_optional(
-        self, kind: str, payload: dict[str, Any], *, to: tuple[str, ...] = (), context: str | None = None
-    ) -> None:
+    async def _send_optional(self, kind: str, payload: dict[str, Any], **headers: Any) -> None:
         """Send what no answer depends on. Without capability or gateway the answer still follows."""
-        messenger = self._participant.messenger
-        envelope = messenger.draft(kind, payload, to=to, correlation_id=self._about, context=context)
         with suppress(NotPermitted, GatewayError):
-            await messenger.send_envelope(envelope, wait_seconds=OPTIONAL_SECONDS)
+            await self._send(kind, payload, wait_seconds=OPTIONAL_SECONDS, **headers)
 
 
 def _conclusion_of(answer: str | None, reason: str | None) -> dict[str, Any]:

@@ -96,12 +96,13 @@ class Messenger:
         to: tuple[str, ...] | list[str] | str = (),
         correlation_id: tuple[str, ...] = (),
         context: str | None = None,
+        id: str | None = None,  # noqa: A002 - the wire's word
         wait_seconds: float = SEND_TIMEOUT_SECONDS,
         confirm: bool = True,
     ) -> Envelope:
         """Send one envelope and return it; see `Participant.send`."""
         addressees = (to,) if isinstance(to, str) else tuple(to)
-        envelope = self.draft(kind, payload, to=addressees, correlation_id=correlation_id, context=context)
+        envelope = self.draft(kind, payload, to=addressees, correlation_id=correlation_id, context=context, id=id)
         await self.send_envelope(envelope, wait_seconds=wait_seconds, confirm=confirm)
         return envelope
 

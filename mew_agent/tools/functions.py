@@ -45,6 +45,10 @@ class BadArguments(MewAgentError):
         return f"bad arguments for '{self.name}': {self.problem}"
 
 
+class ToolCallFailed(MewAgentError):
+    """A tool cannot do what a call asks; the text says why."""
+
+
 @dataclass(eq=False)
 class ToolStopped(MewAgentError):
     """A tool that called `exit` or was cancelled from within. `cause` says which."""

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from mew_agent.agent.peer_tools import NothingToRead, ResourceTools, contents_text
+from mew_agent.agent.peer_tools import ResourceTools, contents_text
 from mew_agent.model.interface import ToolCall
 from mew_agent.participant.participant import Participant
+from mew_agent.tools.functions import ToolCallFailed
 from mew_agent.tools.sources import CallContext
 from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.support.peers import Join, space_of_peers
@@ -146,5 +147,5 @@ def test_contents_of_any_shape_become_text(result: Any, text: str) -> None:
 
 @pytest.mark.parametrize("result", [None, 5, {}, {"contents": []}, {"contents": [{"uri": "x"}]}])
 def test_contents_without_text_are_an_error(result: Any) -> None:
-    with pytest.raises(NothingToRead, match="the answer of 'tools' contains no readable content"):
+    with pytest.raises(ToolCallFailed, match="the answer of 'tools' contains no readable content"):
         contents_text("tools", result)
