@@ -90,7 +90,7 @@ COMMANDS: Final[Sections] = {
                     "Print a participant's or observer's token; create it if needed.", "space.tokens:create"
                 ),
                 "list": _command("List the token files of a space, without the tokens.", "space.tokens:list_tokens"),
-                "rotate": _command("Replace a token by a new one and print it.", "space.tokens:rotate"),
+                "rotate": _command("Replace a token with a new one and print it.", "space.tokens:rotate"),
                 "revoke": _command("Delete a token.", "space.tokens:revoke"),
             },
         ),

@@ -66,7 +66,7 @@ def start(
 ) -> None:
     """Run the gateway of one or more spaces.
 
-    Starts no participants; `mew up` does. If other gateways hold the space, too, SIGTERM and Ctrl-C let the members
+    Starts no participants; `mew up` does. If other gateways serve the space, SIGTERM and Ctrl-C let the members
     move to them first.
     """
     terminal.use_log_format(log_format)
@@ -119,7 +119,7 @@ def drain(
 ) -> None:
     """Stop a gateway after its members have moved to others.
 
-    The gateway runs on this machine, and other gateways hold its space. Returns when it has ended.
+    The gateway runs on this machine, and other gateways serve its space. Returns when it has ended.
     """
     gateways = {
         int(path.stem): path for path in (state_dir(space_config_path(None, folder)) / "gateways").glob("*.pid")

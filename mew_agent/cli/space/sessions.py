@@ -130,7 +130,7 @@ def prune(
 ) -> None:
     """Remove old parts of stored conversations.
 
-    Removes only what is not in the context any more, and records of model calls. Stop the agent first, or it may have
+    Removes only what is no longer in the context, and records of model calls. Stop the agent first, or it may have
     to wait.
     """
     if days is None and megabytes is None:

@@ -140,7 +140,7 @@ def create(
 
 @with_option_groups
 def rotate(holder: TokenHolder, place: SpaceFileOptions, new: NewTokenOptions) -> None:
-    """Replace a token by a new one and print it.
+    """Replace a token with a new one and print it.
 
     The old token stops working at once, and a running space closes the connections of its holder. Restart the
     programs that use the old token.

@@ -86,8 +86,6 @@ class AnswerRouter:
 
     def receive(self, envelope: Envelope) -> bool:
         """Route an envelope. Returns whether it starts a reasoning about an abandoned question."""
-        if envelope.sender == self._me:
-            return False
         self._streams.receive(envelope)
         match envelope.kind:
             case kinds.SYSTEM_ERROR if is_from_gateway(envelope):

@@ -46,6 +46,8 @@ def test_a_new_conversation_has_no_trend() -> None:
     trend.reset()
     trend.add(300, turn=3)
     assert trend.tokens_per_turn is None
+    trend.add(310, turn=4)
+    assert trend.tokens_per_turn == 10
 
 
 def test_a_usual_task_is_as_large_as_most_recent_ones() -> None:

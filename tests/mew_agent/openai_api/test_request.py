@@ -150,6 +150,7 @@ def test_a_prompted_tool_choice_chooses_none() -> None:
         "### Task:\nAnswer from the context.\n### Output:\nA clear answer.\n<context>\nUSER: x\n</context>",
         'Please read <chat_history>USER: "title": x</chat_history>',
         "### Task:\nSummarise <chat_history>USER: hi</chat_history>",
+        'What does "title": mean after <chat_history>USER: hi</chat_history>',
         "",
     ],
 )

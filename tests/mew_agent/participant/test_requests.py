@@ -85,8 +85,9 @@ def test_request_fails_if_its_peer_does_not_return_after_a_reconnect() -> None:
     assert isinstance(request.failure, PeerAbsent)
 
 
-def test_gateway_is_not_a_peer_that_could_be_absent() -> None:
-    requests, request = requested("gateway")
+@pytest.mark.parametrize("gateway", ["gateway", "system:gateway"])
+def test_gateway_is_not_a_peer_that_could_be_absent(gateway: str) -> None:
+    requests, request = requested(gateway)
     with requests.tracking(request):
         assert requests.to_peers() == ()
 

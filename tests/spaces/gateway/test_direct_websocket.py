@@ -40,12 +40,17 @@ async def test_compression_is_not_offered(gateway: RunningGateway) -> None:
 async def test_a_flood_of_small_frames_ends_the_connection(gateway: RunningGateway, frame: Frame) -> None:
     flood = frame.serialize(mask=True) * (2 * MAX_SMALL_FRAMES + 1)
     async with joined(gateway, "bob") as bob:
+        assert gateway.server is not None
+        (protocol,) = gateway.server.server_state.connections
+        assert isinstance(protocol, DirectWebSocketProtocol)
         transport = bob.socket.transport
         transport.write(Frame(Opcode.TEXT, b"{", fin=False).serialize(mask=True))
         with anyio.fail_after(PATIENCE_SECONDS):
             while not transport.is_closing():  # a slow machine may read one flood in more than a second
                 transport.write(flood)
                 await anyio.sleep(0.1)
+        assert protocol.conn.close_sent is not None
+        assert protocol.conn.close_sent.reason == "too many small frames"
     async with joined(gateway, "ada"):
         pass
 

@@ -360,6 +360,8 @@ async def test_an_added_participant_is_watched_and_replaced_by_a_second(tmp_path
 
 async def test_a_stopped_space_starts_no_added_participant(tmp_path: Path) -> None:
     house = House(tmp_path)
+    async with house.serving([gateway(tmp_path)], []):
+        pass
     await house.supervisor.add(program("late", SLEEP, folder=tmp_path))
     assert "late" not in house.supervisor.run.pids.participants
 

@@ -327,13 +327,6 @@ async def test_activity_of_the_agent_extends_the_deadline_of_a_queued_question()
     assert exchange.deadline == began
 
 
-async def test_own_echoes_are_ignored() -> None:
-    routed = Routed()
-    exchange = routed.ask()
-    routed.send_envelope("bob", "chat", about="q-1", to="bob", text="Echo.")
-    assert not exchange.is_over
-
-
 async def test_fail_all_ends_every_question() -> None:
     routed = Routed()
     exchanges = [routed.ask("q-1"), routed.ask("q-2")]
