@@ -98,12 +98,12 @@ class Intervals:
     exact: Pool = field(default_factory=Pool)
     measured: Pool = field(default_factory=Pool)
     lumps: Pool = field(default_factory=Pool)
+    lump_items: Bulk = field(default_factory=Bulk)  # the items of all lumps
 
     _all: list[Interval] = field(default_factory=list)
     _exact_ones: int = 0
     _doubts: list[tuple[int, float, float]] = field(default_factory=list)
     """Pending doubts, oldest first: the number of intervals then, and the scales of the measured pool they joined."""
-    _lump: Bulk = field(default_factory=Bulk)
     _counts: tuple[int, ...] | None = None
     _bare_units: float = 0.0
 
@@ -136,15 +136,6 @@ class Intervals:
         if self._counts is None:
             return self._bare_units
         return Units.from_counts(self._counts) + self._bare_units
-
-    def project_lumps(self, calibration: Calibration) -> int:
-        """Tokens that the lumps' items would be projected at now."""
-        return self._lump.project(calibration)
-
-    @property
-    def sized_lump_tokens(self) -> int:
-        """Tokens of the lumps' items whose size was reported or counted."""
-        return self._lump.sized_tokens
 
     def price(self, first_seq: int, last_seq: int, calibration: Calibration) -> tuple[int, Kind | None]:
         """Tokens of the items first_seq..last_seq, and the weakest kind among them; None if there are none."""
@@ -202,7 +193,7 @@ class Intervals:
         self.items.extend(measures)
         self._count(units)
         if kind == "lump":
-            self._lump.add(measures, calibration)
+            self.lump_items.add(measures, calibration)
 
     def doubt_all(self) -> None:
         """Demote all exact intervals to measured; their amounts stay."""
@@ -347,12 +338,12 @@ class Intervals:
         kept, self._all, self._exact_ones = list(intervals), [], 0
         for interval in kept:
             self._join(interval)
-        self.items, self._lump, self._counts, self._bare_units = items, Bulk(), None, 0.0
+        self.items, self.lump_items, self._counts, self._bare_units = items, Bulk(), None, 0.0
         for measure in items:
             self._count(measure.features)
         for interval in self._all:
             if interval.kind == "lump":
-                self._lump.add(items[span(items, interval.first_seq, interval.last_seq)], calibration)
+                self.lump_items.add(items[span(items, interval.first_seq, interval.last_seq)], calibration)
 
 
 def _shrink(interval: Interval, freed: int, tool_freed: int) -> None:

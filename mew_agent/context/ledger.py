@@ -436,7 +436,7 @@ class Ledger:
             prefix = self.calibration.project(self.prefix_features) if self.prefix_features else 0
         summary = self.summary_measure.project(self.calibration) if self.summary_measure else 0
         pins = self.calibration.project(self.pins_features) if self.pins_features else 0
-        lump_tokens = self._intervals.project_lumps(self.calibration)
+        lump_tokens = self._intervals.lump_items.project(self.calibration)
         tokens = self._divide(whole, prefix, summary, pins, lump_tokens)
         tool_tokens = lumps.tool_tokens * tokens // lumps.tokens if lumps.tokens else 0
         self._intervals.resize_lumps(tokens - tool_tokens, tool_tokens)
@@ -445,7 +445,7 @@ class Ledger:
         """Divide `whole` in these proportions, the difference by doubt. Returns the share of the lumps."""
         measure = self.summary_measure
         is_summary_sized = measure is not None and measure.sized_tokens(self.calibration) is not None
-        unsized = max(0, lumps - self._intervals.sized_lump_tokens)
+        unsized = max(0, lumps - self._intervals.lump_items.sized_tokens)
         texts = [0 if is_summary_sized else summary, pins, unsized]
         missing = whole - prefix - summary - pins - lumps
         is_explained = abs(missing) <= EXPLAINED_SHARE * sum(texts)

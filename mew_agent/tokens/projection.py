@@ -202,9 +202,8 @@ class Calibration(NamedTuple):
         """Standard deviation of `tokens`: large for features whose weight no report of the model has taught."""
         if not isinstance(feature_units, Units):
             return 0.0
-        counts, doubt = feature_units.counts, self.doubt or _FIRST_DOUBT
-        products = starmap(mul, combinations_with_replacement(counts, 2))
-        return sqrt(max(0.0, sum(map(mul, map(mul, doubt, products), _TIMES))))
+        counts = feature_units.counts
+        return sqrt(max(0.0, _weigh(_covariance_with(counts, self.doubt or _FIRST_DOUBT), counts)))
 
     def project(self, feature_units: float, messages: int = 1) -> int:
         """Tokens for these feature units in this number of messages."""
@@ -233,10 +232,7 @@ class Calibration(NamedTuple):
         """Weights and doubt after one interval. Runs after every call, so it uses C iterators where they are faster."""
         weights = self.weights or tuple([self.k * weight for weight in _WEIGHTS])
         doubt = self.doubt or _FIRST_DOUBT
-        moves = _NO_MOVES  # the covariance times the counts, most of which are 0
-        for row_of, count in zip(_ROWS, counts, strict=False):
-            if count:
-                moves = [move + part * count for move, part in zip(moves, row_of(doubt), strict=False)]
+        moves = _covariance_with(counts, doubt)
         error = tokens - _weigh(weights, counts)
         expected = _weigh(moves, counts) + (noise * _NOISE * tokens) ** 2 + _NOISE_TOKENS**2
         deviation = max(expected, (error / _SURPRISE) ** 2)
@@ -320,6 +316,15 @@ def _weigh(weights: Iterable[float], counts: Iterable[float]) -> float:
     return float(sum(map(mul, weights, counts)))
 
 
+def _covariance_with(counts: Sequence[int], doubt: Sequence[float]) -> list[float]:
+    """The covariance of each weight with the tokens of a text: the matrix times the counts, most of which are 0."""
+    moves = [0.0] * FEATURES
+    for row_of, count in zip(_ROWS, counts, strict=False):
+        if count:
+            moves = [move + part * count for move, part in zip(moves, row_of(doubt), strict=False)]
+    return moves
+
+
 def _within(figure: float, typical: float) -> float:
     return min(_K_MAX * typical, max(_K_MIN * typical, figure))
 
@@ -328,9 +333,6 @@ FEATURES: Final = len(_WEIGHTS)
 _BESIDE: Final = 4
 _PAIRS: Final = tuple(combinations_with_replacement(range(FEATURES), 2))
 """Index pairs of the covariance, in the order of `doubt`."""
-
-_TIMES: Final = tuple(1 if row == column else 2 for row, column in _PAIRS)
-"""How often each of them is in the whole matrix."""
 
 _FIRST_DOUBT: Final = tuple(
     _COMMON_SPREAD**2 * (_WEIGHTS[row] * _WEIGHTS[column]) + ((_SPREAD * _WEIGHTS[row]) ** 2 if row == column else 0.0)
@@ -343,7 +345,6 @@ _ROWS: Final[tuple[Callable[[Sequence[float]], tuple[float, ...]], ...]] = tuple
 )
 """Getters of whole rows of the covariance."""
 
-_NO_MOVES: Final = [0.0] * FEATURES
 _LOWEST: Final = tuple(_K_MIN * weight for weight in _WEIGHTS)
 _HIGHEST: Final = tuple(_K_MAX * weight for weight in _WEIGHTS)
 

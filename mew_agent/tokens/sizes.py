@@ -48,6 +48,8 @@ class Sizes:
 
     async def load(self) -> None:
         """Load the counter unless it is loaded. Raises its `ConfigError`."""
+        if self._is_loaded:
+            return
         async with self._lock:
             if not self._is_loaded:
                 self._counter = await anyio.to_thread.run_sync(self._load)
@@ -55,14 +57,12 @@ class Sizes:
 
     async def measure(self, text: str) -> Size:
         """Measure a text. Raises `ConfigError` only if the counter is loaded now and that fails."""
-        if not self._is_loaded:
-            await self.load()
+        await self.load()
         return self._measure(text) if len(text) <= INLINE_CHARS else await in_thread(lambda: self._measure(text))
 
     async def counts(self, texts: Mapping[int, str]) -> dict[int, int]:
         """Count the tokens of many texts, by the same keys; empty without a tokenizer."""
-        if not self._is_loaded:
-            await self.load()
+        await self.load()
         if self._counter is None or not texts:
             return {}
         counted = await in_thread(lambda: {key: self.count(text) for key, text in texts.items()})

@@ -137,7 +137,7 @@ def test_clearing_leaves_nothing() -> None:
     intervals = filled("exact", "lump")
     intervals.clear()
     assert (len(intervals), held(intervals), intervals.units, intervals.items) == (0, 0, 0, [])
-    assert intervals.project_lumps(TYPICAL) == 0
+    assert intervals.lump_items.project(TYPICAL) == 0
 
 
 def test_lumps_are_projected_in_one_step_as_their_items_would_be() -> None:
@@ -145,7 +145,7 @@ def test_lumps_are_projected_in_one_step_as_their_items_would_be() -> None:
     bulk.add([Measure(0, 10.0), Measure(1, 20.0, known_tokens=7), Measure(2, 5.0, counted_tokens=6)], TYPICAL)
     assert bulk.project(TYPICAL) == 10 + 7 + 6 + 3 * 4
     assert Bulk().project(TYPICAL) == 0
-    assert filled("lump", "exact").project_lumps(TYPICAL) == 100
+    assert filled("lump", "exact").lump_items.project(TYPICAL) == 100
 
 
 def test_sharing_a_figure_keeps_known_sizes() -> None:
