@@ -73,11 +73,6 @@ class Connection:
         return self._phase is _Phase.JOINED
 
     @property
-    def is_decided(self) -> bool:
-        """Whether it has joined, was refused or is closed."""
-        return self._phase is not _Phase.NEW
-
-    @property
     def has_bearer(self) -> bool:
         """Whether it can join without a join frame."""
         return self._bearer is not None

@@ -90,7 +90,7 @@ def test_a_wrong_join_gets_an_error_and_is_closed(
     socket.send(join)
     assert socket.reported() == [error]
     assert socket.channel.closed == (code, error)
-    assert socket.connection.is_decided
+    assert not socket.connection.is_joined
     socket.send(JOIN)
     assert socket.reported() == []
 
