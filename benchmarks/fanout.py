@@ -56,8 +56,7 @@ from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.outbound import OutboundChannel, frame_json, frame_message
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
-from mew_spaces.log.interface import Bounds
-from mew_spaces.log.memory import MemoryLog
+from mew_spaces.log.memory import Bounds, SpaceLog
 
 from benchmarks.server_process import answer_requests, ask, server_process
 
@@ -154,7 +153,7 @@ class Least(Bare):
 
     descriptors: ClassVar[list[int]] = []
     may = CapabilitySet([{"kind": "chat"}])
-    log = MemoryLog(epoch="least", bounds=Bounds(10_000, 10**8))
+    log = SpaceLog(epoch="least", bounds=Bounds(10_000, 10**8))
 
     def data_received(self, data: bytes) -> None:
         if not self.is_open:

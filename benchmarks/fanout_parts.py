@@ -26,7 +26,7 @@ from mew_spaces.gateway.outbound import Fanout
 from mew_spaces.gateway.outbox import Outbox
 from mew_spaces.gateway.performer import EffectPerformer
 from mew_spaces.gateway.service import SpaceService
-from mew_spaces.log.memory import MemoryLog
+from mew_spaces.log.memory import SpaceLog
 
 from benchmarks.fanout import Bare, Bench, keep_to_core, run_server
 from benchmarks.server_process import server_process
@@ -39,7 +39,7 @@ PARTS: tuple[tuple[str, object, str], ...] = (
     ("rules and permissions", Space, "receive"),
     ("queue for the logs", AuditLog, "log_accepted"),
     ("order of effects", Outbox, "broadcast"),
-    ("history", MemoryLog, "append"),
+    ("history", SpaceLog, "append"),
     ("frame and collect", EffectPerformer, "write_broadcast"),
     ("write to the members", Fanout, "flush"),
 )

@@ -18,7 +18,7 @@ from mew_protocol.position import Position
 
 from mew_spaces.core.effects import Broadcast, ConnectionId, Deliver, Receipt
 from mew_spaces.core.space import Space
-from mew_spaces.log.interface import SpaceLog
+from mew_spaces.log.memory import SpaceLog
 
 REMEMBERED_UNECHOED = 10_000
 """How many accepted envelopes that were not broadcast are recognised when they come twice."""

@@ -21,7 +21,7 @@ from mew_spaces.core.effects import ConnectionId
 from mew_spaces.core.state import Change, Stream, StreamChange
 from mew_spaces.gateway.join_storm import PresenceBatches
 from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json
-from mew_spaces.log.interface import Entry, SpaceLog
+from mew_spaces.log.memory import Entry, SpaceLog
 
 REPLAY_BATCH = 64
 """How many envelopes a replay writes before it looks at the buffer again."""

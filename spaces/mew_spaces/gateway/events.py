@@ -25,7 +25,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from mew_spaces.gateway.service import SpaceService
-from mew_spaces.log.interface import Entry, SpaceLog
+from mew_spaces.log.memory import Entry, SpaceLog
 
 KEEP_ALIVE_SECONDS = 15.0
 

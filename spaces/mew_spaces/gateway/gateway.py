@@ -49,7 +49,7 @@ from mew_spaces.gateway.server import GatewayServer, bound_socket, in_url, serve
 from mew_spaces.gateway.service import SpaceService, history_bounds
 from mew_spaces.gateway.websocket_endpoint import WebSocketEndpoint
 from mew_spaces.log.figures import FigureStore
-from mew_spaces.log.interface import NotStored, SpaceLog
+from mew_spaces.log.memory import NotStored, SpaceLog
 from mew_spaces.log.sqlite import SqliteLog, lock_path
 
 DEFAULT_HOST = "127.0.0.1"

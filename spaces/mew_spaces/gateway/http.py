@@ -35,7 +35,7 @@ from mew_spaces.gateway.metrics import gateway_metrics, write_metrics
 from mew_spaces.gateway.openapi import Operation, Parameter, openapi_document
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
-from mew_spaces.log.interface import Entry
+from mew_spaces.log.memory import Entry
 
 log = logging.getLogger("spaces")
 

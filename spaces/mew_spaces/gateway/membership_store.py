@@ -27,7 +27,7 @@ from mew_spaces.gateway.auth import (
     write_new_token,
     write_token_file,
 )
-from mew_spaces.log.interface import SpaceLog
+from mew_spaces.log.memory import SpaceLog
 
 ROSTER_FILE_NAME = "roster.json"
 

@@ -16,7 +16,7 @@ from mew_protocol.ids import GATEWAY, STREAM_GATEWAY, ParticipantId
 from mew_protocol.kinds import SYSTEM_RECEIPT
 
 from mew_spaces.core.effects import Broadcast, ConnectionId, Deliver, Effect
-from mew_spaces.log.interface import Batch, NotStored, SpaceLog
+from mew_spaces.log.memory import Batch, NotStored, SpaceLog
 
 log = logging.getLogger("spaces")
 

@@ -36,7 +36,7 @@ from mew_spaces.gateway.delivery import DeliverySessions, numbered
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json, frame_message
 from mew_spaces.log.figures import FigureStore
-from mew_spaces.log.interface import SpaceLog
+from mew_spaces.log.memory import SpaceLog
 
 log = logging.getLogger("spaces")
 

@@ -52,7 +52,7 @@ from mew_spaces.gateway.gateway_leases import GatewayLeases
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.replica_store import ReplicaOptions, ReplicaStore, SpaceRecord
 from mew_spaces.gateway.service import SpaceService, history_bounds
-from mew_spaces.log.memory import MemoryLog
+from mew_spaces.log.memory import SpaceLog
 
 REJOIN_SECONDS = 2.0
 """When a client that could not join because of the backplane is to try again."""
@@ -79,7 +79,7 @@ class ReplicaService(SpaceService):
         if logged:
             raise SpacesError(f"output_log of {', '.join(logged)}: log files do not work together with a backplane")
         ids = DerivedIds(new_id=new_uuid, new_token=generate_token)
-        self._local_log = MemoryLog(epoch="", bounds=history_bounds(config))
+        self._local_log = SpaceLog(epoch="", bounds=history_bounds(config))
         super().__init__(
             config,
             tokens,

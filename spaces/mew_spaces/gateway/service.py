@@ -45,8 +45,7 @@ from mew_spaces.gateway.performer import EffectPerformer, FrameReader
 from mew_spaces.gateway.virtual import FileChannel
 from mew_spaces.gateway.webhook import AttentionWebhook
 from mew_spaces.log.figures import FigureStore
-from mew_spaces.log.interface import Bounds, SpaceLog
-from mew_spaces.log.memory import MemoryLog
+from mew_spaces.log.memory import Bounds, SpaceLog
 
 log = logging.getLogger("spaces")
 
@@ -108,7 +107,7 @@ class SpaceService:
         """
         self.config = config
         self.tokens = tokens
-        self.log = space_log or MemoryLog(epoch=epoch or secrets.token_hex(4), bounds=history_bounds(config))
+        self.log = space_log or SpaceLog(epoch=epoch or secrets.token_hex(4), bounds=history_bounds(config))
         self.started_position = self.log.position
         self._store = MembershipStore(config, tokens, state, self.log)
         self.space = Space(config, new_id=new_id, new_token=new_token, clock=steady_seconds, state=self._store.state)

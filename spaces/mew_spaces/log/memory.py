@@ -1,21 +1,68 @@
-"""A log in memory: the newest entries within bounds, gone with the process.
+"""The log of a space: number, store, read back, recognise what came twice. In memory, it is gone with the process.
 
-Also the readable part of the SQLite log, which stores each batch before it reaches this one.
+An entry goes through three steps. `stage` gives it the next number. `write` stores everything staged so far as one
+batch; where `is_slow`, callers run it in a thread. `publish` makes the batch visible to readers. An envelope must not
+be sent before its batch is written: a gateway that restarts must never give a number to two envelopes.
+
+Numbers grow and are never reused within an epoch, but they may have gaps: a batch that could not be written leaves
+one. A log that lost its past starts a new epoch. `sqlite` stores each batch before it is published here.
 """
 
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
+from types import MappingProxyType
+from typing import Literal, NamedTuple
 
 import anyio
 from mew_protocol.position import Position
 
-from mew_spaces.log.interface import Batch, Bounds, Durability, Entry, SpaceLog
+Durability = Literal["memory", "flushed", "synced"]
+"""What accepted means: kept in memory, handed to the operating system, or written to the disk."""
 
 
-class MemoryLog(SpaceLog):
-    """See `SpaceLog`. Readers hold no buffers here: each asks for what follows the place it has reached."""
+class NotStored(Exception):
+    """A batch could not be stored; its entries do not exist."""
+
+
+class Entry(NamedTuple):
+    """One accepted envelope: its number, its JSON text, and the sender and id that name it."""
+
+    sequence: int
+    data: bytes
+    sender: str
+    id: str
+    at: float
+    """When it was accepted, in seconds since 1970."""
+
+
+class Batch(NamedTuple):
+    """What one `write` stores, all of it or nothing."""
+
+    entries: Sequence[Entry] = ()
+    state: Mapping[str, bytes | None] = MappingProxyType({})
+    """Values by key; None deletes."""
+
+    def __bool__(self) -> bool:
+        return bool(self.entries) or bool(self.state)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much a log keeps. The oldest entries leave first."""
+
+    entries: int
+    bytes: int
+    age_seconds: float | None = None
+
+
+class SpaceLog:
+    """One space's log. All methods but `write` return at once. The newest entries are kept within bounds.
+
+    Readers hold no buffers here: each asks for what follows the place it has reached.
+    """
 
     durability: Durability = "memory"
 
@@ -40,21 +87,26 @@ class MemoryLog(SpaceLog):
 
     @property
     def position(self) -> Position:
+        """The newest published entry's place; sequence 0 before the first."""
         return Position(self.epoch, self._published)
 
     @property
     def next_sequence(self) -> int:
+        """The number that the next staged entry will get."""
         return self._staged_through + 1
 
     @property
     def start(self) -> Position:
+        """The place before the oldest entry that can still be read."""
         return Position(self.epoch, self._gone_through)
 
     @property
     def is_closed(self) -> bool:
+        """Whether no more entries will come."""
         return self._is_closed
 
     def stage(self, data: bytes, *, sender: str, id: str, at: float) -> int:  # noqa: A002 - the wire's word
+        """Give an envelope the next number; it is stored by the next `write` and read after its `publish`."""
         self._staged_through += 1
         entry = Entry(self._staged_through, data, sender, id, at)
         self._staged.append(entry)
@@ -62,9 +114,12 @@ class MemoryLog(SpaceLog):
         return entry.sequence
 
     def append(self, data: bytes, *, sender: str, id: str, at: float) -> int:  # noqa: A002 - the wire's word
+        """Stage, write and publish one envelope with all that is staged. Returns its number. Raises `NotStored`."""
         # What `stage`, `write` and `publish` do together, for the path that every envelope takes.
         if self._staged or self._staged_state:
-            return super().append(data, sender=sender, id=id, at=at)
+            sequence = self.stage(data, sender=sender, id=id, at=at)
+            self.commit()
+            return sequence
         sequence = self._staged_through + 1
         entry = tuple.__new__(Entry, (sequence, data, sender, id, at))
         if self.durability != "memory":
@@ -80,27 +135,47 @@ class MemoryLog(SpaceLog):
         return sequence
 
     def sequence_of(self, sender: str, id: str) -> int | None:  # noqa: A002 - the wire's word
+        """Return the number of the envelope with this sender and id, staged or published; None if it is unknown."""
         return self._sequences.get((sender, id))
 
     def put(self, key: str, value: bytes | None) -> None:
+        """Stage a change of the state that belongs to the log; None deletes."""
         self._staged_state[key] = value
 
     @property
     def has_staged_state(self) -> bool:
+        """Whether a `put` waits to be written."""
         return bool(self._staged_state)
 
     def state(self) -> Mapping[str, bytes]:
+        """The state as last published."""
         return self._state
 
     def seal(self) -> Batch:
+        """Return everything staged since the last `seal` as a batch to write. At most one batch is in flight."""
         batch = Batch(self._staged, self._staged_state)
         self._staged, self._staged_state = [], {}
         return batch
 
     def write(self, batch: Batch) -> None:
-        """Nothing to store."""
+        """Store a batch. Blocks. Raises `NotStored`, after which no part of the batch is stored."""
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether `write` waits for a disk, so that callers run it in a thread."""
+        return self.durability == "synced"
+
+    @property
+    def wants_upkeep(self) -> bool:
+        """Whether `upkeep` is due."""
+        return False
+
+    def upkeep(self) -> None:
+        """Move and delete what has piled up. Blocks; runs in a thread, possibly during a `write`."""
+        return
 
     def publish(self, batch: Batch) -> None:
+        """Make a written batch visible and wake readers."""
         for key, value in batch.state.items():
             if value is None:
                 self._state.pop(key, None)
@@ -112,12 +187,26 @@ class MemoryLog(SpaceLog):
                 self._wake()
 
     def discard(self, batch: Batch) -> None:
+        """Forget the entries of a batch that could not be written, and stage its state again."""
         self._staged_state = {**batch.state, **self._staged_state}  # it is still to be written
         for entry in batch.entries:
             if self._sequences.get((entry.sender, entry.id)) == entry.sequence:
                 del self._sequences[entry.sender, entry.id]
 
+    def commit(self) -> Batch:
+        """Seal, write and publish in one step; it may block. Raises `NotStored`."""
+        batch = self.seal()
+        if batch:
+            try:
+                self.write(batch)
+            except NotStored:
+                self.discard(batch)
+                raise
+            self.publish(batch)
+        return batch
+
     def since(self, position: Position, *, limit: int | None = None) -> Sequence[Entry] | None:
+        """Return what follows a position, oldest first; None if some of it is gone or of another log."""
         if position.epoch != self.epoch or not self._gone_through <= position.sequence <= self._published:
             return None
         missing = self._published - position.sequence
@@ -131,13 +220,16 @@ class MemoryLog(SpaceLog):
         return tuple(islice(newer, limit))
 
     def entry(self, sequence: int) -> Entry | None:
+        """Return the published entry with this number, or None if it is gone."""
         found = self.since(Position(self.epoch, sequence - 1), limit=1)
         return found[0] if found and found[0].sequence == sequence else None
 
     def last(self, count: int) -> Sequence[Entry]:
+        """Return the newest entries, at most `count`, oldest first."""
         return tuple(islice(self._entries, max(0, len(self._entries) - count), None))
 
     async def wait_beyond(self, position: Position) -> None:
+        """Return once an entry follows this position or the log is closed. Callers bound the wait."""
         while not self._is_closed and self._published <= position.sequence:
             self._waiters += 1
             try:
@@ -146,10 +238,12 @@ class MemoryLog(SpaceLog):
                 self._waiters -= 1
 
     def end(self) -> None:
+        """Wake all readers: no more entries follow."""
         self._is_closed = True
         self._wake()
 
     def close(self) -> None:
+        """End, and release what the log holds."""
         self.end()
 
     def restore(

@@ -2,7 +2,7 @@
 
 `synced` makes each batch a transaction and waits for the disk, which survives a power failure. `flushed` hands each
 batch to the operating system, which survives a killed gateway: a write to a tail file (`tail`) takes a tenth of a
-transaction, and `upkeep` moves many batches at once from there into the database. Reading goes through a `MemoryLog`
+transaction, and `upkeep` moves many batches at once from there into the database. Reading goes through a `SpaceLog`
 that holds what the bounds allow, so the files are read once.
 """
 
@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 from mew_protocol.private_files import FileLock
 
-from mew_spaces.log.interface import Batch, Bounds, Durability, Entry, NotStored
-from mew_spaces.log.memory import MemoryLog
+from mew_spaces.log.memory import Batch, Bounds, Durability, Entry, NotStored, SpaceLog
 from mew_spaces.log.tail import TailFile, read_tail
 
 log = logging.getLogger("mew_spaces.log")
@@ -55,7 +54,7 @@ def lock_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.lock")
 
 
-class SqliteLog(MemoryLog):
+class SqliteLog(SpaceLog):
     """See `SpaceLog`. `write` may run in any thread, one call at a time."""
 
     def __init__(

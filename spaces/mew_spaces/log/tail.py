@@ -11,7 +11,7 @@ from os import write
 from pathlib import Path
 from zlib import crc32
 
-from mew_spaces.log.interface import Batch, Entry
+from mew_spaces.log.memory import Batch, Entry
 
 _RECORD = struct.Struct("<II")
 """The start of a record: the size of what follows, and its checksum."""

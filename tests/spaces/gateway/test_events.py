@@ -13,8 +13,7 @@ from mew_spaces.core.effects import ConnectionId
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.events import EventReader, event, event_stream
 from mew_spaces.gateway.service import SpaceService
-from mew_spaces.log.interface import Bounds
-from mew_spaces.log.memory import MemoryLog
+from mew_spaces.log.memory import Bounds, SpaceLog
 
 from tests.support.channels import RecordingChannel
 from tests.support.waiting import PATIENCE_SECONDS
@@ -136,7 +135,7 @@ async def test_a_comment_keeps_an_idle_stream_alive(service: SpaceService) -> No
 
 
 async def test_a_reader_from_before_a_restart_gets_the_board_last(config: SpaceConfig) -> None:
-    kept = MemoryLog(epoch="e", bounds=Bounds(100, 1_000_000))
+    kept = SpaceLog(epoch="e", bounds=Bounds(100, 1_000_000))
     earlier = SpaceService(config, TokenBook.generate(config), space_log=kept)
     chat(earlier, "one")
     chat(earlier, "two")

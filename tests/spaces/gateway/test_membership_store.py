@@ -12,8 +12,7 @@ from mew_spaces.core.state import Invitation, ReportedStatus, SpaceState, Status
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import TokenBook, token_path
 from mew_spaces.gateway.membership_store import ROSTER_FILE_NAME, MembershipStore
-from mew_spaces.log.interface import Bounds, SpaceLog
-from mew_spaces.log.memory import MemoryLog
+from mew_spaces.log.memory import Bounds, SpaceLog
 
 ADA, EVE = ParticipantId("ada"), ParticipantId("eve")
 INVITATION = Invitation(capabilities=({"kind": "chat"},), invited_by="ada", invited_at="now")
@@ -124,7 +123,7 @@ def test_an_invalid_file_is_refused_by_name(config: SpaceConfig, tmp_path: Path,
 
 def test_a_participant_removed_from_space_yaml_is_forgotten(config: SpaceConfig, tmp_path: Path) -> None:
     reported = ReportedStatus(status={"status": "ready"}, envelope_id="1", received_at=datetime.now(UTC))
-    log = MemoryLog(epoch="e", bounds=Bounds(entries=1, bytes=1))
+    log = SpaceLog(epoch="e", bounds=Bounds(entries=1, bytes=1))
     log.durability = "flushed"
     store = open_store(config, tmp_path, log)
     store.store(Membership(config, store.state).invite(EVE, INVITATION.model_copy(update={"until_restart": True})))

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mew_protocol.position import Position
-from mew_spaces.log.interface import Bounds, NotStored, SpaceLog
-from mew_spaces.log.memory import MemoryLog
+from mew_spaces.log.memory import Bounds, NotStored, SpaceLog
 from mew_spaces.log.sqlite import UPKEEP_EVERY_BATCHES, SqliteLog
 
 from tests.support.full_disk import full_disk
@@ -28,7 +27,7 @@ Make = Callable[[Bounds], SpaceLog]
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     def build(bounds: Bounds = ROOMY) -> SpaceLog:
         if request.param == "memory":
-            return MemoryLog(epoch="e", bounds=bounds)
+            return SpaceLog(epoch="e", bounds=bounds)
         return SqliteLog(tmp_path / "log.sqlite3", bounds=bounds, durability=request.param, new_epoch=lambda: "e")
 
     return build
@@ -164,7 +163,7 @@ async def test_a_waiting_reader_wakes_for_an_entry_and_for_the_end(make: Make) -
 def test_since_returns_exactly_the_kept_entries_behind_a_position(
     writes: list[tuple[int, bool]], entries: int, size: int, place: int
 ) -> None:
-    log = MemoryLog(epoch="e", bounds=Bounds(entries, size))
+    log = SpaceLog(epoch="e", bounds=Bounds(entries, size))
     kept: list[tuple[int, bytes]] = []
     for index, (length, is_stored) in enumerate(writes):
         number = log.stage(b"x" * length, sender="ada", id=str(index), at=0.0)
@@ -340,7 +339,7 @@ def test_opening_on_a_full_disk_fails_and_loses_nothing(tmp_path: Path, is_new: 
         append_chats(log, "a")
         log.close()
     script = (
-        "import resource, sys; from pathlib import Path; from mew_spaces.log.interface import Bounds, NotStored\n"
+        "import resource, sys; from pathlib import Path; from mew_spaces.log.memory import Bounds, NotStored\n"
         "from mew_spaces.log.sqlite import SqliteLog\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))\n"
         "try: SqliteLog(Path(sys.argv[1]), bounds=Bounds(10, 10_000))\n"
@@ -384,7 +383,7 @@ def test_a_killed_process_keeps_every_batch_it_wrote(tmp_path: Path) -> None:
     program = """
 import os, sys
 from pathlib import Path
-from mew_spaces.log.interface import Bounds
+from mew_spaces.log.memory import Bounds
 from mew_spaces.log.sqlite import SqliteLog
 log = SqliteLog(Path(sys.argv[1]), bounds=Bounds(100_000, 10_000_000))
 number = 0
