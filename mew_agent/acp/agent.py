@@ -32,10 +32,10 @@ from mew_agent.agent.inbox import Inbox
 from mew_agent.agent.loop_guard import LoopGuard
 from mew_agent.agent.reception import Reception
 from mew_agent.agent.resources import CLOSE_SECONDS
+from mew_agent.child_program import FIRST_DELAY_SECONDS, Restarts
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import MemoryStore, Store, StoredChat
 from mew_agent.errors import GatewayError, NotPermitted, PeerError, first_cause
-from mew_agent.participant.client import backoff_seconds
 from mew_agent.participant.external_context import POLICY
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
@@ -48,11 +48,6 @@ PERMISSION: Final = "permission"
 
 MAX_TEXT_CHARS: Final = 1_000
 """How much text of a permission request is proposed, so that reports show it too."""
-
-FIRST_DELAY_SECONDS: Final = 1.0
-MAX_DELAY_SECONDS: Final = 30.0
-STABLE_SECONDS: Final = 60.0
-"""After a run of this length the next failure counts as the first."""
 
 GO_ON: Final = "Your context was compacted while you worked on the last message. Go on with it where you stopped."
 AGAIN: Final = "(You were restarted while you worked on this message. Go on where you stopped.)\n"
@@ -105,7 +100,7 @@ class AcpAgent(Participant):
         """The MCP servers of its session, as `session/new` has them."""
         self.settings = settings
         self.profile: AcpProfile = UNKNOWN
-        self._first_delay_seconds = first_delay_seconds
+        self._restarts = Restarts(settings.max_restarts, first_delay_seconds)
         self._usage = UsageTracker(UNKNOWN)
         self._window: int | None = None
         self._agent: AcpSession | None = None
@@ -218,9 +213,8 @@ class AcpAgent(Participant):
 
     async def _run_program(self) -> None:
         """Run the agent's program until we leave, and start it again when it ends, within limits."""
-        failures = 0
         while True:
-            since = anyio.current_time()
+            self._restarts.started()
             try:
                 await self._run_session()
                 problem = "ended"
@@ -228,10 +222,10 @@ class AcpAgent(Participant):
                 problem = str(first_cause(group)) or type(first_cause(group)).__name__
             finally:
                 self._forget_agent()
-            failures = 1 if anyio.current_time() - since >= STABLE_SECONDS else failures + 1
             logger.warning("%s", problem)
             self.external_context.forget_figures("restarted")
-            if failures > self.settings.max_restarts:
+            delay_seconds = self._restarts.delay_seconds()
+            if delay_seconds is None:
                 await self.control.announce(f"failed:{problem}")
                 if self.turn is not None:
                     self.turn.fail(problem)
@@ -239,9 +233,7 @@ class AcpAgent(Participant):
                 self._agent_ready.set()
                 return
             await self.control.announce(f"restarting:{problem}")
-            await anyio.sleep(
-                backoff_seconds(failures, first_seconds=self._first_delay_seconds, max_seconds=MAX_DELAY_SECONDS)
-            )
+            await anyio.sleep(delay_seconds)
 
     async def _run_session(self) -> None:
         async with open_session(

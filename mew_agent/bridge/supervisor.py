@@ -1,6 +1,6 @@
 """Keep an MCP server running and offer it to a space as a participant.
 
-Owns restarts, their delays and their limit, and what peers learn about them. Does not import `mcp`; see `session`.
+Owns which failures are followed by a restart, and what peers learn about them. Does not import `mcp`; see `session`.
 """
 
 import logging
@@ -13,17 +13,12 @@ from mew_protocol import kinds
 
 from mew_agent.bridge.session import Notify, ServerSession, connected
 from mew_agent.bridge.settings import BridgeSettings, HttpServer, ServerFailed
+from mew_agent.child_program import FIRST_DELAY_SECONDS, Restarts
 from mew_agent.errors import first_cause
-from mew_agent.participant.client import backoff_seconds
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.catalog import UNAVAILABLE, RequestFailed
 
 logger = logging.getLogger("mew_agent.bridge")
-
-FIRST_DELAY_SECONDS: Final = 1.0
-MAX_DELAY_SECONDS: Final = 30.0
-STABLE_SECONDS: Final = 60.0
-"""After a run of this length the next failure counts as the first."""
 
 LISTS: Final = ("tools", "resources", "prompts")
 
@@ -49,7 +44,7 @@ class Bridge:
         self.settings = settings
         self._notify = notify
         self._report_status = report_status
-        self._first_delay_seconds = first_delay_seconds
+        self._restarts = Restarts(settings.max_reconnects, first_delay_seconds)
         self._session: ServerSession | None = None
         self._down_reason = "has not started yet"
 
@@ -70,9 +65,9 @@ class Bridge:
         Raises `ServerFailed` if the first start fails, or if the server fails too often in a row. The first connection
         to a URL is retried like later ones.
         """
-        failures, was_ready = 0, False
+        was_ready = False
         while True:
-            since = anyio.current_time()
+            self._restarts.started()
             try:
                 async with connected(self.settings, self._notify) as self._session:
                     await self._announce_ready(is_restart=was_ready)
@@ -85,18 +80,17 @@ class Bridge:
                 failure = self._failure_from(error)
             finally:
                 self._session = None
-            failures = 1 if anyio.current_time() - since > STABLE_SECONDS else failures + 1
-            await self._wait_before_restart(failure, failures, was_ready=was_ready)
+            await self._wait_before_restart(failure, was_ready=was_ready)
 
-    async def _wait_before_restart(self, failure: ServerFailed, failures: int, *, was_ready: bool) -> None:
+    async def _wait_before_restart(self, failure: ServerFailed, *, was_ready: bool) -> None:
         may_retry = self.settings.reconnect and (was_ready or isinstance(self.settings.server, HttpServer))
-        if not may_retry or failures > self.settings.max_reconnects:
+        delay_seconds = self._restarts.delay_seconds() if may_retry else None
+        if delay_seconds is None:
             self._down_reason = "is not running"
             raise failure
-        first_seconds = self._first_delay_seconds
-        delay_seconds = backoff_seconds(failures, first_seconds=first_seconds, max_seconds=MAX_DELAY_SECONDS)
         self._down_reason = f"{failure.problem} and is being restarted"
-        logger.warning("%s; restart in %g s (%d of %d)", failure, delay_seconds, failures, self.settings.max_reconnects)
+        count, most = self._restarts.failures, self._restarts.most
+        logger.warning("%s; restart in %g s (%d of %d)", failure, delay_seconds, count, most)
         if was_ready and self._report_status is not None:
             await self._report_status(f"mcp_server_down: {failure.problem}")
         await anyio.sleep(delay_seconds)

@@ -453,17 +453,11 @@ def _code(error: Exception) -> int | None:
     return error.rcvd.code if isinstance(error, ConnectionClosed) and error.rcvd else None
 
 
-def backoff_seconds(
-    attempt: int,
-    jitter: float = 1.0,
-    *,
-    first_seconds: float = BACKOFF_FIRST_SECONDS,
-    max_seconds: float = BACKOFF_MAX_SECONDS,
-) -> float:
+def backoff_seconds(attempt: int, jitter: float = 1.0, *, first_seconds: float = BACKOFF_FIRST_SECONDS) -> float:
     """Seconds to wait before an attempt (numbered from 1): doubles up to a maximum, of which half to all is waited.
 
     `jitter` from 0 to 1 picks that part, so that the participants of a restarted gateway do not return all at once.
     """
     doublings = min(attempt - 1, 10)  # keeps the power small; the maximum is reached long before
-    ceiling = min(max_seconds, first_seconds * (1 << doublings))
+    ceiling = min(BACKOFF_MAX_SECONDS, first_seconds * (1 << doublings))
     return ceiling * (0.5 + 0.5 * jitter)

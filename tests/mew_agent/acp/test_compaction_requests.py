@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mew_agent.acp import agent as acp_agent
+from mew_agent import child_program
 from tests.mew_agent.acp.conftest import Stage, Start
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -56,7 +56,7 @@ async def compact(s: Stage, situation: str) -> str:
 async def test_no_request_for_a_compaction_stalls_an_agent(
     start: Start, style: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acp_agent, "STABLE_SECONDS", 0.0)  # a crash soon after another is no reason to give up here
+    monkeypatch.setattr(child_program, "STABLE_SECONDS", 0.0)  # a crash soon after another is no reason to give up here
     outcomes: Counter[tuple[str, str]] = Counter()
     stalled: list[str] = []
 
