@@ -115,6 +115,37 @@ class AcpSession:
     problem: str | None = None
     """Why it can no longer be used although its program runs."""
 
+    async def open(
+        self, files: Mapping[str, bool], session_id: str | None, mcp_servers: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Initialise the agent, and load the session with `session_id` or begin one. Raises `AcpFailed`."""
+        declared = {"fs": files, "terminal": self.settings.terminal, "session": {"compaction": {}}}
+        client = {"name": "mew-agent", "version": __version__}
+        about = await self.request(
+            "initialize",
+            {"protocolVersion": PROTOCOL_VERSION, "clientInfo": client, "clientCapabilities": declared},
+        )
+        info = about.get("agentInfo")
+        info = info if isinstance(info, Mapping) else {}
+        self.name, self.version = str(info.get("name") or ""), str(info.get("version") or "")
+        self.sign_in = _ways_to_sign_in(about, self.settings)
+        capabilities = about.get("agentCapabilities")
+        usable = [one for one in mcp_servers if _can_use(capabilities, one)]
+        if len(usable) < len(mcp_servers):
+            logger.warning("%s uses no MCP server over HTTP, so it has no tools of the space", self.program.name)
+        self.where = {"cwd": str(await anyio.Path(self.settings.cwd).resolve()), "mcpServers": usable}
+        if session_id is not None and isinstance(capabilities, Mapping) and capabilities.get("loadSession"):
+            try:
+                self.opened = await self.request("session/load", {"sessionId": session_id, **self.where})
+                self.session_id, self.was_loaded = session_id, True
+                await self.updates.drained()  # the agent repeats the conversation
+                return
+            except AcpFailed as error:
+                if self.ended.is_set():
+                    raise
+                logger.warning("the earlier session is gone: %s", error)
+        await self.renew()
+
     async def prompt(self, text: str, on_cancel: Callable[[], None]) -> Mapping[str, Any]:
         """Send a prompt and return the response, after all updates before it. Raises `AcpFailed`.
 
@@ -251,66 +282,19 @@ async def open_session(
         updates = _Updates(on_update, on_response)
         lines = LineTransport(program, updates)
         connection = Connection(handle, lines)
+        session = AcpSession(settings, program, ended=lines.closed, connection=connection, updates=updates)
         tasks.start_soon(updates.run)
         try:
-            session = await _handshake(settings, files, program, lines, connection, updates, session_id, mcp_servers)
+            with anyio.move_on_after(settings.start_timeout_seconds) as bound:
+                await session.open(files.capabilities, session_id, mcp_servers)
+            if bound.cancelled_caught:
+                waited = f"did not answer within {settings.start_timeout_seconds:g} seconds"
+                raise AcpFailed(program.name, waited, program.stderr_tail)
             yield session
         finally:
             with anyio.CancelScope(shield=True):
                 await connection.close()
             tasks.cancel_scope.cancel()
-
-
-async def _handshake(
-    settings: AcpSettings,
-    files: ProjectFiles,
-    program: ChildProgram,
-    lines: LineTransport,
-    connection: Connection,
-    updates: _Updates,
-    session_id: str | None,
-    mcp_servers: Sequence[Mapping[str, Any]],
-) -> AcpSession:
-    session = AcpSession(settings, program, ended=lines.closed, connection=connection, updates=updates)
-    with anyio.move_on_after(settings.start_timeout_seconds) as bound:
-        about = await session.request(
-            "initialize",
-            {
-                "protocolVersion": PROTOCOL_VERSION,
-                "clientInfo": {"name": "mew-agent", "version": __version__},
-                "clientCapabilities": {
-                    "fs": files.capabilities,
-                    "terminal": settings.terminal,
-                    "session": {"compaction": {}},
-                },
-            },
-        )
-        info = about.get("agentInfo")
-        info = info if isinstance(info, Mapping) else {}
-        session.name, session.version = str(info.get("name") or ""), str(info.get("version") or "")
-        session.sign_in = _ways_to_sign_in(about, settings)
-        capabilities = about.get("agentCapabilities")
-        can_load = isinstance(capabilities, Mapping) and bool(capabilities.get("loadSession"))
-        usable = [one for one in mcp_servers if _can_use(capabilities, one)]
-        if len(usable) < len(mcp_servers):
-            logger.warning("%s uses no MCP server over HTTP, so it has no tools of the space", program.name)
-        session.where = where = {"cwd": str(await anyio.Path(settings.cwd).resolve()), "mcpServers": usable}
-        if session_id is not None and can_load:
-            try:
-                session.opened = await session.request("session/load", {"sessionId": session_id, **where})
-                session.session_id, session.was_loaded = session_id, True
-                await updates.drained()  # the agent repeats the conversation
-                return session
-            except AcpFailed as error:
-                if lines.closed.is_set():
-                    raise
-                logger.warning("the earlier session is gone: %s", error)
-        session.opened = await session.request("session/new", where)
-        session.session_id = str(session.opened.get("sessionId") or "")
-    if bound.cancelled_caught:
-        waited = f"did not answer within {settings.start_timeout_seconds:g} seconds"
-        raise AcpFailed(program.name, waited, program.stderr_tail)
-    return session
 
 
 def _can_use(capabilities: object, server: Mapping[str, Any]) -> bool:
