@@ -3,13 +3,13 @@
 Owns which endpoint a server has for this and when to stop asking. Sends nothing itself: `fetch` is handed in.
 """
 
-from collections.abc import Mapping
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from mew_agent.errors import ContextOverflow, ModelError, ModelUnreachable
 from mew_agent.model.dialect import Dialect, dialect_for, request_body
 from mew_agent.model.interface import ModelRequest
+from mew_agent.model.usage import positive_count, value_at
 from mew_agent.model.window import Fetch
 
 Route = Literal["input_tokens", "tokenize"]
@@ -75,10 +75,4 @@ class PromptCounter:
 
 def read_count(answer: object) -> int | None:
     """The count in an answer of either endpoint, or None. 0 is not a count: every prompt has tokens."""
-    if not isinstance(answer, Mapping):
-        return None
-    for key in ("input_tokens", "count"):
-        value = answer.get(key)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
-    return None
+    return positive_count(value_at(answer, "input_tokens")) or positive_count(value_at(answer, "count"))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import mew_agent.errors as errors
+from mew_agent.model.usage import positive_count, value_at
 
 _MAX_DETAIL_CHARS: Final = 200
 
@@ -140,8 +141,8 @@ def find_overflow(status: int | None, body: object) -> Overflow | None:
     if not is_named and not _OVERFLOW.search(text):
         return None
     return Overflow(
-        limit_tokens=_count(fields.get("n_ctx")) or _first(_LIMIT, text),
-        requested_tokens=_count(fields.get("n_prompt_tokens")) or _first(_REQUESTED, text),
+        limit_tokens=positive_count(fields.get("n_ctx")) or _first(_LIMIT, text),
+        requested_tokens=positive_count(fields.get("n_prompt_tokens")) or _first(_REQUESTED, text),
     )
 
 
@@ -160,7 +161,7 @@ def error_message(body: object) -> str:
             if text := error_message(body.get(key)):
                 return text
     if isinstance(body, list):
-        return "; ".join(filter(None, (error_message(item) or error_message(_get(item, "msg")) for item in body)))
+        return "; ".join(filter(None, (error_message(item) or error_message(value_at(item, "msg")) for item in body)))
     return ""
 
 
@@ -172,17 +173,9 @@ def one_line(text: str, secret: str | None = None) -> str:
     return line if len(line) <= _MAX_DETAIL_CHARS else line[: _MAX_DETAIL_CHARS - 3].rstrip() + "..."
 
 
-def _get(item: object, key: str) -> object:
-    return item.get(key) if isinstance(item, Mapping) else None
-
-
 def _first(pattern: re.Pattern[str], text: str) -> int | None:
     match = pattern.search(text)
     return int(next(filter(None, match.groups())).replace(",", "")) if match else None
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def connection_cause(error: BaseException) -> str:

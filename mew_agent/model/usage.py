@@ -88,15 +88,20 @@ def newest_usage(before: Usage | None, raw: object) -> Usage | None:
 
 
 def _figure(raw: Mapping[str, object], *paths: str) -> int | None:
-    """The first of these figures that is reported; a path has a dot where it goes into a nested object."""
-    return next((tokens for path in paths if (tokens := _whole_number(_nested(raw, path))) is not None), None)
+    """The first of the figures at these paths that is reported."""
+    return next((tokens for path in paths if (tokens := _whole_number(value_at(raw, path))) is not None), None)
 
 
-def _nested(raw: Mapping[str, object], path: str) -> object:
-    value: object = raw
+def value_at(value: object, path: str) -> object:
+    """The value at a path of keys, with a dot between them, in decoded JSON; None if it leads nowhere."""
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
+
+
+def positive_count(value: object) -> int | None:
+    """The value if it is a whole number above 0, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _whole_number(value: object) -> int | None:

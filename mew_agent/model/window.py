@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from mew_agent.errors import ModelError, ModelUnreachable
 from mew_agent.model.interface import Window, WindowBasis
+from mew_agent.model.usage import positive_count, value_at
 
 Json = Mapping[str, object]
 Fetch = Callable[[Literal["GET", "POST"], str, dict[str, object] | None], Awaitable[object]]
@@ -104,20 +105,15 @@ def read_models(body: object, model: str) -> Window | None:
     if entry is None:
         return None
     places = ((basis, key) for basis, keys in _LISTED_KEYS for key in keys)
-    return _first_known(*((basis, _value_at(entry, key), f"/v1/models {key}") for basis, key in places))
+    return _first_known(*((basis, value_at(entry, key), f"/v1/models {key}") for basis, key in places))
 
 
 def read_litellm(body: object, model: str) -> Window | None:
     """Read `GET /model/info` of LiteLLM's proxy: the smallest window of the model's deployments."""
     deployments = [entry for entry in listed_models(body) if entry.get("model_name") == model]
-    known = [window for one in deployments if (window := _litellm_window(one)) is not None]
-    return min(known, key=lambda window: window.max_tokens, default=None)
-
-
-def _litellm_window(deployment: Json) -> Window | None:
-    return _first_known(
-        ("trained", _value_at(deployment, "model_info.max_input_tokens"), "LiteLLM /model/info max_input_tokens")
-    )
+    figures = [value_at(one, "model_info.max_input_tokens") for one in deployments]
+    known = [tokens for figure in figures if (tokens := positive_count(figure)) is not None]
+    return Window(min(known), "trained", "LiteLLM /model/info max_input_tokens") if known else None
 
 
 def read_lm_studio(body: object, model: str) -> Window | None:
@@ -125,7 +121,7 @@ def read_lm_studio(body: object, model: str) -> Window | None:
     entries = listed_models(body)
     for entry in entries:
         for instance in _sequence(entry.get("loaded_instances")):
-            if _mapping(instance).get("id") == model:
+            if value_at(instance, "id") == model:
                 return _instance_window(instance) or _trained_window(entry)
     found = _entry_for(entries, model, ("id", "key"))
     if found is None:
@@ -162,8 +158,7 @@ def read_ollama_show(body: object) -> Window | None:
 
 
 def _instance_window(instance: object) -> Window | None:
-    config = _mapping(_mapping(instance).get("config"))
-    return _first_known(("loaded", config.get("context_length"), "LM Studio loaded_instances"))
+    return _first_known(("loaded", value_at(instance, "config.context_length"), "LM Studio loaded_instances"))
 
 
 def _trained_window(entry: Json) -> Window | None:
@@ -172,8 +167,8 @@ def _trained_window(entry: Json) -> Window | None:
 
 def _first_known(*places: tuple[WindowBasis, object, str]) -> Window | None:
     for basis, figure, source in places:
-        if isinstance(figure, int) and not isinstance(figure, bool) and figure > 0:
-            return Window(figure, basis, source)
+        if (tokens := positive_count(figure)) is not None:
+            return Window(tokens, basis, source)
     return None
 
 
@@ -187,14 +182,6 @@ def _entry_for(entries: Sequence[Json], model: str, keys: Sequence[str]) -> Json
                 return entry
     # A server with one model uses it whatever name the request has.
     return entries[0] if len(entries) == 1 else None
-
-
-def _value_at(entry: Json, path: str) -> object:
-    """The value at a dotted path; None if it leads nowhere."""
-    value: object = entry
-    for key in path.split("."):
-        value = _mapping(value).get(key)
-    return value
 
 
 def _with_tag(name: object) -> str | None:
