@@ -69,7 +69,7 @@ class Restarts:
         self.failures = 1 if is_stable else self.failures + 1
         if self.failures > self.most:
             return None
-        return min(MAX_DELAY_SECONDS, self.first_delay_seconds * 2 ** min(self.failures - 1, 10))
+        return min(MAX_DELAY_SECONDS, self.first_delay_seconds * (1 << min(self.failures - 1, 10)))
 
 
 @dataclass

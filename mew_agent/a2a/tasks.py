@@ -221,16 +221,15 @@ class UsableRequests(SimpleRequestContextBuilder):
         if params is not None and task_id:
             raise UnsupportedOperationError("each message begins a task; send its `contextId` instead of a `taskId`")
         parts = params.message.parts if params is not None else ()
-        if call_in(parts) is not None:
-            return await super().build(context, params, task_id, context_id, task)
-        if not all(part.HasField("text") for part in parts):
-            problem = f"message.parts: agents read text only (expected parts with `text`, or one data part {CALL})"
-            raise ContentTypeNotSupportedError(problem)
-        text = "".join(part.text for part in parts)
-        if not text.strip():
-            raise InvalidParamsError("message.parts: no text in it")
-        if len(text.encode(errors="replace")) > MAX_TEXT_BYTES:
-            raise InvalidParamsError(f"message.parts: more than {MAX_TEXT_BYTES:,} bytes of text")
+        if call_in(parts) is None:
+            if not all(part.HasField("text") for part in parts):
+                problem = f"message.parts: agents read text only (expected parts with `text`, or one data part {CALL})"
+                raise ContentTypeNotSupportedError(problem)
+            text = "".join(part.text for part in parts)
+            if not text.strip():
+                raise InvalidParamsError("message.parts: no text in it")
+            if len(text.encode(errors="replace")) > MAX_TEXT_BYTES:
+                raise InvalidParamsError(f"message.parts: more than {MAX_TEXT_BYTES:,} bytes of text")
         return await super().build(context, params, task_id, context_id, task)
 
 

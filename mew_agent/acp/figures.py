@@ -12,6 +12,7 @@ from typing import Any, Final
 from mew_protocol.context_report import Spending
 
 from mew_agent.acp.profiles import AcpProfile, CompactionStep
+from mew_agent.model.usage import positive_count
 
 _STEPS: Final[Mapping[str, CompactionStep]] = {
     "in_progress": "started",
@@ -32,13 +33,13 @@ class AgentUsage:
 def usage_in(update: Mapping[str, Any], profile: AcpProfile) -> AgentUsage | None:
     """The usage in a `session/update`; None without one. A 0 is what agents send before any call."""
     if update.get("sessionUpdate") == "usage_update":
-        tokens, size = _count(update.get("used")), _count(update.get("size"))
+        tokens, size = positive_count(update.get("used")), positive_count(update.get("size"))
         window = None if not size else round(size * 100 / profile.window_percent)
         return AgentUsage(tokens, window) if tokens else None
     meta = update.get("_meta")
     usage = meta.get("usage") if isinstance(meta, Mapping) else None
     if isinstance(usage, Mapping):
-        tokens = _count(usage.get("inputTokens" if profile.used == "prompt" else "totalTokens"))
+        tokens = positive_count(usage.get("inputTokens" if profile.used == "prompt" else "totalTokens"))
         return AgentUsage(tokens) if tokens else None
     return None
 
@@ -71,12 +72,8 @@ def window_in(session: Mapping[str, Any]) -> int | None:
     current = models.get("currentModelId")
     for model in models.get("availableModels") or ():
         if isinstance(model, Mapping) and model.get("modelId") == current and isinstance(model.get("_meta"), Mapping):
-            return _count(model["_meta"].get("contextLimit")) or None
+            return positive_count(model["_meta"].get("contextLimit"))
     return None
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 class UsageTracker:

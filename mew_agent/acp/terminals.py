@@ -108,16 +108,15 @@ class _Terminal:
 class Terminals:
     """The terminals of one agent below one folder."""
 
-    def __init__(self, folder: str, tasks: TaskGroup | None) -> None:
-        """Without `tasks`, no request is allowed."""
+    def __init__(self, folder: str, tasks: TaskGroup, is_on: bool) -> None:
         self._root = Path(folder).resolve()
-        self._tasks = tasks
+        self._tasks, self._is_on = tasks, is_on
         self._terminals: dict[str, _Terminal] = {}
         self._numbers = count(1)
 
     def allows(self, method: str) -> bool:
         """Whether the agent may make requests of this method."""
-        return self._tasks is not None and method.startswith(PREFIX)
+        return self._is_on and method.startswith(PREFIX)
 
     async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """The result of a request that is allowed. Raises `ValueError` and `OSError` with the reason."""
@@ -144,7 +143,6 @@ class Terminals:
                 raise ValueError(f"unknown method {method}")
 
     async def _create(self, params: Mapping[str, Any]) -> str:
-        assert self._tasks is not None
         if len(self._terminals) >= MAX_TERMINALS:
             raise ValueError(f"there are {MAX_TERMINALS} terminals already; release one")
         folder = self._folder(str(params.get("cwd") or ""))
@@ -194,12 +192,9 @@ def _command(params: Mapping[str, Any], environment: Mapping[str, str]) -> Seque
 
 @asynccontextmanager
 async def terminals_below(folder: str, is_on: bool) -> AsyncIterator[Terminals]:
-    """The terminals of one agent; leaving the block ends their commands."""
-    if not is_on:
-        yield Terminals(folder, None)
-        return
+    """The terminals of one agent; leaving the block ends their commands. Unless `is_on`, no request is allowed."""
     async with anyio.create_task_group() as tasks:
-        terminals = Terminals(folder, tasks)
+        terminals = Terminals(folder, tasks, is_on)
         try:
             yield terminals
         finally:

@@ -81,9 +81,10 @@ async def _nothing(_server: object) -> AsyncIterator[None]:
 
 
 class OffersServer(Server[None]):
-    """An MCP server for one `Offers`. With `updates` it announces changes; call `notify` when something changed.
+    """An MCP server for one `Offers`.
 
-    `running` is entered while clients are served.
+    With `has_resources` clients also list, read and subscribe to resources, and learn of changes: call `notify_lists`
+    or `notify_resource` after each. `running` is entered while clients are served.
     """
 
     def __init__(
@@ -93,11 +94,10 @@ class OffersServer(Server[None]):
         offers: Offers,
         *,
         has_resources: bool = False,
-        updates: bool = False,
         running: Lifespan = _nothing,
     ) -> None:
         self._offers = offers
-        self._updates = updates
+        self._has_resources = has_resources
         self._running = running
         self._bus = InMemorySubscriptionBus()
         self._listening = ListenHandler(self._bus)
@@ -111,7 +111,6 @@ class OffersServer(Server[None]):
             self.add_request_handler("resources/list", types.PaginatedRequestParams, self._forward)
             self.add_request_handler("resources/templates/list", types.PaginatedRequestParams, self._forward)
             self.add_request_handler("resources/read", types.ReadResourceRequestParams, self._forward)
-        if updates:
             self.add_request_handler("resources/subscribe", types.SubscribeRequestParams, self._subscribe)
             self.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, self._unsubscribe)
             self.add_request_handler("subscriptions/listen", types.SubscriptionsListenRequestParams, self._listening)
@@ -119,7 +118,7 @@ class OffersServer(Server[None]):
 
     def create_initialization_options(self, *arguments: Any, **options: Any) -> InitializationOptions:
         """Announce that the lists of tools and resources change, if they do."""
-        changes = NotificationOptions(tools_changed=self._updates, resources_changed=self._updates)
+        changes = NotificationOptions(tools_changed=self._has_resources, resources_changed=self._has_resources)
         return super().create_initialization_options(changes, *arguments[1:], **options)
 
     def notify_resource(self, uri: str) -> None:

@@ -51,6 +51,11 @@ class MeteredCall:
         """What the provider reported for this call."""
         return None if self.reply is None else self.reply.usage
 
+    @property
+    def model(self) -> str:
+        """The model that answered, or the requested one until then; empty if neither is named."""
+        return (self.reply.model if self.reply is not None else None) or self.facts.model
+
 
 @dataclass(eq=False, slots=True)
 class _Line:

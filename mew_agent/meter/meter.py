@@ -88,7 +88,7 @@ class Meter:
                 window=self._window,
                 basis="reported" if call.verdict == "main" else "provisional",
                 messages=None if call.facts.previous_response else call.messages,
-                model=(call.reply.model if call.reply is not None else None) or call.facts.model or None,
+                model=call.model or None,
                 measured_at=measured_at,
             )
         except InvalidReport as error:

@@ -90,7 +90,7 @@ class ModelRelay:
 
     def __init__(self, upstream: str, client: httpx2.AsyncClient, observer: CallObserver) -> None:
         self._upstream = httpx2.URL(upstream)
-        self._client = client
+        self.client = client
         self.observer = observer
         self.stopping = anyio.Event()
 
@@ -114,10 +114,6 @@ class ModelRelay:
         if content is None:
             body.ended.set()
         return httpx2.Request(scope["method"], url, headers=headers, content=content)
-
-    async def open(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request and return when the headers of its response have arrived."""
-        return await self._client.send(request, stream=True)
 
     async def _cancel_when_gone(self, body: "_RequestBody", receive: Receive, scope: anyio.CancelScope) -> None:
         await body.ended.wait()
@@ -183,7 +179,7 @@ class _Exchange:
 
     async def run(self) -> None:
         try:
-            response = await self._relay.open(self._relay.request(self._scope, self._body))
+            response = await self._relay.client.send(self._relay.request(self._scope, self._body), stream=True)
         except ClientGone:
             return
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
@@ -291,5 +287,5 @@ def report_line(call: MeteredCall) -> dict[str, Any]:
         "prompt_tokens": None if usage is None else usage.prompt_tokens,
         "messages": call.messages,
         "api": call.facts.api,
-        "model": (call.reply.model if call.reply is not None else None) or call.facts.model,
+        "model": call.model,
     }

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from mew_agent.errors import ContextOverflow, ModelError, ModelUnreachable
-from mew_agent.model.dialect import Dialect, dialect_for, request_body
+from mew_agent.model.dialect import OPENAI_HOSTS, Dialect, request_body
 from mew_agent.model.interface import ModelRequest
 from mew_agent.model.usage import positive_count, value_at
 from mew_agent.model.window import Fetch
@@ -24,10 +24,9 @@ class PromptCounter:
     def __init__(self, base_url: str, model: str) -> None:
         self._base = base_url.rstrip("/")
         self._model = model
-        host = urlsplit(base_url).hostname or ""
-        is_cloud = dialect_for(host) != Dialect()
         # llama.cpp has the first, vLLM the second; OpenAI's own hosts have neither.
-        self._routes: list[Route] = [] if is_cloud else ["input_tokens", "tokenize"]
+        is_openai = (urlsplit(base_url).hostname or "").endswith(OPENAI_HOSTS)
+        self._routes: list[Route] = [] if is_openai else ["input_tokens", "tokenize"]
         self._failures = 0
         self._has_counted = False
 

@@ -10,6 +10,9 @@ from mew_agent.model.interface import Image, Message, ModelRequest
 IMAGES_FOLLOW: Final = "[The images of the tool results above]"
 NO_IMAGES: Final = "\n[This model takes no images, so they are not shown. Say so if the answer depends on them.]"
 
+OPENAI_HOSTS: Final = ("api.openai.com", ".openai.azure.com")
+"""The ends of the names of OpenAI's own hosts."""
+
 LimitKey = Literal["max_tokens", "max_completion_tokens"]
 
 # Statuses that servers use for an unknown argument.
@@ -36,8 +39,7 @@ class Dialect:
 
 def dialect_for(host: str) -> Dialect:
     """The dialect to try first: OpenAI's newer models reject `max_tokens`, most other servers know nothing else."""
-    is_openai = host.endswith(("api.openai.com", ".openai.azure.com"))
-    return Dialect(limit_key="max_completion_tokens" if is_openai else "max_tokens")
+    return Dialect(limit_key="max_completion_tokens" if host.endswith(OPENAI_HOSTS) else "max_tokens")
 
 
 def adapted(dialect: Dialect, status: int, param: str | None, text: str, *, has_images: bool = False) -> Dialect | None:

@@ -102,14 +102,11 @@ def embedded_local(model: str | Path, window_tokens: int | None) -> EmbeddedMode
 
 def _packaged(where: str) -> Path:
     package = find_spec(PACKAGED_MODEL)
-    found = [file for folder in (package and package.submodule_search_locations) or () for file in _ggufs(folder)]
+    folders = (package and package.submodule_search_locations) or ()
+    found = sorted(file for folder in folders for file in Path(folder).glob(f"*{_SUFFIX}"))
     if not found:
         raise ConfigError(where, "the small packaged model is not installed", _INSTALL_MODEL)
     return found[0]
-
-
-def _ggufs(folder: str) -> list[Path]:
-    return sorted(Path(folder).glob(f"*{_SUFFIX}"))
 
 
 def _load(options: LocalModelOptions, host: str, port: int) -> Any:

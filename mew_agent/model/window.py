@@ -10,6 +10,7 @@ from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from mew_agent.errors import ModelError, ModelUnreachable
+from mew_agent.model.dialect import OPENAI_HOSTS
 from mew_agent.model.interface import Window, WindowBasis
 from mew_agent.model.usage import positive_count, value_at
 
@@ -20,7 +21,6 @@ Fetch = Callable[[Literal["GET", "POST"], str, dict[str, object] | None], Awaita
 _OLLAMA_PORT: Final = 11434
 # OpenAI names these owners and has no endpoint with a window; LiteLLM's proxy names `openai` for every model.
 _CLOUD_OWNERS: Final = frozenset({"openai", "openai-internal", "openai-dev", "system"})
-_OPENAI_HOSTS: Final = ("api.openai.com", ".openai.azure.com")
 
 # Never `max_tokens` or `max_output_tokens`: they bound the reply.
 _LISTED_KEYS: Final[tuple[tuple[WindowBasis, tuple[str, ...]], ...]] = (
@@ -45,7 +45,7 @@ async def discover_window(fetch: Fetch, base_url: str, model: str) -> Window | N
     best = read_models(listing, model)
     owners = {entry.get("owned_by") for entry in listed_models(listing)}
     address = urlsplit(base)
-    if (best is not None and best.basis == "loaded") or (address.hostname or "").endswith(_OPENAI_HOSTS):
+    if (best is not None and best.basis == "loaded") or (address.hostname or "").endswith(OPENAI_HOSTS):
         return best
     root = base.removesuffix("/v1")
     servers: list[Callable[[Fetch, str, str], Awaitable[Window | None]]] = [_ask_lm_studio, _ask_ollama, _ask_litellm]

@@ -1,7 +1,8 @@
 """[pure] Read the lists of tools, resources and prompts that peers send over MCP. Invalid entries are dropped."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -87,35 +88,27 @@ def read_page(result: object, name: str) -> ListPage:
 
 def read_tools(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerTool, ...]:
     """The tools in a list, each name once. Entries without a name are dropped."""
-    return _once_each((_text(entry, "name"), _tool(peer, entry)) for entry in entries[:MAX_LISTED])
+    return _once_each(entries, partial(_tool, peer), "name")
 
 
 def read_resources(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerResource, ...]:
     """The resources and templates in a list, each URI once."""
-    found: list[tuple[str, PeerResource]] = []
-    for entry in entries[:MAX_LISTED]:
-        template, mime_type = _text(entry, "uriTemplate"), _text(entry, "mimeType") or None
-        uri, about = _text(entry, "uri") or template, (_text(entry, "name"), _text(entry, "description"))
-        found.append((uri, PeerResource(peer, uri, *about, mime_type, uri == template)))
-    return _once_each(found)
+    return _once_each(entries, partial(_resource, peer), "uri")
 
 
 def read_prompts(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerPrompt, ...]:
     """The prompts in a list, each name once."""
-    found: list[tuple[str, PeerPrompt]] = []
-    for entry in entries[:MAX_LISTED]:
-        name, listed = _text(entry, "name"), entry.get("arguments")
-        arguments = [_text(one, "name") for one in _entries(listed) if isinstance(one, Mapping)]
-        found.append((name, PeerPrompt(peer, name, _text(entry, "description"), tuple(filter(None, arguments)))))
-    return _once_each(found)
+    return _once_each(entries, partial(_prompt, peer), "name")
 
 
-def _once_each(offers: Iterable[tuple[str, T]]) -> tuple[T, ...]:
-    """The offers without those that have no key, and the first of those that have the same one."""
+def _once_each(
+    entries: tuple[Mapping[str, Any], ...], read: Callable[[Mapping[str, Any]], T], key: str
+) -> tuple[T, ...]:
+    """The offers in a list: the first with each value of `key`, and none with an empty one."""
     found: dict[str, T] = {}
-    for key, offer in offers:
-        if key:
-            found.setdefault(key, offer)
+    for offer in map(read, entries[:MAX_LISTED]):
+        found.setdefault(getattr(offer, key), offer)
+    found.pop("", None)
     return tuple(found.values())
 
 
@@ -131,6 +124,17 @@ def _tool(peer: str, entry: Mapping[str, Any]) -> PeerTool:
         hints,
         output_schema if isinstance(output_schema, Mapping) else None,
     )
+
+
+def _resource(peer: str, entry: Mapping[str, Any]) -> PeerResource:
+    template, mime_type = _text(entry, "uriTemplate"), _text(entry, "mimeType") or None
+    uri, about = _text(entry, "uri") or template, (_text(entry, "name"), _text(entry, "description"))
+    return PeerResource(peer, uri, *about, mime_type, uri == template)
+
+
+def _prompt(peer: str, entry: Mapping[str, Any]) -> PeerPrompt:
+    arguments = [_text(one, "name") for one in _entries(entry.get("arguments")) if isinstance(one, Mapping)]
+    return PeerPrompt(peer, _text(entry, "name"), _text(entry, "description"), tuple(filter(None, arguments)))
 
 
 def _schema(entry: Mapping[str, Any]) -> Mapping[str, Any]:

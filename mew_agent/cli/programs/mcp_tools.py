@@ -88,7 +88,7 @@ def make_server(connection: ConnectionOptions, me: Participant | None = None) ->
             yield
             tasks.cancel_scope.cancel()
 
-    server = OffersServer("mew", INSTRUCTIONS, offers, has_resources=True, updates=True, running=running)
+    server = OffersServer("mew", INSTRUCTIONS, offers, has_resources=True, running=running)
     link.on_change = lambda uri: server.notify_lists() if uri is None else server.notify_resource(uri)
     return server
 
