@@ -124,13 +124,17 @@ class LazyGroup(_Page, TyperGroup):
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Find the command that was typed, or suggest those of that name elsewhere, else the most similar one here."""
+        """Find the command that was typed, or suggest those of that name elsewhere, else the most similar one."""
         name = args[0]
         if name not in self.entries and not name.startswith("-"):
+            from difflib import get_close_matches  # both only needed for an error
+
             from mew_agent.errors import did_you_mean
 
-            elsewhere = " or ".join(f"'mew {path}'" for path in _paths_to(name, ctx.find_root().command.entries))
-            hint = f" (did you mean {elsewhere}?)" if elsewhere else did_you_mean(name, self.entries)
+            hint, root = did_you_mean(name, self.entries), ctx.find_root().command.entries
+            if elsewhere := _paths_to(name, root) or ([] if hint else get_close_matches(name, root, n=1)):
+                typed = " or ".join(f"'mew {path}'" for path in elsewhere)
+                hint = f" (did you mean {typed}?)"
             ctx.fail(f"No such command '{name}'{hint}")
         return super().resolve_command(ctx, args)
 

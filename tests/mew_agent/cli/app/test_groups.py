@@ -77,6 +77,8 @@ async def test_misspelt_command_gets_a_suggestion() -> None:
     ("typed", "meant"),
     [
         ("context compact", "'mew compact'"),
+        ("context statsu", "'mew status'"),
+        ("context hstory", "'history'"),
         ("undo", "'mew context undo'"),
         ("list", "'mew token list' or 'mew sessions list'"),
     ],
