@@ -270,7 +270,17 @@ class EventEmitter(Subscriber):
         """A proposal of another participant, once: a welcome lists it, and what was missed brings it again."""
         if envelope.sender == self._messenger.id or self._proposals.is_same(envelope):
             return
-        proposal = self._read_proposal(envelope)
+        arguments = _arguments_in(envelope)
+        proposal = ProposalMade(
+            sender=envelope.sender,
+            peers=envelope.addressees,
+            method=str(envelope.body.get("method")),
+            tool=_tool_in(envelope),
+            arguments=arguments if isinstance(arguments, dict) else {},
+            envelope=envelope,
+            _messenger=self._messenger,
+            _open=self._proposals,
+        )
         self._proposals.add(proposal)
         yield proposal
 
@@ -283,19 +293,6 @@ class EventEmitter(Subscriber):
                 return  # nothing was missed before the first connection, or since the welcome before this one
         if gap is not None:
             yield gap
-
-    def _read_proposal(self, envelope: Envelope) -> ProposalMade:
-        arguments = _arguments_in(envelope)
-        return ProposalMade(
-            sender=envelope.sender,
-            peers=envelope.addressees,
-            method=str(envelope.body.get("method")),
-            tool=_tool_in(envelope),
-            arguments=arguments if isinstance(arguments, dict) else {},
-            envelope=envelope,
-            _messenger=self._messenger,
-            _open=self._proposals,
-        )
 
 
 def _level_change(peer: Peer, before: PeerContext) -> tuple[PeerLevelChanged, ...]:

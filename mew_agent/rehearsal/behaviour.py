@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import mew_agent.rehearsal.text as texts
-from mew_agent.rehearsal.options import RehearsalOptions
+from mew_agent.rehearsal.options import RehearsalOptions, ScriptedToolCall
 from mew_agent.rehearsal.summaries import is_summary_request, quarter_of, summarise, text_to_summarise
 from mew_agent.rehearsal.text import message_text
 from mew_agent.rehearsal.tokenizer import count, encode
-from mew_agent.rehearsal.tool_requests import RequestedCall, requested_calls
+from mew_agent.rehearsal.tool_requests import requested_calls
 
 Message = Mapping[str, object]
 
@@ -33,7 +33,7 @@ class PlannedReply:
     """A complete reply before any limit is applied."""
 
     text: str
-    calls: tuple[RequestedCall, ...] = ()
+    calls: tuple[ScriptedToolCall, ...] = ()
 
 
 def plan_reply(

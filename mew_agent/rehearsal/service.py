@@ -27,7 +27,6 @@ from mew_agent.rehearsal.behaviour import SELF_DESCRIPTION, PlannedReply, plan_r
 from mew_agent.rehearsal.options import RehearsalOptions, ReportedUsage
 from mew_agent.rehearsal.summaries import is_summary_request
 from mew_agent.rehearsal.tokenizer import count_request, render_request
-from mew_agent.rehearsal.tool_requests import RequestedCall
 
 KEPT_REQUESTS = 1_000
 KEPT_REQUEST_BYTES = 8 * 1024 * 1024
@@ -295,7 +294,7 @@ class RehearsalServer:
         reply = self._script.popleft()
         if reply.status is not None:
             raise _status_error(reply.status, self._options)
-        return PlannedReply(reply.text, tuple(RequestedCall(call.name, call.arguments) for call in reply.tool_calls))
+        return PlannedReply(reply.text, reply.tool_calls)
 
     def _usage(
         self, completion: wire.Completion, recorded: RecordedRequest, *, is_requested: bool

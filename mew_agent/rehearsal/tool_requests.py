@@ -10,7 +10,8 @@ the message itself. Does not know the conversation or the reply.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from mew_agent.rehearsal.options import ScriptedToolCall
 
 _VERBS = r"(?:call|use|run|invoke|execute|ask)"
 _QUOTED = re.compile(r"\"([^\"\n]{1,400})\"|“([^”\n]{1,400})”|'([^'\n]{2,400})'(?!\w)")
@@ -18,23 +19,16 @@ _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
 _JSON_AHEAD = re.compile(r"[`'\"()\s]*(?:with|using|and|args?|arguments|parameters|,|:|=|\s)*(?=\{)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedCall:
-    """A requested tool call. `arguments` is JSON text."""
-
-    name: str
-    arguments: str
-
-
-def requested_calls(text: str, tools: Sequence[Mapping[str, object]]) -> tuple[RequestedCall, ...]:
+def requested_calls(text: str, tools: Sequence[Mapping[str, object]]) -> tuple[ScriptedToolCall, ...]:
     """The calls that `text` requests, in its order. `tools` have the OpenAI shape."""
-    found: dict[int, RequestedCall] = {}
+    found: dict[int, ScriptedToolCall] = {}
     for name, schema in _offered(tools):
         for match in _mentions(name, text):
             arguments = _json_object_at(text, match.end())
             if arguments is None:
                 arguments = _filled(schema, text[: match.start()] + text[match.end() :])
-            found.setdefault(match.start(), RequestedCall(name, json.dumps(arguments, ensure_ascii=False)))
+            call = ScriptedToolCall(name=name, arguments=json.dumps(arguments, ensure_ascii=False))
+            found.setdefault(match.start(), call)
     return tuple(found[place] for place in sorted(found))
 
 

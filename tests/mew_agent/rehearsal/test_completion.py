@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from mew_agent.model.usage import Usage, newest_usage
 from mew_agent.rehearsal.behaviour import PlannedReply
 from mew_agent.rehearsal.completion import Completion, body_of, chunks_of, complete, usage_of
-from mew_agent.rehearsal.options import RehearsalOptions
+from mew_agent.rehearsal.options import RehearsalOptions, ScriptedToolCall
 from mew_agent.rehearsal.tokenizer import count, count_tool_call
-from mew_agent.rehearsal.tool_requests import RequestedCall
 
-CALL = RequestedCall("look_up", '{"word": "elbe"}')
+CALL = ScriptedToolCall(name="look_up", arguments='{"word": "elbe"}')
 CALL_TOKENS = count_tool_call(CALL.name, CALL.arguments)
 
 
