@@ -10,13 +10,14 @@ own chats are limited in rate.
 """
 
 import re
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from mew_protocol import kinds
 from mew_protocol.agent_settings import LoopLimits
+from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.context_report import Waiting
 from mew_protocol.envelope import Envelope
 
@@ -42,7 +43,7 @@ _QUESTION: Final = re.compile(r"\?(?![^\s?!.)\]*_'\"])|[？؟]")
 _WORKING: Final = frozenset({"processing", "queued"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Chat:
     """A chat that was seen. `hops` counts the chats of agents since `origin` spoke, this one included."""
 
@@ -82,7 +83,8 @@ class LoopGuard:
     stopped: dict[str, StoppedTalk] = field(default_factory=dict)
     """The peers that are not answered now."""
     _agents: set[str] = field(default_factory=set)
-    _chats: OrderedDict[str, _Chat] = field(default_factory=OrderedDict)
+    _chats: BoundedDict[str, _Chat] = field(default_factory=lambda: BoundedDict(MAX_CHATS))
+    """By their ids, the newest of an id: some clients count theirs from 1 at every start."""
     _reasonings: dict[str, dict[str, _Reasoning]] = field(default_factory=dict)
     """The open reasonings of each agent, by their ids, oldest first."""
     _answered_at: dict[str, deque[float]] = field(default_factory=dict)
@@ -140,9 +142,9 @@ class LoopGuard:
             if chat.addressees:
                 self._answered_at.pop(peer, None)
             talking = (peer, self.me)
-            for name, seen in self._chats.items():
+            for seen in self._chats.values():
                 if seen.sender in talking:
-                    self._chats[name] = replace(seen, hops=0)
+                    seen.hops = 0
         return released
 
     def decide(self, chat: Envelope, *, at_seconds: float | None) -> Verdict:
@@ -184,10 +186,7 @@ class LoopGuard:
             before = self._antecedent(chat)
             hops = 1 if before is None else before.hops + 1
             origin = None if before is None else before.origin
-        self._chats.pop(chat.id, None)  # some clients count their ids from 1 at every start
         self._chats[chat.id] = _Chat(chat.sender, chat.addressees, hops, origin, chat.body.get("text"))
-        if len(self._chats) > MAX_CHATS:
-            self._chats.popitem(last=False)
 
     def _antecedent(self, chat: Envelope) -> _Chat | None:
         """The chat that an agent's chat follows: the one it answers, works on, or last received; None if unknown."""
