@@ -45,23 +45,22 @@ class TrustedProxies:
         """
         if not self.trusts(peer):
             return None
-        said: dict[bytes, list[str]] = {}
+        said: dict[bytes, list[str]] = {name: [] for name in _PROXY_HEADERS}
         for name, value in headers:
             if name in _PROXY_HEADERS:
-                said.setdefault(name, []).append(value.decode("latin-1"))
-        if not said:
+                said[name] += (one.strip() for one in value.decode("latin-1").split(",") if one.strip())
+        addresses, schemes, hosts, forwarded = said.values()
+        if not any(said.values()):
             return None
-        elements = [_pairs(one) for one in ",".join(said.get(b"forwarded", ())).split(",") if one.strip()]
-        ways = [
-            self._client([one.strip() for one in ",".join(said.get(b"x-forwarded-for", ())).split(",") if one.strip()]),
-            self._client([_node(one["for"]) for one in elements if "for" in one]),
-        ]
+        elements = [_pairs(one) for one in forwarded]
+        ways = [self._client(addresses), self._client([one["for"].strip('"') for one in elements if "for" in one])]
         clients = {client for client in ways if client is not None}
         newest = elements[-1] if elements else {}
+        scheme = (schemes[-1] if schemes else newest.get("proto", "")).lower()
         return Forwarded(
             client=clients.pop() if len(clients) == 1 else peer,
-            scheme=_one_of(("http", "https"), _last(said.get(b"x-forwarded-proto")) or newest.get("proto")),
-            host=_last(said.get(b"x-forwarded-host")) or newest.get("host"),
+            scheme=scheme if scheme in ("http", "https") else None,
+            host=hosts[-1] if hosts else newest.get("host"),
         )
 
     def _client(self, addresses: Sequence[str]) -> str | None:
@@ -96,15 +95,3 @@ def _pairs(element: str) -> dict[str, str]:
     """Return the parameters of one element of `Forwarded`, such as `for=192.0.2.1;proto=https`."""
     split = (pair.partition("=") for pair in element.split(";"))
     return {name.strip().lower(): value.strip() for name, _, value in split}
-
-
-def _node(text: str) -> str:
-    return text.strip('"')
-
-
-def _last(values: list[str] | None) -> str | None:
-    return ",".join(values).split(",")[-1].strip() if values else None
-
-
-def _one_of(known: tuple[str, ...], value: str | None) -> str | None:
-    return value.lower() if value is not None and value.lower() in known else None
