@@ -26,6 +26,7 @@ from mew_protocol.payloads.participant import Status
 
 from mew_agent.compaction.planner import plan_compaction
 from mew_agent.context.history import History
+from mew_agent.context.persisted_state import CallRecord
 from mew_agent.context.policy import MEW, PRESETS, ContextSnapshot, PolicyState, decide
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import ToolCall, Window
@@ -69,16 +70,13 @@ class TimedConversation:
         """The event of a call that sent everything so far, ready to be timed."""
         self.calls += 1
         self.prompt_tokens += 50
-        return partial(
-            self.tracker.call_kept,
+        usage, name, at = (
             Usage(self.prompt_tokens, 24, self.prompt_tokens + 24),
-            call_id=f"c{self.calls}",
-            at="2026-01-01T00:00:00Z",
-            last_seq=self.history.last_seq,
-            revision=self.history.revision,
-            served_model=served_model,
-            fingerprint="f",
+            f"c{self.calls}",
+            "2026-01-01T00:00:00Z",
         )
+        call = CallRecord(name, "main", at, served_model, self.history.revision, usage)
+        return partial(self.tracker.call_kept, call, last_seq=self.history.last_seq, fingerprint="f")
 
     def answer(self) -> None:
         """Add the reply."""

@@ -20,7 +20,8 @@ from mew_agent.agent.inbox import Inbox
 from mew_agent.agent.references import add_question
 from mew_agent.agent.sessions import AgentSession
 from mew_agent.agent.turn_envelopes import TurnEnvelopes
-from mew_agent.context.store import CallRecord, StoredChat
+from mew_agent.context.persisted_state import CallRecord
+from mew_agent.context.store import StoredChat
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ConversationEvent, ReplyNotice
 from mew_agent.conversation.model_calls import CallInterrupted

@@ -13,7 +13,7 @@ from mew_protocol.context_report import Basis, LastReported, UnknownReason
 
 from mew_agent.context.history import Item
 from mew_agent.context.measures import KeptReply, Measure
-from mew_agent.context.persisted_state import SavedContext
+from mew_agent.context.persisted_state import CallRecord, SavedContext
 from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import Calibration
 
@@ -91,14 +91,12 @@ class Measurement:
 
     _last_reported: tuple[int, str, str | None] | None = None
 
-    def record(
-        self, usage: Usage, *, call_id: str, at: str, last_seq: int, revision: int, served_model: str, turn: int
-    ) -> None:
+    def record(self, usage: Usage, call: CallRecord, *, last_seq: int, turn: int) -> None:
         """Record the usage of a main call that sent all items up to `last_seq`."""
-        if self.measured_at is not None:  # a report stays the newest even if the clock was set back
-            at = max(at, self.measured_at)
-        self.usage, self.call_id, self.measured_at, self.served_model = usage, call_id, at, served_model
-        self.revision, self.last_seq, self.reply_seq = revision, last_seq, None
+        # A report stays the newest even if the clock was set back.
+        at = call.at if self.measured_at is None else max(call.at, self.measured_at)
+        self.usage, self.call_id, self.measured_at, self.served_model = usage, call.id, at, call.model
+        self.revision, self.last_seq, self.reply_seq = call.revision, last_seq, None
         self.tokens, self.basis, self.reason = usage.total_tokens, "reported", None
         self.reply.expect(usage)
         if usage.is_provisional:
@@ -106,7 +104,7 @@ class Measurement:
             self.basis = "provisional"
             self.trend.interrupt()
             return
-        self._last_reported = usage.total_tokens, at, call_id
+        self._last_reported = usage.total_tokens, at, call.id
         self.trend.add(usage.total_tokens, turn=turn)
 
     def record_missing_usage(self, served_model: str, *, keep_last: bool) -> None:

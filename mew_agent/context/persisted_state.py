@@ -1,4 +1,7 @@
-"""[pure] State that survives a restart besides the history: accounts, reminders and planned policy actions."""
+"""[pure] State that survives a restart besides the history: calls, accounts, reminders and planned policy actions."""
+
+from dataclasses import dataclass
+from typing import Literal
 
 from mew_protocol.context_report import Injection, LastCompaction, LastReported, Spending
 from pydantic import BaseModel, ConfigDict
@@ -6,6 +9,28 @@ from pydantic import BaseModel, ConfigDict
 from mew_agent.context.history import Pin
 from mew_agent.context.policy import PolicyState
 from mew_agent.context.reminders import Reminder
+from mew_agent.model.usage import Usage
+
+CallRole = Literal["main", "summary", "classification", "utility"]
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """One model call."""
+
+    id: str
+    role: CallRole
+    at: str
+    model: str
+    revision: int
+    usage: Usage | None = None  # None if the provider reported none
+    latency_ms: int | None = None
+    finish_reason: str | None = None
+    failed: str | None = None  # the text of the error
+    amount: float | None = None  # what it cost; None without usage or a configured price
+    currency: str | None = None
+    level: str | None = None  # of main calls: the policy's level after the call
+    limit_tokens: int | None = None  # of main calls: the window at that time
 
 
 class PromptAnchor(BaseModel):

@@ -21,11 +21,10 @@ from pydantic import TypeAdapter, ValidationError
 from mew_agent.context import sqlite_archive
 from mew_agent.context.archive import ArchivedCompaction
 from mew_agent.context.history import Item, Summary
-from mew_agent.context.persisted_state import PersistedState, SavedContext
+from mew_agent.context.persisted_state import CallRecord, PersistedState, SavedContext
 from mew_agent.context.sqlite_schema import Pruned, open_session_file, prune, set_aside
 from mew_agent.context.store import (
     NO_CHANGE,
-    CallRecord,
     InboxChange,
     Session,
     SessionChange,

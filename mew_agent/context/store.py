@@ -15,13 +15,10 @@ from mew_protocol.payloads.compactions import CompactionEntry
 
 from mew_agent.context.archive import ArchivedCompaction
 from mew_agent.context.history import Item, Summary
-from mew_agent.context.persisted_state import PersistedState, SavedContext
+from mew_agent.context.persisted_state import CallRecord, PersistedState, SavedContext
 from mew_agent.context.sqlite_archive import search_items
 from mew_agent.errors import MewAgentError
-from mew_agent.model.usage import Usage
 from mew_agent.tokens.sizes import in_thread
-
-CallRole = Literal["main", "summary", "classification", "utility"]
 
 ChatState = Literal["queued", "answering", "answered", "cancelled", "overheard", "held", "no_room"]
 """`answered`: the answer exists, but the gateway has not confirmed it. `overheard`: kept as context, not answered.
@@ -59,25 +56,6 @@ class StoreLimits:
 
 class StoreDamaged(StoreUnusable):
     """The session file is damaged: part of it may be lost."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallRecord:
-    """One model call."""
-
-    id: str
-    role: CallRole
-    at: str
-    model: str
-    revision: int
-    usage: Usage | None = None  # None if the provider reported none
-    latency_ms: int | None = None
-    finish_reason: str | None = None
-    failed: str | None = None  # the text of the error
-    amount: float | None = None  # what it cost; None without usage or a configured price
-    currency: str | None = None
-    level: str | None = None  # of main calls: the policy's level after the call
-    limit_tokens: int | None = None  # of main calls: the window at that time
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from mew_agent.context.ledger import Ledger
 from mew_agent.context.measurement import Measurement
 from mew_agent.context.measures import measure_of, measure_of_summary
 from mew_agent.context.next_prompt import NextPrompt
-from mew_agent.context.persisted_state import SavedContext
+from mew_agent.context.persisted_state import CallRecord, SavedContext
 from mew_agent.context.policy import NO_FLAGS, ContextSnapshot, Decision, GenerationFlags, Phase, Policy
 from mew_agent.context.reconciliation import Drift, implausibility
 from mew_agent.context.report import report_of
@@ -82,22 +82,12 @@ class Tracker:
         """An item entered the history. `counted_tokens` is a tokenizer's count of its text, `units` its features."""
         self.ledger.add(measure_of(item, counted_tokens, units))
 
-    def call_kept(
-        self,
-        usage: Usage | None,
-        *,
-        call_id: str,
-        at: str,
-        last_seq: int,
-        revision: int,
-        served_model: str,
-        fingerprint: str,
-    ) -> str | None:
-        """A main call that sent the items up to `last_seq` of this `revision` of the history ended well.
+    def call_kept(self, call: CallRecord, *, last_seq: int, fingerprint: str) -> str | None:
+        """A main call that sent the items up to `last_seq` ended well.
 
         Returns why its usage is implausible, None if it is not. Implausible usage changes no figure.
         """
-        measurement, ledger, problem = self.measurement, self.ledger, None
+        measurement, ledger, usage, problem = self.measurement, self.ledger, call.usage, None
         measurement.reply.is_awaited = False
         if usage is not None:
             # A window that is only assumed says nothing about a report.
@@ -107,7 +97,7 @@ class Tracker:
             usage = usage if problem is None else None
         if usage is not None:
             measurement.spent_since_clear += usage.total_tokens
-        if revision != self.history.revision:
+        if call.revision != self.history.revision:
             return problem  # it measured a history that is gone, so it counts towards the spent tokens only
         measurement.is_undecided = usage is None
         measurement.reply.forget()
@@ -115,18 +105,10 @@ class Tracker:
             measurement.become_unknown("usage_implausible")
             return problem
         if usage is None:
-            measurement.record_missing_usage(served_model, keep_last=self.policy.on_missing == "keep_last")
+            measurement.record_missing_usage(call.model, keep_last=self.policy.on_missing == "keep_last")
             return None
-        self.drift = ledger.record(usage, served_model=served_model, fingerprint=fingerprint, last_seq=last_seq)
-        measurement.record(
-            usage,
-            call_id=call_id,
-            at=at,
-            last_seq=last_seq,
-            revision=revision,
-            served_model=served_model,
-            turn=self.history.turn,
-        )
+        self.drift = ledger.record(usage, served_model=call.model, fingerprint=fingerprint, last_seq=last_seq)
+        measurement.record(usage, call, last_seq=last_seq, turn=self.history.turn)
         return None
 
     def call_ended(self, usage: Usage | None, amount: float | None, currency: str | None) -> None:

@@ -20,10 +20,10 @@ from mew_agent.context.archive import ITSELF, ArchivedCompaction, LeavingItems, 
 from mew_agent.context.cuts import CountedCut, CutOutcome
 from mew_agent.context.history import Item, Summary
 from mew_agent.context.measures import kept_reply_tokens
-from mew_agent.context.persisted_state import PersistedState
+from mew_agent.context.persisted_state import CallRecord, PersistedState
 from mew_agent.context.policy import NO_FLAGS, Action, CompactionMethod, GenerationFlags, Phase
 from mew_agent.context.reminders import Reminders
-from mew_agent.context.store import NO_CHANGE, UNCHANGED, CallRecord, InboxChange, Session, SessionChange, Store
+from mew_agent.context.store import NO_CHANGE, UNCHANGED, InboxChange, Session, SessionChange, Store
 from mew_agent.context.suggestions import SavingSuggestions
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation import texts
@@ -243,15 +243,7 @@ class ContextState:
     ) -> Item:
         """Add the reply of a main call, its reported usage and its record. `last_seq` is the newest item it sent."""
         tracker = self.tracker
-        problem = tracker.call_kept(
-            reply.usage,
-            call_id=call.id,
-            at=call.at,
-            last_seq=last_seq,
-            revision=call.revision,
-            served_model=reply.served_model,
-            fingerprint=fingerprint,
-        )
+        problem = tracker.call_kept(call, last_seq=last_seq, fingerprint=fingerprint)
         if problem is not None:
             logger.warning("implausible usage ignored (%s)", problem)
             reply, call = replace(reply, usage=None), replace(call, usage=None)

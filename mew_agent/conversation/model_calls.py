@@ -24,13 +24,10 @@ from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.compaction.summary import RejectedSummary
 from mew_agent.context.cuts import CountBasis, CountedCut
 from mew_agent.context.history import History, Summary
+from mew_agent.context.persisted_state import CallRecord, CallRole
 from mew_agent.context.prefix import PrefixText
 from mew_agent.context.spending import amount_of
-from mew_agent.context.store import (
-    CallRecord,
-    CallRole,
-    SessionChange,
-)
+from mew_agent.context.store import SessionChange
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.pins import ContextPins
 from mew_agent.errors import MewAgentError, ModelError, ModelStreamCut

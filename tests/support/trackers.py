@@ -3,6 +3,7 @@
 from typing import Any
 
 from mew_agent.compaction.planner import CompactionPlan, NothingToDo, plan_compaction
+from mew_agent.context.persisted_state import CallRecord
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.usage import Usage
 
@@ -20,15 +21,8 @@ def keep_call(
 ) -> None:
     """Record a main call. It sent the whole history as it is now, unless `last_seq` or `revision` says otherwise."""
     history = tracker.history
-    tracker.call_kept(
-        usage,
-        call_id=call_id,
-        at=at,
-        last_seq=history.last_seq if last_seq is None else last_seq,
-        revision=history.revision if revision is None else revision,
-        served_model=served,
-        fingerprint=fingerprint,
-    )
+    call = CallRecord(call_id, "main", at, served, history.revision if revision is None else revision, usage)
+    tracker.call_kept(call, last_seq=history.last_seq if last_seq is None else last_seq, fingerprint=fingerprint)
 
 
 def planned(

@@ -15,12 +15,11 @@ from mew_protocol.context_report import LastCompaction, LastReported
 from mew_protocol.envelope import Envelope
 
 from mew_agent.context.history import History, Item, Summary
-from mew_agent.context.persisted_state import PersistedState, SavedContext
+from mew_agent.context.persisted_state import CallRecord, PersistedState, SavedContext
 from mew_agent.context.policy import PolicyState
 from mew_agent.context.reminders import Reminder
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import (
-    CallRecord,
     InboxChange,
     MemoryStore,
     Session,

@@ -14,9 +14,10 @@ from mew_protocol.payloads.compactions import Undo
 from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.context.archive import Origin
 from mew_agent.context.history import History, Item, Summary
+from mew_agent.context.persisted_state import CallRecord
 from mew_agent.context.policy import MEW
 from mew_agent.context.sqlite_store import SqliteStore
-from mew_agent.context.store import CallRecord, MemoryStore, Store
+from mew_agent.context.store import MemoryStore, Store
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.archive import ContextArchive
 from mew_agent.conversation.context_state import ContextState
