@@ -161,12 +161,11 @@ class ChatParticipant(Participant):
         if request.response_format is not None and agent.is_present and not self._has_sessions(agent):
             raise response_format_unsupported(f"'{agent.name}' does not support response_format")
         question = AgentQuestion(request.text, chosen.name, request.response_format)
+        ignored = ("earlier messages",) if request.earlier else ()
         if chosen.name == MAIN_SESSION:
-            ignored = ("earlier messages",) if request.earlier else ()
             return replace(question, ignored=ignored)
         if not self._has_sessions(agent):
             warning = f"'{agent.name}' keeps no sessions: all clients share one conversation with it"
-            ignored = ("earlier messages",) if request.earlier else ()
             return replace(question, ignored=ignored, warnings=(warning,))
         sessions = (agent.context.report.sessions if agent.context.report else None) or ()
         if any((one.participant, one.session) == (self.id, chosen.name) for one in sessions):

@@ -121,7 +121,9 @@ class ResponseFormat:
         return [*events, self._event(f"response.{_part_name(kind)}.delta", **self._place(), delta=text, **extra)]
 
     def end(self, answer: ApiAnswer) -> list[bytes]:
-        events = [] if any(item["type"] == "message" for item in self._output) else self._begin_answer()
+        events = self._close()
+        if not any(item["type"] == "message" for item in self._output):  # an empty answer is also an item
+            events += self._begin_item("message")
         return [
             *events,
             *self._close(),
@@ -141,10 +143,6 @@ class ResponseFormat:
         return self._response("completed", answer)
 
     # -- items -------------------------------------------------------------------------------------------
-
-    def _begin_answer(self) -> list[bytes]:
-        """An empty answer is also an item."""
-        return [*self._close(), *self._begin_item("message")]
 
     def _begin_item(self, kind: Kind) -> list[bytes]:
         self._open = (kind, "")

@@ -103,6 +103,26 @@ def _time(at: str) -> datetime:
         raise InvalidReport("measured_at", f"{at!r} is not a time", expected) from None
 
 
+class NothingKept:
+    """The pins and the archive of a context that is kept elsewhere."""
+
+    @property
+    def texts(self) -> tuple[PinnedText, ...]:
+        return ()
+
+    async def add(self, text: str, origin: str) -> bool:
+        raise PinRefused(f"{NO_CONTEXT} to pin a text in")
+
+    async def remove(self, name: str) -> None:
+        raise PinRefused(f"{NO_CONTEXT}, so it has no pins")
+
+    async def history(self, request: RequestHistory) -> CompactionHistory:
+        return CompactionHistory(error=NO_CONTEXT if request.number is not None else None)
+
+    async def recall(self, request: Recall) -> RecallDone:
+        return RecallDone()
+
+
 class ExternalContext:
     """The `Controllable` of a participant that is no `Agent`. Before the first report it has no figures."""
 
@@ -117,6 +137,7 @@ class ExternalContext:
         """Whose levels are shown; None if nothing should act on the figures."""
         self.compact_at_percent: int | None = None
         """The part of the window at which we ask for a compaction ourselves."""
+        self.pins = self.archive = NothingKept()
         self.waiting: tuple[Waiting, ...] = ()
         self.spending: Spending | None = None
         """What the model calls cost so far, as far as our program knows."""
@@ -267,16 +288,8 @@ class ExternalContext:
     async def undo(self, request: Undo, asked_by: str | None = None) -> UndoDone:
         return UndoDone(status="refused", number=request.number, reason=NO_CONTEXT)
 
-    @property
-    def pins(self) -> "NothingKept":
-        return NothingKept()
-
     async def prefix(self) -> None:
         """See `Controllable.prefix`. Its program knows the texts."""
-
-    @property
-    def archive(self) -> "NothingKept":
-        return NothingKept()
 
     # -- the report --------------------------------------------------------------------------------------
 
@@ -309,23 +322,3 @@ class ExternalContext:
             level, severity = level_of(self.policy, ContextSnapshot(figures.tokens, figures.basis, figures.window))
             known["level"], known["severity"] = level, "unknown" if severity is None else severity
         return ContextReport(basis=figures.basis, **known)
-
-
-class NothingKept:
-    """The pins and the archive of a context that is kept elsewhere."""
-
-    @property
-    def texts(self) -> tuple[PinnedText, ...]:
-        return ()
-
-    async def add(self, text: str, origin: str) -> bool:
-        raise PinRefused(f"{NO_CONTEXT} to pin a text in")
-
-    async def remove(self, name: str) -> None:
-        raise PinRefused(f"{NO_CONTEXT}, so it has no pins")
-
-    async def history(self, request: RequestHistory) -> CompactionHistory:
-        return CompactionHistory(error=NO_CONTEXT if request.number is not None else None)
-
-    async def recall(self, request: Recall) -> RecallDone:
-        return RecallDone()

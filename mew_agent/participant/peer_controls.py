@@ -69,11 +69,8 @@ class PeerControls:
 
     async def pins(self, peer: str, *, timeout_seconds: float = 30.0) -> tuple[PinnedText, ...]:
         """Ask a peer for its pins with their texts. Raises what `ask` raises, and `BadAnswer`."""
-        request, answer = RequestStatus(fields=("pins",)), kinds.PARTICIPANT_STATUS
-        envelope = await self.messenger.ask(
-            kinds.PARTICIPANT_REQUEST_STATUS, request, to=peer, answer=answer, timeout_seconds=timeout_seconds
-        )
-        return read_answer(envelope, Status).pins or ()
+        request = RequestStatus(fields=("pins",))
+        return (await self._ask_status(kinds.PARTICIPANT_REQUEST_STATUS, request, peer, timeout_seconds)).pins or ()
 
     async def would_fit(self, peer: str, text: str | int) -> Fit:
         """Whether a text, or a number of tokens, fits into a peer's context, by its last report.
@@ -100,17 +97,16 @@ class PeerControls:
 
     async def _control(self, kind: str, payload: BaseModel, peer: str, timeout_seconds: float) -> Status:
         """Send a control and return the status that answers it. Raises `ControlRefused` and what `ask` raises."""
-        answer = await self.messenger.ask(
-            kind, payload, to=peer, answer=kinds.PARTICIPANT_STATUS, timeout_seconds=timeout_seconds
-        )
-        status = read_answer(answer, Status)
+        status = await self._ask_status(kind, payload, peer, timeout_seconds)
         if (problem := refusal_in(status.status)) is not None:
             raise ControlRefused(peer, kind, problem)
         return status
 
     async def request_status(self, peer: str, *, timeout_seconds: float = 30.0) -> Status:
         """Ask a peer for its current status. Raises what `ask` raises, and `BadAnswer`."""
-        kind, answer = kinds.PARTICIPANT_REQUEST_STATUS, kinds.PARTICIPANT_STATUS
-        return read_answer(
-            await self.messenger.ask(kind, {}, to=peer, answer=answer, timeout_seconds=timeout_seconds), Status
-        )
+        return await self._ask_status(kinds.PARTICIPANT_REQUEST_STATUS, RequestStatus(), peer, timeout_seconds)
+
+    async def _ask_status(self, kind: str, payload: BaseModel, peer: str, timeout_seconds: float) -> Status:
+        answer = kinds.PARTICIPANT_STATUS
+        envelope = await self.messenger.ask(kind, payload, to=peer, answer=answer, timeout_seconds=timeout_seconds)
+        return read_answer(envelope, Status)

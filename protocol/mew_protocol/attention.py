@@ -231,7 +231,8 @@ def _waiting_items(entry: BoardEntry, report: ContextReport) -> Iterator[Attenti
     for one in waits:
         if one.kind == "loop":
             reason = f"{entry.id} no longer answers {one.peer or 'an agent'}: {_clip(one.what, _DETAIL_CHARS)}"
-            item = _item(entry, "loop", "warning", reason, one.since, _resume(entry.id))
+            resume = _control("Resume", "resume", kinds.PARTICIPANT_RESUME, entry.id)
+            item = _item(entry, "loop", "warning", reason, one.since, resume)
             yield item.model_copy(update={"id": f"loop:{entry.id}:{one.peer or ''}"})
     held = [one for one in waits if one.kind == "room"]
     if held:
@@ -325,10 +326,6 @@ def _together(group: list[AttentionItem]) -> AttentionItem:
 
 def _compact(participant: str) -> AttentionAction:
     return _control("Compact", "compact", kinds.PARTICIPANT_COMPACT, participant)
-
-
-def _resume(participant: str) -> AttentionAction:
-    return _control("Resume", "resume", kinds.PARTICIPANT_RESUME, participant)
 
 
 def _make_room(participant: str) -> tuple[AttentionAction, ...]:

@@ -7,6 +7,7 @@ how metrics are written; see `mew_spaces.gateway.metrics`. A figure that is not 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Literal
 
 from mew_protocol.context_report import ContextReport
@@ -20,12 +21,15 @@ MAX_VALUE: Final = 2**63
 """A larger figure is not plausible, and some do not fit into the numbers of a monitoring system."""
 
 
+MetricKind = Literal["gauge", "counter"]
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """A metric and its samples: the values of its labels, and a value. The name of a counter ends in `_total`."""
 
     name: str
-    kind: Literal["gauge", "counter"]
+    kind: MetricKind
     help: str
     labels: tuple[str, ...]
     samples: list[tuple[tuple[str, ...], float]] = field(default_factory=list)
@@ -48,7 +52,7 @@ def context_metrics(boards: Iterable[tuple[str, Iterable[BoardEntry]]]) -> tuple
 class _ContextMetrics:
     def __init__(self) -> None:
         self._all: list[Metric] = []
-        gauge = self._gauge
+        gauge, counter = partial(self._new, "gauge"), partial(self._new, "counter")
         self._connected = gauge("mew_participant_connected", "1 while the participant is connected, else 0")
         self._waiting = gauge("mew_participant_waiting", "What the participant waits for, by kind", "kind")
         self._reported_at = gauge("mew_context_status_timestamp_seconds", "When the last status arrived")
@@ -57,7 +61,7 @@ class _ContextMetrics:
         self._window = gauge("mew_context_window_tokens", "Size of the context window", "basis")
         self._limit = gauge("mew_context_compact_at_tokens", "Tokens at which the agent compacts automatically")
         self._level = gauge("mew_context_level", "Severity of the level: 0 (healthy) to 3", "level", "basis")
-        self._compactions = self._counter("mew_context_compactions_total", "Compactions")
+        self._compactions = counter("mew_context_compactions_total", "Compactions")
         self._compacted_at = gauge("mew_context_last_compaction_timestamp_seconds", "When the last compaction ended")
         self._freed = gauge(
             "mew_context_last_compaction_freed_tokens", "Net tokens that the last compaction freed", "trigger", "basis"
@@ -65,9 +69,9 @@ class _ContextMetrics:
         self._cost = gauge(
             "mew_context_last_compaction_spent_tokens", "Tokens of the last compaction's model calls", "trigger"
         )
-        self._spent = self._counter("mew_context_spent_tokens_total", "Tokens of all model calls that reported them")
-        self._calls = self._counter("mew_context_calls_total", "Model calls, by whether they reported tokens", "usage")
-        self._money = self._counter(
+        self._spent = counter("mew_context_spent_tokens_total", "Tokens of all model calls that reported them")
+        self._calls = counter("mew_context_calls_total", "Model calls, by whether they reported tokens", "usage")
+        self._money = counter(
             "mew_context_spent_amount_total", "Price of all model calls, where it is known", "currency"
         )
 
@@ -110,15 +114,9 @@ class _ContextMetrics:
             if last.cost is not None:
                 self._cost.add(last.cost.spent_tokens, space, participant, last.trigger)
 
-    def _gauge(self, name: str, text: str, *labels: str) -> Metric:
-        return self._new(Metric(name, "gauge", text, ("space", "participant", *labels)))
-
-    def _counter(self, name: str, text: str, *labels: str) -> Metric:
-        return self._new(Metric(name, "counter", text, ("space", "participant", *labels)))
-
-    def _new(self, metric: Metric) -> Metric:
-        self._all.append(metric)
-        return metric
+    def _new(self, kind: MetricKind, name: str, text: str, *labels: str) -> Metric:
+        self._all.append(Metric(name, kind, text, ("space", "participant", *labels)))
+        return self._all[-1]
 
 
 def _window_basis(status: Status) -> str:
