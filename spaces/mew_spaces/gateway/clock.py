@@ -12,6 +12,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+RESOLUTION_SECONDS = 0.001
+"""As in timestamps of the wire. What happens within it gets the same time, which costs less than to calculate one."""
+
 MIN_JUMP_SECONDS = 1.0
 """Smaller differences are the clock being adjusted little by little."""
 
@@ -45,16 +48,20 @@ class WallClock:
         self._on_jump = on_jump
         self._wall = wall
         self._steady = steady
-        self._followed = wall()
-        self._followed_steady = steady()
+        self._followed = self._shown = wall()
+        self._followed_steady = self._shown_steady = steady()
 
     def __call__(self) -> datetime:
-        """Return the time. Between two calls of `follow` it passes steadily."""
-        return self._followed + timedelta(0, self._steady() - self._followed_steady)
+        """Return the time, to the millisecond. Between two calls of `follow` it passes steadily."""
+        now = self._steady()
+        if now - self._shown_steady >= RESOLUTION_SECONDS:
+            self._shown, self._shown_steady = self._followed + timedelta(0, now - self._followed_steady), now
+        return self._shown
 
     def follow(self) -> None:
         """Show what the wall clock shows. Calls `on_jump` with the difference if the wall clock was set meanwhile."""
         shown, wall = self(), self._wall()
-        self._followed, self._followed_steady = wall, self._steady()
+        self._followed = self._shown = wall
+        self._followed_steady = self._shown_steady = self._steady()
         if abs((wall - shown).total_seconds()) >= MIN_JUMP_SECONDS:
             self._on_jump(wall - shown)

@@ -108,10 +108,9 @@ class SpaceLog:
     def stage(self, data: bytes, *, sender: str, id: str, at: float) -> int:  # noqa: A002 - the wire's word
         """Give an envelope the next number; it is stored by the next `write` and read after its `publish`."""
         self._staged_through += 1
-        entry = Entry(self._staged_through, data, sender, id, at)
-        self._staged.append(entry)
-        self._remember(entry)
-        return entry.sequence
+        self._staged.append(Entry(self._staged_through, data, sender, id, at))
+        self._remember(sender, id, self._staged_through)
+        return self._staged_through
 
     def append(self, data: bytes, *, sender: str, id: str, at: float) -> int:  # noqa: A002 - the wire's word
         """Stage, write and publish one envelope with all that is staged. Returns its number. Raises `NotStored`."""
@@ -125,7 +124,7 @@ class SpaceLog:
         if self.durability != "memory":
             self.write(Batch((entry,)))
         self._staged_through = self._published = sequence
-        self._remember(entry)
+        self._remember(sender, id, sequence)
         self._entries.append(entry)
         self._bytes += len(data)
         if len(self._entries) > self.bounds.entries or self._bytes > self.bounds.bytes or self.bounds.age_seconds:
@@ -253,7 +252,7 @@ class SpaceLog:
         self._state = dict(state)
         self._gone_through = self._published = gone_through
         for entry in entries:
-            self._remember(entry)
+            self._remember(entry.sender, entry.id, entry.sequence)
             self._extend((entry,))
         self._published = self._staged_through = max(last_sequence, self._published)
 
@@ -266,8 +265,8 @@ class SpaceLog:
         self._gone_through = self._published = self._staged_through = position.sequence
         self._wake()
 
-    def _remember(self, entry: Entry) -> None:
-        self._sequences[entry.sender, entry.id] = entry.sequence
+    def _remember(self, sender: str, id: str, sequence: int) -> None:  # noqa: A002 - the wire's word
+        self._sequences[sender, id] = sequence
         if len(self._sequences) > self._remembered_ids:
             self._sequences.popitem(last=False)
 
