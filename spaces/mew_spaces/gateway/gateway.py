@@ -6,7 +6,6 @@ decide what participants may do.
 """
 
 import asyncio
-import contextlib
 import math
 import signal
 import sys
@@ -15,6 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -394,11 +394,7 @@ async def _backplane_of(space: HostedSpace) -> AsyncIterator[Backplane | None]:
 
 def has_uvloop() -> bool:
     """Whether uvloop, the faster event loop, is installed."""
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        return bool(uvloop)
-    return False
+    return find_spec("uvloop") is not None
 
 
 @contextmanager
