@@ -11,8 +11,8 @@ DEFAULT_WINDOW_TOKENS = 128_000
 _TRUST = ("assumed", "trained", "loaded", "configured")
 
 
-def resolve_window(configured_tokens: int | None = None, discovered: Window | None = None) -> Window:
-    """The window to use before the first call. Ignores a discovered window of 0 or less.
+def resolve_window(configured_tokens: int | None = None) -> Window:
+    """The window to use until the server has reported its own.
 
     Raises `ValueError` if the configured window is 0 or less.
     """
@@ -20,8 +20,6 @@ def resolve_window(configured_tokens: int | None = None, discovered: Window | No
         if configured_tokens <= 0:
             raise ValueError(f"a context window must have at least 1 token, got {configured_tokens:,}")
         return Window(configured_tokens, "configured", "configuration")
-    if discovered is not None and discovered.max_tokens > 0:
-        return discovered
     return Window(DEFAULT_WINDOW_TOKENS, "assumed", "default")
 
 

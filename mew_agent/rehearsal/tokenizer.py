@@ -48,11 +48,6 @@ def count(text: str) -> int:
     return len(_TOKEN.findall(text))
 
 
-def count_message(message: Mapping[str, object]) -> int:
-    """Tokens of one message in the OpenAI shape, with its template overhead."""
-    return _count(_message_parts(message))
-
-
 def count_tool_call(name: str, arguments: str) -> int:
     """Tokens of one tool call, in a reply or in a prompt."""
     return TOKENS_PER_TOOL_CALL + count(name) + count(arguments)

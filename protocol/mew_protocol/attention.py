@@ -107,16 +107,13 @@ def attention(
     now: datetime,
     expected: Collection[str] = (),
     faults: Mapping[str, str] | None = None,
-    is_storing: bool = True,
 ) -> tuple[AttentionItem, ...]:
     """Return everything that needs a person, sorted, one item for each cause.
 
-    `expected` are participants that should be connected; `faults` says what is wrong
-    with the programs of participants; `is_storing` is false while the gateway cannot store envelopes.
+    `expected` are participants that should be connected; `faults` says what is wrong with the programs of participants.
     """
     faults = faults or {}
-    found = [] if is_storing else [not_stored_item()]
-    found += [approval_item(one) for one in proposals]
+    found = [approval_item(one) for one in proposals]
     for entry in entries:
         found += entry_items(entry, now=now, is_expected=entry.id in expected, fault=faults.get(entry.id))
     return sort_items(found)

@@ -127,7 +127,7 @@ def start_conversation(server: LlamaServer) -> StartConversation:
     async def build(at: LlamaServer = server, window: Window | None = None) -> AsyncIterator[ServerConversation]:
         model = OpenAIModel("tiny", at.base_url, max_retries=0)
         found = window or await model.discover_window()
-        tracker = Tracker(History(), PRESETS["mew"], resolve_window(None, found), "tiny")
+        tracker = Tracker(History(), PRESETS["mew"], found or resolve_window(), "tiny")
         driver: ServerConversation
 
         async def record(event: ConversationEvent) -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from mew_protocol.attention import AttentionItem, aggregate, attention
+from mew_protocol.attention import AttentionItem, aggregate, attention, not_stored_item, sort_items
 from mew_protocol.payloads.mcp import UndecidedProposal
 from mew_protocol.payloads.participant import BoardEntry
 
@@ -141,7 +141,7 @@ def test_launched_programs_are_missed_and_faults_say_more() -> None:
 
 
 def test_a_gateway_that_cannot_store_comes_first() -> None:
-    found = items(entry(word="model_rate_limited"), is_storing=False)
+    found = sort_items([*items(entry(word="model_rate_limited")), not_stored_item()])
     assert [one.kind for one in found] == ["not_stored", "model_failed"]
 
 

@@ -1,6 +1,6 @@
 """One conversation with a real rehearsal model, for tests of what the two make of each other."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,12 +20,17 @@ from mew_agent.errors import ContextOverflow
 from mew_agent.model.interface import ModelEvent, ModelReply, ToolSpec
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
-from mew_agent.rehearsal.tokenizer import count_message
+from mew_agent.rehearsal.tokenizer import count_request
 from mew_agent.tokens.tokenizers import TextCounter
 from tests.support.rehearsal_model import rehearsal_model
 from tests.support.waiting import PATIENCE_SECONDS
 
 TOOL = ToolSpec("look_up", "Looks something up.", {"type": "object", "properties": {"q": {"type": "string"}}})
+
+
+def count_message(message: Mapping[str, object]) -> int:
+    """Tokens of one message of a request, with its template overhead."""
+    return count_request([message]) - count_request([])
 
 
 async def ignore(_event: ModelEvent) -> None:

@@ -68,13 +68,11 @@ def open_log(path: Path) -> IO[bytes]:
     return path.open("ab", buffering=0)
 
 
-async def keep_logs_bounded(
-    folder: Path, *, max_bytes: int = MAX_LOG_BYTES, check_seconds: float = CHECK_SECONDS
-) -> None:
+async def keep_logs_bounded(folder: Path) -> None:
     """Cut the logs in a folder when they grow too large, until cancelled."""
     while True:
-        await anyio.sleep(check_seconds)
-        await anyio.to_thread.run_sync(cut_large_logs, folder, max_bytes)
+        await anyio.sleep(CHECK_SECONDS)
+        await anyio.to_thread.run_sync(cut_large_logs, folder, MAX_LOG_BYTES)
 
 
 def cut_large_logs(folder: Path, max_bytes: int) -> None:

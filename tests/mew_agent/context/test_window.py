@@ -14,24 +14,13 @@ from mew_agent.model.interface import Window, WindowBasis
 
 
 @pytest.mark.parametrize(
-    ("configured", "discovered", "expected"),
-    [
-        (None, None, (128_000, "assumed")),
-        (8_192, None, (8_192, "configured")),
-        (8_192, Window(4_096, "loaded"), (8_192, "configured")),
-        (None, Window(4_096, "loaded"), (4_096, "loaded")),
-        (None, Window(131_072, "trained"), (131_072, "trained")),
-        (None, Window(0, "loaded"), (128_000, "assumed")),
-        (None, Window(-1, "loaded"), (128_000, "assumed")),
-        (1, None, (1, "configured")),
-    ],
+    ("configured", "expected"),
+    [(None, (128_000, "assumed")), (8_192, (8_192, "configured")), (1, (1, "configured"))],
 )
-def test_a_configured_window_overrides_discovery_and_default(
-    configured: int | None, discovered: Window | None, expected: tuple[int, WindowBasis]
-) -> None:
-    window = resolve_window(configured, discovered)
+def test_a_configured_window_overrides_the_default(configured: int | None, expected: tuple[int, WindowBasis]) -> None:
+    window = resolve_window(configured)
     assert (window.max_tokens, window.basis) == expected
-    assert window.source or discovered
+    assert window.source
 
 
 @pytest.mark.parametrize("configured", [0, -1])

@@ -15,12 +15,12 @@ from mew_agent.rehearsal.tokenizer import (
     TOKENS_PER_MESSAGE,
     TOKENS_PER_TOOL,
     count,
-    count_message,
     count_request,
     count_tool_call,
     encode,
     render_request,
 )
+from tests.support.conversation_driver import count_message
 
 PROSE = "A workspace holds many agents, and nobody has to guess how full a context window is at the moment. "
 DIGEST = hashlib.sha512(b"rehearsal").digest() * 8
