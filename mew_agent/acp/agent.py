@@ -58,7 +58,7 @@ COMMANDS_SECONDS: Final = 5.0
 
 @dataclass
 class _RequestedCompaction:
-    """What the agent says of a compaction that it was asked for. `over` is set when it ended, or the agent has."""
+    """Progress of a compaction that we requested. `over` is set when the compaction or the agent has ended."""
 
     step: CompactionStep | None = None
     over: anyio.Event = field(default_factory=anyio.Event)
@@ -119,7 +119,7 @@ class AcpAgent(Participant):
         self._failure: str | None = None
         """Why the program is no longer started."""
         self._prompting: Literal["chat", "compaction"] | None = None
-        """What the running prompt is for; what the agent says without one is a repetition of an earlier session."""
+        """What the running prompt is for. Updates that arrive without a prompt repeat an earlier session."""
         self.turn: AcpTurn | None = None
         """The turn that answers a chat now."""
         self.external_context.policy = None
@@ -421,7 +421,7 @@ class AcpAgent(Participant):
     # -- permissions -------------------------------------------------------------------------------------
 
     async def _ask_permission(self, request: Mapping[str, Any]) -> str | None:
-        """Propose what the agent wants to do. Returns the option to choose; None without a decision in time."""
+        """Propose the call that the agent asks about. Returns the option to choose; None without a decision in time."""
         call = request.get("toolCall")
         call = call if isinstance(call, Mapping) else {}
         arguments = {
@@ -454,9 +454,9 @@ class AcpAgent(Participant):
             scope.cancel()
 
     async def _answer_decision(self, request: Envelope) -> dict[str, Any] | None:
-        """The result of a request that allows what the agent wants; None if it is another request.
+        """The result of a request that fulfils a permission proposal; None for other requests.
 
-        Raises `RequestFailed` if another decision was first, or none is needed any more.
+        Raises `RequestFailed` if the proposal was already decided, or never made.
         """
         if CallSubject.read(request.body).tool != PERMISSION:
             return None
@@ -473,7 +473,7 @@ def _option(options: object, wanted: str) -> str | None:
 
 
 def _text_of(call: Mapping[str, Any]) -> str:
-    """What a tool call shows: its texts, and the files that it changes. Some agents name the command only there."""
+    """The texts of a tool call, and the files that it changes. Some agents name the command only there."""
     listed = call.get("content")
     parts = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
     return "\n".join(filter(None, (text_in(one.get("content")) or str(one.get("path") or "") for one in parts)))

@@ -1,7 +1,7 @@
-"""[pure] When a figure of an ACP agent is valid.
+"""[pure] Read the figures of an ACP agent, and decide when they are valid.
 
 Owns that usage counts at the end of a main turn only, and that from the start of a compaction to the end of the next
-main turn nothing is known. Does not send: what to report is a return value.
+main turn nothing is known. Sends nothing: returns what to report.
 """
 
 import math
@@ -24,7 +24,7 @@ _STEPS: Final[Mapping[str, CompactionStep]] = {
 
 @dataclass(frozen=True, slots=True)
 class AgentUsage:
-    """What an agent said of its context: tokens in it, and the size of its window if it said so."""
+    """An agent's report of its context: the tokens in it, and the size of its window if known."""
 
     tokens: int
     window: int | None = None
@@ -45,7 +45,7 @@ def usage_in(update: Mapping[str, Any], profile: AcpProfile) -> AgentUsage | Non
 
 
 def spending_in(update: Mapping[str, Any]) -> Spending | None:
-    """What the session cost so far, as the agent says. Agents send 0 for models without a price: that is unknown."""
+    """The cost of the session so far; None if unknown. Agents send 0 for models without a price."""
     cost = update.get("cost")
     amount, currency = (cost.get("amount"), cost.get("currency")) if isinstance(cost, Mapping) else (None, None)
     if isinstance(amount, int | float) and 0 < amount < math.inf and isinstance(currency, str):
@@ -54,7 +54,7 @@ def spending_in(update: Mapping[str, Any]) -> Spending | None:
 
 
 def compaction_step(update: Mapping[str, Any], profile: AcpProfile) -> CompactionStep | None:
-    """What a `session/update` says of a compaction that the agent makes."""
+    """The progress of a compaction in a `session/update`; None if it reports none."""
     if update.get("sessionUpdate") == "compaction_update":
         return _STEPS.get(str(update.get("status")))
     content = update.get("content")
@@ -88,22 +88,22 @@ class UsageTracker:
         """Whether a figure that arrives now belongs to an ended main turn, with an agent that sends it late."""
 
     def turn_started(self, *, is_main: bool) -> None:
-        """A prompt is sent. Only a main turn can tell the size of what is kept."""
+        """Note that a prompt is sent. Only figures of main turns measure the context that is kept."""
         self._is_main, self._has_compacted, self._seen = is_main, False, None
 
     def compacted(self) -> None:
-        """A compaction began or was asked for: no figure of this turn, or from before it, is valid."""
+        """Note that a compaction began or was requested: no figure of this turn or before it is valid."""
         self._has_compacted, self._seen, self._accepts_late = True, None, False
 
     def usage(self, usage: AgentUsage) -> AgentUsage | None:
-        """The agent reports its usage. It is valid at the end of the turn, or now if it belongs to an ended one."""
+        """Note the reported usage: valid at the end of the turn, or now if it belongs to an ended one."""
         if not self._profile.usage_is_late:
             self._seen = usage
             return None
         return usage if self._accepts_late else None
 
     def turn_ended(self) -> AgentUsage | None:
-        """The agent answered a prompt."""
+        """Note that the agent has answered a prompt."""
         if not self._is_main or self._has_compacted:
             return None
         self._is_main = False

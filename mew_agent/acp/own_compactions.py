@@ -1,7 +1,7 @@
-"""Our policy above the agent's own: it is asked to compact at a part of its window, at the end of a turn.
+"""Ask an ACP agent to compact at a percentage of its window, at the end of a turn.
 
-Owns when that is due: the figure has reached `compact_at`, and has grown since the last time. Does not know how the
-agent compacts, nor how many others may at the same time; see `StaggeredCompactions`.
+Owns when that is due: the context has reached the percentage, and has grown since the last compaction. Does not know
+how the agent compacts, nor how many agents may compact at the same time; see `StaggeredCompactions`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,7 @@ from mew_agent.participant.external_context import Figures
 from mew_agent.participant.participant import Participant
 
 COOLDOWN_PERCENT: Final = 5
-"""How much of its window an agent must grow after one of our compactions before we ask for the next one."""
+"""Percentage of its window by which an agent must grow before we ask for the next compaction."""
 
 
 class OwnCompactions:
@@ -48,7 +48,7 @@ class OwnCompactions:
         return self._full_figures() is not None
 
     def _full_figures(self) -> Figures | None:
-        """The figures, if they are due for a compaction."""
+        """The figures if a compaction is due, else None."""
         context = self._me.external_context
         known = context.known
         if self._percent is None or known is None or known.window is None or context.policy is None:
@@ -60,7 +60,7 @@ class OwnCompactions:
         return known if is_full and grown * 100 >= COOLDOWN_PERCENT * known.window else None
 
     async def apply_pending(self) -> None:
-        """Ask for a compaction if it is due, unless too many others compact; then it follows later."""
+        """Ask for a compaction if it is due. While too many other agents compact, it is postponed."""
         # A late figure and the end of its turn ask at once; the second must see what the first has done.
         async with self._one_check:
             if self._full_figures() is None or not await self.may_compact():

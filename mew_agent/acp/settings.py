@@ -34,21 +34,21 @@ class AcpSettings(BaseModel):
     compact_timeout_seconds: float = Field(default=300.0, gt=0)
     permission_timeout_seconds: float = Field(default=600.0, gt=0)
     files: FileAccess = "none"
-    """What the agent may do with the files of `cwd` through us, besides what its own tools do."""
+    """Access to the files of `cwd` through this process; does not limit the agent's own tools."""
     terminal: bool = False
-    """Whether the agent may have us run commands, besides those that it runs itself."""
+    """Whether we run commands for the agent; does not limit the commands that it runs itself."""
     answer_broadcasts: bool = False
     store: str | None = None
     compact_at_percent: int | None = Field(default=None, ge=1, le=99)
-    """The part of its window at which we ask it to compact, at the end of a turn (default: never)."""
+    """Percentage of its window at which we ask it to compact, at the end of a turn (default: never)."""
     max_compacting: int | None = Field(default=None, ge=1)
-    """How many agents of the space may compact at the same time by such a part (default: half of them)."""
+    """Maximum number of agents of the space that compact at the same time this way (default: half of them)."""
     space_tools: bool = True
     """Whether the agent gets the tools of the space, such as the board and chats to peers."""
     cancel_timeout_seconds: float = Field(default=30.0, gt=0)
-    """How long a cancelled turn may take to end; then the program is started again."""
+    """How long a cancelled turn may take to end before the program is restarted."""
     max_restarts: int = Field(default=3, ge=0)
-    """How often in a row the agent's program is started again after it ended."""
+    """Maximum number of restarts in a row."""
 
     @property
     def state_path(self) -> Path | None:

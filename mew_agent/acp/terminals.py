@@ -1,4 +1,4 @@
-"""The terminals of an ACP agent: commands that it has us run in its working folder, if its settings allow it.
+"""The terminals of an ACP agent: commands that we run for it in its working folder, if its settings allow it.
 
 Owns where a command may start, which part of the environment it sees, how much output is kept, and that no command
 outlives the agent. A command is not confined: it may do what the agent's own program may. Does not know the protocol.
@@ -27,14 +27,14 @@ MAX_TERMINALS: Final = 16
 """How many terminals an agent may have at once, including ended ones that it has not released."""
 
 MAX_OUTPUT_BYTES: Final = 1_000_000
-"""How much of an output is kept at most: its end."""
+"""Maximum size of a kept output; longer outputs lose their start."""
 
 SLACK_BYTES: Final = 1 << 20
-"""How much more is read before the excess is cut off: moving the rest for each piece would cost too much."""
+"""Excess that may collect before it is cut off: moving the rest after each piece would cost too much."""
 
 EXIT_POLL_SECONDS: Final = 0.02
 LAST_OUTPUT_SECONDS: Final = 0.5
-"""How long after its exit a command's output may still arrive; a program that it left behind may keep it open."""
+"""How long to read on after a command's exit: a program that it left behind may keep the output open."""
 
 
 @dataclass(eq=False)
@@ -91,7 +91,7 @@ class _Terminal:
 
     @property
     def exit_status(self) -> dict[str, Any]:
-        """As the protocol writes it; the name of a signal as in `SIGTERM`."""
+        """The exit code, or the name of the signal, such as `SIGTERM`, as the protocol writes them."""
         code = self.process.returncode
         if code is not None and code < 0:
             name = next((one.name for one in signal.Signals if one == -code), str(-code))

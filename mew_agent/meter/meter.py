@@ -1,6 +1,6 @@
 """A participant that reports the context of the agent behind its relay.
 
-Owns what is reported when. Acts on nothing: the agent's history is its own, so a request to compact is answered
+Owns when a figure is reported. Obeys no control: the agent owns its history, so a request to compact is answered
 `skipped: not_owner`. Does not know which calls count; see `main_line`.
 """
 
@@ -23,7 +23,7 @@ from mew_agent.participant.participant import Participant
 logger = logging.getLogger("mew_agent.meter")
 
 NOT_OWNER: Final = "not_owner"
-"""Answer to a control: the program measures a context that is not its own."""
+"""Answer to a control: the meter reports a context that it does not own."""
 
 NOT_HERE: Final = "I only measure an agent that works elsewhere; it does not read the chats of this space."
 
@@ -113,7 +113,7 @@ async def run_meter(
 ) -> None:
     """Join as `me`, relay to `upstream`, call `ready` with the relay's URL, and stay until the connection ends.
 
-    The relay works on while the gateway is away. Raises what `serve_relay` and joining raise.
+    The relay keeps working while the gateway is unreachable. Raises what `serve_relay` and joining raise.
     """
     meter = Meter(me, window=window, on_call=on_call)
     async with serve_relay(upstream, meter, host=host, port=port) as url, me:

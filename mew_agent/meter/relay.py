@@ -1,4 +1,4 @@
-"""Passes HTTP requests of an agent on to its model server, and the answers back, byte for byte.
+"""Relay HTTP requests of an agent to its model server, and the responses back, byte for byte.
 
 Owns the two connections: streaming in both directions, the failures of either side, and the headers that concern one
 connection only. Shows each model call to a `CallObserver`. Stores and logs neither headers nor bodies. Does not know
@@ -74,7 +74,7 @@ async def serve_relay(
 
     Raises `ConfigError` for an `upstream` that is not the URL of a server, and `OSError` if the port is in use.
     """
-    # Models think for minutes, and agents make several calls at once: both are the agent's choice.
+    # No read timeout, because models think for minutes; no limit of connections, because agents make calls in parallel.
     timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
     async with httpx2.AsyncClient(timeout=timeout, limits=limits) as client:
@@ -95,7 +95,7 @@ class ModelRelay:
         self.stopping = anyio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Relay one request. An agent that goes away, and the end of the meter, cancel it upstream."""
+        """Relay one request. Cancels it upstream when the agent disconnects or the meter stops."""
         body = _RequestBody(receive)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._cancel_when_gone, body, receive, tasks.cancel_scope)
@@ -241,7 +241,7 @@ class _Exchange:
             self._relay.observer.end(call, None if self._reader is None else self._reader.end(was_cut=was_cut))
 
     async def _fail(self, error: Exception) -> None:
-        """Answer for a model server that cannot be reached, in a form that clients of all three APIs read."""
+        """Send a 502 response in a form that clients of all three APIs read."""
         about = {"type": "api_error", "code": "upstream_unreachable"}
         message = f"mew meter: the model server cannot be reached ({type(error).__name__})"
         text = json.dumps({"type": "error", "error": {**about, "message": message}}).encode()

