@@ -4,6 +4,7 @@
 the hub or the link of one gateway is away, or a stored batch is not acknowledged.
 """
 
+import math
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 
@@ -40,6 +41,8 @@ class MemoryHub:
         self.lease_seconds = lease_seconds
         self.unacknowledged_appends = 0
         """How many of the next appends are stored and then raise `BackplaneUnavailable`."""
+        self.lost_sends = 0
+        """How many of the next batches that are sent without an answer are lost."""
         self.batches: deque[StoredBatch] = deque(maxlen=kept_batches)
         self.last_sequence = 0
         self.sequences: dict[str, int] = {}
@@ -94,6 +97,8 @@ class MemoryBackplane(Backplane):
         self.hub = hub
         self._is_cut_off = False
         self._is_closed = False
+        self.is_stalled = False
+        """Whether `follow` hands over nothing, as while a consumer is replaced. Call `hub.wake` after a change."""
 
     @property
     def max_frame_bytes(self) -> int:
@@ -117,31 +122,31 @@ class MemoryBackplane(Backplane):
         self._is_cut_off = value
         self.hub.wake()
 
+    async def send(self, data: bytes, batch_id: str) -> None:
+        await self._reach()
+        if self.hub.lost_sends:
+            self.hub.lost_sends -= 1
+        else:
+            self._store(data, batch_id)
+
     async def append(self, data: bytes, batch_id: str) -> int:
         await self._reach()
-        hub = self.hub
-        sequence = hub.sequences.get(batch_id)
-        if sequence is None:
-            hub.last_sequence = sequence = hub.sequences[batch_id] = hub.last_sequence + 1
-            hub.batches.append(StoredBatch(sequence, data))
-            hub.wake()
-        if hub.unacknowledged_appends:
-            hub.unacknowledged_appends -= 1
+        sequence = self._store(data, batch_id)
+        if self.hub.unacknowledged_appends:
+            self.hub.unacknowledged_appends -= 1
             raise BackplaneUnavailable("no acknowledgement")
         return sequence
 
-    async def follow(self, applied: Callable[[], int]) -> AsyncGenerator[StoredBatch, None]:
-        after = 0
-        while not self._is_closed:
-            if self.is_connected:
-                after = max(after, applied())
+    async def follow(self, after: int, receive: Callable[[StoredBatch], object], *, until: float = math.inf) -> None:
+        while after < until and not self._is_closed:
+            if self.is_connected and not self.is_stalled:
                 first = self.hub.last_sequence - len(self.hub.batches) + 1
                 if not first - 1 <= after <= self.hub.last_sequence:
                     raise HistoryLost(f"batch {after + 1} is not kept; there are {first} to {self.hub.last_sequence}")
                 if after < self.hub.last_sequence:
                     batch = self.hub.batches[after + 1 - first]
                     after = batch.sequence
-                    yield batch
+                    receive(batch)
                     continue
             await self.hub.wait()
 
@@ -233,6 +238,15 @@ class MemoryBackplane(Backplane):
         await anyio.lowlevel.checkpoint()
         if not self.is_connected:
             raise BackplaneUnavailable("the backplane is away")
+
+    def _store(self, data: bytes, batch_id: str) -> int:
+        hub = self.hub
+        sequence = hub.sequences.get(batch_id)
+        if sequence is None:
+            hub.last_sequence = sequence = hub.sequences[batch_id] = hub.last_sequence + 1
+            hub.batches.append(StoredBatch(sequence, data))
+            hub.wake()
+        return sequence
 
     def _put_in_force(self, lease: str, value: bytes) -> None:
         self.hub.leases[lease] = (value, anyio.current_time() + self.hub.lease_seconds)

@@ -4,6 +4,7 @@ Owns the promises and the errors. Each `Backplane` object belongs to one gateway
 see the same batches in the same order, the same state and the same leases.
 """
 
+import math
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
@@ -66,6 +67,12 @@ class Backplane(Protocol):
     def stale_lease_seconds(self) -> float:
         """How long a gateway that has just connected may see the lease of one that was killed before."""
 
+    async def send(self, data: bytes, batch_id: str) -> None:
+        """Have a batch stored after all others, without an answer: it is stored once `follow` hands it over.
+
+        It may be lost. After some time, `append` it with the same id. Raises `BackplaneUnavailable`.
+        """
+
     async def append(self, data: bytes, batch_id: str) -> int:
         """Store a batch after all others and return its sequence, once it is stored for good.
 
@@ -76,12 +83,12 @@ class Backplane(Protocol):
         gateway may not append.
         """
 
-    def follow(self, applied: Callable[[], int]) -> AsyncGenerator[StoredBatch, None]:
-        """Yield every batch that the caller has not applied, in order and once, and wait for further ones.
+    async def follow(self, after: int, receive: Callable[[StoredBatch], object], *, until: float = math.inf) -> None:
+        """Call `receive` with every batch after a sequence, in order and once, as soon as it is stored for good.
 
-        `applied` returns the sequence of the newest one that the caller has applied, be it from here or after `append`.
-        Goes on by itself after lost connections and restarts of servers. Raises `HistoryLost` if the next batch is no
-        longer kept, and `BackplaneRefused` if reading is forbidden.
+        Goes on by itself after lost connections and restarts of servers, until cancelled; with `until`, up to that
+        sequence. Raises what `receive` raises, `HistoryLost` if the next batch is no longer kept, and
+        `BackplaneRefused` if reading is forbidden.
         """
 
     async def bounds(self) -> tuple[int, int]:

@@ -7,10 +7,11 @@ them. Owns the names, the layout and the order of reading. `nats_link` connects 
 
 import asyncio
 import hashlib
+import math
 import re
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -64,6 +65,14 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
 _T = TypeVar("_T")
 
 
+class _PartsMissing(Exception):
+    """The reader began behind the first part of a batch, which is the message `first`."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__(first)
+        self.first = first
+
+
 class JetStreamBackplane(Backplane):
     """See `Backplane`. Use `connect_jetstream` to make one."""
 
@@ -90,6 +99,12 @@ class JetStreamBackplane(Backplane):
     def stale_lease_seconds(self) -> float:
         return 2 * self._table.lease_seconds  # the clock of the table starts late and is slow
 
+    async def send(self, data: bytes, batch_id: str) -> None:
+        if len(data) <= self._part_bytes:
+            await self._link.publish(self._batch_subject, data, {_ID: batch_id})
+        else:
+            await self.append(data, batch_id)
+
     async def append(self, data: bytes, batch_id: str) -> int:
         size = self._part_bytes
         *parts, last = _split(data, size)
@@ -100,17 +115,33 @@ class JetStreamBackplane(Backplane):
         named = {_PARTS: ",".join(map(str, sequences))} if parts else {}
         return await self._store(self._batch_subject, last, {_ID: batch_id, **named})
 
-    async def follow(self, applied: Callable[[], int]) -> AsyncGenerator[StoredBatch, None]:
-        source = StreamSource(self._link, self._batches, applied, recovery_seconds=self._recovery_seconds)
-        async with aclosing(read_stream(source)) as messages:
-            async for message in messages:
-                if _PART in message.headers:
-                    continue
-                data = message.data
-                if _PARTS in message.headers:
-                    parts = [await self._batch_part(int(one)) for one in message.headers[_PARTS].split(",")]
-                    data = b"".join([*parts, data])
-                yield StoredBatch(message.sequence, data)
+    async def follow(self, after: int, receive: Callable[[StoredBatch], object], *, until: float = math.inf) -> None:
+        handed_over, parts = after, dict[int, bytes]()
+
+        def receive_message(message: StoredMessage) -> None:
+            nonlocal handed_over
+            sequence, data, headers = message.sequence, message.data, message.headers
+            if _PART in headers:
+                parts[sequence] = data
+                return
+            if _PARTS in headers:
+                named = [int(one) for one in headers[_PARTS].split(",")]
+                found = [parts.pop(one) for one in named if one in parts]
+                if sequence > handed_over and len(found) < len(named):
+                    raise _PartsMissing(named[0])
+                data = b"".join([*found, data])
+            if sequence > handed_over:
+                handed_over = sequence
+                receive(StoredBatch(sequence, data))
+
+        source = StreamSource(
+            self._link, self._batches, receive_message, recovery_seconds=self._recovery_seconds, until=until
+        )
+        while True:
+            try:
+                return await read_stream(source, after)
+            except _PartsMissing as missing:
+                after = missing.first - 1
 
     async def bounds(self) -> tuple[int, int]:
         state = (await self._stream_info(self._batches)).state
@@ -208,15 +239,10 @@ class JetStreamBackplane(Backplane):
 
     async def watch_leases(self) -> None:
         """Keep the table of leases up to date until the link is closed."""
+        source = StreamSource(self._link, self._leases, self._read_lease, has_gaps=True)
         while not self._link.is_closed:
             with suppress(HistoryLost):
-                source = StreamSource(self._link, self._leases, lambda: self._table.sequence, has_gaps=True)
-                async with aclosing(read_stream(source)) as messages:
-                    async for message in messages:
-                        name = message.subject.removeprefix(f"{self._lease_subject}.")
-                        value = _lease_value(message.data)
-                        self._table.read(name, value, sequence=message.sequence, at=message.at)
-                        self._wake()
+                await read_stream(source, self._table.sequence)
             self._table.restart()
             await self._link.wait_connected()
 
@@ -276,7 +302,7 @@ class JetStreamBackplane(Backplane):
                 await self._purge(self._state, subject=f"{prefix}{version}.>")
 
     async def _store(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> int:
-        return int((await self._link.request(subject, data, headers))["seq"])
+        return (await self._call(lambda jetstream: jetstream.publish(subject, data, headers=headers))).seq
 
     async def _purge(self, stream: str, *, subject: str | None = None, sequence: int | None = None) -> None:
         await self._call(lambda jetstream: jetstream.purge_stream(stream, subject=subject, seq=sequence))
@@ -291,17 +317,6 @@ class JetStreamBackplane(Backplane):
             return None
         return StoredMessage(subject, found.seq or 0, 0.0, found.data or b"", found.headers or {})
 
-    async def _batch_part(self, sequence: int) -> bytes:
-        while True:
-            try:
-                found = await self._link.call(lambda jetstream: jetstream.get_msg(self._batches, seq=sequence))
-                return found.data or b""
-            except NotFoundError:
-                raise HistoryLost(f"a part of a batch, message {sequence}, is no longer kept") from None
-            except BackplaneUnavailable:
-                if not await self._link.wait_connected():
-                    raise
-
     async def _call(self, exchange: Callable[[JetStreamContext], Awaitable[_T]]) -> _T:
         try:
             return await self._link.call(exchange)
@@ -315,6 +330,11 @@ class JetStreamBackplane(Backplane):
             self._note(lease, _lease_value(newest.data), newest.sequence)
         else:
             self._table.restart()
+
+    def _read_lease(self, message: StoredMessage) -> None:
+        name, value = message.subject.removeprefix(f"{self._lease_subject}."), _lease_value(message.data)
+        self._table.read(name, value, sequence=message.sequence, at=message.at)
+        self._wake()
 
     def _note(self, lease: str, value: bytes | None, sequence: int) -> None:
         self._table.note(lease, value, sequence=sequence)

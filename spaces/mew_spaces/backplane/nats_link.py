@@ -10,12 +10,11 @@ import logging
 import os
 import random
 import ssl
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import anyio
 import nats.errors
@@ -24,7 +23,6 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
-from pydantic_core import from_json
 
 from mew_spaces.backplane.interface import BackplaneError, BackplaneRefused, BackplaneUnavailable, Conflict
 from mew_spaces.backplane.nats_login import NatsLogin, check_encryption
@@ -111,10 +109,6 @@ class _LinkedClient:
     """The last one that the client reported apart from a call."""
     subscriptions: set[LinkSubscription] = field(default_factory=set)
     _in_flight: set[anyio.CancelScope] = field(default_factory=set)
-    _inbox: str = ""
-    _numbers: Iterator[int] = field(default_factory=count)
-    _answers: dict[str, asyncio.Future[Msg]] = field(default_factory=dict)
-    """Those that are awaited, by the subject that they come to."""
 
     @property
     def denial(self) -> str | None:
@@ -125,32 +119,10 @@ class _LinkedClient:
     async def note_error(self, error: Exception) -> None:
         self.error = error
         if self.denial is not None:  # what was not permitted is never answered
-            self._fail_calls(BackplaneRefused(f"NATS: {self.denial}"))
+            self._end_calls()
 
     async def note_closed(self) -> None:
         self.closed.set()
-
-    async def open_inbox(self) -> None:
-        """Receive answers from now on."""
-        self._inbox = self.client.new_inbox()
-        await self.client.subscribe(f"{self._inbox}.*", future=_EachMessage(self._note_answer))
-
-    async def exchange(
-        self, subject: str, data: bytes, headers: dict[str, str] | None = None, *, seconds: float
-    ) -> Msg:
-        """Send a message and return the answer; without a subject, the message itself comes back."""
-        # `request` of `nats-py` costs three times as much, in tasks and timers.
-        loop = asyncio.get_running_loop()
-        inbox = f"{self._inbox}.{next(self._numbers)}"
-        answer: asyncio.Future[Msg] = loop.create_future()
-        self._answers[inbox] = answer
-        timer = loop.call_later(seconds, _fail, answer, nats.errors.TimeoutError())
-        try:
-            await self.client.publish(subject or inbox, data, inbox if subject else "", headers)
-            return await answer
-        finally:
-            timer.cancel()
-            del self._answers[inbox]
 
     async def run(self, exchange: Callable[[JetStreamContext], Awaitable[_T]], *, seconds: float) -> _T:
         """Run an exchange of `nats-py`, unless all calls fail meanwhile."""
@@ -167,20 +139,13 @@ class _LinkedClient:
 
     def end(self) -> None:
         """End what waits for messages."""
-        self._fail_calls(BackplaneUnavailable("the connection to NATS was lost"))
+        self._end_calls()
         for subscription in self.subscriptions:
             subscription.receive(None)
 
-    def _fail_calls(self, error: BackplaneError) -> None:
+    def _end_calls(self) -> None:
         for scope in self._in_flight:
             scope.cancel()
-        for answer in self._answers.values():
-            _fail(answer, error)
-
-    def _note_answer(self, message: Msg) -> None:
-        answer = self._answers.get(message.subject)
-        if answer is not None and not answer.done():
-            answer.set_result(message)
 
 
 class NatsLink:
@@ -211,28 +176,12 @@ class NatsLink:
         except (*_LINK_ERRORS, ValueError) as error:
             raise _translated(error) from None
 
-    async def request(self, subject: str, data: bytes, headers: dict[str, str] | None) -> dict[str, Any]:
-        """Send a message to a stream, and return its answer. Raises errors of a backplane."""
-        try:
-            answer = await self._connection_now().exchange(subject, data, headers, seconds=self.times.request)
-            if answer.headers and answer.headers.get("Status") == "503":
-                raise NoStreamResponseError
-            content: dict[str, Any] = from_json(answer.data)
-            if "error" in content:
-                APIError.from_error(content["error"])  # raises it
-            return content
-        except (*_LINK_ERRORS, ValueError) as error:
-            raise _translated(error) from None
-
-    async def publish(self, subject: str, data: bytes) -> None:
+    async def publish(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> None:
         """Send a message without acknowledgement. Raises errors of a backplane."""
-        client = self._connection_now().client
-        with anyio.move_on_after(self.times.request):
-            try:
-                return await client.publish(subject, data)
-            except _LINK_ERRORS as error:
-                raise _translated(error) from None
-        raise BackplaneUnavailable("NATS accepts no more messages")
+        try:
+            await self._connection_now().client.publish(subject, data, headers=headers)
+        except _LINK_ERRORS as error:
+            raise _translated(error) from None
 
     async def subscribe(self, subject: str, receive: Callable[[Msg | None], object]) -> LinkSubscription:
         """Call a function with each message of a subject, and with None once the connection is lost.
@@ -300,13 +249,14 @@ class NatsLink:
                     max_reconnect_attempts=1,
                     reconnect_time_wait=0,
                     connect_timeout=self.times.connect,
+                    flush_timeout=self.times.request,
+                    skip_subject_validation=True,  # all are made of safe tokens
                     error_cb=connection.note_error,
                     closed_cb=connection.note_closed,
                     **arguments,
                 )
                 if arguments["tls"] is not None:
                     check_encryption(connection.client)
-                await connection.open_inbox()
             except _LINK_ERRORS as error:
                 cause = connection.error or error
                 problems.append(f"{server} ({_reason(cause)})")
@@ -349,17 +299,14 @@ class NatsLink:
             log.info("connected to NATS again")
 
     async def _wait_until_lost(self, connection: _LinkedClient) -> None:
-        """Return once the client has given up, or a message to itself does not come back in time.
-
-        Not with a ping of `nats-py`: an answer after its timeout stops the client from reading.
-        """
+        """Return once the client has given up, or the server does not answer a ping in time."""
         with suppress(*_LINK_ERRORS):
             while not connection.client.is_closed:
                 with anyio.move_on_after(self.times.ping):
                     await connection.closed.wait()
                     return
                 with anyio.move_on_after(self.times.pong) as scope:
-                    await connection.exchange("", b"", seconds=self.times.pong)
+                    await connection.client.rtt()
                 if scope.cancelled_caught:
                     return
 
@@ -368,11 +315,6 @@ class NatsLink:
         if connection is not None:
             connection.end()
             await _abandon(connection.client)
-
-
-def _fail(answer: asyncio.Future[Msg], error: Exception) -> None:
-    if not answer.done():
-        answer.set_exception(error)
 
 
 async def _abandon(client: Client) -> None:

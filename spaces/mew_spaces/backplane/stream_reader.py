@@ -5,8 +5,10 @@ Does not know what the messages mean.
 """
 
 import asyncio
+import math
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Final, NamedTuple
 
 import anyio
@@ -19,7 +21,6 @@ from mew_spaces.backplane.nats_link import LinkSubscription, NatsLink
 
 RECOVERY_SECONDS: Final = 10.0
 """How long a cluster that recovers may not know its newest messages or its streams."""
-
 
 _SHORT_PLACE: Final = 9
 """Into how many parts the subject of a stored message splits if its server names no domain."""
@@ -36,43 +37,40 @@ class StoredMessage(NamedTuple):
 
 
 class StreamSource(NamedTuple):
-    """A stream to read. `known` returns the newest sequence that the reader has; older messages are left out."""
+    """A stream to read up to a sequence or for ever, and what gets each message; an error of that ends the reading."""
 
     link: NatsLink
     stream: str
-    known: Callable[[], int]
+    receive: Callable[[StoredMessage], object]
     has_gaps: bool = False
     recovery_seconds: float = 0.0
+    until: float = math.inf
 
 
-async def read_stream(source: StreamSource) -> AsyncGenerator[StoredMessage, None]:
-    """Yield the messages of a stream that are not known, over lost connections, until the link is closed.
+async def read_stream(source: StreamSource, after: int) -> None:
+    """Hand over every message after a sequence, over lost connections, until the link is closed.
 
     Raises `HistoryLost` if the next one is gone, or the stream is not the one that was read before.
     """
-    after, created = 0, None
-    while (opened := await _open_consumer(source, after, created)) is not None:
+    created = None
+    while after < source.until and (opened := await _open_consumer(source, after, created)) is not None:
         consumer, created = opened
         try:
-            while (message := await consumer.next()) is not None:
-                after = max(after, source.known())
-                if message.sequence <= after:
-                    continue
-                if message.sequence != after + 1 and not source.has_gaps:
-                    raise HistoryLost(f"message {after + 1} is no longer kept")
-                after = message.sequence
-                yield message
+            await consumer.run()
         except BackplaneUnavailable:
-            continue
+            pass
         finally:
+            after = consumer.after
             await consumer.close()
 
 
-async def _open_consumer(source: StreamSource, after: int, created: object) -> tuple["_Consumer", object] | None:
+async def _open_consumer(
+    source: StreamSource, after: int, created: datetime | None
+) -> tuple["_Consumer", datetime | None] | None:
     """Return a consumer from the next message on, and when its stream was created; None once the link is closed."""
     link, missing_since = source.link, None
     while not link.is_closed:
-        problem, after = "", max(after, source.known())
+        problem = ""
         try:
             info = await link.call(lambda jetstream: jetstream.stream_info(source.stream))
             if info.state.first_seq > after + 1 and not source.has_gaps:
@@ -96,11 +94,15 @@ async def _open_consumer(source: StreamSource, after: int, created: object) -> t
 class _Consumer:
     """Messages of a stream as one server sends them, until any is missing."""
 
-    def __init__(self, source: StreamSource) -> None:
-        self._link, self._known = source.link, source.known
+    def __init__(self, source: StreamSource, after: int) -> None:
+        self.after = after
+        """The newest message that was handed over."""
+        self._source, self._link = source, source.link
         self._subscription: LinkSubscription | None = None
-        self._arrived: asyncio.Queue[StoredMessage | str | None] = asyncio.Queue()
-        """Messages, subjects at which the server expects an answer, and None once the consumer has to be replaced."""
+        self._asked: asyncio.Queue[str | None] = asyncio.Queue()
+        """Subjects at which the server expects an answer, and None once the consumer has to be replaced."""
+        self._is_over = False
+        self._error: Exception | None = None
         self._delivered = 0
         self._loop = asyncio.get_running_loop()
         self._heard_at = self._loop.time()
@@ -109,7 +111,7 @@ class _Consumer:
     @classmethod
     async def create(cls, source: StreamSource, after: int) -> "_Consumer":
         """Raises errors of a backplane."""
-        link, inbox, consumer = source.link, f"_INBOX.{secrets.token_hex(12)}", cls(source)
+        link, inbox, consumer = source.link, f"_INBOX.{secrets.token_hex(12)}", cls(source, after)
         config = api.ConsumerConfig(
             deliver_subject=inbox,
             deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE,
@@ -121,53 +123,69 @@ class _Consumer:
             num_replicas=1,
         )
         try:
-            consumer._subscription = await link.subscribe(inbox, consumer._take_soon)
+            consumer._subscription = await link.subscribe(inbox, consumer._receive)
             await link.call(lambda jetstream: jetstream.add_consumer(source.stream, config))
         except BaseException:
             await consumer.close()
             raise
         return consumer
 
-    async def next(self) -> StoredMessage | None:
-        """Return the next message, or None once the consumer has to be replaced. Raises errors of a backplane."""
-        while isinstance(arrived := await self._arrived.get(), str):
-            await self._link.publish(arrived, b"")
-        return arrived
+    async def run(self) -> None:
+        """Return once the consumer has to be replaced. Raises what the reader raised, and errors of a backplane."""
+        while (reply := await self._asked.get()) is not None:
+            await self._link.publish(reply, b"")
+        if self._error is not None:
+            raise self._error
 
     async def close(self) -> None:
         """Let the server remove it."""
+        self._end()
         self._timer.cancel()
         if self._subscription is not None:
             await self._subscription.close()
 
-    def _take_soon(self, message: Msg | None) -> None:
-        # Behind the tasks that go on already: if the append of a batch was acknowledged right before, its caller has
-        # then applied it, and nothing has to wake up for it here.
-        self._loop.call_soon(self._take, message)
-
-    def _take(self, message: Msg | None) -> None:
+    def _receive(self, message: Msg | None) -> None:
         self._heard_at = self._loop.time()
+        if self._is_over:
+            return
         headers = {} if message is None else message.headers or {}
         if message is None or headers.get("Status", "100") != "100":
-            self._arrived.put_nowait(None)
+            self._end()
         elif "Status" not in headers:
             # What `metadata` of `nats-py` reads, at a tenth of its cost.
             place = message.reply.split(".")
             sequence, delivered, at = map(int, place[5:8] if len(place) == _SHORT_PLACE else place[7:10])
             self._delivered += 1
             if delivered != self._delivered:
-                self._arrived.put_nowait(None)
-            elif sequence > self._known():
-                self._arrived.put_nowait(StoredMessage(message.subject, sequence, at / 1e9, message.data, headers))
+                self._end()
+            else:
+                self._hand_over(StoredMessage(message.subject, sequence, at / 1e9, message.data, headers))
         # Flow control: the server continues once this is answered. A heartbeat of a stalled consumer asks again.
         elif reply := message.reply or headers.get("Nats-Consumer-Stalled"):
-            self._arrived.put_nowait(reply)
+            self._asked.put_nowait(reply)
         elif int(headers.get("Nats-Last-Consumer", 0)) > self._delivered:
-            self._arrived.put_nowait(None)
+            self._end()
+
+    def _hand_over(self, message: StoredMessage) -> None:
+        # Here, not in a task of its own: one more turn of the event loop for each message costs as much as reading it.
+        try:
+            if message.sequence != self.after + 1 and not self._source.has_gaps:
+                raise HistoryLost(f"message {self.after + 1} is no longer kept")
+            self.after = message.sequence
+            self._source.receive(message)
+        except Exception as error:
+            self._error = error
+            self._end()
+        if self.after >= self._source.until:
+            self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._asked.put_nowait(None)
 
     def _end_if_silent(self) -> None:
         due = self._heard_at + self._link.times.silence
         if due <= self._loop.time():
-            self._arrived.put_nowait(None)
+            self._end()
         else:
             self._timer = self._loop.call_at(due, self._end_if_silent)

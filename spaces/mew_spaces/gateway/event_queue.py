@@ -1,9 +1,9 @@
-"""What a gateway submits to the order that it shares with others: bounded, in batches, one append at a time.
+"""What a gateway submits to the order that it shares with others: bounded, in batches, one at a time.
 
-What arrives while a batch is being appended forms the next one, so the number of appends follows from how fast the
-backplane is. A batch that may not be stored is appended again with the same id until that is known; its number shows if
-it was stored twice all the same. Does not know what an event does, and learns from its caller which batches were
-applied.
+What arrives while a batch is in flight forms the next one, so the number of batches follows from how fast the backplane
+is. That a batch comes back in the order shows that it is stored. One that does not come back in time is appended again
+with the same id until it is known to be stored; its number shows if it was stored twice all the same. Does not know
+what an event does.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from time import monotonic
 
 import anyio
 
-from mew_spaces.backplane.interface import Backplane, BackplaneRefused, BackplaneUnavailable
+from mew_spaces.backplane.interface import Backplane, BackplaneError, BackplaneRefused, BackplaneUnavailable
 from mew_spaces.core.effects import Receipt
 from mew_spaces.core.events import (
     SEED_BYTES,
@@ -32,6 +32,9 @@ from mew_spaces.core.events import (
 
 BATCH_BYTES = 256 * 1024
 """A batch takes no further events above this size."""
+
+LATE_SECONDS = 0.5
+"""A batch that has not come back is appended again after this time, or twice as long."""
 
 RETRY_SECONDS = 0.05
 MAX_RETRY_SECONDS = 1.0
@@ -56,6 +59,19 @@ class Submission:
         return isinstance(self.event, EnvelopeArrives | ConnectionJoins)
 
 
+@dataclass(eq=False, slots=True)
+class _Batch:
+    """A batch in flight."""
+
+    header: BatchHeader
+    submissions: list[Submission]
+    data: bytes
+    id: str
+    """The same on each attempt."""
+    is_late: bool
+    """Whether it is time to find out if it is stored."""
+
+
 class EventQueue:
     """The events of one gateway that are not applied yet, in the order in which they were submitted."""
 
@@ -65,25 +81,23 @@ class EventQueue:
         *,
         clock: Callable[[], datetime],
         refuse: Callable[[Submission], None],
-        stored: Callable[[int, BatchHeader, list[Submission]], None],
         max_events: int,
         max_bytes: int,
         wait_seconds: float,
     ) -> None:
-        """`refuse` is called for each event that will not be stored, `stored` with the sequence of each batch that is.
+        """`refuse` is called for each event that will not be stored.
 
         While the backplane is away, events wait up to `wait_seconds`; then all further ones are refused at once.
         """
         self._backplane = backplane
         self._clock = clock
         self._refuse = refuse
-        self._stored = stored
         self._max_events = max_events
         self._max_bytes = max_bytes
         self._wait_seconds = wait_seconds
         self._waiting: deque[Submission] = deque()
         self._waiting_bytes = 0
-        self._in_flight: deque[tuple[int, list[Submission]]] = deque()
+        self._in_flight: _Batch | None = None
         self._number = 0
         self._wake = asyncio.Event()  # one of `anyio` cannot be used again, and is not cheap to make
         self._failing_since: dict[str, float] = {}
@@ -99,8 +113,8 @@ class EventQueue:
 
     def begin(self, gateway: int) -> None:
         """Submit under another number from now on; what was submitted under the old one is refused."""
-        dropped = [*(one for _, submissions in self._in_flight for one in submissions), *self._waiting]
-        self._in_flight.clear()
+        dropped = [*(self._in_flight.submissions if self._in_flight is not None else ()), *self._waiting]
+        self._in_flight = None
         self._waiting.clear()
         self._waiting_bytes = self._number = 0
         self.gateway = gateway
@@ -122,14 +136,16 @@ class EventQueue:
             self._wake.set()
         return submission
 
-    def arrived(self, header: BatchHeader) -> list[Submission]:
-        """Return the submissions of a batch that is about to be applied; none for one of another gateway."""
-        while header.gateway == self.gateway and self._in_flight and self._in_flight[0][0] <= header.number:
-            number, submissions = self._in_flight.popleft()
-            if number == header.number:
-                self.note_success("append")  # also if its acknowledgement was lost
-                return submissions
-        return []
+    def claim_own(self, data: bytes) -> tuple[BatchHeader, list[Submission]] | None:
+        """Return what a batch that has come back was made of, and end its flight; None for any other batch."""
+        batch = self._in_flight
+        if batch is None or batch.data != data:
+            return None
+        self._in_flight, self.is_refused = None, False
+        self.note_success("append")
+        if self._waiting:
+            self._wake.set()
+        return batch.header, batch.submissions
 
     def refuse_late(self) -> None:
         """Refuse what has waited for too long. Call this regularly."""
@@ -143,14 +159,28 @@ class EventQueue:
             self.refuse(submission)
 
     async def run(self) -> None:
-        """Append batch after batch until cancelled."""
+        """Send batch after batch until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._notice_late)
+            while True:
+                if self._in_flight is not None and self._in_flight.is_late:
+                    await self._append(self._in_flight)
+                elif self._in_flight is None and self._waiting:
+                    await asyncio.sleep(0)  # what arrives in the next turn of the event loop goes along
+                    if self._waiting:  # else it was refused meanwhile
+                        await self._send(self._pack())
+                else:
+                    self._wake.clear()
+                    await self._wake.wait()
+
+    async def _notice_late(self) -> None:
+        # One timer for all batches: one for each costs more than the rest of what the queue does for it.
         while True:
-            while self._waiting:
-                await asyncio.sleep(0)  # what arrives in the next turn of the event loop goes along
-                if self._waiting:  # else it was refused meanwhile
-                    await self._append(*self._pack())
-            self._wake.clear()
-            await self._wake.wait()
+            batch = self._in_flight
+            await anyio.sleep(LATE_SECONDS)
+            if batch is not None and batch is self._in_flight:
+                batch.is_late = True
+                self._wake.set()
 
     def note_failure(self, what: str, error: Exception) -> None:
         """Record that the backplane did not do something, until it does the same again."""
@@ -163,7 +193,7 @@ class EventQueue:
         if self._failing_since.pop(what, None) is not None and not self._failing_since:
             log.info("backplane: it answers again")
 
-    def _pack(self) -> tuple[BatchHeader, list[Submission]]:
+    def _pack(self) -> _Batch:
         self._number += 1
         header = BatchHeader(self.gateway, self._number, self._clock(), secrets.token_bytes(SEED_BYTES))
         packed: list[Submission] = []
@@ -173,18 +203,26 @@ class EventQueue:
             packed.append(submission)
             size += len(submission.data)
         self._waiting_bytes -= size
-        self._in_flight.append((header.number, packed))
-        return header, packed
-
-    async def _append(self, header: BatchHeader, packed: list[Submission]) -> None:
-        data = encode_batch(header, (one.data for one in packed))
+        data = encode_batch(header, [one.data for one in packed])
         batch_id = f"{header.gateway}.{header.number}.{header.seed.hex()}"
-        pause, is_unknown = RETRY_SECONDS, False
-        # Not in flight any more: it was applied although no answer came, or this gateway is gone for the others.
-        while any(submissions is packed for _, submissions in self._in_flight):
+        # While the backplane does not work, each batch waits for an answer: it says what is wrong.
+        self._in_flight = _Batch(header, packed, data, batch_id, self.is_refused or bool(self._failing_since))
+        return self._in_flight
+
+    async def _send(self, batch: _Batch) -> None:
+        if not batch.is_late:
             try:
-                self._stored(await self._backplane.append(data, batch_id), header, packed)
-                self.is_refused = False
+                await self._backplane.send(batch.data, batch.id)
+            except BackplaneError:
+                batch.is_late = True
+
+    async def _append(self, batch: _Batch) -> None:
+        """Find out whether a batch is stored, unless it comes back before or this gateway is gone for the others."""
+        pause, is_unknown = RETRY_SECONDS, False
+        while self._in_flight is batch:
+            try:
+                await self._backplane.append(batch.data, batch.id)
+                batch.is_late = self.is_refused = False
                 break
             except BackplaneUnavailable as error:
                 is_unknown = True
@@ -193,25 +231,23 @@ class EventQueue:
                 if not self.is_refused:
                     log.warning("backplane: %s; envelopes are refused until they can be stored", error)
                 self.is_refused = True
-                if not is_unknown and self._give_back(packed):
+                if not is_unknown and self._in_flight is batch:
+                    self._give_back(batch.submissions)
                     await anyio.sleep(REFUSED_SECONDS)
                     return
             await anyio.sleep(pause)
             pause = min(2 * pause, MAX_RETRY_SECONDS)
         self.note_success("append")
 
-    def _give_back(self, packed: list[Submission]) -> bool:
-        """Refuse what was not stored, and keep the rest for another batch. Returns False if it is not in flight."""
-        if not self._in_flight or self._in_flight[-1][1] is not packed:
-            return False
-        self._in_flight.pop()
+    def _give_back(self, packed: list[Submission]) -> None:
+        """Refuse what was not stored, and keep the rest for another batch."""
+        self._in_flight = None
         kept = [one for one in packed if not one.may_be_refused]
         self._waiting.extendleft(reversed(kept))
         self._waiting_bytes += sum(len(one.data) for one in kept)
         for submission in packed:
             if submission.may_be_refused:
                 self.refuse(submission)
-        return True
 
     def refuse(self, submission: Submission) -> None:
         """Answer the sender of an event that will not be stored."""

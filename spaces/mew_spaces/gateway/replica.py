@@ -7,7 +7,7 @@ number and its leases. Without a backplane, `service` applies everything at once
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
@@ -27,13 +27,11 @@ from mew_spaces.backplane.interface import Backplane, BackplaneError, BackplaneU
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.effects import Broadcast, ConnectionId, Deliver, Effect, Receipt, Relay
 from mew_spaces.core.events import (
-    BatchHeader,
     ConnectionJoins,
     ConnectionLeaves,
     DerivedIds,
     EnvelopeArrives,
     GatewayIsGone,
-    SpaceEvent,
     TimePasses,
     decode_batch,
     first_connection,
@@ -99,7 +97,6 @@ class ReplicaService(SpaceService):
             backplane,
             clock=self._clock,
             refuse=self._refuse_submission,
-            stored=self._apply_own_batch,
             max_events=self.options.queued_events,
             max_bytes=self.options.queued_bytes,
             wait_seconds=self.options.wait_seconds,
@@ -112,8 +109,6 @@ class ReplicaService(SpaceService):
             self.webhook.takes_over = True
         self._is_stopping = False
         self._needs_number = anyio.Event()
-        self._is_following = False
-        """Whether what was stored before is applied, so that an own batch need not come back to be applied."""
         self._waiters: list[anyio.Event] = []
 
     # Lifetime
@@ -196,21 +191,16 @@ class ReplicaService(SpaceService):
             try:
                 record = await self._load()
                 _, last = await self._backplane.bounds()
-                async with aclosing(self._backplane.follow(lambda: self._shared.batch)) as batches:
-                    while self._shared.batch < last:
-                        self._apply_batch(await anext(batches))
-                    if self._stored.differing(record):
-                        self._store.forget_former(self.config)
-                        await self._stored.change_space(record, self._shared.snapshot())
-                    if not is_started:
-                        is_started = True
-                        self.started_position = self.log.position
-                        task_status.started()
-                    self._is_following = True
-                    async for batch in batches:
-                        self._apply_batch(batch)
+                await self._backplane.follow(self._shared.batch, self._apply_batch, until=last)
+                if self._stored.differing(record):
+                    self._store.forget_former(self.config)
+                    await self._stored.change_space(record, self._shared.snapshot())
+                if not is_started:
+                    is_started = True
+                    self.started_position = self.log.position
+                    task_status.started()
+                await self._backplane.follow(self._shared.batch, self._apply_batch)
             except BackplaneError as error:
-                self._is_following = False
                 if is_started:
                     log.warning("backplane: %s", error)
                     self._leave_others()
@@ -238,25 +228,22 @@ class ReplicaService(SpaceService):
         return self._shared.snapshot() if self._leases.is_ticker else None
 
     def _apply_batch(self, batch: StoredBatch) -> None:
-        try:
-            header, events = decode_batch(batch.data)
-        except ValueError as error:
-            raise SpacesError(f"the backplane of this space holds {error}; use the same version everywhere") from None
-        self._apply(batch.sequence, header, events, size=len(batch.data))
-
-    def _apply_own_batch(self, sequence: int, header: BatchHeader, submissions: list[Submission]) -> None:
-        """Apply a batch as soon as it is stored if it is the next one; else it comes in its place."""
-        if self._is_following and sequence == self._shared.batch + 1:
+        own = self._queue.claim_own(batch.data)
+        if own is not None:
+            header, submissions = own
             events = [one.event for one in submissions]
-            self._apply(sequence, header, events, size=sum(len(one.data) for one in submissions))
-
-    def _apply(self, sequence: int, header: BatchHeader, events: list[SpaceEvent], *, size: int) -> None:
-        submissions = self._queue.arrived(header)
-        is_own = bool(submissions)
+        else:
+            submissions = []
+            try:
+                header, events = decode_batch(batch.data)
+            except ValueError as error:
+                text = f"the backplane of this space holds {error}; use the same version everywhere"
+                raise SpacesError(text) from None
+        is_own = own is not None
         # Each envelope is in the logs of the gateway that it came to.
         self._audit = self._performer.audit = self._own_audit if is_own else None
         waiting = iter(submissions)
-        for applied in self._shared.apply(sequence, header, events):
+        for applied in self._shared.apply(batch.sequence, header, events):
             submission = next(waiting, None)
             if applied.problem is not None:
                 log.error("failed to apply an event", exc_info=applied.problem)
@@ -271,8 +258,8 @@ class ReplicaService(SpaceService):
         for submission in waiting:  # this gateway was gone before its batch came
             self._queue.refuse(submission)
         self._audit = self._performer.audit = self._own_audit
-        self._stored.note_applied(len(events), size)
-        self._frames.follow(sequence)
+        self._stored.note_applied(len(events), len(batch.data))
+        self._frames.follow(batch.sequence)
         for waiter in self._waiters:
             waiter.set()
         self._waiters.clear()

@@ -21,6 +21,7 @@ from mew_spaces.config.backplane_options import BackplaneOptions
 
 from tests.support.memory_backplane import MemoryHub
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import until as wait_until
 
 Connect = Callable[[], Awaitable[Backplane]]
 """Connects one more gateway to the space of the test."""
@@ -63,14 +64,10 @@ async def connect(
         yield connect_to_nats
 
 
-async def read(backplane: Backplane, count: int, *, after: int = 0) -> list[StoredBatch]:
+async def read(backplane: Backplane, *, after: int = 0, until: int) -> list[StoredBatch]:
     found: list[StoredBatch] = []
     with anyio.fail_after(PATIENCE_SECONDS):
-        async with aclosing(backplane.follow(lambda: after)) as batches:
-            async for batch in batches:
-                found.append(batch)
-                if len(found) == count:
-                    break
+        await backplane.follow(after, found.append, until=until)
     return found
 
 
@@ -79,8 +76,9 @@ async def test_batches_have_one_order_for_all_gateways(connect: Connect) -> None
     assert await one.bounds() == (1, 0)
     assert [await one.append(b"a", "1-1"), await other.append(b"b", "2-1"), await one.append(b"c", "1-2")] == [1, 2, 3]
     assert await other.bounds() == (1, 3)
-    assert await read(one, 3) == await read(other, 3) == [(1, b"a"), (2, b"b"), (3, b"c")]
-    assert await read(one, 1, after=2) == [(3, b"c")]
+    assert await read(one, until=3) == await read(other, until=3) == [(1, b"a"), (2, b"b"), (3, b"c")]
+    assert await read(one, after=2, until=3) == [(3, b"c")]
+    assert await read(one, after=3, until=3) == []
 
 
 async def test_a_batch_id_is_stored_once(connect: Connect) -> None:
@@ -89,31 +87,35 @@ async def test_a_batch_id_is_stored_once(connect: Connect) -> None:
     assert await one.append(b"b", "1-2") == 2
 
 
-async def test_a_follower_gets_no_batch_that_it_has_applied(connect: Connect) -> None:
+async def test_a_follower_gets_at_once_what_is_stored_later(connect: Connect) -> None:
     one, other = await connect(), await connect()
-    applied, found = 0, []
-    async with aclosing(one.follow(lambda: applied)) as batches:
-        await other.append(b"a", "2-1")
-        with anyio.fail_after(PATIENCE_SECONDS):
-            found.append(await anext(batches))
-            applied = await one.append(b"b", "1-1")
-            await other.append(b"c", "2-2")
-            found.append(await anext(batches))
-    assert found == [(1, b"a"), (3, b"c")]
-
-
-async def test_a_follower_gets_what_is_appended_later(connect: Connect) -> None:
-    one, other = await connect(), await connect()
-    found: list[list[StoredBatch]] = []
-
-    async def collect() -> None:
-        found.append(await read(other, 3))
-
+    found: list[StoredBatch] = []
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(collect)
-        for number in range(3):
-            await one.append(b"x", f"1-{number}")
-    assert [[batch.sequence for batch in batches] for batches in found] == [[1, 2, 3]]
+        tasks.start_soon(one.follow, 0, found.append)
+        await other.append(b"a", "2-1")
+        await one.send(b"b", "1-1")
+        await wait_until(lambda: len(found) == 2)
+        await one.send(b"b", "1-1")
+        assert await one.append(b"b", "1-1") == 2
+        await other.append(b"c", "2-2")
+        await wait_until(lambda: len(found) == 3)
+        tasks.cancel_scope.cancel()
+    assert found == [(1, b"a"), (2, b"b"), (3, b"c")]
+
+
+async def test_an_error_of_the_receiver_ends_the_follower(connect: Connect) -> None:
+    one = await connect()
+    await one.append(b"a", "1-1")
+    await one.append(b"b", "1-2")
+    received: list[StoredBatch] = []
+
+    def receive(batch: StoredBatch) -> None:
+        received.append(batch)
+        raise ValueError("cannot be read")
+
+    with pytest.raises(ValueError, match="cannot be read"), anyio.fail_after(PATIENCE_SECONDS):
+        await one.follow(0, receive)
+    assert received == [(1, b"a")]
 
 
 async def test_a_follower_of_lost_batches_fails(connect: Connect) -> None:
@@ -121,11 +123,11 @@ async def test_a_follower_of_lost_batches_fails(connect: Connect) -> None:
     for number in range(KEPT_BATCHES + 2):
         await one.append(b"x", f"1-{number}")
     assert await one.bounds() == (3, 7)
-    assert len(await read(one, 5, after=2)) == 5
+    assert len(await read(one, after=2, until=7)) == 5
     with pytest.raises(HistoryLost):
-        await read(one, 1, after=1)
+        await read(one, after=1, until=7)
     with pytest.raises(HistoryLost):
-        await read(one, 1, after=8)
+        await read(one, after=8, until=9)
 
 
 async def test_batches_and_values_may_be_larger_than_a_frame(connect: Connect) -> None:
@@ -134,8 +136,10 @@ async def test_batches_and_values_may_be_larger_than_a_frame(connect: Connect) -
     first = await one.append(large, "1-1")
     assert await one.append(large, "1-1") == first
     second = await one.append(b"x", "1-2")
-    assert await read(other, 2) == [(first, large), (second, b"x")]
-    assert await read(other, 1, after=first) == [(second, b"x")]
+    await one.send(large, "1-1")
+    assert await read(other, until=second) == [(first, large), (second, b"x")]
+    assert await read(other, after=first, until=second) == [(second, b"x")]
+    assert await read(other, after=first - 1, until=second) == [(first, large), (second, b"x")]
 
     revision = await one.save("snapshot", large, expected=0)
     assert await other.load("snapshot") == (large, revision)
@@ -217,9 +221,9 @@ async def test_a_gateway_reads_what_is_left_after_a_trim(connect: Connect) -> No
         await one.append(b"x", f"1-{number}")
     await one.trim(3)
     assert await one.bounds() == (3, 3)
-    assert await read(one, 1, after=2) == [(3, b"x")]
+    assert await read(one, after=2, until=3) == [(3, b"x")]
     with pytest.raises(HistoryLost):
-        await read(one, 1, after=1)
+        await read(one, after=1, until=3)
     await one.trim(4)
     assert await one.bounds() == (4, 3)
 

@@ -19,7 +19,7 @@ import trustme
 from anyio.abc import TaskStatus
 from hypothesis import given
 from hypothesis import strategies as st
-from mew_spaces.backplane.interface import Backplane, BackplaneRefused, BackplaneUnavailable
+from mew_spaces.backplane.interface import Backplane, BackplaneRefused, BackplaneUnavailable, StoredBatch
 from mew_spaces.backplane.jetstream import connect_jetstream, safe_name
 from mew_spaces.backplane.nats_link import LinkTimes
 from mew_spaces.backplane.nats_server import NatsServer
@@ -253,8 +253,9 @@ async def test_the_documented_permissions_are_enough(tmp_path: Path) -> None:
                     assert await anext(changes) == {"ticker": b"1"}
                 assert await backplane.save("key", b"value", expected=0) > 0
                 assert await backplane.append(b"a", "1-1") == 1
-                async with aclosing(backplane.follow(lambda: 0)) as batches:
-                    assert await anext(batches) == (1, b"a")
+                batches: list[StoredBatch] = []
+                await backplane.follow(0, batches.append, until=1)
+                assert batches == [(1, b"a")]
                 await backplane.trim(2)
                 async with aclosing(backplane.frames()) as frames:
                     await publish_until_heard(backplane, frames)

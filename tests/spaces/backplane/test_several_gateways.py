@@ -272,11 +272,11 @@ async def test_nothing_is_confirmed_while_the_backplane_is_away() -> None:
             await until(lambda: "sent again" in recorder.texts)
             await until(has_started_late.is_set)
             await ada.chat("after")
-            hub.unacknowledged_appends = 1
-            await ada.chat("stored without an answer")
+            hub.lost_sends = hub.unacknowledged_appends = 1
+            await ada.chat("lost, then stored without an answer")
             assert first.service.is_storing
             await until(lambda: len(recorder.texts) == 4)
-            assert recorder.texts == ["before", "sent again", "after", "stored without an answer"]
+            assert recorder.texts == ["before", "sent again", "after", "lost, then stored without an answer"]
 
 
 async def test_a_gateway_that_was_cut_off_starts_again_under_another_number() -> None:

@@ -49,9 +49,7 @@ class Gateway:
             await anyio.sleep(0.005)
 
     async def follow(self) -> None:
-        async with aclosing(self.backplane.follow(lambda: 0)) as batches:
-            async for batch in batches:
-                self.followed.append(batch)
+        await self.backplane.follow(0, self.followed.append)
 
     async def renew(self) -> None:
         while True:

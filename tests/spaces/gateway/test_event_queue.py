@@ -1,10 +1,12 @@
 """Events are stored in batches, once and in order, or their senders learn that they are not."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import anyio
 from mew_protocol.ids import ParticipantId
-from mew_spaces.backplane.interface import BackplaneRefused
+from mew_spaces.backplane.interface import BackplaneRefused, StoredBatch
 from mew_spaces.core.effects import ConnectionId
 from mew_spaces.core.events import ConnectionLeaves, EnvelopeArrives, GatewayStarts, SpaceEvent, decode_batch
 from mew_spaces.gateway.event_queue import EventQueue, Submission
@@ -20,30 +22,52 @@ def chat(text: str) -> EnvelopeArrives:
 
 
 class FullBackplane(MemoryBackplane):
-    is_full = False
+    def __init__(self, hub: MemoryHub) -> None:
+        super().__init__(hub)
+        self.is_full = False
+        self.appended: list[str] = []
+
+    async def send(self, data: bytes, batch_id: str) -> None:
+        if not self.is_full:
+            await super().send(data, batch_id)
 
     async def append(self, data: bytes, batch_id: str) -> int:
+        self.appended.append(batch_id)
         if self.is_full:
             raise BackplaneRefused("the storage is full")
         return await super().append(data, batch_id)
 
 
 class Driver:
-    """A queue whose batches are never applied here, and what it refused."""
+    """A queue that runs within `running`, the events that came back to it, and what it refused."""
 
     def __init__(self, **bounds: float) -> None:
         self.hub = MemoryHub()
         self.backplane = FullBackplane(self.hub)
         self.refused: list[SpaceEvent] = []
+        self.back: list[tuple[int, SpaceEvent]] = []
+        """Each with the number of its batch."""
         options = {"max_events": 3, "max_bytes": 10_000, "wait_seconds": PATIENCE_SECONDS, **bounds}
         self.queue = EventQueue(
             self.backplane,
             clock=lambda: datetime.now(UTC),
             refuse=self._refuse,
-            stored=lambda *_: None,
             **options,  # type: ignore[arg-type]
         )
         self.queue.begin(7)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.queue.run)
+            tasks.start_soon(self.backplane.follow, 0, self._receive)
+            yield
+            tasks.cancel_scope.cancel()
+
+    def _receive(self, batch: StoredBatch) -> None:
+        own = self.queue.claim_own(batch.data)
+        if own is not None:
+            self.back += [(own[0].number, one.event) for one in own[1]]
 
     def _refuse(self, submission: Submission) -> None:
         self.refused.append(submission.event)
@@ -58,16 +82,31 @@ async def test_events_that_wait_are_one_batch_and_a_full_queue_refuses() -> None
     for event in (chat("a"), LEAVES, chat("b"), chat("c"), LEAVES):
         driver.queue.submit(event)
     assert driver.refused == [chat("c")]
-    driver.hub.unacknowledged_appends = 2
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(driver.queue.run)
-        await until(lambda: driver.stored)
+    driver.hub.lost_sends, driver.hub.unacknowledged_appends = 1, 2
+    async with driver.running():
+        await until(lambda: driver.back)
         driver.queue.submit(chat("d"))
         await until(lambda: len(driver.stored) == 2)
-        tasks.cancel_scope.cancel()
     first = [GatewayStarts(), chat("a"), LEAVES, chat("b"), LEAVES]
     assert driver.stored == [first, [chat("d")]]
     assert [decode_batch(batch.data)[0].number for batch in driver.hub.batches] == [1, 2]
+
+
+async def test_a_late_batch_is_stored_once_and_before_the_next() -> None:
+    driver = Driver()
+    async with driver.running():
+        await until(lambda: driver.back)
+        driver.backplane.is_stalled = True
+        driver.queue.submit(chat("a"))
+        await until(lambda: len(driver.stored) == 2)
+        driver.queue.submit(chat("b"))
+        await until(lambda: driver.backplane.appended)
+        assert len(driver.stored) == 2
+        driver.backplane.is_stalled = False
+        driver.hub.wake()
+        await until(lambda: len(driver.back) == 3)
+    assert driver.back == [(1, GatewayStarts()), (2, chat("a")), (3, chat("b"))]
+    assert [decode_batch(batch.data)[0].number for batch in driver.hub.batches] == [1, 2, 3]
 
 
 async def test_a_full_storage_refuses_envelopes_and_keeps_facts() -> None:
@@ -75,13 +114,11 @@ async def test_a_full_storage_refuses_envelopes_and_keeps_facts() -> None:
     driver.backplane.is_full = True
     driver.queue.submit(chat("a"))
     driver.queue.submit(LEAVES)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(driver.queue.run)
+    async with driver.running():
         await until(lambda: driver.refused == [chat("a")])
         await until(lambda: driver.queue.is_refused)
         driver.backplane.is_full = False
         await until(lambda: driver.stored and not driver.queue.is_refused)
-        tasks.cancel_scope.cancel()
     assert driver.stored == [[GatewayStarts(), LEAVES]]
 
 
