@@ -66,11 +66,7 @@ _T = TypeVar("_T")
 
 
 class _PartsMissing(Exception):
-    """The reader began behind the first part of a batch, which is the message `first`."""
-
-    def __init__(self, first: int) -> None:
-        super().__init__(first)
-        self.first = first
+    """The reader began behind the first part of a batch, whose sequence is the argument."""
 
 
 class JetStreamBackplane(Backplane):
@@ -141,7 +137,7 @@ class JetStreamBackplane(Backplane):
             try:
                 return await read_stream(source, after)
             except _PartsMissing as missing:
-                after = missing.first - 1
+                after = missing.args[0] - 1
 
     async def bounds(self) -> tuple[int, int]:
         state = (await self._stream_info(self._batches)).state

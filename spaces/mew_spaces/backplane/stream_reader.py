@@ -99,10 +99,9 @@ class _Consumer:
         """The newest message that was handed over."""
         self._source, self._link = source, source.link
         self._subscription: LinkSubscription | None = None
-        self._asked: asyncio.Queue[str | None] = asyncio.Queue()
-        """Subjects at which the server expects an answer, and None once the consumer has to be replaced."""
+        self._asked: asyncio.Queue[str | Exception | None] = asyncio.Queue()
+        """Subjects at which the server expects an answer, then an error, or None if another consumer has to go on."""
         self._is_over = False
-        self._error: Exception | None = None
         self._delivered = 0
         self._loop = asyncio.get_running_loop()
         self._heard_at = self._loop.time()
@@ -132,10 +131,10 @@ class _Consumer:
 
     async def run(self) -> None:
         """Return once the consumer has to be replaced. Raises what the reader raised, and errors of a backplane."""
-        while (reply := await self._asked.get()) is not None:
-            await self._link.publish(reply, b"")
-        if self._error is not None:
-            raise self._error
+        while isinstance(asked := await self._asked.get(), str):
+            await self._link.publish(asked, b"")
+        if asked is not None:
+            raise asked
 
     async def close(self) -> None:
         """Let the server remove it."""
@@ -174,14 +173,13 @@ class _Consumer:
             self.after = message.sequence
             self._source.receive(message)
         except Exception as error:
-            self._error = error
-            self._end()
+            self._end(error)
         if self.after >= self._source.until:
             self._end()
 
-    def _end(self) -> None:
+    def _end(self, error: Exception | None = None) -> None:
         self._is_over = True
-        self._asked.put_nowait(None)
+        self._asked.put_nowait(error)
 
     def _end_if_silent(self) -> None:
         due = self._heard_at + self._link.times.silence

@@ -36,9 +36,7 @@ BATCH_BYTES = 256 * 1024
 LATE_SECONDS = 0.5
 """A batch that has not come back is appended again after this time, or twice as long."""
 
-RETRY_SECONDS = 0.05
-MAX_RETRY_SECONDS = 1.0
-REFUSED_SECONDS = 0.25
+RETRY_SECONDS = 0.25
 
 log = logging.getLogger("spaces")
 
@@ -60,16 +58,21 @@ class Submission:
 
 
 @dataclass(eq=False, slots=True)
-class _Batch:
-    """A batch in flight."""
+class OwnBatch:
+    """A batch in flight. `is_late` says that it is time to ask whether it is stored."""
 
     header: BatchHeader
     submissions: list[Submission]
     data: bytes
     id: str
-    """The same on each attempt."""
     is_late: bool
-    """Whether it is time to find out if it is stored."""
+    has_no_answer: bool = False
+    """Whether an attempt had no answer, and may have an effect after a later one was refused."""
+
+    @property
+    def events(self) -> list[SpaceEvent]:
+        """The events that it contains."""
+        return [one.event for one in self.submissions]
 
 
 class EventQueue:
@@ -97,7 +100,7 @@ class EventQueue:
         self._wait_seconds = wait_seconds
         self._waiting: deque[Submission] = deque()
         self._waiting_bytes = 0
-        self._in_flight: _Batch | None = None
+        self._in_flight: OwnBatch | None = None
         self._number = 0
         self._wake = asyncio.Event()  # one of `anyio` cannot be used again, and is not cheap to make
         self._failing_since: dict[str, float] = {}
@@ -109,7 +112,7 @@ class EventQueue:
     @property
     def is_away(self) -> bool:
         """Whether the backplane could not be reached for longer than events wait."""
-        return any(since + self._wait_seconds <= monotonic() for since in self._failing_since.values())
+        return bool(self._failing_since) and min(self._failing_since.values()) + self._wait_seconds <= monotonic()
 
     def begin(self, gateway: int) -> None:
         """Submit under another number from now on; what was submitted under the old one is refused."""
@@ -128,7 +131,7 @@ class EventQueue:
         """Add an event. It is refused at once if the queue is full or the backplane has been away for long."""
         submission = Submission(event, encode_event(event), monotonic(), waiter)
         is_full = len(self._waiting) >= self._max_events or self._waiting_bytes >= self._max_bytes
-        if not self.gateway or (submission.may_be_refused and (is_full or self.is_away)):
+        if not self.gateway or ((is_full or self.is_away) and submission.may_be_refused):
             self.refuse(submission)
         else:
             self._waiting.append(submission)
@@ -136,8 +139,8 @@ class EventQueue:
             self._wake.set()
         return submission
 
-    def claim_own(self, data: bytes) -> tuple[BatchHeader, list[Submission]] | None:
-        """Return what a batch that has come back was made of, and end its flight; None for any other batch."""
+    def end_flight(self, data: bytes) -> OwnBatch | None:
+        """Return the batch in flight if this is what has come back, and continue with the next one; else None."""
         batch = self._in_flight
         if batch is None or batch.data != data:
             return None
@@ -145,7 +148,7 @@ class EventQueue:
         self.note_success("append")
         if self._waiting:
             self._wake.set()
-        return batch.header, batch.submissions
+        return batch
 
     def refuse_late(self) -> None:
         """Refuse what has waited for too long. Call this regularly."""
@@ -193,7 +196,7 @@ class EventQueue:
         if self._failing_since.pop(what, None) is not None and not self._failing_since:
             log.info("backplane: it answers again")
 
-    def _pack(self) -> _Batch:
+    def _pack(self) -> OwnBatch:
         self._number += 1
         header = BatchHeader(self.gateway, self._number, self._clock(), secrets.token_bytes(SEED_BYTES))
         packed: list[Submission] = []
@@ -206,38 +209,34 @@ class EventQueue:
         data = encode_batch(header, [one.data for one in packed])
         batch_id = f"{header.gateway}.{header.number}.{header.seed.hex()}"
         # While the backplane does not work, each batch waits for an answer: it says what is wrong.
-        self._in_flight = _Batch(header, packed, data, batch_id, self.is_refused or bool(self._failing_since))
+        self._in_flight = OwnBatch(header, packed, data, batch_id, self.is_refused or bool(self._failing_since))
         return self._in_flight
 
-    async def _send(self, batch: _Batch) -> None:
+    async def _send(self, batch: OwnBatch) -> None:
         if not batch.is_late:
             try:
                 await self._backplane.send(batch.data, batch.id)
             except BackplaneError:
                 batch.is_late = True
 
-    async def _append(self, batch: _Batch) -> None:
-        """Find out whether a batch is stored, unless it comes back before or this gateway is gone for the others."""
-        pause, is_unknown = RETRY_SECONDS, False
-        while self._in_flight is batch:
-            try:
-                await self._backplane.append(batch.data, batch.id)
-                batch.is_late = self.is_refused = False
-                break
-            except BackplaneUnavailable as error:
-                is_unknown = True
-                self.note_failure("append", error)
-            except BackplaneRefused as error:
-                if not self.is_refused:
-                    log.warning("backplane: %s; envelopes are refused until they can be stored", error)
-                self.is_refused = True
-                if not is_unknown and self._in_flight is batch:
-                    self._give_back(batch.submissions)
-                    await anyio.sleep(REFUSED_SECONDS)
-                    return
-            await anyio.sleep(pause)
-            pause = min(2 * pause, MAX_RETRY_SECONDS)
-        self.note_success("append")
+    async def _append(self, batch: OwnBatch) -> None:
+        """Ask whether a batch is stored, which it is then. If not, ask again later or refuse its events."""
+        try:
+            await self._backplane.append(batch.data, batch.id)
+        except BackplaneUnavailable as error:
+            batch.has_no_answer = True
+            self.note_failure("append", error)
+        except BackplaneRefused as error:
+            if not self.is_refused:
+                log.warning("backplane: %s; envelopes are refused until they can be stored", error)
+            self.is_refused = True
+            if not batch.has_no_answer and self._in_flight is batch:
+                self._give_back(batch.submissions)
+        else:
+            batch.is_late = self.is_refused = False
+            self.note_success("append")
+            return
+        await anyio.sleep(RETRY_SECONDS)
 
     def _give_back(self, packed: list[Submission]) -> None:
         """Refuse what was not stored, and keep the rest for another batch."""

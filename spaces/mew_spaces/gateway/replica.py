@@ -228,27 +228,20 @@ class ReplicaService(SpaceService):
         return self._shared.snapshot() if self._leases.is_ticker else None
 
     def _apply_batch(self, batch: StoredBatch) -> None:
-        own = self._queue.claim_own(batch.data)
-        if own is not None:
-            header, submissions = own
-            events = [one.event for one in submissions]
-        else:
-            submissions = []
-            try:
-                header, events = decode_batch(batch.data)
-            except ValueError as error:
-                text = f"the backplane of this space holds {error}; use the same version everywhere"
-                raise SpacesError(text) from None
-        is_own = own is not None
+        own = self._queue.end_flight(batch.data)
+        try:
+            header, events = decode_batch(batch.data) if own is None else (own.header, own.events)
+        except ValueError as error:
+            raise SpacesError(f"the backplane of this space holds {error}; use the same version everywhere") from None
         # Each envelope is in the logs of the gateway that it came to.
-        self._audit = self._performer.audit = self._own_audit if is_own else None
-        waiting = iter(submissions)
+        self._audit = self._performer.audit = None if own is None else self._own_audit
+        waiting = iter(() if own is None else own.submissions)
         for applied in self._shared.apply(batch.sequence, header, events):
             submission = next(waiting, None)
             if applied.problem is not None:
                 log.error("failed to apply an event", exc_info=applied.problem)
             try:
-                self._perform_applied(applied, is_own=is_own)
+                self._perform_applied(applied, is_own=own is not None)
             except Exception:
                 log.exception("failed to perform an event")
             if submission is not None:

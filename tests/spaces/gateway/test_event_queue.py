@@ -65,9 +65,9 @@ class Driver:
             tasks.cancel_scope.cancel()
 
     def _receive(self, batch: StoredBatch) -> None:
-        own = self.queue.claim_own(batch.data)
+        own = self.queue.end_flight(batch.data)
         if own is not None:
-            self.back += [(own[0].number, one.event) for one in own[1]]
+            self.back += [(own.header.number, event) for event in own.events]
 
     def _refuse(self, submission: Submission) -> None:
         self.refused.append(submission.event)
