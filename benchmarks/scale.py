@@ -1,7 +1,7 @@
 """Measures what several gateways on NATS cost for one space, compared with one gateway without a backplane.
 
     python -m benchmarks.scale [--gateways 1 2 4] [--members 100] [--deliveries 20000] [--rounds 9] [--latencies 200]
-                              [--bursts 1 10]
+                              [--bursts 1 10] [--every 0]
 
 Every gateway runs in a process of its own with `--members` members; all of them share one NATS server. `alone` is one
 gateway with as many members and no backplane, its history in memory. Short rounds alternate between all of them, so
@@ -9,10 +9,12 @@ that other load affects them alike. The table shows medians.
 
 BURST members send at the same moment, and the next ones when all members have received these. With 1, every envelope
 is an append of its own. The more arrive together, the more share an append and a write to each member, as in a large
-space. GATEWAY is the CPU time of all gateways per delivery, NATS that of the server. OVERHEAD is GATEWAY divided by
-that of `alone`. CAPACITY is how many times the deliveries of one gateway on NATS the gateways could make with a core
-each; it leaves out NATS, whose share is the column next to it. p50 and p99 are the time from one message to the last
-member that receives it.
+space. With `--every`, at least so many milliseconds pass between two bursts. Without it, a slower arrangement gets
+fewer messages a second, and after each wait its data has left the CPU's caches: `alone` costs a third more as well if
+half a millisecond passes before each message. GATEWAY is the CPU time of all gateways per delivery, NATS that of the
+server. OVERHEAD is GATEWAY divided by that of `alone`. CAPACITY is how many times the deliveries of one gateway on NATS
+the gateways could make with a core each; it leaves out NATS, whose share is the column next to it. p50 and p99 are the
+time from one message to the last member that receives it.
 
 The second table calculates what more members than this machine can hold would cost, from the measured costs of single
 envelopes. The exit code is 1 if, with BURST 1, OVERHEAD exceeds 1.3, CAPACITY of two gateways is below 1.8, or p99
@@ -106,10 +108,11 @@ class Costs:
 class Arrangement:
     """Gateways that hold a space together, with their members."""
 
-    def __init__(self, stack: ExitStack, gateways: int, members: int, nats: NatsServer | None) -> None:
+    def __init__(self, stack: ExitStack, gateways: int, members: int, nats: NatsServer | None, every: float) -> None:
         self.name = "alone" if nats is None else f"{gateways} on NATS"
         self.gateways = gateways
         self.members = members
+        self._every_seconds = every
         self.costs: dict[int, Costs] = defaultdict(Costs)
         """By the number of members that sent at the same moment."""
         self._latencies: list[float] = []
@@ -143,7 +146,11 @@ class Arrangement:
         return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
     def _send(self, messages: int, burst: int) -> None:
-        self.clients.exchange(messages, lambda _, sender: message(next(self._numbers), sender), burst)
+        for _ in range(0, messages, burst):
+            due = time.perf_counter() + self._every_seconds
+            self.clients.exchange(burst, lambda _, sender: message(next(self._numbers), sender), burst)
+            if (early := due - time.perf_counter()) > 0:
+                time.sleep(early)
 
     def _cpu(self) -> float:
         return sum((ask(control) for control in self._controls), 0.0)
@@ -161,6 +168,7 @@ def main() -> int:
     parser.add_argument("--gateways", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--members", type=int, default=100, help="of each gateway")
     parser.add_argument("--deliveries", type=int, default=20_000, help="per round")
+    parser.add_argument("--every", type=float, default=0.0, help="milliseconds from one burst to the next, at least")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument(
         "--latencies", type=int, default=200, help="messages sent one at a time, in all rounds together"
@@ -175,15 +183,15 @@ def main() -> int:
         help="members that send at the same moment",
     )
     options = parser.parse_args()
-    each = options.members
+    each, every = options.members, options.every / 1000
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         nats = NatsServer(Path(folder))
         nats.start()
         stack.callback(nats.stop)
         arrangements = [
-            Arrangement(stack, 1, each, None),
-            *(Arrangement(stack, count, each, nats) for count in options.gateways),
-            Arrangement(stack, 1, max(10, each // 4), nats),
+            Arrangement(stack, 1, each, None, every),
+            *(Arrangement(stack, count, each, nats, every) for count in options.gateways),
+            Arrangement(stack, 1, max(10, each // 4), nats, every),
         ]
         for _ in range(options.rounds):
             for one in arrangements:
