@@ -35,7 +35,7 @@ from mew_spaces.backplane.interface import (
 )
 from mew_spaces.backplane.leases import LeaseTable
 from mew_spaces.backplane.nats_link import LinkTimes, NatsLink
-from mew_spaces.backplane.stream_reader import RECOVERY_SECONDS, StoredMessage, StreamSource, read_stream
+from mew_spaces.backplane.stream_reader import RECOVERY_SECONDS, Consumer, StoredMessage, StreamSource, read_stream
 from mew_spaces.config.backplane_options import BackplaneOptions
 
 _MESSAGE_OVERHEAD: Final = 4096
@@ -84,6 +84,7 @@ class JetStreamBackplane(Backplane):
         self._state_subject = f"{prefix}.state.{name}"
         self._lease_subject = f"{prefix}.leases.{name}"
         self._frame_subject = f"{prefix}.frames.{name}"
+        self._consumers: set[Consumer] = set()
         self._table = LeaseTable(lease_seconds)
         self._table_changed = anyio.Event()
 
@@ -108,8 +109,12 @@ class JetStreamBackplane(Backplane):
             await self._store(self._batch_subject, part, {_ID: f"{batch_id}/{size}/{number}", _PART: "1"})
             for number, part in enumerate(parts)
         ]
-        named = {_PARTS: ",".join(map(str, sequences))} if parts else {}
-        return await self._store(self._batch_subject, last, {_ID: batch_id, **named})
+        headers = {_ID: batch_id, **({_PARTS: ",".join(map(str, sequences))} if parts else {})}
+        stored = await self._call(lambda jetstream: jetstream.publish(self._batch_subject, last, headers=headers))
+        for consumer in self._consumers:
+            if stored.duplicate and consumer.after < stored.seq:  # stored earlier, but not received: its server is away
+                consumer.end()
+        return stored.seq
 
     async def follow(self, after: int, receive: Callable[[StoredBatch], object], *, until: float = math.inf) -> None:
         handed_over, parts = after, dict[int, bytes]()
@@ -131,7 +136,12 @@ class JetStreamBackplane(Backplane):
                 receive(StoredBatch(sequence, data))
 
         source = StreamSource(
-            self._link, self._batches, receive_message, recovery_seconds=self._recovery_seconds, until=until
+            self._link,
+            self._batches,
+            receive_message,
+            self._consumers,
+            recovery_seconds=self._recovery_seconds,
+            until=until,
         )
         while True:
             try:
@@ -235,7 +245,7 @@ class JetStreamBackplane(Backplane):
 
     async def watch_leases(self) -> None:
         """Keep the table of leases up to date until the link is closed."""
-        source = StreamSource(self._link, self._leases, self._read_lease, has_gaps=True)
+        source = StreamSource(self._link, self._leases, self._read_lease, set(), has_gaps=True)
         while not self._link.is_closed:
             with suppress(HistoryLost):
                 await read_stream(source, self._table.sequence)

@@ -42,6 +42,8 @@ class StreamSource(NamedTuple):
     link: NatsLink
     stream: str
     receive: Callable[[StoredMessage], object]
+    consumers: "set[Consumer]"
+    """The one that is open, as long as there is one."""
     has_gaps: bool = False
     recovery_seconds: float = 0.0
     until: float = math.inf
@@ -55,18 +57,20 @@ async def read_stream(source: StreamSource, after: int) -> None:
     created = None
     while after < source.until and (opened := await _open_consumer(source, after, created)) is not None:
         consumer, created = opened
+        source.consumers.add(consumer)
         try:
             await consumer.run()
         except BackplaneUnavailable:
             pass
         finally:
+            source.consumers.discard(consumer)
             after = consumer.after
             await consumer.close()
 
 
 async def _open_consumer(
     source: StreamSource, after: int, created: datetime | None
-) -> tuple["_Consumer", datetime | None] | None:
+) -> tuple["Consumer", datetime | None] | None:
     """Return a consumer from the next message on, and when its stream was created; None once the link is closed."""
     link, missing_since = source.link, None
     while not link.is_closed:
@@ -78,7 +82,7 @@ async def _open_consumer(
             if after > info.state.last_seq or created not in (None, info.created):
                 problem = f"message {after} is not stored; the newest is {info.state.last_seq}"
             else:
-                return await _Consumer.create(source, after), info.created
+                return await Consumer.create(source, after), info.created
         except NotFoundError:
             problem = f"the stream {source.stream} is not there"
         except BackplaneUnavailable:
@@ -91,7 +95,7 @@ async def _open_consumer(
     return None
 
 
-class _Consumer:
+class Consumer:
     """Messages of a stream as one server sends them, until any is missing."""
 
     def __init__(self, source: StreamSource, after: int) -> None:
@@ -108,7 +112,7 @@ class _Consumer:
         self._timer = self._loop.call_later(self._link.times.silence, self._end_if_silent)
 
     @classmethod
-    async def create(cls, source: StreamSource, after: int) -> "_Consumer":
+    async def create(cls, source: StreamSource, after: int) -> "Consumer":
         """Raises errors of a backplane."""
         link, inbox, consumer = source.link, f"_INBOX.{secrets.token_hex(12)}", cls(source, after)
         config = api.ConsumerConfig(
@@ -138,7 +142,7 @@ class _Consumer:
 
     async def close(self) -> None:
         """Let the server remove it."""
-        self._end()
+        self.end()
         self._timer.cancel()
         if self._subscription is not None:
             await self._subscription.close()
@@ -149,21 +153,21 @@ class _Consumer:
             return
         headers = {} if message is None else message.headers or {}
         if message is None or headers.get("Status", "100") != "100":
-            self._end()
+            self.end()
         elif "Status" not in headers:
             # What `metadata` of `nats-py` reads, at a tenth of its cost.
             place = message.reply.split(".")
             sequence, delivered, at = map(int, place[5:8] if len(place) == _SHORT_PLACE else place[7:10])
             self._delivered += 1
             if delivered != self._delivered:
-                self._end()
+                self.end()
             else:
                 self._hand_over(StoredMessage(message.subject, sequence, at / 1e9, message.data, headers))
         # Flow control: the server continues once this is answered. A heartbeat of a stalled consumer asks again.
         elif reply := message.reply or headers.get("Nats-Consumer-Stalled"):
             self._asked.put_nowait(reply)
         elif int(headers.get("Nats-Last-Consumer", 0)) > self._delivered:
-            self._end()
+            self.end()
 
     def _hand_over(self, message: StoredMessage) -> None:
         # Here, not in a task of its own: one more turn of the event loop for each message costs as much as reading it.
@@ -173,17 +177,18 @@ class _Consumer:
             self.after = message.sequence
             self._source.receive(message)
         except Exception as error:
-            self._end(error)
+            self.end(error)
         if self.after >= self._source.until:
-            self._end()
+            self.end()
 
-    def _end(self, error: Exception | None = None) -> None:
+    def end(self, error: Exception | None = None) -> None:
+        """Let another consumer go on, or the reading end with an error."""
         self._is_over = True
         self._asked.put_nowait(error)
 
     def _end_if_silent(self) -> None:
         due = self._heard_at + self._link.times.silence
         if due <= self._loop.time():
-            self._end()
+            self.end()
         else:
             self._timer = self._loop.call_at(due, self._end_if_silent)
