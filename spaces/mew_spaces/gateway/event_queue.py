@@ -33,7 +33,7 @@ from mew_spaces.core.events import (
 BATCH_BYTES = 256 * 1024
 """A batch takes no further events above this size."""
 
-LATE_SECONDS = 0.5
+LATE_SECONDS = 0.25
 """A batch that has not come back is appended again after this time, or twice as long."""
 
 RETRY_SECONDS = 0.25
