@@ -112,7 +112,7 @@ class JetStreamBackplane(Backplane):
         headers = {_ID: batch_id, **({_PARTS: ",".join(map(str, sequences))} if parts else {})}
         stored = await self._call(lambda jetstream: jetstream.publish(self._batch_subject, last, headers=headers))
         for consumer in self._consumers:
-            if stored.duplicate and consumer.after < stored.seq:  # stored earlier, but not received: its server is away
+            if stored.duplicate and consumer.after < stored.seq:  # stored earlier, but not received
                 consumer.end()
         return stored.seq
 

@@ -108,7 +108,7 @@ class _LinkedClient:
     error: Exception | None = None
     """The last one that the client reported apart from a call."""
     subscriptions: set[LinkSubscription] = field(default_factory=set)
-    _in_flight: set[anyio.CancelScope] = field(default_factory=set)
+    calls: set[anyio.CancelScope] = field(default_factory=set)
 
     @property
     def denial(self) -> str | None:
@@ -124,19 +124,6 @@ class _LinkedClient:
     async def note_closed(self) -> None:
         self.closed.set()
 
-    async def run(self, exchange: Callable[[JetStreamContext], Awaitable[_T]], *, seconds: float) -> _T:
-        """Run an exchange of `nats-py`, unless all calls fail meanwhile."""
-        self.error = None
-        with anyio.move_on_after(seconds + 1) as scope:
-            self._in_flight.add(scope)
-            try:
-                return await exchange(self.client.jetstream(timeout=seconds))
-            finally:
-                self._in_flight.discard(scope)
-        if self.denial is not None:
-            raise BackplaneRefused(f"NATS: {self.denial}")
-        raise BackplaneUnavailable("the connection to NATS was lost")
-
     def end(self) -> None:
         """End what waits for messages."""
         self._end_calls()
@@ -144,7 +131,7 @@ class _LinkedClient:
             subscription.receive(None)
 
     def _end_calls(self) -> None:
-        for scope in self._in_flight:
+        for scope in self.calls:
             scope.cancel()
 
 
@@ -162,19 +149,24 @@ class NatsLink:
         """Largest message of the server, headers included; that of the last connection if there is none now."""
         self.is_closed = False
 
-    @property
-    def is_connected(self) -> bool:
-        """Whether there is a connection now."""
-        return self._connection is not None and self._connection.client.is_connected
-
     async def call(self, exchange: Callable[[JetStreamContext], Awaitable[_T]]) -> _T:
         """Run an exchange with JetStream. Raises errors of a backplane; `NotFoundError` passes."""
+        connection = self._connection_now()
+        connection.error = None
+        scope = anyio.move_on_after(self.times.request + 1)
+        connection.calls.add(scope)
         try:
-            return await self._connection_now().run(exchange, seconds=self.times.request)
+            with scope:
+                return await exchange(connection.client.jetstream(timeout=self.times.request))
         except NotFoundError:
             raise
         except (*_LINK_ERRORS, ValueError) as error:
             raise _translated(error) from None
+        finally:
+            connection.calls.discard(scope)
+        if connection.denial is not None:
+            raise BackplaneRefused(f"NATS: {connection.denial}")
+        raise BackplaneUnavailable("the connection to NATS was lost")
 
     async def publish(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> None:
         """Send a message without acknowledgement. Raises errors of a backplane."""
@@ -226,7 +218,7 @@ class NatsLink:
         deadline = anyio.current_time() + self.times.start
         while True:
             try:
-                if not self.is_connected:
+                if self._connection is None or not self._connection.client.is_connected:
                     await self._drop()
                     await self.connect()
                 return await prepare()

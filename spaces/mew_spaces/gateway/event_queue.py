@@ -69,11 +69,6 @@ class OwnBatch:
     has_no_answer: bool = False
     """Whether an attempt had no answer, and may have an effect after a later one was refused."""
 
-    @property
-    def events(self) -> list[SpaceEvent]:
-        """The events that it contains."""
-        return [one.event for one in self.submissions]
-
 
 class EventQueue:
     """The events of one gateway that are not applied yet, in the order in which they were submitted."""
@@ -171,7 +166,7 @@ class EventQueue:
                 elif self._in_flight is None and self._waiting:
                     await asyncio.sleep(0)  # what arrives in the next turn of the event loop goes along
                     if self._waiting:  # else it was refused meanwhile
-                        await self._send(self._pack())
+                        await self._send()
                 else:
                     self._wake.clear()
                     await self._wake.wait()
@@ -196,7 +191,7 @@ class EventQueue:
         if self._failing_since.pop(what, None) is not None and not self._failing_since:
             log.info("backplane: it answers again")
 
-    def _pack(self) -> OwnBatch:
+    async def _send(self) -> None:
         self._number += 1
         header = BatchHeader(self.gateway, self._number, self._clock(), secrets.token_bytes(SEED_BYTES))
         packed: list[Submission] = []
@@ -209,13 +204,11 @@ class EventQueue:
         data = encode_batch(header, [one.data for one in packed])
         batch_id = f"{header.gateway}.{header.number}.{header.seed.hex()}"
         # While the backplane does not work, each batch waits for an answer: it says what is wrong.
-        self._in_flight = OwnBatch(header, packed, data, batch_id, self.is_refused or bool(self._failing_since))
-        return self._in_flight
-
-    async def _send(self, batch: OwnBatch) -> None:
-        if not batch.is_late:
+        is_late = self.is_refused or bool(self._failing_since)
+        self._in_flight = batch = OwnBatch(header, packed, data, batch_id, is_late)
+        if not is_late:
             try:
-                await self._backplane.send(batch.data, batch.id)
+                await self._backplane.send(data, batch_id)
             except BackplaneError:
                 batch.is_late = True
 
@@ -231,20 +224,20 @@ class EventQueue:
                 log.warning("backplane: %s; envelopes are refused until they can be stored", error)
             self.is_refused = True
             if not batch.has_no_answer and self._in_flight is batch:
-                self._give_back(batch.submissions)
+                self._give_back(batch)
         else:
             batch.is_late = self.is_refused = False
             self.note_success("append")
             return
         await anyio.sleep(RETRY_SECONDS)
 
-    def _give_back(self, packed: list[Submission]) -> None:
+    def _give_back(self, batch: OwnBatch) -> None:
         """Refuse what was not stored, and keep the rest for another batch."""
         self._in_flight = None
-        kept = [one for one in packed if not one.may_be_refused]
+        kept = [one for one in batch.submissions if not one.may_be_refused]
         self._waiting.extendleft(reversed(kept))
         self._waiting_bytes += sum(len(one.data) for one in kept)
-        for submission in packed:
+        for submission in batch.submissions:
             if submission.may_be_refused:
                 self.refuse(submission)
 

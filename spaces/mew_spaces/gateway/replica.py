@@ -229,13 +229,16 @@ class ReplicaService(SpaceService):
 
     def _apply_batch(self, batch: StoredBatch) -> None:
         own = self._queue.end_flight(batch.data)
+        submissions = [] if own is None else own.submissions
         try:
-            header, events = decode_batch(batch.data) if own is None else (own.header, own.events)
+            header, events = (
+                decode_batch(batch.data) if own is None else (own.header, [one.event for one in submissions])
+            )
         except ValueError as error:
             raise SpacesError(f"the backplane of this space holds {error}; use the same version everywhere") from None
         # Each envelope is in the logs of the gateway that it came to.
         self._audit = self._performer.audit = None if own is None else self._own_audit
-        waiting = iter(() if own is None else own.submissions)
+        waiting = iter(submissions)
         for applied in self._shared.apply(batch.sequence, header, events):
             submission = next(waiting, None)
             if applied.problem is not None:

@@ -67,7 +67,7 @@ class Driver:
     def _receive(self, batch: StoredBatch) -> None:
         own = self.queue.end_flight(batch.data)
         if own is not None:
-            self.back += [(own.header.number, event) for event in own.events]
+            self.back += [(own.header.number, event) for event in (one.event for one in own.submissions)]
 
     def _refuse(self, submission: Submission) -> None:
         self.refused.append(submission.event)
