@@ -85,12 +85,12 @@ class _Inquiry:
 class Discovery(Subscriber):
     """Asks the peers of one participant. If `is_on` is False, it asks only in `discover` and `resources`."""
 
-    def __init__(self, messenger: Messenger, mcp: McpClient, *, is_on: bool, pace: Pace | None = None) -> None:
+    def __init__(self, messenger: Messenger, mcp: McpClient, *, is_on: bool) -> None:
         self._messenger = messenger
         self._peers = messenger.peers
         self._mcp = mcp
         self.is_on = is_on
-        self.pace = pace or Pace()
+        self.pace = Pace()
         self.on_tools_changed: Callable[[], None] | None = None
         """Called when a peer's list of tools has become known or another one."""
         self._inquiries: dict[str, _Inquiry] = {}
