@@ -146,10 +146,9 @@ def _find(session: ApiSession, name: str) -> UndecidedProposal:
     found = [one for one in proposals if one.id == name] or [one for one in proposals if one.id.startswith(name)]
     if len(found) == 1:
         return found[0]
-    if not proposals:
-        raise ConfigError(name, "not an open proposal; none is open")
-    listed = ", ".join(short_id(one.id) for one in found or proposals)
-    raise ConfigError(name, "matches several proposals" if found else "not an open proposal", f"one of: {listed}")
+    problem = "matches several proposals" if found else "no open proposal has this id"
+    listed = ", ".join(short_id(one.id) for one in found or proposals) or "none"
+    raise ConfigError(name, f"{problem} (open: {listed})")
 
 
 def announce_approvals(request: SentRequest) -> None:

@@ -169,7 +169,7 @@ async def test_a_listed_proposal_is_approved_by_the_beginning_of_its_id(waiting:
     assert (await waiting.answered(), waiting.written) == ("files__write answered: wrote a.txt", ["a.txt"])
     assert (await mew("proposals", *seat(waiting.gateway))).out == "no proposal is open\n"
     again = await mew("approve", name, *seat(waiting.gateway))
-    assert (again.code, again.err) == (2, f"mew: {name}: not an open proposal; none is open\n")
+    assert (again.code, again.err) == (2, f"mew: {name}: no open proposal has this id (open: none)\n")
 
 
 async def test_a_rejected_proposal_gives_the_reason_to_the_agent(waiting: Waiting) -> None:
