@@ -152,7 +152,7 @@ def _find(session: ApiSession, name: str) -> UndecidedProposal:
 
 
 def announce_approvals(request: SentRequest) -> None:
-    """Say now, and whenever the participant's status changes, which approvals it waits for and who may give them."""
+    """Print which approvals the participant waits for, now and after each change of its status."""
     announced: set[str] = set()
 
     def announce() -> None:

@@ -298,7 +298,7 @@ class Composer(Input):
             self.line = line
 
     class Candidates(Message):
-        """Several words fit."""
+        """Several completions match."""
 
         def __init__(self, candidates: list[str]) -> None:
             super().__init__()

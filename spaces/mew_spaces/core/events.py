@@ -118,7 +118,7 @@ def encode_batch(header: BatchHeader, events: Iterable[bytes]) -> bytes:
 
 
 def decode_batch(data: bytes) -> tuple[BatchHeader, list[SpaceEvent]]:
-    """Return the header and the events of a batch. Raises `ValueError` if it is not one of these rules."""
+    """Return the header and the events of a batch. Raises `ValueError` if it was written by other rules."""
     head, _, rest = data.partition(b"\n")
     version, gateway, number, at, seed = from_json(head)
     if version != RULES_VERSION:

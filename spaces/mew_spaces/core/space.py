@@ -294,7 +294,7 @@ class Space:
         return bool(self.absent_since or self.not_back_yet or is_owner_absent or is_pause_limited)
 
     def shift_deadlines(self, by: timedelta) -> tuple[Effect, ...]:
-        """Move everything that waits for a time: the wall clock was set by this much."""
+        """Shift every deadline: the wall clock was set by this much."""
         self.absent_since = {name: since + by for name, since in self.absent_since.items()}
         self.board.shift(by)
         return state_changed(self.membership.shift_pauses(by))

@@ -192,7 +192,7 @@ class _MemoryTransport(asyncio.Transport):
         return 0
 
     def pause_reading(self) -> None:
-        """Nothing reads here."""
+        """Do nothing: nothing reads from this transport."""
 
     resume_reading = pause_reading
 

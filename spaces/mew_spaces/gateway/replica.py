@@ -453,7 +453,7 @@ class ReplicaService(SpaceService):
                 await (anyio.sleep_forever() if self._needs_number.is_set() else self._needs_number.wait())
 
     def _end_gone_gateways(self) -> None:
-        """Let the connections of gateways leave whose leases have expired."""
+        """Remove the connections of gateways whose leases have expired."""
         own = self._queue.gateway
         for number in self._leases.gone(self._shared.gateways.keys() - {own}) if own else ():
             log.warning("gateway %d is gone", number)
