@@ -191,6 +191,10 @@ class MembershipRules:
             return refused
         if self._find(name) is not None:
             return self._already_exists(envelope, name, reply_to, now)
+        alike = next((one for one in self._membership.names if one.casefold() == name.casefold()), None)
+        if alike is not None:  # some systems ignore case: the token file of one would replace the other's
+            text = f"'{alike}' is a participant of this space; another id must differ in more than upper and lower case"
+            return refuse(errors.ALREADY_EXISTS, text)
         check_invites = self._config.capabilities.check_invites
         refused = self._exceeding(envelope.sender, capabilities) if check_invites else None
         if refused is not None:

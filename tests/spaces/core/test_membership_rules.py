@@ -190,6 +190,12 @@ def test_check_grants_false_allows_any_grant(config: SpaceConfig) -> None:
         ("capability/revoke", {"recipient": "ghost", "grant_id": "g"}, errors.PARTICIPANT_NOT_FOUND, "'ghost'"),
         ("space/invite", {}, errors.INVALID_REQUEST, "participant_id"),
         ("space/invite", {"participant_id": "a/b"}, errors.INVALID_REQUEST, "invalid characters"),
+        (
+            "space/invite",
+            {"participant_id": "Coder"},
+            errors.ALREADY_EXISTS,
+            "differ in more than upper and lower case",
+        ),
         ("space/invite", {"participant_id": "a\\b"}, errors.INVALID_REQUEST, "invalid characters"),
         ("space/invite", {"participant_id": ".."}, errors.INVALID_REQUEST, "invalid characters"),
         ("space/invite", {"participant_id": "system:x"}, errors.INVALID_REQUEST, "reserved"),
