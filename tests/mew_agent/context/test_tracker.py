@@ -10,6 +10,8 @@ from mew_protocol.context_report import ContextReport
 from mew_agent.context.history import History, Item, Pin, Summary
 from mew_agent.context.measures import kept_reply_tokens, measure_of
 from mew_agent.context.policy import DOMINDS_V1, LMSTUDIO, MEW, TACHIKOMA, CompactAction, Policy, Suggestion
+from mew_agent.context.policy.rules import NearLimitRule
+from mew_agent.context.policy.threshold import Condition
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.model.interface import ToolCall, Window
@@ -501,6 +503,15 @@ def test_the_next_prompt_is_projected_after_the_first_call() -> None:
     assert (agent.report().next_prompt_tokens or 0) > 100
     agent.call(used(1_000))
     assert agent.report().next_prompt_basis == "projected"
+
+
+def test_a_cooldown_applies_while_a_reply_streams() -> None:
+    at = Condition(figure="used", op="ge", tokens=900)
+    rule = NearLimitRule(phase="stream", when=(at,), rearm_below="1/2", cooldown_seconds=60.0)
+    tracker = Tracker(History(), Policy(name="p", rules=(rule,)), Window(1_000, "configured"), "m")
+    sizes = [(100.0, 900), (105.0, 100), (110.0, 900), (161.0, 900)]
+    decided = [tracker.decide("stream", now, used_tokens=tokens).actions for now, tokens in sizes]
+    assert [bool(actions) for actions in decided] == [True, False, False, True]
 
 
 def test_drift_of_the_newest_call_is_published() -> None:
