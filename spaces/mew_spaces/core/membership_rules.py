@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Protocol
+from unicodedata import normalize
 
 from mew_protocol import errors, kinds
 from mew_protocol.capability import has_kind, patterns_problem
@@ -191,8 +192,8 @@ class MembershipRules:
             return refused
         if self._find(name) is not None:
             return self._already_exists(envelope, name, reply_to, now)
-        alike = next((one for one in self._membership.names if one.casefold() == name.casefold()), None)
-        if alike is not None:  # some systems ignore case: the token file of one would replace the other's
+        alike = next((one for one in self._membership.names if _folded(one) == _folded(name)), None)
+        if alike is not None:
             text = f"'{alike}' is a participant of this space; another id must differ in more than upper and lower case"
             return refuse(errors.ALREADY_EXISTS, text)
         check_invites = self._config.capabilities.check_invites
@@ -338,6 +339,11 @@ class MembershipRules:
                 text = f"you cannot give a capability that you do not have: {json.dumps(pattern, ensure_ascii=False)}"
                 return refuse(errors.GRANT_EXCEEDS_OWN, text, your_capabilities=own)
         return None
+
+
+def _folded(name: str) -> str:
+    """Return an id as some systems compare the names of files, such as those of tokens."""
+    return normalize("NFC", normalize("NFC", name).casefold())
 
 
 def _not_found(name: str) -> Receipt:

@@ -313,6 +313,14 @@ def test_an_invited_participant_keeps_its_capabilities(driver: SpaceDriver) -> N
         driver.wait(60)
 
 
+@pytest.mark.parametrize("name", ["ZOË", "Zoe\u0308"])
+def test_an_id_that_shares_a_file_name_cannot_be_invited(driver: SpaceDriver, name: str) -> None:
+    driver.send_envelope(1, "ada", "space/invite", {"participant_id": "Zoë"})
+    tokens = dict(driver.tokens)
+    receipt = driver.send_envelope(1, "ada", "space/invite", {"participant_id": name})
+    assert (receipt.refused and receipt.refused.error, driver.tokens) == (errors.ALREADY_EXISTS, tokens)
+
+
 @pytest.mark.parametrize("name", ["coder", "eve", "The Coder"])
 def test_a_participant_cannot_be_invited_twice(driver: SpaceDriver, name: str) -> None:
     driver.send_envelope(1, "ada", "space/invite", {"participant_id": "eve"})
