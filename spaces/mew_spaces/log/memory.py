@@ -114,7 +114,8 @@ class SpaceLog:
 
     def append(self, data: bytes, *, sender: str, id: str, at: float) -> int:  # noqa: A002 - the wire's word
         """Stage, write and publish one envelope with all that is staged. Returns its number. Raises `NotStored`."""
-        # What `stage`, `write` and `publish` do together, for the path that every envelope takes.
+        # What `stage`, `write` and `publish` do together, for the path that every envelope takes. The entry is made as
+        # a tuple, because `Entry(...)` calls a Python function.
         if self._staged or self._staged_state:
             sequence = self.stage(data, sender=sender, id=id, at=at)
             self.commit()
