@@ -45,6 +45,9 @@ REMEMBERED_ENVELOPES = 20_000
 REMEMBERED_REVOCATIONS = 1_000
 """A join whose token was checked before it was revoked is behind the revocation by a few batches at most."""
 
+OVERTAKEN_SECONDS = 1.0
+"""When a client is to try again whose join may be older than another connection of its participant."""
+
 _MAX_DEPTH = 2_000
 """The gateway that took an envelope has checked its size and depth."""
 
@@ -88,6 +91,7 @@ class ReplicaSnapshot(BaseModel):
     known: list[tuple[str, str, str, int]] = Field(default_factory=list)
     tokens: dict[ParticipantId, str] = Field(default_factory=dict)
     revoked: dict[ParticipantId, int] = Field(default_factory=dict)
+    joined: dict[ParticipantId, int] = Field(default_factory=dict)
 
 
 @dataclass
@@ -113,6 +117,8 @@ class ReplicatedSpace:
     )
     _revoked: BoundedDict[ParticipantId, int] = field(default_factory=lambda: BoundedDict(REMEMBERED_REVOCATIONS))
     """In which batch the tokens of a participant were revoked, the newest last."""
+    _joined: dict[ParticipantId, int] = field(default_factory=dict)
+    """In which batch the newest connection of each member joined."""
 
     def apply(self, batch: int, header: BatchHeader, events: list[SpaceEvent]) -> Iterator[Applied]:
         """Apply a batch and yield what each event did; perform that before the next one. `batch` is its place.
@@ -157,11 +163,13 @@ class ReplicatedSpace:
             known=[(*key, *known) for key, known in self._known.items()],
             tokens=self.tokens,
             revoked=self._revoked,
+            joined={name: batch for name, batch in self._joined.items() if name in space.members},
         )
 
     def restore(self, snapshot: ReplicaSnapshot) -> None:
         """Replace everything with the contents of a snapshot."""
         space = self.space
+        self._joined = dict(snapshot.joined)
         self.batch, self.epoch, self.now = snapshot.batch, snapshot.epoch, snapshot.now
         self.sequence, self.gateways = snapshot.sequence, dict(snapshot.gateways)
         self.tokens = dict(snapshot.tokens)
@@ -196,10 +204,17 @@ class ReplicatedSpace:
                     text = "the gateway refused this token"
                     error, code = errors.UNAUTHORIZED, errors.CLOSE_UNAUTHORIZED
                     effects = space.reject_connection(connection, error, text, code, now=now)
+                elif self._is_overtaken(connection, participant, checked_at):
+                    text = "another connection joined meanwhile; try again"
+                    error, code = errors.NOT_STORED, errors.CLOSE_LIMIT
+                    effects = space.reject_connection(connection, error, text, code, OVERTAKEN_SECONDS, now=now)
                 else:
                     effects = space.join(connection, participant, now=now)
+                    self._joined[participant] = self.batch
             case ConnectionLeaves(connection, participant):
                 effects = space.leave(connection, participant, now=now)
+                if participant not in space.members:
+                    self._joined.pop(participant, None)
             case GatewayIsGone(gateway):
                 effects = self._end_gateway(gateway)
             case TimePasses():
@@ -246,6 +261,20 @@ class ReplicatedSpace:
             if gateway_of(connection) == gateway
         ]
         return tuple(effect for one in held for effect in self.space.leave(*one, now=self.now))
+
+    def _is_overtaken(self, connection: ConnectionId, participant: ParticipantId, checked_at: int) -> bool:
+        """Whether a join may be older than the newest connection of its participant, on another gateway, and would
+        replace it: that of a client that has moved since, stored late.
+        """
+        member = self.space.members.get(participant)
+        if (
+            member is None
+            or not member.sockets
+            or self.space.membership.permissions_of(participant).several_connections
+        ):
+            return False
+        is_elsewhere = gateway_of(member.sockets[-1]) != gateway_of(connection)
+        return is_elsewhere and self._joined.get(participant, 0) > checked_at
 
     def _is_revoked(self, participant: ParticipantId, checked_at: int) -> bool:
         return self._revoked.get(participant, -1) > checked_at

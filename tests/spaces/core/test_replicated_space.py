@@ -270,3 +270,22 @@ def test_the_story_reaches_what_a_snapshot_must_hold() -> None:
     told = [one.envelope for receipt in receipts for one in receipt.effects if isinstance(one, Deliver)]
     token = next(one.body["token"] for one in told if one.kind == "space/invite-ack")
     assert token not in str([one.as_dict() for one in numbered])
+
+
+def test_a_join_that_is_stored_late_replaces_no_newer_connection() -> None:
+    space = new_space()
+    bob = PEOPLE[1]
+    first, second, third = (ConnectionId(first_connection(gateway) + 1) for gateway in (1, 2, 3))
+    for place, gateway in enumerate((1, 2, 3), 1):
+        list(space.apply(place, BatchHeader(gateway, place, EPOCH, b""), [GatewayStarts()]))
+
+    def join(place: int, gateway: int, connection: ConnectionId, *, checked_at: int) -> list[ConnectionId]:
+        header = BatchHeader(gateway, place, EPOCH, b"%016d" % place)
+        (applied,) = space.apply(place, header, [ConnectionJoins(connection, bob, checked_at)])
+        closed = [one.connection for one in applied.receipt.effects if isinstance(one, CloseConnection)]
+        assert closed == ([] if connection in space.space.members[bob].sockets else [connection])
+        return list(space.space.members[bob].sockets)
+
+    assert join(4, 2, second, checked_at=3) == [second]
+    assert join(5, 1, first, checked_at=3) == [second]
+    assert join(6, 3, third, checked_at=4) == [third]
