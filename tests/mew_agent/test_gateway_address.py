@@ -137,7 +137,7 @@ async def test_plain_http_to_a_gateway_with_tls_suggests_tls(tmp_path: Path) -> 
         with pytest.raises(GatewayError, match="this port serves TLS; use https:// or wss://"):
             await ask(gateway, url)
         with pytest.raises(NotConnected, match="this port serves TLS; use https:// or wss://"):
-            async with Participant(url, space="demo", id="ada", token=token, first_connect_seconds=0.5):
+            async with Participant(url, space="demo", id="ada", token=token, first_connect_seconds=2.0):
                 pass
 
 
