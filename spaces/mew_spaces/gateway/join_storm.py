@@ -72,7 +72,7 @@ class PresenceBatches:
         self._changes.append(payload)
         self.collected.set()
 
-    def take(self) -> Iterator[tuple[tuple[ConnectionId, ...], list[Mapping[str, Any]]]]:
+    def drain(self) -> Iterator[tuple[tuple[ConnectionId, ...], list[Mapping[str, Any]]]]:
         """Return what has to be sent, and to which sessions, and start over."""
         changes, self._changes, self.collected = self._changes, [], anyio.Event()
         groups: dict[int, list[ConnectionId]] = {}

@@ -290,7 +290,7 @@ class SpaceService:
         while True:
             await self._sessions.presences.collected.wait()
             await anyio.sleep(self._sessions.presences.pause_seconds)
-            for to, changes in self._sessions.presences.take():
+            for to, changes in self._sessions.presences.drain():
                 batch = self.space.compose_presence_batch(changes, now=self._clock())
                 self._performer.send(frame_json(batch.encode()), to)
 

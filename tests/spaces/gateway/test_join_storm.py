@@ -57,12 +57,12 @@ def test_each_session_gets_what_followed_its_welcome_in_order() -> None:
     batches.begin(ConnectionId(2))
     batches.add({"n": 2}, without=[ConnectionId(2)])  # its own presence
     batches.add({"n": 3})
-    sent = dict(batches.take())
+    sent = dict(batches.drain())
     assert sent == {(ConnectionId(1),): [{"n": 1}, {"n": 2}, {"n": 3}], (ConnectionId(2),): [{"n": 3}]}
     batches.end(ConnectionId(2))
     batches.add({"n": 4})
-    assert list(batches.take()) == [((ConnectionId(1),), [{"n": 4}])]
-    assert list(batches.take()) == []
+    assert list(batches.drain()) == [((ConnectionId(1),), [{"n": 4}])]
+    assert list(batches.drain()) == []
 
 
 def test_joins_beyond_the_burst_are_spread_over_time() -> None:
