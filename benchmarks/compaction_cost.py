@@ -20,7 +20,7 @@ from mew_protocol.context_report import CompactionCost
 from benchmarks.corpus import Writer
 from mew_agent.context.history import History
 from mew_agent.context.policy import MEW
-from mew_agent.context.store import MemoryStore
+from mew_agent.context.sqlite_store import MemoryStore
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.model_calls import ConversationOptions

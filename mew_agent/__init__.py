@@ -61,8 +61,8 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.agent.agent import run_agent as run_agent
     from mew_agent.config.agent_config import AgentConfig as AgentConfig
     from mew_agent.context.policy.actions import Suggestion as Suggestion
+    from mew_agent.context.sqlite_store import MemoryStore as MemoryStore
     from mew_agent.context.sqlite_store import SqliteStore as SqliteStore
-    from mew_agent.context.store import MemoryStore as MemoryStore
     from mew_agent.context.store import Store as Store
     from mew_agent.context.store import StoreLimits as StoreLimits
     from mew_agent.context.window import Compression as Compression
@@ -196,8 +196,8 @@ _NAMES_OF = {
     "mew_agent.conversation.context_view": "ContextView UsagePoint",
     "mew_agent.simple_agents.fulfiller": "Fulfiller",
     "mew_agent.simple_agents.fulfiller_policy": "FulfillerPolicy",
-    "mew_agent.context.sqlite_store": "SqliteStore",
-    "mew_agent.context.store": "MemoryStore Store StoreLimits",
+    "mew_agent.context.sqlite_store": "MemoryStore SqliteStore",
+    "mew_agent.context.store": "Store StoreLimits",
     "mew_agent.context.policy.actions": "Suggestion",
     "mew_agent.tokens.tokenizers": "TextCounter",
     "mew_protocol.agent_settings": "CompactionSettings LoopLimits ModelFacts ModelPrice Summariser",

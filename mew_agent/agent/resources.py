@@ -10,8 +10,8 @@ from mew_protocol.agent_settings import LOCAL, REHEARSAL
 
 from mew_agent.config.agent_config import AgentConfig, chosen_policy
 from mew_agent.config.policy_choice import provider_refusal
-from mew_agent.context.sqlite_store import SqliteStore
-from mew_agent.context.store import MemoryStore, Store, StoreLimits
+from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
+from mew_agent.context.store import Store, StoreLimits
 from mew_agent.errors import ConfigError, MewAgentError
 from mew_agent.model.interface import Model
 

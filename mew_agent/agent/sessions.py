@@ -26,8 +26,8 @@ from mew_agent.agent.recall import RecallTools
 from mew_agent.agent.resources import store_limits
 from mew_agent.config.agent_config import AgentConfig, chosen_policy
 from mew_agent.context.history import History
-from mew_agent.context.sqlite_store import SqliteStore
-from mew_agent.context.store import MemoryStore, Store, StoreUnusable
+from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
+from mew_agent.context.store import Store, StoreUnusable
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation.conversation import Conversation

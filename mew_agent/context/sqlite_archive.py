@@ -8,7 +8,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -148,15 +148,6 @@ def search(db: sqlite3.Connection, words: str, limit: int) -> list[int]:
         if found:
             return [seq for (seq,) in found]
     return []
-
-
-def search_items(items: Iterable[Item], words: str, limit: int) -> list[Item]:
-    """Search items in memory in the same way as a file."""
-    by_seq = {item.seq: item for item in items}
-    with closing(sqlite3.connect(":memory:")) as db:
-        db.execute(_INDEX)
-        _add(by_seq.items(), db)
-        return [by_seq[seq] for seq in search(db, words, limit)]
 
 
 def _add(items: Iterable[tuple[int, Item]], db: sqlite3.Connection) -> None:

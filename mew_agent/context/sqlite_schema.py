@@ -74,6 +74,13 @@ def open_session_file(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def open_session_in_memory() -> sqlite3.Connection:
+    """Open a new session without a file."""
+    connection = sqlite3.connect(":memory:", check_same_thread=False)
+    connection.executescript(_TABLES)
+    return connection
+
+
 def _refuse_other_formats(path: Path) -> None:
     """Raise `StoreUnusable` for a file of another format, which a user may have named by mistake."""
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""A session in an SQLite file: the tables, the transactions and how values are written.
+"""A session in an SQLite database, in a file or in memory: the transactions, and how values are written.
 
 `sqlite_schema` decides the form of the tables; what is stored is defined in `store`.
 """
@@ -22,7 +22,7 @@ from mew_agent.context import sqlite_archive
 from mew_agent.context.archive import ArchivedCompaction
 from mew_agent.context.history import Item, Summary
 from mew_agent.context.persisted_state import CallRecord, PersistedState, SavedContext
-from mew_agent.context.sqlite_schema import Pruned, open_session_file, prune, set_aside
+from mew_agent.context.sqlite_schema import Pruned, open_session_file, open_session_in_memory, prune, set_aside
 from mew_agent.context.store import (
     NO_CHANGE,
     InboxChange,
@@ -229,6 +229,18 @@ class SqliteStore(Store):
             *(self._path, damage.problem, aside, saved["items"], saved["calls"], saved["inbox"]),
             "" if saved["state"] else ", no figures",
         )
+
+
+class MemoryStore(SqliteStore):
+    """A session in memory, which ends with the process. `limits` bound what has left the context."""
+
+    def __init__(self, limits: StoreLimits | None = None) -> None:
+        super().__init__(Path(":memory:"), limits)
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = open_session_in_memory()
+        return self._connection
 
 
 def _load(db: sqlite3.Connection) -> Session | None:

@@ -1,11 +1,11 @@
 """What a store of a session keeps: the history with what left the context, model calls, the inbox, and the state.
 
 A compaction only changes the view: an evicted item stays in the store, with the revision at which it left. Owns the
-contract and a store in memory; `sqlite_store` keeps a session in a file. Does not know the conversation.
+contract; `sqlite_store` implements it. Does not know the conversation.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, Protocol
@@ -16,9 +16,7 @@ from mew_protocol.payloads.compactions import CompactionEntry
 from mew_agent.context.archive import ArchivedCompaction
 from mew_agent.context.history import Item, Summary
 from mew_agent.context.persisted_state import CallRecord, PersistedState, SavedContext
-from mew_agent.context.sqlite_archive import search_items
 from mew_agent.errors import MewAgentError
-from mew_agent.tokens.sizes import in_thread
 
 ChatState = Literal["queued", "answering", "answered", "cancelled", "overheard", "held", "no_room"]
 """`answered`: the answer exists, but the gateway has not confirmed it. `overheard`: kept as context, not answered.
@@ -161,104 +159,3 @@ class Store(Protocol):
 
     async def aclose(self) -> None:
         """Close the store; everything stored stays."""
-
-
-@dataclass
-class MemoryStore(Store):
-    """A session in memory, which ends with the process. `limits` bound what has left the context."""
-
-    limits: StoreLimits = field(default_factory=StoreLimits)
-    _session: Session | None = None
-    _originals: dict[int, Item] = field(default_factory=dict)
-    _context: dict[int, Item] = field(default_factory=dict)
-    _left_chars: int = 0
-    _compactions: dict[int, ArchivedCompaction] = field(default_factory=dict)
-    _compactions_made: int = 0
-    _calls: list[CallRecord] = field(default_factory=list)
-    _chats: dict[int, StoredChat] = field(default_factory=dict)
-    _position: str | None = None
-
-    async def load(self) -> Session | None:
-        if self._session is None:
-            return None
-        return replace(self._session, items=tuple(self._context[seq] for seq in sorted(self._context)))
-
-    async def keep(self, session: Session, change: SessionChange = NO_CHANGE) -> int | None:
-        for item in change.added:
-            self._originals[item.seq] = self._context[item.seq] = item
-        number = None if change.compaction is None else self._archive(change.compaction)
-        self._context.update((item.seq, item) for item in change.replaced if item.seq in self._context)
-        for item in change.restored:
-            self._left_chars -= 0 if item.seq in self._context else self._chars(item.seq)
-            self._context[item.seq] = item
-        for seq in change.evicted:
-            if self._context.pop(seq, None) is not None:
-                self._left_chars += self._chars(seq)
-        self._drop_beyond_limits()
-        if change.call is not None:
-            self._calls.append(change.call)
-        self._session = session
-        await self.change_inbox(change.inbox)
-        return number
-
-    def _archive(self, compaction: ArchivedCompaction) -> int:
-        self._compactions_made = number = self._compactions_made + 1
-        self._compactions[number] = _with(compaction, number=number)
-        undone = self._compactions.get(compaction.entry.undoes or 0)
-        if undone is not None:
-            self._compactions[undone.entry.number] = _with(undone, undone_by=number)
-        if self.limits.max_compactions is not None:
-            self._compactions.pop(number - self.limits.max_compactions, None)
-        return number
-
-    def _chars(self, seq: int) -> int:
-        return len(self._originals[seq].text()) if seq in self._originals else 0
-
-    def _drop_beyond_limits(self) -> None:
-        oldest, most = self.limits.oldest(datetime.now(UTC)), self.limits.max_bytes
-        if (most is None or self._left_chars <= most) and oldest is None:
-            return
-        dropped: set[int] = set()
-        for seq in sorted(self._originals.keys() - self._context.keys()):
-            is_too_old = oldest is not None and self._originals[seq].at < oldest
-            if not is_too_old and (most is None or self._left_chars <= most):
-                break
-            self._left_chars -= self._chars(seq)
-            del self._originals[seq]
-            dropped.add(seq)
-        for number, one in self._compactions.items() if dropped else ():
-            kept = tuple(item for item in one.items if item.seq not in dropped)
-            problem = "pruned" if len(kept) < one.entry.items else None
-            self._compactions[number] = replace(_with(one, problem=problem), items=kept)
-
-    async def load_inbox(self) -> StoredInbox:
-        return StoredInbox(tuple(self._chats[number] for number in sorted(self._chats)), self._position)
-
-    async def change_inbox(self, change: InboxChange) -> None:
-        self._chats.update((chat.number, chat) for chat in change.put)
-        for number in change.removed:
-            self._chats.pop(number, None)
-        self._position = change.position or self._position
-
-    async def recall(self, item_id: str) -> Item | None:
-        return next((item for item in reversed(self._originals.values()) if item.id == item_id), None)
-
-    async def compactions(self) -> list[CompactionEntry]:
-        return [one.entry for one in self._compactions.values()]
-
-    async def archived(self, number: int) -> ArchivedCompaction | None:
-        return self._compactions.get(number)
-
-    async def search(self, words: str, limit: int) -> list[Item]:
-        left = [item for seq, item in self._originals.items() if self._context.get(seq) != item]
-        return await in_thread(lambda: search_items(left, words, limit))
-
-    async def calls(self, newest: int | None = None) -> list[CallRecord]:
-        return self._calls[-newest:] if newest else list(self._calls)
-
-    async def aclose(self) -> None:
-        return
-
-
-def _with(compaction: ArchivedCompaction, **changes: object) -> ArchivedCompaction:
-    return replace(compaction, entry=compaction.entry.model_copy(update=changes))

@@ -11,7 +11,7 @@ from mew_protocol.payloads.participant import Compact, Status
 
 from mew_agent.context.history import History, Item
 from mew_agent.context.policy import PRESETS, output_reserve_tokens
-from mew_agent.context.store import MemoryStore
+from mew_agent.context.sqlite_store import MemoryStore
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation.conversation import Conversation, Prepare

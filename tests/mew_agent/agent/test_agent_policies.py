@@ -8,7 +8,7 @@ import pytest
 
 from mew_agent.context.history import History
 from mew_agent.context.policy import PRESETS
-from mew_agent.context.store import MemoryStore
+from mew_agent.context.sqlite_store import MemoryStore
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation.conversation import Conversation

@@ -8,7 +8,7 @@ from mew_protocol.envelope import Envelope
 
 from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
 from mew_agent.agent.inbox import MAX_OVERHEARD_CHATS, MAX_QUEUED_CHATS, Inbox, is_about
-from mew_agent.context.store import MemoryStore
+from mew_agent.context.sqlite_store import MemoryStore
 from tests.support.conversation_driver import ConversationDriver, StartConversation
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -11,8 +11,7 @@ from mew_spaces.gateway.gateway import RunningGateway
 from mew_agent.agent.agent import Agent
 from mew_agent.agent.resources import open_resources
 from mew_agent.config.agent_config import AgentConfig
-from mew_agent.context.sqlite_store import SqliteStore
-from mew_agent.context.store import MemoryStore
+from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.conversation.events import LevelChanged
 from mew_agent.errors import ConfigError, Unauthorized
 from mew_agent.model.openai_client import OpenAIModel

@@ -18,10 +18,9 @@ from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.persisted_state import CallRecord, PersistedState, SavedContext
 from mew_agent.context.policy import PolicyState
 from mew_agent.context.reminders import Reminder
-from mew_agent.context.sqlite_store import SqliteStore
+from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import (
     InboxChange,
-    MemoryStore,
     Session,
     SessionChange,
     Store,

@@ -10,7 +10,7 @@ import pytest
 from mew_agent.context.history import History
 from mew_agent.context.persisted_state import CallRole
 from mew_agent.context.policy import MEW
-from mew_agent.context.store import MemoryStore
+from mew_agent.context.sqlite_store import MemoryStore
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.events import ConversationEvents

@@ -16,8 +16,8 @@ from mew_agent.context.archive import Origin
 from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.persisted_state import CallRecord
 from mew_agent.context.policy import MEW
-from mew_agent.context.sqlite_store import SqliteStore
-from mew_agent.context.store import MemoryStore, Store
+from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
+from mew_agent.context.store import Store
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.archive import ContextArchive
 from mew_agent.conversation.context_state import ContextState
@@ -138,7 +138,8 @@ class RandomHistory:
             self.record(past)
 
     async def restart(self) -> None:
-        await self.store.aclose()
+        if not isinstance(self.store, MemoryStore):  # closing it would end the session
+            await self.store.aclose()
         await self.start()
 
     async def undo(self) -> None:

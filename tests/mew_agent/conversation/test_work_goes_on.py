@@ -11,7 +11,7 @@ from mew_protocol.payloads.participant import Compact
 
 from mew_agent.context.history import History
 from mew_agent.context.policy import MEW
-from mew_agent.context.store import MemoryStore
+from mew_agent.context.sqlite_store import MemoryStore
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ContextCompacted, ConversationEvent
