@@ -13,7 +13,7 @@ from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.payloads.base import read_payload
 from mew_protocol.payloads.participant import Board, BoardEntry, Status, check_new_status, is_whole_status
 
-from mew_spaces.core.state import Change, ReportedStatus, SpaceState, StatusChange
+from mew_spaces.core.state import Change, ReportedStatus, SpaceState
 
 TREND_SECONDS: Final = 3_600.0
 """How far back the growth of a context is looked at."""
@@ -94,7 +94,7 @@ class StatusBoard:
         if measured_at is not None:  # a sender whose clock is ahead may set it right
             self.measured_at[envelope.sender] = min(measured_at, at)
         reported = ReportedStatus(status=dict(envelope.body), envelope_id=envelope.id, received_at=at)
-        change = StatusChange(key=envelope.sender, value=reported)
+        change = Change("statuses", envelope.sender, reported)
         self._state.apply(change)
         self._parsed[envelope.sender] = (envelope.id, status)
         self._written.pop(envelope.sender, None)

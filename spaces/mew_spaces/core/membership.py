@@ -23,20 +23,7 @@ from pydantic_core import to_json
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.effects import ConnectionId
 from mew_spaces.core.permissions import Permissions
-from mew_spaces.core.state import (
-    ActivePause,
-    CapabilityGrant,
-    Change,
-    GrantsChange,
-    Invitation,
-    InvitationChange,
-    OpenProposal,
-    PauseChange,
-    ProposalChange,
-    RemovalChange,
-    ShutdownChange,
-    SpaceState,
-)
+from mew_spaces.core.state import ActivePause, CapabilityGrant, Change, Invitation, OpenProposal, SpaceState
 
 MAX_PROPOSALS = 10_000
 """How many proposals a space remembers; the oldest are dropped."""
@@ -113,8 +100,8 @@ class Membership:
         """Add a participant. An invitation also lifts an earlier removal."""
         if participant in self._config.participants:
             invitation = invitation.model_copy(update={"above_configured": True})
-        lifted = (RemovalChange(key=participant, value=None),) if participant in self.state.removed else ()
-        return self._apply(InvitationChange(key=participant, value=invitation), *lifted)
+        lifted = (Change("removed", participant),) if participant in self.state.removed else ()
+        return self._apply(Change("invited", participant, invitation), *lifted)
 
     def remove(self, participant: str) -> Changes:
         """Remove a participant with everything it was given, until it is invited again.
@@ -123,9 +110,9 @@ class Membership:
         """
         invitation = self._invitation_of(participant)
         is_temporary = invitation is not None and invitation.until_restart
-        changes: list[Change] = [] if is_temporary else [RemovalChange(key=participant, value=True)]
+        changes: list[Change] = [] if is_temporary else [Change("removed", participant, value=True)]
         if participant in self.state.invited:
-            changes.append(InvitationChange(key=participant, value=None))
+            changes.append(Change("invited", participant))
         return self._apply(*changes, *self.state.without(participant))
 
     # Who is in the space
@@ -156,7 +143,7 @@ class Membership:
 
     def grant(self, recipient: str, grant: CapabilityGrant) -> Changes:
         """Add a grant; earlier grants stay."""
-        return self._apply(GrantsChange(key=recipient, value=(*self.state.grants.get(recipient, ()), grant)))
+        return self._apply(Change("grants", recipient, (*self.state.grants.get(recipient, ()), grant)))
 
     def revoke(
         self, recipient: str, *, grant_id: str | None, patterns: Iterable[CapabilityPattern] = ()
@@ -181,11 +168,11 @@ class Membership:
                 kept.append(grant.model_copy(update={"patterns": tuple(rest)}))
         if not revoked:
             return (), ()
-        return self._apply(GrantsChange(key=recipient, value=tuple(kept) or None)), tuple(revoked)
+        return self._apply(Change("grants", recipient, tuple(kept) or None)), tuple(revoked)
 
     def drop_grants(self, participant: str) -> Changes:
         """Remove all grants of a participant."""
-        return self._apply(GrantsChange(key=participant, value=None)) if participant in self.state.grants else ()
+        return self._apply(Change("grants", participant)) if participant in self.state.grants else ()
 
     # Who is silenced
 
@@ -212,19 +199,19 @@ class Membership:
         seconds = pause.timeout_seconds
         until = None if seconds is None else now + timedelta(seconds=min(float(seconds), _MAX_PAUSE_SECONDS))
         value = ActivePause(until=until, reason=pause.reason)
-        return self._apply(*(PauseChange(key=name, value=value) for name in participants))
+        return self._apply(*(Change("pauses", name, value) for name in participants))
 
     def shift_pauses(self, by: timedelta) -> Changes:
         """Move the end of every pause: the wall clock was set, and the time that is left stays."""
         limited = [(name, pause, pause.until) for name, pause in self.state.pauses.items() if pause.until is not None]
         return self._apply(
-            *(PauseChange(key=name, value=pause.model_copy(update={"until": end + by})) for name, pause, end in limited)
+            *(Change("pauses", name, pause.model_copy(update={"until": end + by})) for name, pause, end in limited)
         )
 
     def resume(self, participants: Iterable[str]) -> Changes:
         """End the pauses of these participants."""
         paused = (name for name in participants if name in self.state.pauses)
-        return self._apply(*[PauseChange(key=name, value=None) for name in paused])
+        return self._apply(*[Change("pauses", name) for name in paused])
 
     def end_expired_pauses(self, *, now: datetime) -> Changes:
         """Remove pauses whose time is over."""
@@ -232,12 +219,12 @@ class Membership:
 
     def shut_down(self, participants: Iterable[str]) -> Changes:
         """Silence participants until they join again."""
-        return self._apply(*(ShutdownChange(key=name, value=True) for name in participants))
+        return self._apply(*(Change("shut_down", name, value=True) for name in participants))
 
     def end_shutdown(self, participant: str) -> Changes:
         """Let a participant that joined again send."""
         shut_down = participant in self.state.shut_down
-        return self._apply(ShutdownChange(key=participant, value=None)) if shut_down else ()
+        return self._apply(Change("shut_down", participant)) if shut_down else ()
 
     # Who proposed what
 
@@ -260,11 +247,11 @@ class Membership:
         )
         earlier = self.state.proposals.get(proposal_id, ())
         others = tuple(one for one in earlier if one.proposer != proposer)
-        changes = [ProposalChange(key=proposal_id, value=(*others, value)[-_MAX_PROPOSERS:])]
+        changes = [Change("proposals", proposal_id, (*others, value)[-_MAX_PROPOSERS:])]
         if earlier:  # removed first, so that it becomes the newest entry
-            changes.insert(0, ProposalChange(key=proposal_id, value=None))
+            changes.insert(0, Change("proposals", proposal_id))
         elif len(self.state.proposals) >= MAX_PROPOSALS:
-            changes.insert(0, ProposalChange(key=next(iter(self.state.proposals)), value=None))
+            changes.insert(0, Change("proposals", next(iter(self.state.proposals))))
         applied = self._apply(*changes)
         # Closed, not forgotten: a late decision is still checked against the proposer and the addressee.
         while len(self._undecided) > MAX_UNDECIDED:
@@ -322,7 +309,7 @@ class Membership:
         before = self.state.proposals[proposal_id]
         closed = {"envelope": None, "truncated": False, "proposed_at": None, "decided_by": by}
         after = tuple(one.model_copy(update=closed) if is_closed(one) else one for one in before)
-        return self._apply(ProposalChange(key=proposal_id, value=after)) if after != before else ()
+        return self._apply(Change("proposals", proposal_id, after)) if after != before else ()
 
     def _index_proposal(self, proposal_id: str, proposals: tuple[OpenProposal, ...] | None) -> None:
         # One that stays undecided keeps its place, so that the order follows from the state alone.
@@ -366,7 +353,7 @@ class Membership:
             self.state.apply(change)
             if change.table in ("invited", "removed", "grants"):
                 self._permissions.pop(change.key, None)
-            if isinstance(change, ProposalChange):
+            if change.table == "proposals":
                 self._index_proposal(change.key, change.value)
         return changes
 

@@ -8,13 +8,13 @@ in a `StateChanged` effect, ahead of the messages that announce it, so a store c
 Does not know why a change was made, who is connected, or where the state is stored.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from mew_protocol.ids import ParticipantId
 from mew_protocol.payloads.system import ActiveStream
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic_core import to_json
 
 
 class _Record(BaseModel):
@@ -108,90 +108,31 @@ class ReportedStatus(_Record):
     received_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class InvitationChange:
-    """Sets or removes the invitation of the participant `key`."""
+Table = Literal["invited", "removed", "grants", "pauses", "shut_down", "proposals", "streams", "statuses"]
+"""The tables of `SpaceState`."""
 
+
+class Change(NamedTuple):
+    """Sets the entry `key` of a table to `value`, or removes it if that is None. An entry of a set is True."""
+
+    table: Table
     key: str
-    value: Invitation | None
-    table: Literal["invited"] = "invited"
+    value: Any = None
+
+    def encode(self) -> bytes:
+        """Return the change as JSON."""
+        return to_json(self._asdict())
+
+    @staticmethod
+    def decode(data: bytes) -> "Change":
+        """Read a change. Raises `ValueError` for one that this version cannot read."""
+        table, key, value = _CHANGE.validate_json(data)
+        written = {} if value is None else {table: [key] if value is True else {key: value}}
+        entries = getattr(SpaceState.model_validate(written), table)
+        return Change(table, key, value if isinstance(entries, set) else entries.get(key))
 
 
-@dataclass(frozen=True, slots=True)
-class RemovalChange:
-    """Sets or lifts the removal of the participant `key`."""
-
-    key: str
-    value: Literal[True] | None
-    table: Literal["removed"] = "removed"
-
-
-@dataclass(frozen=True, slots=True)
-class GrantsChange:
-    """Sets or removes all grants of the participant `key`, oldest first."""
-
-    key: str
-    value: tuple[CapabilityGrant, ...] | None
-    table: Literal["grants"] = "grants"
-
-
-@dataclass(frozen=True, slots=True)
-class PauseChange:
-    """Sets or ends the pause of the participant `key`."""
-
-    key: str
-    value: ActivePause | None
-    table: Literal["pauses"] = "pauses"
-
-
-@dataclass(frozen=True, slots=True)
-class ShutdownChange:
-    """Sets or ends the shutdown of the participant `key`."""
-
-    key: str
-    value: Literal[True] | None
-    table: Literal["shut_down"] = "shut_down"
-
-
-@dataclass(frozen=True, slots=True)
-class ProposalChange:
-    """Sets or removes the proposals with the id `key`, oldest first: each of its senders has one."""
-
-    key: str
-    value: tuple[OpenProposal, ...] | None
-    table: Literal["proposals"] = "proposals"
-
-
-@dataclass(frozen=True, slots=True)
-class StreamChange:
-    """Sets or removes the open stream with the id `key`."""
-
-    key: str
-    value: Stream | None
-    table: Literal["streams"] = "streams"
-
-
-@dataclass(frozen=True, slots=True)
-class StatusChange:
-    """Sets the last status of the participant `key`."""
-
-    key: str
-    value: ReportedStatus | None
-    table: Literal["statuses"] = "statuses"
-
-
-Change = Annotated[
-    InvitationChange
-    | RemovalChange
-    | GrantsChange
-    | PauseChange
-    | ShutdownChange
-    | ProposalChange
-    | StreamChange
-    | StatusChange,
-    Field(discriminator="table"),
-]
-"""Sets the entry `key` of a table of `SpaceState` to `value`, or removes it if that is None."""
+_CHANGE: Final = TypeAdapter(Change)
 
 
 class SpaceState(BaseModel):
@@ -212,13 +153,8 @@ class SpaceState(BaseModel):
 
     def without(self, participant: str) -> list[Change]:
         """Return the changes that remove what was given to a participant, and its last status."""
-        tables = (
-            (self.grants, GrantsChange),
-            (self.pauses, PauseChange),
-            (self.shut_down, ShutdownChange),
-            (self.statuses, StatusChange),
-        )
-        return [change(key=participant, value=None) for table, change in tables if participant in table]
+        tables: tuple[Table, ...] = ("grants", "pauses", "shut_down", "statuses")
+        return [Change(table, participant) for table in tables if participant in getattr(self, table)]
 
     def apply(self, change: Change) -> None:
         """Set or remove one entry. Applying the same changes in the same order always gives the same state."""
@@ -229,5 +165,5 @@ class SpaceState(BaseModel):
             entries.pop(change.key, None)
         else:
             entries[change.key] = change.value
-        if isinstance(change, StreamChange) and change.value is not None:
+        if change.table == "streams" and change.value is not None:
             self.streams_opened = max(self.streams_opened, change.value.number)

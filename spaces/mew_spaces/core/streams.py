@@ -17,7 +17,7 @@ from mew_protocol.payloads.stream import StreamRequest, TransferOwnership, Write
 
 from mew_spaces.core.effects import Broadcast, Effect, Receipt, StateChanged, accept, refuse
 from mew_spaces.core.membership import Membership
-from mew_spaces.core.state import Change, Stream, StreamChange
+from mew_spaces.core.state import Change, Stream
 from mew_spaces.core.system_messages import SystemMessages
 
 _GATEWAY_KEYS = frozenset({"stream_id", "owner", "authorized_writers", "created", "encoding"})
@@ -201,7 +201,7 @@ class StreamRules:
     def _apply(self, stream: Stream, update: Mapping[str, Any] | None) -> Change:
         """Change fields of a stream; None closes it."""
         value = None if update is None else stream.model_copy(update=dict(update))
-        change = StreamChange(key=stream.id, value=value)
+        change = Change("streams", stream.id, value)
         self._state.apply(change)
         return change
 

@@ -18,7 +18,7 @@ from mew_protocol.join import DeliveryRequest
 from mew_protocol.position import Position
 
 from mew_spaces.core.effects import ConnectionId
-from mew_spaces.core.state import Change, Stream, StreamChange
+from mew_spaces.core.state import Change, Stream
 from mew_spaces.gateway.join_storm import PresenceBatches
 from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json
 from mew_spaces.log.memory import Entry, SpaceLog
@@ -75,10 +75,10 @@ class RelayedFrames:
     def follow(self, changes: Iterable[Change], sequence: int) -> None:
         """Follow the opening and closing of streams; `sequence` is the number of the newest envelope."""
         for change in changes:
-            if isinstance(change, StreamChange) and change.value is not None:
+            if change.table == "streams" and change.value is not None:
                 self._targets[change.key] = change.value.targets
                 self._counts.setdefault(change.key, 0)
-            elif isinstance(change, StreamChange):
+            elif change.table == "streams":
                 self._closed_at[change.key] = sequence
                 if len(self._closed_at) > REMEMBERED_CLOSED_STREAMS:
                     oldest, _ = self._closed_at.popitem(last=False)

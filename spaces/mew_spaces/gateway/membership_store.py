@@ -13,7 +13,7 @@ from mew_protocol.containment import covers
 from mew_protocol.ids import ParticipantId
 from mew_protocol.patterns import BudgetExceeded
 from mew_protocol.private_files import ReservedFile, replace_private_file
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.membership import Membership
@@ -36,7 +36,6 @@ _ROSTER_TABLES = ("invited", "removed")
 
 _LOG_PREFIX = "space/"
 _STREAMS_OPENED = "space:streams_opened"
-_CHANGE: TypeAdapter[Change] = TypeAdapter(Change)
 
 log = logging.getLogger("spaces")
 
@@ -148,7 +147,7 @@ class MembershipStore:
         changes = tuple(changes)
         if self._log is not None and self._log.durability != "memory":
             for change in changes:
-                stored = None if change.value is None else _CHANGE.dump_json(change)
+                stored = None if change.value is None else change.encode()
                 self._log.put(f"{_LOG_PREFIX}{change.table}/{change.key}", stored)
                 if change.table == "streams":
                     self._log.put(_STREAMS_OPENED, str(self.state.streams_opened).encode())
@@ -210,9 +209,9 @@ def _restore(state: SpaceState, stored: Mapping[str, bytes]) -> None:
         if not key.startswith(_LOG_PREFIX):
             continue
         try:
-            change = _CHANGE.validate_json(value)
-        except ValidationError as error:
-            log.warning("%s: not restored: %s", key, error.errors(include_url=False)[0]["msg"])
+            change = Change.decode(value)
+        except ValueError as error:
+            log.warning("%s: not restored: %s", key, error)
             continue
         if change.table not in _ROSTER_TABLES:
             state.apply(change)

@@ -30,7 +30,6 @@ from mew_spaces.core.effects import (
     StateChanged,
 )
 from mew_spaces.core.space import Space
-from mew_spaces.core.state import StatusChange
 from mew_spaces.gateway.audit import AuditLog
 from mew_spaces.gateway.delivery import DeliverySessions, numbered
 from mew_spaces.gateway.membership_store import MembershipStore
@@ -157,7 +156,7 @@ class EffectPerformer:
                 self.store.store(changes)
                 self.sessions.frames.follow(changes, self.log.position.sequence)
                 for change in changes:
-                    if isinstance(change, StatusChange) and change.value is not None:
+                    if change.table == "statuses" and change.value is not None:
                         reported = change.value
                         self.figures.observe(change.key, reported.status, reported.received_at.timestamp())
             case AddToken(participant, token):

@@ -8,7 +8,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig
 from mew_spaces.core.membership import Membership
-from mew_spaces.core.state import Invitation, ReportedStatus, SpaceState, StatusChange
+from mew_spaces.core.state import Change, Invitation, ReportedStatus, SpaceState
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import TokenBook, token_path
 from mew_spaces.gateway.membership_store import ROSTER_FILE_NAME, MembershipStore
@@ -127,7 +127,7 @@ def test_a_participant_removed_from_space_yaml_is_forgotten(config: SpaceConfig,
     log.durability = "flushed"
     store = open_store(config, tmp_path, log)
     store.store(Membership(config, store.state).invite(EVE, INVITATION.model_copy(update={"until_restart": True})))
-    store.store([StatusChange(key=name, value=reported) for name in (ADA, EVE, "former")])
+    store.store([Change("statuses", name, reported) for name in (ADA, EVE, "former")])
     log.publish(log.seal())
     restarted = open_store(config, tmp_path, log)
     log.publish(log.seal())
