@@ -1,17 +1,27 @@
 """[pure] The base of all payload models, and how a payload is read."""
 
-from typing import TypeVar
+from typing import Final, TypeVar, Unpack
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mew_protocol.envelope import Draft
 from mew_protocol.errors import PayloadError
 
+PAYLOADS: Final[dict[str, type["Payload"]]] = {}
+"""The model of each kind; complete once `mew_protocol.payloads` is imported."""
+
 
 class Payload(BaseModel):
-    """A typed payload. Unknown keys are kept: other implementations add their own."""
+    """A typed payload. Unknown keys are kept: other implementations add their own.
+
+    A model names its kinds where it is defined: `class Grant(Payload, kind=kinds.CAPABILITY_GRANT)`.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True, defer_build=True)
+
+    def __init_subclass__(cls, *, kind: str | tuple[str, ...] = (), **config: Unpack[ConfigDict]) -> None:
+        super().__init_subclass__(**config)
+        PAYLOADS.update(dict.fromkeys((kind,) if isinstance(kind, str) else kind, cls))
 
 
 P = TypeVar("P", bound=Payload)

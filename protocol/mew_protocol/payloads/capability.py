@@ -8,7 +8,7 @@ from mew_protocol import kinds
 from mew_protocol.payloads.base import Payload
 
 
-class Grant(Payload):
+class Grant(Payload, kind=kinds.CAPABILITY_GRANT):
     """Grant capabilities to a participant."""
 
     recipient: str = Field(min_length=1)
@@ -17,7 +17,7 @@ class Grant(Payload):
     reason: str | None = None
 
 
-class Revoke(Payload):
+class Revoke(Payload, kind=kinds.CAPABILITY_REVOKE):
     """Revoke granted capabilities, by the id of the grant or by pattern."""
 
     recipient: str = Field(min_length=1)
@@ -26,16 +26,9 @@ class Revoke(Payload):
     reason: str | None = None
 
 
-class GrantAck(Payload):
+class GrantAck(Payload, kind=kinds.CAPABILITY_GRANT_ACK):
     """The answer of the recipient of a grant."""
 
     status: str | None = None
     grant_id: str | None = None
     reason: str | None = None
-
-
-PAYLOADS: dict[str, type[Payload]] = {
-    kinds.CAPABILITY_GRANT: Grant,
-    kinds.CAPABILITY_REVOKE: Revoke,
-    kinds.CAPABILITY_GRANT_ACK: GrantAck,
-}

@@ -45,7 +45,7 @@ class TurnReport(Payload):
     status: Status | None = None
 
 
-class Chat(Payload):
+class Chat(Payload, kind=kinds.CHAT):
     """A message. `format` is `plain` or `markdown`. The other keys are extensions.
 
     `needs_reply` says whether its sender expects an answer; an agent that reads none decides by the text. `session`
@@ -65,7 +65,7 @@ class Chat(Payload):
     would_overflow: Fit | None = None
 
 
-class Acknowledge(Payload):
+class Acknowledge(Payload, kind=kinds.CHAT_ACKNOWLEDGE):
     """A message arrived; `correlation_id` names it. `status` is `received`, `processing`, `queued`, `read`, ...
 
     With `would_overflow` the agent says that the message does not fit now: `fit` has the figures, `held` says whether
@@ -78,14 +78,7 @@ class Acknowledge(Payload):
     choices: tuple[Delivery, ...] | None = None
 
 
-class ChatCancel(Payload):
+class ChatCancel(Payload, kind=kinds.CHAT_CANCEL):
     """A message needs no answer any more; `correlation_id` names it."""
 
     reason: str | None = None
-
-
-PAYLOADS: dict[str, type[Payload]] = {
-    kinds.CHAT: Chat,
-    kinds.CHAT_ACKNOWLEDGE: Acknowledge,
-    kinds.CHAT_CANCEL: ChatCancel,
-}

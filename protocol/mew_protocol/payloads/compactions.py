@@ -51,7 +51,7 @@ class ArchivedItem(Payload):
     clipped_chars: int = 0
 
 
-class RequestHistory(Payload):
+class RequestHistory(Payload, kind=kinds.PARTICIPANT_REQUEST_HISTORY):
     """List the compactions, or show the one with this `number`: its summary, and what it replaced.
 
     The items of an answer are those after the seq `after`; an answer whose `next` is set has more.
@@ -61,7 +61,7 @@ class RequestHistory(Payload):
     after: int = Field(default=-1, ge=-1)
 
 
-class CompactionHistory(Payload):
+class CompactionHistory(Payload, kind=kinds.PARTICIPANT_HISTORY):
     """The answer to `participant/request-history`: all entries, oldest first, or the requested one with its texts.
 
     `dropped` counts older entries that are no longer kept. `summary` is the one that the entry wrote, absent if it
@@ -77,14 +77,14 @@ class CompactionHistory(Payload):
     error: str | None = None
 
 
-class Undo(Payload):
+class Undo(Payload, kind=kinds.PARTICIPANT_UNDO):
     """Undo a compaction, a forget or a clear (default: the newest that can be undone)."""
 
     number: int | None = Field(default=None, ge=1)
     reason: str | None = None
 
 
-class UndoDone(Payload):
+class UndoDone(Payload, kind=kinds.PARTICIPANT_UNDO_DONE):
     """The answer to every `participant/undo`. `reason` says why it is refused; then nothing has changed.
 
     `number` is the entry that was undone, `entry` the new one. `restored_tokens` are those that the context grew by.
@@ -101,14 +101,14 @@ class UndoDone(Payload):
     max_tokens: int | None = None
 
 
-class Recall(Payload):
+class Recall(Payload, kind=kinds.PARTICIPANT_RECALL):
     """Search the items that left the context for words."""
 
     words: str = Field(min_length=1, max_length=1_000)
     limit: int = Field(default=10, ge=1, le=MAX_RECALLED)
 
 
-class RecallDone(Payload):
+class RecallDone(Payload, kind=kinds.PARTICIPANT_RECALL_DONE):
     """The answer to `participant/recall`: an extract of each item that matches, the best match first."""
 
     found: tuple[ArchivedItem, ...] = ()

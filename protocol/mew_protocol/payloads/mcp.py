@@ -17,7 +17,7 @@ COMPACT_CONTEXT: Final = "compact_context"
 it."""
 
 
-class Request(Payload):
+class Request(Payload, kind=kinds.MCP_REQUEST):
     """An MCP request, such as `tools/call`."""
 
     method: str = Field(min_length=1)
@@ -34,7 +34,7 @@ class ErrorBody(Payload):
     data: Any = None
 
 
-class Response(Payload):
+class Response(Payload, kind=kinds.MCP_RESPONSE):
     """The answer to a request; `correlation_id` names it. It has either `result` or `error`."""
 
     result: Any = None
@@ -43,7 +43,7 @@ class Response(Payload):
     id: int | str | None = None
 
 
-class Proposal(Payload):
+class Proposal(Payload, kind=kinds.MCP_PROPOSAL):
     """A request that its sender may not send itself; a participant with the capability may fulfil it."""
 
     method: str = Field(min_length=1)
@@ -74,19 +74,19 @@ class UndecidedProposals(Payload):
     proposals: tuple[UndecidedProposal, ...] = ()
 
 
-class Withdraw(Payload):
+class Withdraw(Payload, kind=kinds.MCP_WITHDRAW):
     """The proposer withdraws its proposal."""
 
     reason: str
 
 
-class Reject(Payload):
+class Reject(Payload, kind=kinds.MCP_REJECT):
     """A participant declines a proposal."""
 
     reason: str
 
 
-class Notification(Payload):
+class Notification(Payload, kind=kinds.MCP_NOTIFICATION):
     """A one-way MCP message."""
 
     method: str | None = None
@@ -129,13 +129,3 @@ def fulfils(request: Envelope, proposal: Envelope) -> bool:
     is_same_call = CallSubject.read(request.body) == CallSubject.read(proposal.body)
     asked, proposed = set(request.addressees), set(proposal.addressees)
     return is_same_call and (not proposed or (bool(asked) and asked <= proposed))
-
-
-PAYLOADS: dict[str, type[Payload]] = {
-    kinds.MCP_REQUEST: Request,
-    kinds.MCP_RESPONSE: Response,
-    kinds.MCP_PROPOSAL: Proposal,
-    kinds.MCP_WITHDRAW: Withdraw,
-    kinds.MCP_REJECT: Reject,
-    kinds.MCP_NOTIFICATION: Notification,
-}

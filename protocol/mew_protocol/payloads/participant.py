@@ -5,7 +5,7 @@ pauses and shutdowns.
 """
 
 from datetime import datetime
-from typing import Final, Literal, Self
+from typing import Final, Literal, Self, cast, get_args
 
 from pydantic import Field, model_validator
 
@@ -21,14 +21,11 @@ from mew_protocol.context_report import (
 )
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.errors import PayloadError
-from mew_protocol.payloads.base import Payload, read_payload
+from mew_protocol.payloads.base import PAYLOADS, Payload, read_payload
 from mew_protocol.payloads.compactions import (
-    CompactionHistory,
     Recall,
-    RecallDone,
     RequestHistory,
     Undo,
-    UndoDone,
 )
 
 
@@ -55,7 +52,7 @@ class PrefixPart(Payload):
     basis: PartBasis
 
 
-class Status(Payload):
+class Status(Payload, kind=kinds.PARTICIPANT_STATUS):
     """`participant/status`: what a participant reports of itself.
 
     `messages_in_context` counts history items without system prompt and pins. `tokens` is present only if it is known;
@@ -174,33 +171,33 @@ class Board(Payload):
     participants: tuple[BoardEntry, ...] = ()
 
 
-class Pause(Payload):
+class Pause(Payload, kind=kinds.PARTICIPANT_PAUSE):
     """Stop sending until a resume, or for `timeout_seconds` if given."""
 
     reason: str | None = None
     timeout_seconds: float | None = Field(default=None, ge=0)
 
 
-class Resume(Payload):
+class Resume(Payload, kind=kinds.PARTICIPANT_RESUME):
     """End a pause."""
 
     reason: str | None = None
 
 
-class RequestStatus(Payload):
+class RequestStatus(Payload, kind=kinds.PARTICIPANT_REQUEST_STATUS):
     """Request a status. `fields` limits it to these keys; `latency` means `latency_ms`."""
 
     fields: tuple[str, ...] | None = None
 
 
-class Forget(Payload):
+class Forget(Payload, kind=kinds.PARTICIPANT_FORGET):
     """Drop history entries from one end (default: half of them)."""
 
     direction: Literal["oldest", "newest"]
     entries: int | None = Field(default=None, ge=1)
 
 
-class Compact(Payload):
+class Compact(Payload, kind=kinds.PARTICIPANT_COMPACT):
     """Compact the history to `target_tokens`, or to `target_percent` of the window; tokens count if both are given.
 
     Without either, everything but the protected tail is compacted. `interrupt` cancels the running turn of an agent
@@ -219,7 +216,7 @@ class Compact(Payload):
         return window_tokens * self.target_percent // 100
 
 
-class CompactDone(Payload):
+class CompactDone(Payload, kind=kinds.PARTICIPANT_COMPACT_DONE):
     """The answer to every `participant/compact`. `freed_tokens` is net: the new summary is subtracted.
 
     `tokens_before` and `tokens_after` are absent if the size was unknown. `basis` says how `freed_tokens` is known.
@@ -241,13 +238,13 @@ class CompactDone(Payload):
     approval: str | None = None
 
 
-class Clear(Payload):
+class Clear(Payload, kind=kinds.PARTICIPANT_CLEAR):
     """Delete the whole history."""
 
     reason: str | None = None
 
 
-class PinRequest(Payload):
+class PinRequest(Payload, kind=kinds.PARTICIPANT_PIN):
     """Send this text verbatim with every request to the model. Repeating it changes nothing.
 
     The answer is a status with `pinned`, `already_pinned` or `refused:REASON`.
@@ -256,20 +253,20 @@ class PinRequest(Payload):
     text: str = Field(min_length=1, max_length=MAX_PIN_CHARS)
 
 
-class UnpinRequest(Payload):
+class UnpinRequest(Payload, kind=kinds.PARTICIPANT_UNPIN):
     """Remove a pin, named by its id or its whole text. The answer is a status with `unpinned` or `refused:REASON`."""
 
     pin: str = Field(min_length=1)
 
 
-class Restart(Payload):
+class Restart(Payload, kind=kinds.PARTICIPANT_RESTART):
     """Close the participant's own streams and delete its history."""
 
     mode: str | None = None
     reason: str | None = None
 
 
-class Shutdown(Payload):
+class Shutdown(Payload, kind=kinds.PARTICIPANT_SHUTDOWN):
     """Leave the space and exit."""
 
     reason: str | None = None
@@ -292,29 +289,8 @@ Control = (
 )
 """The payload of any control."""
 
-CONTROLS: dict[str, type[Control]] = {
-    kinds.PARTICIPANT_PAUSE: Pause,
-    kinds.PARTICIPANT_RESUME: Resume,
-    kinds.PARTICIPANT_REQUEST_STATUS: RequestStatus,
-    kinds.PARTICIPANT_FORGET: Forget,
-    kinds.PARTICIPANT_COMPACT: Compact,
-    kinds.PARTICIPANT_CLEAR: Clear,
-    kinds.PARTICIPANT_PIN: PinRequest,
-    kinds.PARTICIPANT_UNPIN: UnpinRequest,
-    kinds.PARTICIPANT_RESTART: Restart,
-    kinds.PARTICIPANT_SHUTDOWN: Shutdown,
-    kinds.PARTICIPANT_REQUEST_HISTORY: RequestHistory,
-    kinds.PARTICIPANT_UNDO: Undo,
-    kinds.PARTICIPANT_RECALL: Recall,
-}
-
-PAYLOADS: dict[str, type[Payload]] = {
-    kinds.PARTICIPANT_STATUS: Status,
-    kinds.PARTICIPANT_COMPACT_DONE: CompactDone,
-    kinds.PARTICIPANT_HISTORY: CompactionHistory,
-    kinds.PARTICIPANT_UNDO_DONE: UndoDone,
-    kinds.PARTICIPANT_RECALL_DONE: RecallDone,
-    **CONTROLS,
+CONTROLS: Final[dict[str, type[Control]]] = {
+    kind: cast("type[Control]", model) for kind, model in PAYLOADS.items() if model in get_args(Control)
 }
 
 MAY_ADDRESS_EVERYBODY: Final = frozenset(

@@ -12,14 +12,14 @@ from mew_protocol import kinds
 from mew_protocol.payloads.base import Payload
 
 
-class Start(Payload):
+class Start(Payload, kind=kinds.REASONING_START):
     """Reasoning about this input starts."""
 
     message: str | None = None
     input: str | None = None
 
 
-class Thought(Payload):
+class Thought(Payload, kind=kinds.REASONING_THOUGHT):
     """One step of the reasoning; `action` is `tool` or `respond`."""
 
     message: str | None = None
@@ -28,7 +28,7 @@ class Thought(Payload):
     action_input: Any = Field(default=None, alias="actionInput")
 
 
-class Conclusion(Payload):
+class Conclusion(Payload, kind=kinds.REASONING_CONCLUSION):
     """The reasoning ended. Sent exactly once."""
 
     message: str | None = None
@@ -36,15 +36,7 @@ class Conclusion(Payload):
     reason: str | None = None
 
 
-class ReasoningCancel(Payload):
+class ReasoningCancel(Payload, kind=kinds.REASONING_CANCEL):
     """Ask the agent to stop its reasoning."""
 
     reason: str | None = None
-
-
-PAYLOADS: dict[str, type[Payload]] = {
-    kinds.REASONING_START: Start,
-    kinds.REASONING_THOUGHT: Thought,
-    kinds.REASONING_CONCLUSION: Conclusion,
-    kinds.REASONING_CANCEL: ReasoningCancel,
-}

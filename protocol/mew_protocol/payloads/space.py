@@ -8,7 +8,7 @@ from mew_protocol import kinds
 from mew_protocol.payloads.base import Payload
 
 
-class Invite(Payload):
+class Invite(Payload, kind=kinds.SPACE_INVITE):
     """Add a participant to the space."""
 
     participant_id: str = Field(min_length=1)
@@ -20,7 +20,7 @@ class Invite(Payload):
     reason: str | None = None
 
 
-class InviteAck(Payload):
+class InviteAck(Payload, kind=kinds.SPACE_INVITE_ACK):
     """The answer of the gateway to an invitation; `status` is `created`, `already_exists` or `error`."""
 
     status: str
@@ -30,15 +30,8 @@ class InviteAck(Payload):
     error: str | None = None
 
 
-class Kick(Payload):
+class Kick(Payload, kind=kinds.SPACE_KICK):
     """Remove a participant from the space."""
 
     participant_id: str = Field(min_length=1)
     reason: str | None = None
-
-
-PAYLOADS: dict[str, type[Payload]] = {
-    kinds.SPACE_INVITE: Invite,
-    kinds.SPACE_INVITE_ACK: InviteAck,
-    kinds.SPACE_KICK: Kick,
-}

@@ -7,7 +7,7 @@ from mew_protocol.envelope import Ids
 from mew_protocol.payloads.base import Payload
 
 
-class StreamRequest(Payload):
+class StreamRequest(Payload, kind=kinds.STREAM_REQUEST):
     """Request a stream from the gateway. Further keys are metadata that late joiners get."""
 
     direction: str | None = None
@@ -16,7 +16,7 @@ class StreamRequest(Payload):
     target: Ids | None = None
 
 
-class Open(Payload):
+class Open(Payload, kind=kinds.STREAM_OPEN):
     """A stream was opened."""
 
     stream_id: str
@@ -26,14 +26,14 @@ class Open(Payload):
     target: Ids | None = None
 
 
-class Close(Payload):
+class Close(Payload, kind=kinds.STREAM_CLOSE):
     """A stream ends. Without `stream_id`, `correlation_id` names its opening or its request."""
 
     stream_id: str | None = None
     reason: str | None = None
 
 
-class WriteGrant(Payload):
+class WriteGrant(Payload, kind=(kinds.STREAM_GRANT_WRITE, kinds.STREAM_REVOKE_WRITE)):
     """The owner grants or revokes the right to write to a stream."""
 
     stream_id: str = Field(min_length=1)
@@ -41,7 +41,7 @@ class WriteGrant(Payload):
     reason: str | None = None
 
 
-class TransferOwnership(Payload):
+class TransferOwnership(Payload, kind=kinds.STREAM_TRANSFER_OWNERSHIP):
     """The owner transfers a stream to another participant."""
 
     stream_id: str = Field(min_length=1)
@@ -49,7 +49,7 @@ class TransferOwnership(Payload):
     reason: str | None = None
 
 
-class WritersChanged(Payload):
+class WritersChanged(Payload, kind=(kinds.STREAM_WRITE_GRANTED, kinds.STREAM_WRITE_REVOKED)):
     """The writers of a stream changed."""
 
     stream_id: str
@@ -58,7 +58,7 @@ class WritersChanged(Payload):
     reason: str | None = None
 
 
-class OwnershipTransferred(Payload):
+class OwnershipTransferred(Payload, kind=kinds.STREAM_OWNERSHIP_TRANSFERRED):
     """The owner of a stream changed."""
 
     stream_id: str
@@ -66,16 +66,3 @@ class OwnershipTransferred(Payload):
     new_owner: str
     authorized_writers: tuple[str, ...] = ()
     reason: str | None = None
-
-
-PAYLOADS: dict[str, type[Payload]] = {
-    kinds.STREAM_REQUEST: StreamRequest,
-    kinds.STREAM_OPEN: Open,
-    kinds.STREAM_CLOSE: Close,
-    kinds.STREAM_GRANT_WRITE: WriteGrant,
-    kinds.STREAM_REVOKE_WRITE: WriteGrant,
-    kinds.STREAM_TRANSFER_OWNERSHIP: TransferOwnership,
-    kinds.STREAM_WRITE_GRANTED: WritersChanged,
-    kinds.STREAM_WRITE_REVOKED: WritersChanged,
-    kinds.STREAM_OWNERSHIP_TRANSFERRED: OwnershipTransferred,
-}

@@ -38,7 +38,7 @@ class FrameTotals(Payload):
     counts: dict[str, int]
 
 
-class DeliveryReceipt(Payload):
+class DeliveryReceipt(Payload, kind=kinds.SYSTEM_RECEIPT):
     """A receipt for a session, that is a connection that asked for `delivery` when it joined.
 
     `accepted` and `duplicate` are about envelopes without an echo; `correlation_id` names them. `live`: the session has
@@ -80,7 +80,7 @@ class SpaceFacts(Payload):
     would_fit: WouldFit = "warn"
 
 
-class Welcome(Payload):
+class Welcome(Payload, kind=kinds.SYSTEM_WELCOME):
     """What a joiner gets.
 
     Extensions: `board`, the last status of every participant, `proposals`, those that need a decision, and `space`.
@@ -95,7 +95,7 @@ class Welcome(Payload):
     space: SpaceFacts | None = None
 
 
-class Presence(Payload):
+class Presence(Payload, kind=kinds.SYSTEM_PRESENCE):
     """A participant joined, left or was invited."""
 
     event: Literal["join", "leave", "invited"]
@@ -104,13 +104,13 @@ class Presence(Payload):
     reason: str | None = None
 
 
-class PresenceBatch(Payload):
+class PresenceBatch(Payload, kind=kinds.SYSTEM_PRESENCE_BATCH):
     """Several presences at once, in order, for a session that asked for `presence: batched` when it joined."""
 
     changes: tuple[Presence, ...]
 
 
-class SystemError(Payload):  # noqa: A001 - the name on the wire
+class SystemError(Payload, kind=kinds.SYSTEM_ERROR):  # noqa: A001 - the name on the wire
     """Why an envelope was refused. `error` is a code of `mew_protocol.errors`, `message` is for people.
 
     `retry_after_seconds`: when to join again, if the gateway could not admit the connection now.
@@ -126,7 +126,7 @@ class SystemError(Payload):  # noqa: A001 - the name on the wire
     retry_after_seconds: float | None = None
 
 
-class Join(Payload):
+class Join(Payload, kind=kinds.SYSTEM_JOIN):
     """The payload of `system/join`; `mew_protocol.join` reads all its forms."""
 
     space: str | None = None
@@ -134,21 +134,9 @@ class Join(Payload):
     participant_id: str | None = Field(default=None, alias="participantId")
 
 
-class Heartbeat(Payload):
+class Heartbeat(Payload, kind=kinds.SYSTEM_HEARTBEAT):
     """An empty payload: the envelope itself is the message."""
 
 
-class Register(Payload):
+class Register(Payload, kind=kinds.SYSTEM_REGISTER):
     """Reserved. No participant may send it."""
-
-
-PAYLOADS: dict[str, type[Payload]] = {
-    kinds.SYSTEM_JOIN: Join,
-    kinds.SYSTEM_WELCOME: Welcome,
-    kinds.SYSTEM_PRESENCE: Presence,
-    kinds.SYSTEM_PRESENCE_BATCH: PresenceBatch,
-    kinds.SYSTEM_ERROR: SystemError,
-    kinds.SYSTEM_RECEIPT: DeliveryReceipt,
-    kinds.SYSTEM_HEARTBEAT: Heartbeat,
-    kinds.SYSTEM_REGISTER: Register,
-}
