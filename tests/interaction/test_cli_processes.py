@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 import termios
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, chdir
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 from mew_spaces.launch.supervisor import stop_space
 
 from tests.mew_agent.bridge.conftest import workshop_over_http
+from tests.support import cli
 from tests.support.certificates import certified
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -38,19 +39,21 @@ participants:
     agent: {base_url: rehearsal}
     auto_start: true
     capabilities: [{kind: chat}, {kind: participant/status}, {kind: participant/compact-done}]
+  adder: {command: mew, args: [agent, start, --type, calculator], auto_start: false}
 """
 
-LIGHT_SPACE = """
+GATEWAY_ONLY = """
 space: {id: review}
 participants:
   ada: {capabilities: [{kind: "*"}]}
-  coder: {command: mew, args: [agent, start, --type, calculator], auto_start: true, capabilities: [{kind: "*"}]}
 """
-"""For tests that need a program but no agent: it starts in a third of the time, and without the rehearsal model."""
+"""For tests that need a running space, and no agent: it starts in a third of the time."""
+
+CALCULATOR = "{command: mew, args: [agent, start, --type, calculator], auto_start: true, capabilities: [{kind: '*'}]}"
 
 
 class Folder:
-    """A space's folder, and commands typed in it."""
+    """A space's folder, and commands typed in it. What `up` starts are processes in any case."""
 
     def __init__(self, path: Path, space: str = SPACE) -> None:
         self.path = path
@@ -77,7 +80,20 @@ class Folder:
         return answer
 
     async def mew(self, *arguments: str, code: int = 0) -> str:
-        """Run a command to its end, and hold it to its exit code. Returns both outputs."""
+        """Run a command inside the test, which saves the start of a Python. Returns both outputs."""
+        before = dict(os.environ)
+        _replace_environment(environment())
+        try:
+            with chdir(self.path):
+                ended = await cli.mew(*arguments, output=cli.Output.merged())
+        finally:
+            _replace_environment(before)
+        assert ended.code == code, ended.out
+        assert "Traceback" not in ended.out
+        return ended.out
+
+    async def mew_process(self, *arguments: str, code: int = 0) -> str:
+        """Run a command in a process of its own. Returns both outputs."""
         with anyio.fail_after(PATIENCE_SECONDS):
             ended = await anyio.run_process(
                 (*MEW, *arguments), check=False, cwd=self.path, env=environment(), stderr=subprocess.STDOUT
@@ -113,6 +129,11 @@ def environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith(("MEW_", "OPENAI_"))}
 
 
+def _replace_environment(values: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(values)
+
+
 async def ended(process: Process) -> int:
     with anyio.fail_after(PATIENCE_SECONDS):
         return await process.wait()
@@ -139,15 +160,15 @@ async def folder(tmp_path: Path) -> AsyncIterator[Folder]:
 
 @pytest.fixture
 def light(folder: Folder) -> Folder:
-    (folder.path / "space.yaml").write_text(LIGHT_SPACE)
+    (folder.path / "space.yaml").write_text(GATEWAY_ONLY)
     return folder
 
 
 @pytest.fixture(scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Folder]:
-    """A running space for tests that leave its programs running. Some add to it."""
+    """A running space for tests that leave its programs running. Some add to it, and one restarts it."""
     place = Folder(tmp_path_factory.mktemp("shared") / "room")
-    await place.mew("up", "--detach", "--port", "0")
+    await place.mew_process("up", "--detach", "--port", "0")
     yield place
     await place.stop()
 
@@ -167,11 +188,14 @@ async def test_unusable_certificate_stops_the_start(
     assert problem in await folder.mew("up", "--detach", "--port", "0", code=2)
 
 
-async def test_background_space_with_tls_is_started_used_and_stopped(folder: Folder, tmp_path: Path) -> None:
+async def test_background_space_with_tls_is_started_used_and_stopped(
+    folder: Folder, shared: Folder, tmp_path: Path
+) -> None:
     """No command names the certificate; over HTTP the same commands run in the other tests."""
+    another = shared.run
     tls = certified(folder.path)
     (folder.path / "space.yaml").write_text(f"{SPACE}gateway: {{tls_cert: cert.pem, tls_key: {tls.files.key}}}\n")
-    shown = await folder.mew("up", "--detach", "--port", "0")
+    shown = await folder.mew_process("up", "--detach", "--port", "0")
     run = folder.run
     assert "review is running in the background at https://127.0.0.1:" in shown
     assert "  coder: joined" in shown
@@ -179,12 +203,12 @@ async def test_background_space_with_tls_is_started_used_and_stopped(folder: Fol
     assert run.ws.startswith("wss://")
 
     entries = [json.loads(line) for line in (await folder.mew("status", "--json")).splitlines()]
-    assert {entry["id"]: entry["connected"] for entry in entries} == {"ada": False, "coder": True}
+    assert {entry["id"]: entry["connected"] for entry in entries} == {"ada": False, "adder": False, "coder": True}
     assert "nothing to compact yet" in await folder.mew("compact", "coder", code=3)
-    assert "members: ada, coder" in await folder.mew("compact", "ghost", code=2)
+    assert "members: ada, adder, coder" in await folder.mew("compact", "ghost", code=2)
     assert "coder: paused" in await folder.mew("pause", "coder")
     assert "coder: active" in await folder.mew("resume", "coder")
-    assert "MEW_GATEWAY=wss://" in await folder.mew("run", "env")
+    assert "MEW_GATEWAY=wss://" in await folder.mew_process("run", "env")
     assert "hello" in await folder.mew("chat", "coder", "hello")
     assert "already running" in await folder.mew("up", "--port", "0", code=2)
     elsewhere = Folder(tmp_path / "elsewhere")
@@ -192,45 +216,43 @@ async def test_background_space_with_tls_is_started_used_and_stopped(folder: Fol
     as_ada = ("--gateway", run.ws, "--space", "review", "--participant", "ada", "--token", token)
     assert "is not trusted" in await elsewhere.mew("status", *as_ada, code=1)
 
-    assert await folder.mew("down") == "review: stopped\n"
+    assert await folder.mew_process("down") == "review: stopped\n"
     assert nothing_left(run)
     assert not folder.run_path.exists()
-    assert "no space is running here" in await folder.mew("status", code=2)
+    for command in ("status", "restart"):
+        assert "no space is running here" in await folder.mew(command, code=2)
+    assert another.is_running(another.pids.gateway)
+    assert "coder" in await shared.mew_process("status")
 
 
-async def test_restart_replaces_a_program_or_the_whole_space(folder: Folder) -> None:
-    sums = "  sums: {command: mew, args: [agent, start, --type, calculator], auto_start: false}\n"
-    (folder.path / "space.yaml").write_text(SPACE + sums)
-    await folder.mew("up", "--detach", "--port", "0")
-    before = folder.run
-    assert await folder.mew("shutdown", "coder") == "coder: shut down\n"
+async def test_restart_replaces_a_program_or_the_whole_space(shared: Folder) -> None:
+    before = shared.run
+    assert await shared.mew("shutdown", "coder") == "coder: shut down\n"
     # The dashboard runs the same commands by the gateway.
-    assert await folder.programs("/coder/restart", {}) == {"participant": "coder", "done": True, "text": "restarted"}
-    added = await folder.programs("", {"participant": "writer", "like": "coder"})
+    assert await shared.programs("/coder/restart", {}) == {"participant": "coder", "done": True, "text": "restarted"}
+    added = await shared.programs("", {"participant": "writer", "like": "coder"})
     assert (added["participant"], added["done"]) == ("writer", True)
-    listed = {"running": True, "participants": ["coder", "writer"], "startable": ["sums"]}
-    assert await folder.programs("") == listed
-    assert await folder.programs("/sums/restart", {}) == {"participant": "sums", "done": True, "text": "started"}
+    listed = await shared.programs("")
+    assert (listed["running"], listed["startable"]) == (True, ["adder"])
+    assert await shared.programs("/adder/restart", {}) == {"participant": "adder", "done": True, "text": "started"}
     async with workshop_over_http() as url:
-        added = await folder.programs("", {"participant": "workshop", "mcp_url": url})
+        added = await shared.programs("", {"participant": "workshop", "mcp_url": url})
         assert added == {"participant": "workshop", "done": True, "text": "added and joined"}
-        assert (await folder.programs(""))["participants"] == ["coder", "sums", "workshop", "writer"]
-    assert (await folder.programs("/coder/log"))["participant"] == "coder"
-    one = folder.run
+        assert {"adder", "coder", "workshop", "writer"} <= {*(await shared.programs(""))["participants"]}
+    assert (await shared.programs("/coder/log"))["participant"] == "coder"
+    one = shared.run
     assert one.pids.gateway == before.pids.gateway
     assert one.pids.participants["coder"] != before.pids.participants["coder"]
-    assert "did you mean 'coder'" in await folder.mew("restart", "codr", code=2)
-    assert "'ada' has no program in" in await folder.mew("restart", "ada", code=2)
+    assert "did you mean 'coder'" in await shared.mew("restart", "codr", code=2)
+    assert "'ada' has no program in" in await shared.mew("restart", "ada", code=2)
 
-    (folder.path / "space.yaml").write_text(SPACE.replace("auto_start", "autostart"))
-    assert "autostart" in await folder.mew("restart", code=2)
+    (shared.path / "space.yaml").write_text(SPACE.replace("auto_start: true", "autostart: true"))
+    assert "autostart" in await shared.mew("restart", code=2)
     assert one.is_alive
-    (folder.path / "space.yaml").write_text(SPACE)
-    shown = json.loads(await folder.mew("restart", "--json"))
+    (shared.path / "space.yaml").write_text(SPACE)
+    shown = json.loads(await shared.mew("restart", "--json"))
     assert (shown["gateway"], shown["programs"]["coder"]["joined"]) == (before.gateway, True)
     assert nothing_left(one)
-    await folder.mew("down")
-    assert "no space is running here" in await folder.mew("restart", code=2)
 
 
 async def test_tokens_and_run_file_are_private(shared: Folder) -> None:
@@ -264,12 +286,12 @@ async def test_interrupt_stops_a_foreground_space(folder: Folder) -> None:
 @pytest.mark.usefixtures("hangups_are_heard")
 @pytest.mark.parametrize(
     ("moment", "number"),
-    [("claimed", signal.SIGINT), ("joined", signal.SIGINT), ("joined", signal.SIGTERM), ("joined", signal.SIGHUP)],
+    [("claimed", signal.SIGINT), ("started", signal.SIGTERM), ("started", signal.SIGHUP)],
 )
 async def test_interrupted_start_is_undone(light: Folder, moment: str, number: signal.Signals) -> None:
-    """`slow` never joins, so that the command still waits for it when the others have."""
+    """`slow` never joins, so that the command still waits for it when all have started."""
     slow = "  slow: {command: sleep, args: ['600'], auto_start: true}\n"
-    (light.path / "space.yaml").write_text(LIGHT_SPACE + slow)
+    (light.path / "space.yaml").write_text(GATEWAY_ONLY + slow)
 
     def has_come() -> bool:
         run = read_run_file(light.run_path)
@@ -294,10 +316,15 @@ async def test_interrupted_foreground_start_leaves_nothing(light: Folder) -> Non
     assert not light.run_path.exists()
 
 
-async def test_killed_programs_are_reported_and_the_rest_is_stopped(light: Folder) -> None:
-    other = "  writer: {command: mew, args: [agent, start, --type, calculator], auto_start: true}\n"
-    (light.path / "space.yaml").write_text(LIGHT_SPACE + other)
-    await light.mew("up", "--detach", "--port", "0")
+async def test_failed_and_killed_programs_are_reported_and_the_rest_is_stopped(light: Folder) -> None:
+    broken = "{command: mew, args: [agent, run, --base-url, http://x/v1, --id, ''], auto_start: true}"
+    (light.path / "space.yaml").write_text(
+        f"{GATEWAY_ONLY}  coder: {CALCULATOR}\n  writer: {CALCULATOR}\n  broken: {broken}\n"
+    )
+    shown = await light.mew("up", "--detach", "--port", "0", code=1)
+    assert "  coder: joined" in shown
+    assert "  broken: exited with code 2: mew: --participant" in shown
+    assert "see .mew/logs/broken.log" in shown
     run = light.run
     os.kill(run.pids.participants["coder"], signal.SIGKILL)
     await until(lambda: "coder" in light.run.exits)
@@ -320,26 +347,6 @@ async def test_killed_programs_are_reported_and_the_rest_is_stopped(light: Folde
     assert nothing_left(run)
 
 
-async def test_stopping_one_space_leaves_another_running(shared: Folder, light: Folder) -> None:
-    await light.mew("up", "--detach", "--port", "0")
-    run = shared.run
-    assert await light.mew("down") == "review: stopped\n"
-    assert run.is_running(run.pids.gateway)
-    assert "coder" in await shared.mew("status")
-
-
-async def test_failed_participant_is_named_at_once(light: Folder) -> None:
-    text = (
-        LIGHT_SPACE
-        + "  broken: {command: mew, args: [agent, run, --base-url, http://x/v1, --id, ''], auto_start: true}\n"
-    )
-    (light.path / "space.yaml").write_text(text)
-    shown = await light.mew("up", "--detach", "--port", "0", code=1)
-    assert "  coder: joined" in shown
-    assert "  broken: exited with code 2: mew: --participant" in shown
-    assert "see .mew/logs/broken.log" in shown
-
-
 async def test_a_program_that_fails_at_once_is_not_added(shared: Folder) -> None:
     shown = await shared.mew("agent", "add", "sums", "--command", "false", code=1)
     assert shown == "sums: not added: exited with code 1 (see .mew/logs/sums.log)\n"
@@ -352,7 +359,7 @@ async def test_a_program_that_fails_at_once_is_not_added(shared: Folder) -> None
 
 async def test_agent_with_a_wrong_token_fails_in_one_line(shared: Folder) -> None:
     flags = ("--id", "coder", "--token", "wrong", "--base-url", "http://127.0.0.1:1/v1", "--log-level", "error")
-    shown = await shared.mew("agent", "run", *flags, code=2)
+    shown = await shared.mew_process("agent", "run", *flags, code=2)
     assert shown.splitlines()[-1].startswith("mew: the gateway refused this token for 'coder' (unauthorized)")
 
 
@@ -418,6 +425,7 @@ async def test_mew_alone_opens_the_space_at_a_terminal(shared: Folder) -> None:
 
 
 async def test_closed_pipe_ends_the_space_quietly(light: Folder) -> None:
+    (light.path / "space.yaml").write_text(f"{GATEWAY_ONLY}  coder: {CALCULATOR}\n")  # it writes after `head` has ended
     command = f"{' '.join(MEW)} up --port 0 | head -1"
     with anyio.fail_after(PATIENCE_SECONDS):
         shown = await anyio.run_process(command, cwd=light.path, env=environment(), stderr=subprocess.STDOUT)

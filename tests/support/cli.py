@@ -43,6 +43,12 @@ class Output:
     def empty() -> "Output":
         return Output(*(io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)))
 
+    @staticmethod
+    def merged() -> "Output":
+        """One stream for both, so that lines stay in order."""
+        stream = Output.empty().out
+        return Output(stream, stream)
+
     def text(self, stream: io.TextIOWrapper) -> str:
         buffer = stream.buffer
         assert isinstance(buffer, io.BytesIO)
