@@ -13,6 +13,7 @@ from mew_spaces.gateway.auth import read_token
 
 from mew_agent.participant.participant import Participant
 from tests.interaction.test_cli_processes import MEW, Folder, environment
+from tests.mew_agent.bridge.conftest import mortal
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc")
@@ -62,12 +63,12 @@ async def space(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Folde
     assert servers(mark) == []
 
 
-async def ask_the_time(folder: Folder, bridge: str = "clock") -> str:
+async def ask_the_time(folder: Folder) -> str:
     token = read_token(folder.path / ".mew", "ada")
     assert token is not None
     async with Participant(folder.run.ws, space="review", id="ada", token=token) as ada:
         call = {"method": "tools/call", "params": {"name": "get_current_time", "arguments": {"timezone": "UTC"}}}
-        answer = await ada.ask("mcp/request", call, to=bridge, answer="mcp/response", timeout_seconds=PATIENCE_SECONDS)
+        answer = await ada.ask("mcp/request", call, to="clock", answer="mcp/response", timeout_seconds=PATIENCE_SECONDS)
         content = json.loads(answer.body["result"]["content"][0]["text"])
         return str(content["timezone"])
 
@@ -96,9 +97,10 @@ def parent_of(pid: int) -> int:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_bridge_in_the_foreground_takes_its_server_with_it(space: Folder, number: signal.Signals) -> None:
     mark = f"marked-{os.getpid()}-{number}"
+    server = mortal().server
     command = (
         *MEW, "bridge", "start", "--participant-id", "watch",
-        "--mcp-command", f"{BIN}/mcp-server-time", "--mcp-env", f"MARK={mark}",
+        "--mcp-command", str(server.command), "--mcp-args", json.dumps(server.args), "--mcp-env", f"MARK={mark}",
     )  # fmt: skip
     output = space.path / f"bridge-{number}.out"
     with output.open("wb") as out:
@@ -107,7 +109,6 @@ async def test_a_bridge_in_the_foreground_takes_its_server_with_it(space: Folder
         )
     try:
         await until(lambda: "watch joined" in output.read_text())
-        assert await ask_the_time(space, "watch") == "UTC"
         assert len(servers(mark)) == 2  # the bridge, whose arguments hold the mark, and the server
         process.send_signal(number)
         with anyio.fail_after(PATIENCE_SECONDS):

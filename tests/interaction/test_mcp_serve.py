@@ -16,10 +16,13 @@ import mcp_types as types
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
-from mew_spaces.gateway.auth import read_token
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.auth import read_token, token_path
+from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.cli.programs.mcp_tools import BOARD
 from tests.interaction.test_cli_processes import MEW, Folder, environment
+from tests.mew_agent.cli.remote.test_session import running_space
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
@@ -92,49 +95,47 @@ async def test_client_chats_reads_the_board_and_compacts_an_agent(tmp_path: Path
         assert after.is_error
 
 
+@asynccontextmanager
+async def started(folder: Path) -> AsyncIterator[None]:
+    """A space without programs, whose gateway is this process."""
+    config = parse_space("space: {id: review}\nparticipants: {ada: {capabilities: [{kind: '*'}]}}\n")
+    async with serve_gateway(config, state=folder / ".mew") as gateway:
+        run_path = running_space(folder, gateway=gateway.url, ws=gateway.ws_url)
+        token_path(folder / ".mew", "ada").write_text(gateway.token_of("ada"))
+        yield
+        run_path.unlink()
+
+
 async def test_client_of_the_older_protocol_is_notified(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "space")
-    (folder.path / "space.yaml").write_text("space: {id: review}\nparticipants: {ada: {capabilities: [{kind: '*'}]}}\n")
     methods: list[str] = []
 
     async def note(message: Any) -> None:
         methods.append(getattr(message, "method", ""))
 
-    async with serving(folder.path, "legacy", note) as client:
+    async with serving(tmp_path, "legacy", note) as client:
         request = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=BOARD))
         await client.session.send_request(request, types.EmptyResult)
-        try:
-            await folder.mew("up", "--detach", "--port", "0")
+        async with started(tmp_path):
             expected = {"notifications/resources/updated", "notifications/tools/list_changed"}
             await until(lambda: expected <= set(methods))
-        finally:
-            await folder.stop()
 
 
 async def test_http_requires_the_persons_token(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "space")
-    (folder.path / "space.yaml").write_text(
-        "space: {id: review}\nparticipants: {ada: {capabilities: [{kind: chat}]}}\n"
-    )
-    try:
-        await folder.mew("up", "--detach", "--port", "0")
-        token = read_token(folder.path / ".mew", "ada")
-        async with folder.running("mcp", "serve", "--http", "0") as (process, shown):
-            await until(lambda: "MCP server of " in shown())
-            (url,) = re.findall(r"http://127\.0\.0\.1:\d+/mcp", shown())
-            bearer = {"Authorization": f"Bearer {token}"}
-            async with (
-                httpx2.AsyncClient(headers=bearer, trust_env=False) as http,
-                Client(streamable_http_client(url, http_client=http)) as client,
-            ):
-                assert (await call(client, "send_chat", text="hello"))["to"] is None
-                assert [one["text"] for one in (await call(client, "recent_chat"))["chats"]] == ["hello"]
-            process.terminate()
-            with anyio.fail_after(PATIENCE_SECONDS):
-                await process.wait()
-            assert "Traceback" not in shown()
-    finally:
-        await folder.stop()
+    folder = Folder(tmp_path)
+    async with started(tmp_path), folder.running("mcp", "serve", "--http", "0") as (process, shown):
+        await until(lambda: "MCP server of " in shown())
+        (url,) = re.findall(r"http://127\.0\.0\.1:\d+/mcp", shown())
+        bearer = {"Authorization": f"Bearer {read_token(tmp_path / '.mew', 'ada')}"}
+        async with (
+            httpx2.AsyncClient(headers=bearer, trust_env=False) as http,
+            Client(streamable_http_client(url, http_client=http)) as client,
+        ):
+            assert (await call(client, "send_chat", text="hello"))["to"] is None
+            assert [one["text"] for one in (await call(client, "recent_chat"))["chats"]] == ["hello"]
+        process.terminate()
+        with anyio.fail_after(PATIENCE_SECONDS):
+            await process.wait()
+        assert "Traceback" not in shown()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -13,6 +13,7 @@ from mew_spaces.backplane.nats_server import NatsServer
 
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.participant import Participant
+from tests.support.cli import Outcome, mew
 from tests.support.ports import unused_ports
 from tests.support.waiting import PATIENCE_SECONDS, until, until_in_thread
 
@@ -37,15 +38,8 @@ class Gateways:
     def addresses(self) -> str:
         return ",".join(f"ws://127.0.0.1:{port}" for port in self.processes)
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-P", "-m", "mew_agent", *arguments],
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_SECONDS,
-            check=False,
-        )
+    async def drain(self, port: int) -> Outcome:
+        return await mew("gateway", "drain", "--port", str(port), "--space-dir", str(self.folder))
 
     def start(self, port: int) -> None:
         """Start a gateway, and wait until it listens."""
@@ -111,13 +105,13 @@ async def test_rolling_restart_moves_members_and_loses_nothing(gateways: Gateway
                 tasks.start_soon(talk)
                 await until(lambda: len(heard) > 20)
                 for port, process in tuple(gateways.processes.items()):
-                    done = await to_thread.run_sync(gateways.run, "gateway", "drain", "--port", str(port))
-                    assert (done.returncode, done.stdout) == (0, f"the gateway at port {port} has stopped\n"), done
+                    done = await gateways.drain(port)
+                    assert (done.code, done.out) == (0, f"the gateway at port {port} has stopped\n"), done
                     assert process.wait(PATIENCE_SECONDS) == 0
                     await to_thread.run_sync(gateways.start, port)
                 is_over = True
         await until(lambda: len(heard) >= len(sent))
     assert heard == sent
-    nowhere = await to_thread.run_sync(gateways.run, "gateway", "drain", "--port", "1")
-    assert nowhere.returncode == 2
-    assert all(str(port) in nowhere.stderr for port in gateways.processes)
+    nowhere = await gateways.drain(1)
+    assert nowhere.code == 2
+    assert all(str(port) in nowhere.err for port in gateways.processes)
