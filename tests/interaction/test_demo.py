@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import cli
+
 DEMO_SECONDS = 60
 """The promise: it ends in under a minute."""
 
@@ -39,7 +41,7 @@ def mew(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_demo_reads_a_file_and_compacts_both_ways(tmp_path: Path, scratch: Path) -> None:
+async def test_the_demo_reads_a_file_and_compacts_both_ways(tmp_path: Path, scratch: Path) -> None:
     file = tmp_path / "report.txt"
     file.write_text("\n\n".join(f"Finding {n}: pump {n * 3} lost {n}.4 bar at 03:{n:02}." * 3 for n in range(50)))
     done = mew("demo", "--json", "--keep", str(file), cwd=tmp_path)
@@ -53,12 +55,12 @@ def test_the_demo_reads_a_file_and_compacts_both_ways(tmp_path: Path, scratch: P
         for check in checks:
             # The model server counts what left; the next question is projected.
             assert abs(check["off_tokens"]) <= 4
-        status = mew("status", "--space-dir", folder, cwd=tmp_path)
-        assert "reader" in status.stdout
-        compacted = mew("compact", "reader", "--space-dir", folder, cwd=tmp_path)
-        assert compacted.returncode in (0, 3)
+        status = await cli.mew("status", "--space-dir", folder)
+        assert "reader" in status.out
+        compacted = await cli.mew("compact", "reader", "--space-dir", folder)
+        assert compacted.code in (0, 3)
     finally:
-        assert mew("down", "--space-dir", folder, cwd=tmp_path).returncode == 0
+        assert (await cli.mew("down", "--space-dir", folder)).code == 0
 
 
 def test_without_a_terminal_it_prints_plain_lines_and_leaves_nothing_behind(tmp_path: Path, scratch: Path) -> None:
