@@ -106,11 +106,11 @@ class Load:
         number, round_number = self.sent % len(self._names), self.sent // len(self._names)
         self.sent += 1
         draft = {"kind": kinds.PARTICIPANT_STATUS, "payload": status_of(number, round_number)}
-        receipt = self._service.inject(self._names[number], read_draft(draft))
+        receipt = self._service.receive(None, self._names[number], read_draft(draft))
         assert receipt.refused is None, receipt.refused
         if self.sent % 500 == 0:
             text = {"text": f"Progress report {self.sent}: **done** with `part {round_number}`."}
-            self._service.inject(self._names[number], read_draft({"kind": kinds.CHAT, "payload": text}))
+            self._service.receive(None, self._names[number], read_draft({"kind": kinds.CHAT, "payload": text}))
 
     async def run(self) -> None:
         """Send until cancelled."""

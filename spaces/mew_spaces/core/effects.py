@@ -95,9 +95,9 @@ class AuditNote:
     envelope_id: str
     participant: str
     by: str
-    capabilities: tuple[Mapping[str, Any], ...] = ()
-    grant_id: str | None = None
-    reason: str | None = None
+    capabilities: tuple[Mapping[str, Any], ...]
+    grant_id: str | None
+    reason: str | None
 
 
 Effect = (

@@ -43,24 +43,6 @@ from mew_spaces.core.system_messages import SystemMessages
 
 Changes = tuple[Change, ...]
 
-HANDLED_KINDS = frozenset(
-    {
-        kinds.CAPABILITY_GRANT,
-        kinds.CAPABILITY_REVOKE,
-        kinds.SPACE_INVITE,
-        kinds.SPACE_KICK,
-        kinds.PARTICIPANT_PAUSE,
-        kinds.PARTICIPANT_RESUME,
-        kinds.PARTICIPANT_SHUTDOWN,
-        kinds.MCP_PROPOSAL,
-        kinds.MCP_REQUEST,
-        kinds.MCP_RESPONSE,
-        kinds.MCP_WITHDRAW,
-        kinds.MCP_REJECT,
-    }
-)
-"""The kinds of these rules. All others are passed on without a look at them."""
-
 
 class SpaceOperations(Protocol):
     """What these rules need of a whole space."""
@@ -92,7 +74,7 @@ class MembershipRules:
         self._config = config
 
     def receive(self, envelope: Envelope, *, reply_to: tuple[ConnectionId, ...], now: datetime) -> Receipt | None:
-        """Handle an envelope of one of `HANDLED_KINDS`. None: it is only passed on.
+        """Handle an envelope. None: it is only passed on.
 
         `reply_to` are the connections for answers to its sender.
         """
@@ -145,15 +127,7 @@ class MembershipRules:
         names = frozenset(name for name in (envelope.id, payload.grant_id) if name)
         grant = CapabilityGrant(names=names, granter=envelope.sender, patterns=payload.capabilities)
         changes = self._membership.grant(recipient, grant)
-        note = AuditNote(
-            "capability_grant",
-            envelope.id,
-            recipient,
-            envelope.sender,
-            payload.capabilities,
-            payload.grant_id or envelope.id,
-            payload.reason,
-        )
+        note = _note(envelope, recipient, payload.reason, payload.capabilities, payload.grant_id or envelope.id)
         return self._permissions_changed(envelope, recipient, changes, note, now)
 
     def _revoke(self, envelope: Envelope, now: datetime) -> Receipt | None:
@@ -168,9 +142,7 @@ class MembershipRules:
         changes, revoked = self._membership.revoke(recipient, grant_id=payload.grant_id, patterns=patterns)
         if not revoked:
             return None
-        note = AuditNote(
-            "capability_revoke", envelope.id, recipient, envelope.sender, revoked, payload.grant_id, payload.reason
-        )
+        note = _note(envelope, recipient, payload.reason, revoked, payload.grant_id)
         return self._permissions_changed(envelope, recipient, changes, note, now)
 
     def _permissions_changed(
@@ -224,7 +196,7 @@ class MembershipRules:
         effects = (
             *state_changed(changes),
             AddToken(ParticipantId(name), token),
-            AuditNote("space_invite", envelope.id, name, envelope.sender, capabilities, None, payload.reason),
+            _note(envelope, name, payload.reason, capabilities),
             *self._acknowledge(envelope, InviteAck.model_validate(answer), reply_to, now),
             Broadcast(
                 self._messages.compose(kinds.SYSTEM_PRESENCE, presence, now=now),
@@ -259,7 +231,7 @@ class MembershipRules:
         participant = self._find(payload.participant_id)
         if participant is None:
             return _not_found(payload.participant_id)
-        note = AuditNote("space_kick", envelope.id, participant, envelope.sender, (), None, payload.reason)
+        note = _note(envelope, participant, payload.reason)
         changes, effects = self._space.remove(participant, now=now)
         # The broadcast comes before its disconnection: the removed participant, too, learns who removed it and why.
         return Receipt(
@@ -339,6 +311,18 @@ class MembershipRules:
                 text = f"you cannot give a capability that you do not have: {json.dumps(pattern, ensure_ascii=False)}"
                 return refuse(errors.GRANT_EXCEEDS_OWN, text, your_capabilities=own)
         return None
+
+
+def _note(
+    envelope: Envelope,
+    participant: str,
+    reason: str | None,
+    capabilities: tuple[dict[str, Any], ...] = (),
+    grant_id: str | None = None,
+) -> AuditNote:
+    """Return the note that an envelope changed what a participant may do; `capabilities` are those it is about."""
+    event = envelope.kind.replace("/", "_")
+    return AuditNote(event, envelope.id, participant, envelope.sender, capabilities, grant_id, reason)
 
 
 def _folded(name: str) -> str:

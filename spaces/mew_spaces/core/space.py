@@ -46,7 +46,7 @@ from mew_spaces.core.effects import (
     state_changed,
 )
 from mew_spaces.core.membership import MemberConnections, Membership
-from mew_spaces.core.membership_rules import HANDLED_KINDS, MembershipRules
+from mew_spaces.core.membership_rules import MembershipRules
 from mew_spaces.core.permissions import PermissionDecision, Permissions
 from mew_spaces.core.state import Change, SpaceState
 from mew_spaces.core.streams import StreamRules
@@ -388,9 +388,7 @@ class Space:
             return self._streams.receive(envelope, now=now)
         if envelope.kind == kinds.PARTICIPANT_STATUS:
             return self._handle_status(envelope, now)
-        if envelope.kind in HANDLED_KINDS:
-            return self._rules.receive(envelope, reply_to=self._reply_to(envelope.sender, connection), now=now)
-        return None
+        return self._rules.receive(envelope, reply_to=self._reply_to(envelope.sender, connection), now=now)
 
     def _handle_status(self, envelope: Envelope, now: datetime) -> Receipt | None:
         if self._is_too_large_to_keep(envelope):

@@ -1,7 +1,6 @@
 // The board: the gateway's board, kept up to date by the envelopes that follow it. No DOM here.
 // Applies statuses by the gateway's rules, so the figures match GET /spaces/<id>/context.
 
-const MAX_SAMPLES = 120;
 const BASES = new Set(["reported", "server_counted", "projected", "agent_reported", "provisional", "unknown"]);
 
 /** Whether a value can be a count of tokens or messages. */
@@ -101,7 +100,7 @@ export class Board {
     this._skewMs = 0;
   }
 
-  /** Replace the entries by the gateway's board. Keeps the history of participants that are still on it. */
+  /** Replace the entries by the gateway's board. */
   replace(data, nowMs) {
     const at = parseTime(data.at);
     this._skewMs = Number.isNaN(at) ? 0 : at - nowMs;
@@ -172,21 +171,13 @@ export class Board {
   }
 }
 
-const newEntry = (id) => ({ id, connected: false, status: undefined, receivedMs: undefined, samples: [] });
+const newEntry = (id) => ({ id, connected: false, status: undefined, receivedMs: undefined });
 
-/** Store a status in an entry and in its history. Returns whether it reports a new compaction. */
+/** Store a status in an entry. Returns whether it reports a new compaction. */
 function applyStatus(entry, status, receivedMs) {
   const before = entry.status?.context;
   const known = before?.last_compaction?.at;
   const now = status.context?.last_compaction?.at;
-  const compacted = before !== undefined && now !== undefined && now !== known;
-  entry.status = status;
-  entry.receivedMs = receivedMs;
-  const newest = entry.samples.at(-1);
-  const sample = { tokens: status.tokens, basis: status.context?.basis ?? "unlabelled", compacted };
-  if (compacted || !newest || newest.tokens !== sample.tokens || newest.basis !== sample.basis) {
-    entry.samples.push(sample);
-    if (entry.samples.length > MAX_SAMPLES) entry.samples.shift();
-  }
-  return compacted;
+  Object.assign(entry, { status, receivedMs });
+  return before !== undefined && now !== undefined && now !== known;
 }

@@ -38,17 +38,6 @@ export function amountTicks(top, count = 4) {
 
 const short = (amount) => (amount >= 1e6 ? `${+(amount / 1e6).toFixed(1)}M` : amount >= 1000 ? `${+(amount / 1000).toFixed(1)}k` : String(amount));
 
-/** The sample in force at a time: the last one that is not later. Samples are sorted. Pure. */
-export function sampleAt(samples, ms) {
-  let [low, high] = [0, samples.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (samples[middle].ms <= ms) low = middle + 1;
-    else high = middle;
-  }
-  return samples[low - 1];
-}
-
 /** Step lines of known figures as [[ms, value, basis], ...]; unknown figures end a run. Pure. */
 export function runsOf(samples, toMs, valueOf) {
   const runs = [];
@@ -174,7 +163,7 @@ export class Chart {
     this._cursor.setAttribute("x1", x);
     this._cursor.setAttribute("x2", x);
     const pieces = series.flatMap((one) => {
-      const sample = sampleAt(one.samples, at);
+      const sample = one.samples.findLast(({ ms: since }) => since <= at); // the one in force then
       if (!sample) return [];
       const amount = sample.tokens === undefined ? "unknown" : `${marked(sample.tokens, isCounted(sample.basis))}${sample.max_tokens ? ` of ${grouped(sample.max_tokens)}` : ""} (${plain(sample.basis)})`;
       return [series.length > 1 ? `${one.id}: ${sample.tokens === undefined ? "unknown" : `${percent(sample)}%`}` : amount];

@@ -31,7 +31,6 @@ export class Detail {
     this._services = services;
     this._drawn = {};
     this._form = undefined;
-    this._answer = { words: undefined, isProblem: false };
     this._isOpen = false; // a request waits for its answer
     this._build(root);
     this.show(line);

@@ -93,7 +93,7 @@ export class EventFeed {
     url.searchParams.set("frames", "1");
     this._abort = new AbortController();
     const headers = { Authorization: `Bearer ${this._token}`, Accept: "text/event-stream" };
-    const watch = new Watchdog(SILENCE_TIMEOUT_MS, () => this._abort.abort());
+    this._watch();
     try {
       const response = await fetch(url, { headers, signal: this._abort.signal, cache: "no-store" });
       if (FINAL_STATUSES.has(response.status)) {
@@ -103,20 +103,26 @@ export class EventFeed {
       if (!response.ok) throw new Error(`the gateway answered ${response.status}`);
       this._behind = missed(this._lastId, response.headers.get("mew-position"));
       this._onState("live", this._progress(this._lastId));
-      await this._read(response.body, watch);
+      await this._read(response.body);
     } finally {
-      watch.end();
+      clearTimeout(this._silence);
     }
     return false;
   }
 
-  async _read(body, watch) {
+  /** Give up the connection unless this is called again in time. */
+  _watch() {
+    clearTimeout(this._silence);
+    this._silence = setTimeout(() => this._abort.abort(), SILENCE_TIMEOUT_MS);
+  }
+
+  async _read(body) {
     const parser = new EventParser();
     const reader = body.pipeThrough(new TextDecoderStream()).getReader();
     for (;;) {
       const { value, done } = await reader.read();
       if (done || this._stopped) return;
-      watch.restart();
+      this._watch();
       this._waitMs = MIN_RETRY_MS;
       for (const event of parser.feed(value)) {
         this._handle(event);
@@ -178,23 +184,5 @@ export async function messageOf(response) {
     return String(message ?? error);
   } catch {
     return `the gateway answered ${response.status}`;
-  }
-}
-
-/** Calls `onSilence` unless it is restarted in time. */
-class Watchdog {
-  constructor(ms, onSilence) {
-    this._ms = ms;
-    this._onSilence = onSilence;
-    this.restart();
-  }
-
-  restart() {
-    clearTimeout(this._timer);
-    this._timer = setTimeout(this._onSilence, this._ms);
-  }
-
-  end() {
-    clearTimeout(this._timer);
   }
 }

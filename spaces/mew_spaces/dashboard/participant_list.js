@@ -88,7 +88,7 @@ export class ParticipantList {
 
   _draw() {
     const { scrollTop, clientHeight } = this._box;
-    let first = Math.max(0, lastAtMost(this._tops, scrollTop) - OVERSCAN);
+    let first = Math.max(0, this._tops.findLastIndex((top) => top <= scrollTop) - OVERSCAN);
     const end = scrollTop + clientHeight;
     const visible = new Set();
     const shown = [];
@@ -224,15 +224,4 @@ function set(row, key, value, apply) {
   if (row.drawn[key] === value && key in row.drawn) return;
   row.drawn[key] = value;
   apply(value);
-}
-
-/** The index of the last number that is not above `limit`, in a sorted list; 0 for an empty one. */
-function lastAtMost(numbers, limit) {
-  let [low, high] = [0, numbers.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (numbers[middle] <= limit) low = middle + 1;
-    else high = middle;
-  }
-  return Math.max(0, low - 1);
 }

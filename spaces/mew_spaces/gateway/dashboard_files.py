@@ -7,8 +7,10 @@ HTTP API, with the user's token.
 from pathlib import Path
 
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 DASHBOARD = Path(__file__).parents[1] / "dashboard"
@@ -52,13 +54,19 @@ def dashboard_routes() -> list[BaseRoute]:
     """Return the routes of the dashboard; `/` redirects to it."""
     return [
         Route("/", lambda _: RedirectResponse("/dashboard")),
-        Route("/dashboard", lambda _: _file("index.html")),
-        Route("/dashboard/{asset}", lambda request: _file(request.path_params["asset"])),
+        Route("/dashboard", _serve),
+        Route("/dashboard/{file}", _serve),
     ]
 
 
-def _file(name: str) -> Response:
-    path = next((one for one in DASHBOARD.iterdir() if one.name == name), None)  # no name can leave the folder
-    if path is None:
-        raise HTTPException(404, f"the dashboard has no file '{name}'")
-    return FileResponse(path, headers={"cache-control": "no-cache"})
+_FILES = StaticFiles(directory=DASHBOARD)
+
+
+async def _serve(request: Request) -> Response:
+    name = request.path_params.get("file", "index.html")
+    try:
+        response = await _FILES.get_response(name, request.scope)
+    except HTTPException:
+        raise HTTPException(404, f"the dashboard has no file '{name}'") from None
+    response.headers["cache-control"] = "no-cache"  # the browser asks each time, and usually gets a 304
+    return response

@@ -78,7 +78,7 @@ class HostedSpace:
     backplane: Backplane | None = None
 
 
-def create_app(registry: SpaceRegistry, *, host: str | None = None, proxies: TrustedProxies | None = None) -> Starlette:
+def create_app(registry: SpaceRegistry, *, host: str, proxies: TrustedProxies) -> Starlette:
     """Return the gateway as an ASGI application. `host` is the name it is reached by besides the configured ones."""
     options = [service.config.gateway for service in registry]
     hosts = [name for one in options for name in one.allowed_hosts]
@@ -111,12 +111,7 @@ def create_app(registry: SpaceRegistry, *, host: str | None = None, proxies: Tru
         ],
         middleware=[
             Middleware(SecurityHeaders),
-            Middleware(
-                RequestGuard,
-                hosts=[*hosts, *([host] if host else [])],
-                origins=origins,
-                proxies=proxies or TrustedProxies(),
-            ),
+            Middleware(RequestGuard, hosts=[*hosts, host], origins=origins, proxies=proxies),
         ],
         exception_handlers=dict.fromkeys((HTTPException, Exception), respond_to_error),
         lifespan=lifespan,
@@ -136,8 +131,8 @@ class RunningGateway:
     """All spaces; `config`, `tokens` and `service` belong to the first."""
     writes_directly: bool
     """Whether WebSocket connections bypass ASGI (`protocol_choice`)."""
-    has_tls: bool = False
-    server: GatewayServer | None = None
+    has_tls: bool
+    server: GatewayServer
 
     async def drain(self, seconds: float) -> None:
         """Let clients move to other gateways of their spaces: accept no clients, and close connections a few at a time.
@@ -145,7 +140,7 @@ class RunningGateway:
         Returns when the last one has gone, or after `seconds`; at once if there is no other gateway.
         """
         shared = [one for one in self.registry if isinstance(one, ReplicaService) and one.has_other_gateways]
-        if not shared or self.server is None:
+        if not shared:
             return
         self.server.stop_listening()
         pauses = max(1.0, seconds / DRAIN_PAUSE_SECONDS)
@@ -186,7 +181,6 @@ async def serve_gateway(
     port: int = 0,
     state: Path | None = None,
     tokens: TokenBook | None = None,
-    service: SpaceService | None = None,
     others: Sequence[HostedSpace] = (),
     direct: bool = True,
     tls: TlsFiles | None = None,
@@ -209,8 +203,7 @@ async def serve_gateway(
     with _plain_errors(), bounded_logs(), bound_socket(host, port) as listener:
         port = listener.getsockname()[1]
         hosted = [HostedSpace(config, state, tokens, backplane), *others]
-        first = service or _open_space(hosted[0], port, replica)
-        registry = SpaceRegistry([first, *(_open_space(other, port, replica) for other in hosted[1:])])
+        registry = SpaceRegistry([_open_space(one, port, replica) for one in hosted])
         named = (one for service in registry for one in service.config.gateway.trusted_proxies)
         proxies = TrustedProxies((*named, *trusted_proxies))
         app = create_app(registry, host=host, proxies=proxies)
@@ -232,8 +225,8 @@ async def serve_gateway(
                 host,
                 port,
                 config,
-                first.tokens,
-                first,
+                registry.default.tokens,
+                registry.default,
                 registry,
                 websocket is not None,
                 has_tls=tls is not None,

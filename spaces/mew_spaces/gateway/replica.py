@@ -360,10 +360,6 @@ class ReplicaService(SpaceService):
             return Receipt((), refused=ErrorPayload(error=errors.NOT_STORED, message=text, attempted_kind=draft.kind))
         return submission.receipt or self._acknowledgements.refusal(None, sender, draft)
 
-    def inject(self, sender: ParticipantId, draft: Draft) -> Receipt:
-        """Not possible: other gateways decide, too. Use `post`."""
-        raise SpacesError("an envelope of a space on several gateways has to be posted")
-
     def relay(self, connection: ConnectionId, sender: ParticipantId, frame: StreamFrame) -> None:
         """Handle a stream frame from a socket: deliver it here, and send it to the other gateways."""
         effects = self.space.relay(frame, sender=sender, connection=connection, now=self._clock())

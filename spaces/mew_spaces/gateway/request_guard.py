@@ -9,7 +9,6 @@ are not browsers send no `Origin`. What a trusted proxy forwards replaces the cl
 import ipaddress
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Final
 from urllib.parse import urlsplit
 
 from mew_protocol import errors
@@ -21,8 +20,6 @@ from mew_spaces.gateway.proxies import Forwarded, TrustedProxies
 
 log = logging.getLogger("spaces")
 
-_NO_PROXIES: Final = TrustedProxies()
-
 
 class RequestGuard:
     """ASGI middleware for HTTP and WebSocket requests."""
@@ -31,9 +28,9 @@ class RequestGuard:
         self,
         app: ASGIApp,
         *,
-        hosts: Iterable[str] = (),
-        origins: Iterable[str] = (),
-        proxies: TrustedProxies = _NO_PROXIES,
+        hosts: Iterable[str],
+        origins: Iterable[str],
+        proxies: TrustedProxies,
     ) -> None:
         """`hosts` are accepted names besides `localhost` and IP addresses; `origins` accepted foreign origins."""
         self._app = app

@@ -269,14 +269,10 @@ class SpaceService:
                 self._outbox.put(self._acknowledgements.receipt(connection, sender, accepted.id, status="accepted"))
         return receipt
 
-    def inject(self, sender: ParticipantId, draft: Draft) -> Receipt:
-        """Handle an envelope from HTTP; `post` also waits until it is stored."""
-        self.connect_virtual(sender)
-        return self.receive(None, sender, draft)
-
     async def post(self, sender: ParticipantId, draft: Draft) -> Receipt:
         """Handle an envelope from HTTP, and wait until it is stored."""
-        receipt = self.inject(sender, draft)
+        self.connect_virtual(sender)
+        receipt = self.receive(None, sender, draft)
         if receipt.refused is None and not await self._outbox.stored():
             return self._acknowledgements.refusal(None, sender, draft)
         return receipt

@@ -73,10 +73,8 @@ DELETE FROM samples WHERE id IN (SELECT id FROM (
   FROM samples WHERE grain < :grain AND at < :before) WHERE from_end > 1 AND from_top > 1)
 """
 
-_SAMPLE_COLUMNS = "at, tokens, max_tokens, basis, level, severity"
-_COMPACTION_COLUMNS = (
-    "at, trigger, tokens_before, tokens_after, freed_tokens, basis, spent_tokens, amount, currency, asked_by, summary"
-)
+_SAMPLE_COLUMNS = tuple(FigureSample.model_fields)
+_COMPACTION_COLUMNS = tuple(RecordedCompaction.model_fields)
 
 
 class FigureStore:
@@ -203,14 +201,8 @@ class FigureStore:
         now = self._clock()
         self._inserted += len(rows)
         with self._database as database:
-            database.executemany(
-                f"INSERT INTO samples (participant, {_SAMPLE_COLUMNS}) VALUES ({_marks(7)})",  # noqa: S608 - constants
-                rows,
-            )
-            database.executemany(
-                f"INSERT OR IGNORE INTO compactions (participant, ended, {_COMPACTION_COLUMNS}) VALUES ({_marks(13)})",  # noqa: S608
-                compactions,
-            )
+            database.executemany(_insert("samples", "participant", *_SAMPLE_COLUMNS), rows)
+            database.executemany(_insert("compactions", "participant", "ended", *_COMPACTION_COLUMNS), compactions)
             if now - self._pruned_at >= PRUNE_SECONDS or self._inserted >= MAX_SAMPLES // 4:
                 self._pruned_at, self._inserted = now, 0
                 self._prune(database, now)
@@ -260,11 +252,12 @@ class FigureStore:
             more=max(len(samples), len(compactions)) > limit,
         )
 
-    def _newest(self, table: str, columns: str, since: float, limit: int, participant: str | None) -> list[sqlite3.Row]:
+    def _newest(
+        self, table: str, columns: Iterable[str], since: float, limit: int, participant: str | None
+    ) -> list[sqlite3.Row]:
+        chosen = f"SELECT participant, {', '.join(columns)} FROM {table}"  # noqa: S608 - constants
         condition = "" if participant is None else " AND participant = :participant"
-        query = (
-            f"SELECT participant, {columns} FROM {table} WHERE at >= :since{condition} ORDER BY at DESC LIMIT :limit"  # noqa: S608
-        )
+        query = f"{chosen} WHERE at >= :since{condition} ORDER BY at DESC LIMIT :limit"
         values = {"since": since, "limit": limit, "participant": participant}
         return self._database.execute(query, values).fetchall()
 
@@ -294,8 +287,9 @@ def _open(path: Path | None) -> sqlite3.Connection:
     return database
 
 
-def _marks(count: int) -> str:
-    return ", ".join("?" * count)
+def _insert(table: str, *columns: str) -> str:
+    names, marks = ", ".join(columns), ", ".join("?" * len(columns))
+    return f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({marks})"  # noqa: S608 - constants
 
 
 def _figures(status: Status) -> tuple[Any, ...]:

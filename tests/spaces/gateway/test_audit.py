@@ -39,7 +39,7 @@ class Logged:
         written = {"from" if key == "sender" else key: value for key, value in headers.items()}
         draft = read_draft({"kind": kind, "payload": payload, **written})
         if http:
-            return self.service.inject(name, draft)
+            return self.service.receive(None, name, draft)
         return self.service.receive(self.connections[name], name, draft)
 
     def lines(self, name: str = ENVELOPE_HISTORY) -> list[str]:

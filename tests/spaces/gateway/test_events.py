@@ -51,7 +51,7 @@ def _parse(block: str) -> dict[str, Any]:
 
 
 def chat(service: SpaceService, text: str) -> None:
-    service.inject(ADA, read_draft({"kind": "chat", "payload": {"text": text}}))
+    service.receive(None, ADA, read_draft({"kind": "chat", "payload": {"text": text}}))
 
 
 def test_an_event_follows_the_format() -> None:
@@ -103,7 +103,7 @@ async def test_a_reader_that_falls_behind_is_reset(config: SpaceConfig) -> None:
 async def test_errors_sent_to_others_are_not_streamed(service: SpaceService) -> None:
     reader = Reader(event_stream(reader_of(service), None))
     await reader.next()
-    service.inject(ParticipantId("bob"), read_draft({"kind": "participant/clear"}))
+    service.receive(None, ParticipantId("bob"), read_draft({"kind": "participant/clear"}))
     chat(service, "next")
     assert (await reader.next())["data"]["kind"] == "chat"
 
@@ -112,7 +112,7 @@ async def test_a_removed_readers_stream_ends_even_after_a_new_invitation(service
     chunks = event_stream(reader_of(service, "bob"), None)
     await anext(chunks)
     for kind in ("space/kick", "space/invite"):
-        receipt = service.inject(ADA, read_draft({"kind": kind, "payload": {"participant_id": "bob"}}))
+        receipt = service.receive(None, ADA, read_draft({"kind": kind, "payload": {"participant_id": "bob"}}))
         assert receipt.accepted is not None
     assert service.tokens.knows("bob")
     with anyio.fail_after(PATIENCE_SECONDS):
@@ -152,7 +152,9 @@ async def test_a_reader_from_before_a_restart_gets_the_board_last(config: SpaceC
 async def test_a_new_reader_may_ask_for_the_newest_envelopes_without_statuses(service: SpaceService) -> None:
     for number in range(5):
         chat(service, str(number))
-        service.inject(ADA, read_draft({"kind": "participant/status", "payload": {"messages_in_context": number}}))
+        service.receive(
+            None, ADA, read_draft({"kind": "participant/status", "payload": {"messages_in_context": number}})
+        )
     reader = Reader(event_stream(reader_of(service), None, last=2))
     first = [await reader.next() for _ in range(2)]
     assert [(one["id"], one["data"]["payload"]["text"]) for one in first] == [("e-7", "3"), ("e-9", "4")]

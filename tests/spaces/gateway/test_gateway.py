@@ -22,6 +22,7 @@ from mew_spaces.gateway.gateway import (
     run_gateway,
     serve_gateway,
 )
+from mew_spaces.gateway.proxies import TrustedProxies
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
 from mew_spaces.log.sqlite import lock_path
@@ -66,7 +67,7 @@ async def test_open_event_streams_do_not_delay_the_stop(config: SpaceConfig) -> 
 
 async def test_the_application_runs_under_any_asgi_server(config: SpaceConfig) -> None:
     registry = SpaceRegistry([SpaceService(config, TokenBook.generate(config))])
-    app = create_app(registry)
+    app = create_app(registry, host="localhost", proxies=TrustedProxies())
     transport = httpx2.ASGITransport(app=app)
     async with (
         app.router.lifespan_context(app),

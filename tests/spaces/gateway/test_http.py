@@ -222,21 +222,21 @@ async def test_events_are_streamed_and_resumed(gateway: RunningGateway, http: ht
                         found.append(one)
                         one = {}
                         if len(found) == 1 and not headers:
-                            gateway.service.inject(*_chat("live"))
+                            gateway.service.receive(None, *_chat("live"))
                     if len(found) == count:
                         break
         return found
 
     board, live = await events(2)
     assert (board["event"], live["event"], live["data"]["payload"]["text"]) == ("board", "envelope", "live")
-    gateway.service.inject(*_chat("later"))
+    gateway.service.receive(None, *_chat("later"))
     (later,) = await events(1, **{"last-event-id": live["id"]})
     assert later["data"]["payload"]["text"] == "later"
 
 
 async def test_last_event_id_takes_precedence_over_since(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
     for text in ("first", "second", "third"):
-        gateway.service.inject(*_chat(text))
+        gateway.service.receive(None, *_chat(text))
     start, seen = (f"{gateway.service.log.epoch}-{number}" for number in (0, 2))
     headers = {**bearer(gateway, "bob"), "last-event-id": seen}
     with anyio.fail_after(PATIENCE_SECONDS):
@@ -298,7 +298,7 @@ async def test_messages_can_be_polled_from_a_position(gateway: RunningGateway, h
 
     start = (await poll())["next"]
     for text in ("one", "two", "three"):
-        gateway.service.inject(*_chat(text))
+        gateway.service.receive(None, *_chat(text))
     first = await poll(since=start, limit=2)
     assert (first["messages"], first["complete"], first["more"]) == (["one", "two"], True, True)
     rest = await poll(since=first["next"])

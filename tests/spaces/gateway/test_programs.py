@@ -95,7 +95,7 @@ async def test_capabilities_limit_which_programs_are_added() -> None:
         ):
             assert (await ask(gateway, "narrow", "", body))[0] == status, body
         paused = {"kind": "participant/pause", "to": ["ada"], "payload": {}}
-        gateway.service.inject(ParticipantId("pauser"), Draft.model_validate(paused))
+        gateway.service.receive(None, ParticipantId("pauser"), Draft.model_validate(paused))
         status, refused = await ask(gateway, "ada", "/coder/restart", {})
         assert (status, refused["error"]) == (403, "paused")
 

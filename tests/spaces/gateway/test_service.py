@@ -115,7 +115,7 @@ def test_frames_are_relayed_unchanged(service: SpaceService) -> None:
 
 def test_an_http_sender_follows_the_same_rules(service: SpaceService) -> None:
     _, ada = joined(service, ADA)
-    receipt = service.inject(BOB, chat("by http"))
+    receipt = service.receive(None, BOB, chat("by http"))
     assert receipt.accepted is not None
     assert kinds(ada)[-1] == "chat"
 
@@ -199,7 +199,8 @@ def test_the_board_lists_every_configured_participant(service: SpaceService) -> 
 
 
 def said(service: SpaceService, sender: ParticipantId, kind: str, **payload: Any) -> Any:
-    return service.inject(sender, read_draft({"kind": kind, "payload": payload}))
+    service.connect_virtual(sender)
+    return service.receive(None, sender, read_draft({"kind": kind, "payload": payload}))
 
 
 def test_invitations_and_removals_survive_a_restart(config: SpaceConfig, tmp_path: Path) -> None:
@@ -324,6 +325,6 @@ def test_old_envelopes_leave_a_history_in_memory(clock: Clock) -> None:
     )
     service = SpaceService(config, TokenBook.generate(config), clock=clock)
     for text in ("old", "new"):
-        service.inject(ADA, read_draft({"kind": "chat", "payload": {"text": text}}))
+        service.receive(None, ADA, read_draft({"kind": "chat", "payload": {"text": text}}))
         clock.now += timedelta(seconds=90)
     assert [json.loads(entry.data)["payload"] for entry in service.log.last(10)] == [{"text": "new"}]
