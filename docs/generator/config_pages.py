@@ -1,11 +1,17 @@
 """Renders configuration models as Markdown tables: key, type, default, description.
 
-Owns the layout and how a type is written for people. A description comes from the model's field; where the field has
-none, from descriptions.yaml in this folder. A key without a description is an error, so no key is forgotten.
+Owns the layout and how a type is written for people. A description comes from descriptions.yaml in this folder; where
+it has none, from the model: from its field, or the string below the field. A key without a description is an error, so
+no key is forgotten.
 """
 
+import ast
+import inspect
+import textwrap
 import types
 from collections.abc import Iterator, Mapping
+from copy import copy
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -71,7 +77,11 @@ def _sections(
         if prefix in seen:
             return
         seen.add(prefix)
-        own = [(_join(prefix, name), field) for name, field in model.model_fields.items()]
+        docs = {name: text for cls in model.__mro__[::-1] for name, text in _attribute_docs(cls).items()}
+        own = [
+            (_join(prefix, name), _with_description(field, docs.get(name)))
+            for name, field in model.model_fields.items()
+        ]
         yield prefix, own
         for path, field in own:
             inner, part = _inner(field.annotation)
@@ -162,7 +172,26 @@ def _whole(value: int) -> str:
 
 
 def _description(path: str, field: FieldInfo, known: Mapping[str, str]) -> str:
-    return field.description or known.get(path, "")
+    return known.get(path) or field.description or ""
+
+
+def _with_description(field: FieldInfo, text: str | None) -> FieldInfo:
+    described = copy(field)
+    described.description = field.description or text
+    return described
+
+
+def _attribute_docs(cls: type) -> Mapping[str, str]:
+    """The strings below the fields of a model, by field."""
+    if not issubclass(cls, BaseModel) or cls is BaseModel:
+        return {}
+    [definition] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        ast.unparse(field.target): str(ast.literal_eval(text.value))
+        for field, text in pairwise(definition.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+    }
 
 
 def _descriptions() -> dict[str, str]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from mew_protocol.agent_settings import IGNORED_KEYS, AgentSettings, ModelFacts, WrittenAgentSettings
+from mew_protocol.agent_settings import IGNORED_KEYS, AgentSettings, WrittenAgentSettings
 from pydantic import ValidationError
 
 
@@ -42,12 +42,6 @@ def test_a_value_out_of_bounds_is_refused(values: dict[str, Any]) -> None:
 
 def test_a_bare_off_in_yaml_turns_the_tokenizer_off() -> None:
     assert AgentSettings.model_validate({"tokenizer": False}).tokenizer == "off"
-
-
-@pytest.mark.parametrize("model", [WrittenAgentSettings, ModelFacts])
-def test_every_setting_is_described_for_the_reference(model: type[WrittenAgentSettings] | type[ModelFacts]) -> None:
-    undescribed = [key for key, field in model.model_fields.items() if not (field.description or field.deprecated)]
-    assert not undescribed
 
 
 def test_ignored_keys_are_no_settings_of_a_running_agent() -> None:
