@@ -374,6 +374,10 @@ class Space:
             return (Deliver(error, (connection,)),)
         return (Relay(frame, self.membership.connections_of(stream.targets) if stream.targets else None),)
 
+    def withdraw(self, envelope: Envelope) -> tuple[Effect, ...]:
+        """Undo what an accepted envelope opened, because it could not be stored: its sender may send it again."""
+        return state_changed(self._streams.withdraw(envelope) if envelope.kind == kinds.STREAM_REQUEST else ())
+
     def _complete(self, draft: Draft, sender: ParticipantId, now: datetime) -> Envelope:
         return Envelope.complete(
             draft, id=draft.id or self._messages.new_id(), ts=draft.ts or wire_timestamp(now), sender=sender

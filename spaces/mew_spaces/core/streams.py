@@ -67,6 +67,12 @@ class StreamRules:
                 changes.append(self._apply(stream, {"writers": _without(stream.writers, participant)}))
         return tuple(changes), tuple(effects)
 
+    def withdraw(self, request: Envelope) -> tuple[Change, ...]:
+        """Undo the opening of a stream whose request could not be stored: no participant has learned of it."""
+        streams = tuple(self._state.streams.values())
+        opened = (one for one in streams if one.owner == request.sender and request.id in one.names)
+        return tuple(self._apply(stream, None) for stream in opened)
+
     def _open(self, envelope: Envelope, now: datetime) -> Receipt:
         """Open a stream; the sender of the request owns it and is its first writer."""
         targets = tuple(dict.fromkeys(read_payload(envelope, StreamRequest).target or ()))

@@ -73,7 +73,7 @@ class RelayedFrames:
         self._counts[stream_id] = self._counts.get(stream_id, 0) + frames
 
     def follow(self, changes: Iterable[Change], sequence: int) -> None:
-        """Follow the opening and closing of streams; `sequence` is the number of the newest envelope."""
+        """Follow the opening and closing of streams; `sequence` is that of the newest envelope, stored or not."""
         for change in changes:
             if change.table == "streams" and change.value is not None:
                 self._targets[change.key] = change.value.targets

@@ -1,19 +1,19 @@
 """What waits to be stored: effects are performed in order, none before the envelopes ahead of it are written.
 
-Where storing takes microseconds, everything is performed at once. Where it waits for a disk, what arrives while a
-batch is being written forms the next batch: the number of writes follows from how fast the disk is.
+Where storing takes microseconds, all that one event causes is a batch of its own, written at once. Where it waits for a
+disk, what arrives while a batch is being written forms the next batch: the number of writes follows from how fast the
+disk is.
 """
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from typing import NamedTuple
 
 import anyio
 from anyio import to_thread
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY, STREAM_GATEWAY, ParticipantId
-from mew_protocol.kinds import SYSTEM_RECEIPT
+from mew_protocol.kinds import STREAM_OPEN, SYSTEM_RECEIPT
 
 from mew_spaces.core.effects import Broadcast, ConnectionId, Deliver, Effect
 from mew_spaces.log.memory import Batch, NotStored, SpaceLog
@@ -97,49 +97,46 @@ class Outbox:
         """Whether everything that the log has published is performed."""
         return not self._is_performing
 
-    def broadcast(self, effect: Broadcast, data: bytes, *, at: float, is_logged: bool = False) -> None:
-        """Number and store an envelope, then perform it: now, or behind everything put before."""
+    def broadcast(self, effect: Broadcast, data: bytes, *, at: float, is_alone: bool = False) -> None:
+        """Number an envelope and store it, then write it to the members, behind everything put before.
+
+        `is_alone`: it is all that one event causes, and the audit log has its line already.
+        """
         envelope = effect.envelope
         if self._is_closed:
-            self._perform_unstored(NumberedBroadcast(effect, data, None, is_logged))
-        elif self._is_immediate:
+            self._perform_unstored(NumberedBroadcast(effect, data, None, is_alone))
+        elif self._is_immediate and is_alone:
             try:
                 sequence = self._log.append(data, sender=envelope.sender, id=envelope.id, at=at)
             except NotStored as error:
                 self._begin_failing(error)
-                self._perform_unstored(NumberedBroadcast(effect, data, None, is_logged))
+                self._perform_unstored(NumberedBroadcast(effect, data, None, is_alone))
             else:
                 self.is_failing = False
-                self._write(effect, data, sequence, is_logged)
+                self._write(effect, data, sequence, is_alone)
         else:
             sequence = self._log.stage(data, sender=envelope.sender, id=envelope.id, at=at)
-            self._items.append(NumberedBroadcast(effect, data, sequence, is_logged))
+            self._items.append(NumberedBroadcast(effect, data, sequence, is_alone))
             self._wake_up()
 
     def put(self, effect: Effect | DuplicateReceipt) -> None:
         """Perform an effect that is not to be stored, now or behind everything put before."""
         # With nothing ahead of it, it need not wait for the disk: it rests on nothing that could still be refused.
-        if self._is_immediate or self._is_closed or not (self._items or self._is_writing or self._is_performing):
+        if self._is_closed or not (self._items or self._is_writing or self._is_performing):
             self._perform(effect)
         else:
             self._items.append(effect)
             self._wake_up()
 
-    def store_state(self) -> None:
-        """Store changes of the state that were not stored with an envelope."""
-        if self._is_closed or not self._log.has_staged_state:
-            return
-        if not self._is_immediate:
-            self._wake_up()
-            return
-        try:
-            self._log.commit()
-        except NotStored as error:
-            self._begin_failing(error)
+    def store(self) -> None:
+        """Store what one event caused: its envelopes with its changes of the state, all or nothing."""
+        # What a full disk did not take waits for `probe` or for the next envelope.
+        if self._items or (self._log.has_staged_state and not self.is_failing):
+            self._begin_storing()
 
     async def stored(self) -> bool:
         """Wait until everything put so far is stored; False if its batch could not be."""
-        if self._is_immediate or self._is_closed or not (self._items or self._is_writing):
+        if self._is_closed or not (self._items or self._is_writing):
             return not self.is_failing
         if self._ticket is None:
             self._ticket = _Ticket()
@@ -149,15 +146,9 @@ class Outbox:
 
     def probe(self) -> None:
         """After a failure, try again to write something."""
-        if not self.is_failing or self._is_writing or self._is_closed:
-            return
-        self._log.put("probe", _PROBE)
-        if not self._is_immediate:
-            self._wake_up()
-            return
-        with suppress(NotStored):
-            self._log.commit()
-            self.is_failing = False
+        if self.is_failing and not self._is_writing:
+            self._log.put("probe", _PROBE)
+            self._begin_storing()
 
     def stop(self) -> None:
         """End the log for its readers. What is put before `run` ends, such as members that leave, is still stored."""
@@ -216,12 +207,27 @@ class Outbox:
                 ticket.done.set()
             if self._log.wants_upkeep:
                 await to_thread.run_sync(self._log.upkeep)
+            if self.is_failing and not self._items:
+                return
 
     def _finish(self) -> None:
         """Store what is left, in this thread, and release the log."""
         if self._is_closed:
             return
         self._is_closed = True
+        self._store_now()
+        if self._ticket is not None:
+            self._ticket.is_stored = not self.is_failing
+            self._ticket.done.set()
+        self._log.close()
+
+    def _begin_storing(self) -> None:
+        if not self._is_immediate:
+            self._wake_up()
+        elif not self._is_closed:
+            self._store_now()
+
+    def _store_now(self) -> None:
         batch = self._log.seal()
         items, self._items = self._items, []
         try:
@@ -230,10 +236,6 @@ class Outbox:
             self._fail(items, batch, error)
         else:
             self._complete(items, batch)
-        if self._ticket is not None:
-            self._ticket.is_stored = not self.is_failing
-            self._ticket.done.set()
-        self._log.close()
 
     def _complete(self, items: list[Item], batch: Batch) -> None:
         self._is_writing = False
@@ -259,6 +261,8 @@ class Outbox:
             self._refuse(item.envelope)  # what it confirms is not stored
         elif not isinstance(item, NumberedBroadcast):
             self._perform(item)
+        elif item.effect.envelope.kind == STREAM_OPEN:
+            return  # the request that it answers is refused
         elif item.effect.envelope.sender in (GATEWAY, STREAM_GATEWAY):
             # No one would send it again, and members must not keep someone on their lists who has left.
             self._write(item.effect, item.data, None, item.is_logged)

@@ -154,7 +154,7 @@ class EffectPerformer:
         match effect:
             case StateChanged(changes):
                 self.store.store(changes)
-                self.sessions.frames.follow(changes, self.log.position.sequence)
+                self.sessions.frames.follow(changes, self.log.next_sequence - 1)
                 for change in changes:
                     if change.table == "statuses" and change.value is not None:
                         reported = change.value

@@ -27,7 +27,7 @@ from mew_protocol.payloads.participant import Board
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.board import SpaceSnapshot
-from mew_spaces.core.effects import Broadcast, ConnectionId, Effect, Receipt
+from mew_spaces.core.effects import Broadcast, ConnectionId, Effect, Receipt, StateChanged
 from mew_spaces.core.space import Space
 from mew_spaces.core.system_messages import NewId
 from mew_spaces.gateway.acknowledgements import Acknowledgements
@@ -394,13 +394,15 @@ class SpaceService:
         for effect in effects:
             if isinstance(effect, Broadcast):
                 self._outbox.broadcast(effect, effect.envelope.encode(), at=self._clock().timestamp())
+            elif isinstance(effect, StateChanged):
+                self._performer.perform(effect)  # at once: it is stored with the envelopes that announce it
             else:
                 self._outbox.put(effect)
         self._finish_performing()
 
     def _finish_performing(self) -> None:
         self._store.release()
-        self._outbox.store_state()
+        self._outbox.store()
         self._catch_up()
 
     def _catch_up(self) -> None:
@@ -438,8 +440,8 @@ class SpaceService:
         return self._acknowledgements.refusal(connection, sender, draft)
 
     def _refuse_unstored(self, envelope: Envelope) -> None:
-        for error in self._acknowledgements.not_stored_everywhere(envelope):
-            self._performer.perform(error)
+        for effect in (*self.space.withdraw(envelope), *self._acknowledgements.not_stored_everywhere(envelope)):
+            self._performer.perform(effect)
 
     def _perform_receipt(
         self,
@@ -464,7 +466,7 @@ class SpaceService:
                 data = accepted.encode()
             if audit is not None:
                 audit.log_accepted(accepted, data, sender, transport, self.space.members, decision, now=now)
-            self._outbox.broadcast(first, data, at=now.timestamp(), is_logged=True)
+            self._outbox.broadcast(first, data, at=now.timestamp(), is_alone=True)
             if self._slow or self._sessions.replaying:
                 self._catch_up()
             return True
