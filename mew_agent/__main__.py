@@ -1,19 +1,21 @@
 """The entry point of `mew` and `python -m mew_agent`. Ctrl-C ends it quietly even while it is still loading."""
 
 import gc
+import signal
 import sys
 from typing import NoReturn
+
+from mew_agent.cli.app.signals import end_on_interrupt
 
 
 def main() -> NoReturn:
     """Run `mew` with the arguments of this process, and exit with its exit code."""
     gc.set_threshold(20_000)  # modules make many objects that stay; to search them often delays the start by 5 %
-    try:
-        from mew_agent.cli.main import run
+    end_on_interrupt()
+    from mew_agent.cli.main import run
 
-        code = run()
-    except KeyboardInterrupt:
-        code = 130
+    code = run()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # how this ends is decided
     # A KeyboardInterrupt that passes through an `exec` of text (dataclasses use it) leaves a flag with which `python
     # -m` would end by the signal, whatever the exit code. Another `exec` of text clears it.
     exec("")  # noqa: S102

@@ -3,12 +3,16 @@
 Owns how a program ends: at its end, at Ctrl-C, and after an error. Programs may also use `anyio.run`.
 """
 
+import asyncio
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Final, NoReturn, TypeVarTuple, Unpack
+from functools import partial
+from types import FrameType
+from typing import Final, NoReturn, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 
@@ -18,21 +22,67 @@ INTERRUPTED: Final = 130
 """The exit code of a program that was ended by Ctrl-C, as shells report it."""
 
 Arguments = TypeVarTuple("Arguments")
+T = TypeVar("T")
 
 
 def run(main: Callable[[Unpack[Arguments]], Awaitable[object]], *args: *Arguments) -> None:
     """Run an async function as a whole program: `run(me.take_part)`, `run(main, "an argument")`.
 
-    Ctrl-C leaves the space and exits with code 130. An uncaught `MewAgentError` prints one line to standard error and
-    exits with code 1. Every other exception is raised as `anyio.run` raises it.
+    Ctrl-C leaves the space and exits with code 130; SIGTERM leaves it and returns. An uncaught `MewAgentError` prints
+    one line to standard error and exits with code 1. Every other exception is raised as `anyio.run` raises it.
     """
     try:
-        anyio.run(main, *args)
+        run_until_signal(main, *args)
     except KeyboardInterrupt:
         _end(INTERRUPTED)
     except MewAgentError as error:
         print(error, file=sys.stderr)
         _end(1)
+
+
+def run_until_signal(main: Callable[[Unpack[Arguments]], Awaitable[T]], *args: *Arguments) -> T | None:
+    """Run an async function that SIGINT and SIGTERM cancel, so that it can shut down in order.
+
+    `asyncio` cancels one `await`, which other code may take for its own cancellation, and raises while it starts and
+    stops its loop, where Python may lose the exception. A cancelled scope cancels every `await` until the end.
+
+    Returns what `main` returns, or None if SIGTERM cancelled it. Raises what it raises, and `KeyboardInterrupt` at the
+    end if SIGINT arrived, or at once if something else had arrived before. Ignored signals stay ignored.
+    """
+    received: list[int] = []
+    cancel: Callable[[], object] | None = None
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if received and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        received.append(number)
+        if cancel is not None:
+            cancel()
+
+    async def cancellable() -> T | None:
+        nonlocal cancel
+        with anyio.CancelScope() as scope:
+            cancel = partial(asyncio.get_running_loop().call_soon_threadsafe, scope.cancel)
+            try:
+                if received:  # before there was a loop
+                    scope.cancel()
+                return await main(*args)
+            finally:
+                cancel = None
+        return None
+
+    defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    if threading.current_thread() is not threading.main_thread():
+        defaults = {}
+    replaced = {one: signal.signal(one, handle) for one, usual in defaults.items() if signal.getsignal(one) is usual}
+    try:
+        result = anyio.run(cancellable)
+    finally:
+        for one, handler in replaced.items():
+            signal.signal(one, handler)
+    if signal.SIGINT in received:
+        raise KeyboardInterrupt
+    return result
 
 
 def _end(code: int) -> NoReturn:

@@ -11,6 +11,7 @@ import typer
 from mew_agent.cli.app.commands import COMMANDS
 from mew_agent.cli.app.exit_codes import ExitCode, exit_code_rows
 from mew_agent.cli.app.groups import make_group
+from mew_agent.cli.app.signals import raise_on_interrupt
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -62,6 +63,7 @@ def _start(
             from mew_agent.cli.tui.connect import join_space
 
             if is_full_screen():
+                raise_on_interrupt()
                 join_space(ConnectionOptions())
                 raise typer.Exit
         typer.echo(context.get_help())

@@ -22,7 +22,7 @@ from mew_agent.rehearsal.options import (
     SummaryBehaviour,
     UsageOn,
 )
-from mew_agent.rehearsal.server import EmbeddedRehearsal, run_rehearsal, serve_rehearsal
+from mew_agent.rehearsal.server import EmbeddedRehearsal, serve_rehearsal
 from mew_agent.rehearsal.service import RecordedRequest, RehearsalServer
 
 __all__ = [
@@ -35,6 +35,5 @@ __all__ = [
     "ScriptedToolCall",
     "SummaryBehaviour",
     "UsageOn",
-    "run_rehearsal",
     "serve_rehearsal",
 ]

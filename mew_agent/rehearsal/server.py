@@ -1,12 +1,8 @@
-"""Run the rehearsal model on a real port: in an event loop, in the foreground, or embedded as a `Model`."""
+"""Run the rehearsal model on a real port, or embedded as a `Model`."""
 
-import signal
-import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
-
-import anyio
 
 from mew_agent.http_server import BreakableProtocol, serving
 from mew_agent.model.embedded import EmbeddedModel
@@ -26,33 +22,6 @@ async def serve_rehearsal(
     async with opened as url:
         server.base_url = f"{url}/v1"
         yield server
-
-
-def run_rehearsal(
-    options: RehearsalOptions | None = None,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 0,
-    on_ready: Callable[[RehearsalServer], None] | None = None,
-) -> None:
-    """Serve a rehearsal model in the foreground until Ctrl-C or SIGTERM. Raises OSError if the port is in use."""
-
-    ready = on_ready or (lambda _server: None)
-
-    async def serve() -> None:
-        async with serve_rehearsal(options, host=host, port=port) as server:
-            if sys.platform == "win32":  # event loops there have no signal handlers; Ctrl-C cancels instead
-                ready(server)
-                await anyio.sleep_forever()
-            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-                ready(server)
-                async for _ in signals:
-                    break
-
-    try:
-        anyio.run(serve)
-    except KeyboardInterrupt:
-        return
 
 
 class EmbeddedRehearsal(EmbeddedModel):

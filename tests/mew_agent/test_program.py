@@ -29,6 +29,56 @@ async def main(name: str) -> None:
 run(main, "ada")
 """
 
+TERMINATED = """
+import os, signal
+
+async def main() -> None:
+    try:
+        if {asked}:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await anyio.sleep(60)
+    finally:
+        print("goodbye")
+
+run(main)
+print("after")
+"""
+
+EVERY_STEP = """
+import asyncio, signal
+from mew_agent.program import run_until_signal
+
+async def main() -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(anyio.sleep, 0.002)
+        with anyio.move_on_after(0.001):
+            await anyio.sleep_forever()
+        try:
+            await asyncio.sleep(0.001)
+        except asyncio.CancelledError:  # lost, as in code that takes it for its own
+            pass
+    await anyio.sleep(0)
+
+def step(handle: asyncio.Handle) -> None:
+    global left
+    left -= 1
+    if left == 0:
+        signal.raise_signal(signal.SIGINT)
+    run_step(handle)
+
+run_step, asyncio.Handle._run = asyncio.Handle._run, step
+left = interrupts = 0
+while left <= 0:
+    left = interrupts + 1
+    try:
+        run_until_signal(main)
+    except KeyboardInterrupt:
+        interrupts += 1
+    else:
+        assert left > 0, f"lost in step {interrupts + 1}"
+print("interrupted in more than ten steps" if interrupts > 10 else interrupts)
+"""
+
 FAILING = """
 async def main() -> None:
     raise {error}
@@ -59,6 +109,20 @@ def test_ctrl_c_ends_a_program_in_order_and_quietly(what: str) -> None:
         assert program.wait(PATIENCE_SECONDS) == 130
         assert program.stdout.read().removeprefix("May it? ") == "goodbye\n"
         assert program.stderr.read() == ""
+
+
+def test_ctrl_c_is_lost_in_no_step_of_the_loop() -> None:
+    with started(EVERY_STEP) as program:
+        shown, reported = program.communicate(timeout=PATIENCE_SECONDS)
+    assert (program.returncode, shown, reported) == (0, "interrupted in more than ten steps\n", "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process at once there")
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_program_cleans_up_with_and_without_a_signal(asked: bool) -> None:
+    with started(TERMINATED.format(asked=asked)) as program:
+        shown, reported = program.communicate(timeout=PATIENCE_SECONDS)
+    assert (program.returncode, shown, reported) == (0, "goodbye\nafter\n", "")
 
 
 def test_expected_error_is_printed_as_one_line() -> None:

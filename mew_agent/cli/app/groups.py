@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mew_agent.cli.app.options import SHORT_OPTIONS
+from mew_agent.cli.app.signals import raise_on_interrupt
 
 CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 
@@ -99,6 +100,11 @@ class _Page:
 
 class CommandPage(_Page, TyperCommand):
     """A command, and its help page."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command, which is loaded now and may clean up after Ctrl-C."""
+        raise_on_interrupt()
+        return super().invoke(ctx)
 
 
 class LazyGroup(_Page, TyperGroup):

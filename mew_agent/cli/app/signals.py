@@ -1,36 +1,32 @@
-"""Ending on a signal: a program shuts down in order, and a command undoes what it began."""
+"""Ending on a signal: at once while `mew` is loading; a command that has begun something undoes it."""
 
+import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-import anyio
+from mew_agent.cli.app.exit_codes import ExitCode
 
 
-def run_until_terminated(main: Callable[[], Awaitable[None]]) -> None:
-    """Run until `main` returns. SIGTERM cancels it, so that it can shut down in order; Ctrl-C raises as usual."""
-
-    async def guarded() -> None:
-        if sys.platform == "win32":
-            await main()
-            return
-        # Open the receiver before `main` starts, so that no signal is lost.
-        with anyio.open_signal_receiver(signal.SIGTERM) as signals:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_cancel_on_signal, signals, tasks.cancel_scope)
-                await main()
-                tasks.cancel_scope.cancel()
-
-    anyio.run(guarded)
+def end_on_interrupt() -> None:
+    """Let Ctrl-C end the process at once: an exception that is raised during an import may be lost or replaced."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
 
 
-async def _cancel_on_signal(signals: AsyncIterator[signal.Signals], scope: anyio.CancelScope) -> None:
-    async for _ in signals:
-        scope.cancel()
-        return
+def raise_on_interrupt() -> None:
+    """Undo `end_on_interrupt`, so that a command can clean up."""
+    if signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    if os.isatty(2):
+        os.write(2, b"\n")  # the next prompt starts on its own line, not behind ^C
+    os._exit(ExitCode.INTERRUPTED)
 
 
 @contextmanager

@@ -16,13 +16,13 @@ from mew_protocol.envelope import Envelope
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.line_io import WriteLine, fifo_writer, file_writer, lines_of_fifo, lines_of_stdin, read_lines
 from mew_agent.cli.app.options import ProgramConnection, option, with_option_groups
-from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import find_identity
 from mew_agent.errors import GatewayError
 from mew_agent.participant.client import Client
 from mew_agent.participant.credentials import Credentials
 from mew_agent.participant.delivery import Message
 from mew_agent.participant.gaps import StreamGap
+from mew_agent.program import run_until_signal
 
 QUIT: Final = "quit"
 
@@ -50,7 +50,7 @@ def connect(
     elif fifo_out is not None:
         write = fifo_writer(fifo_out, on_full=lambda: terminal.warn(f"{fifo_out} has no reader; dropping lines"))
     source = lines_of_stdin() if fifo_in is None else lines_of_fifo(fifo_in)
-    run_until_terminated(lambda: exchange_lines(Client(credentials), source, write))
+    run_until_signal(lambda: exchange_lines(Client(credentials), source, write))
 
 
 async def exchange_lines(client: Client, source: Callable[[], Iterator[str]], write_line: WriteLine) -> None:

@@ -6,6 +6,7 @@ how it is shown is `view`.
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,7 @@ from mew_agent.cli.demo.view import Show, cause_of, shown
 from mew_agent.errors import ConfigError
 from mew_agent.model.local_server import find_gguf
 from mew_agent.participant.participant import Participant
+from mew_agent.program import run_until_signal
 
 BY_ITSELF, ON_REQUEST, YOU = "reader", "editor", "you"
 WINDOW_TOKENS = 4096
@@ -79,9 +81,8 @@ def demo(
             files_read = [reading.path.name for reading in readings]
             show({"event": "started", "model": model, "agents": agents, "files": files_read, "gateway": run.gateway})
             pace_seconds = PACE_SECONDS if terminal.is_terminal(sys.stdout) and not as_json else 0.0
-            checks = anyio.run(
-                play, run, folder, readings, show, pace_seconds, LOCAL_LIMIT_SECONDS if local else LIMIT_SECONDS
-            )
+            limit_seconds = LOCAL_LIMIT_SECONDS if local else LIMIT_SECONDS
+            checks = run_until_signal(play, run, folder, readings, show, pace_seconds, limit_seconds) or []
             seconds = time.monotonic() - started
             outcome = [check.as_event() for check in checks]
             show({"event": "summary", "seconds": round(seconds, 1), "checks": outcome})
@@ -182,14 +183,18 @@ def running_space(*, keep: bool, local: bool = False) -> Iterator[tuple[RunFile,
         kept = keep
     finally:
         if not kept:
+            handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would leave programs behind
             run_mew("down", "--space-dir", str(folder), check=False)
             shutil.rmtree(folder, ignore_errors=True)
+            signal.signal(signal.SIGINT, handler)
 
 
 def run_mew(*arguments: str, check: bool = True) -> None:
     """Run one of our own commands as a user would. Raises `DemoFailed` with its output."""
     command = [sys.executable, "-m", "mew_agent", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:  # noqa: S603
+    pipe = subprocess.PIPE
+    # In a session of its own, it does not receive the terminal's Ctrl-C.
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as child:  # noqa: S603
         try:
             output, errors = child.communicate(timeout=START_SECONDS)
         except BaseException as error:

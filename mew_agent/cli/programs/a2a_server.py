@@ -18,11 +18,11 @@ from mew_agent.cli.app.options import (
     participant_argument,
     with_option_groups,
 )
-from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.programs.serve import REACHABLE, agents_of, run_server
 from mew_agent.cli.remote.session import configuration_at, find_identity
 from mew_agent.errors import MissingExtra
 from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
+from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def serve(
 
         await run_server(participant, server.serve(host=host, port=port), f"{host}:{port}", announce)
 
-    run_until_terminated(run)
+    run_until_signal(run)
 
 
 def roles_of(config: SpaceConfig | None) -> "dict[str, A2ARole]":

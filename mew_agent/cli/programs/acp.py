@@ -21,10 +21,10 @@ from mew_agent.cli.app.options import (
     option,
     with_option_groups,
 )
-from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import Identity, find_identity
 from mew_agent.errors import ConfigError, first_problem
 from mew_agent.participant.participant import Participant
+from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
 
 
@@ -72,7 +72,7 @@ def start(
         logging.getLogger(noisy).setLevel(logging.WARNING)
     # It logs a traceback when a program ends while it waits for an answer.
     logging.getLogger("mcp.server.streamable_http").setLevel(logging.CRITICAL)
-    run_until_terminated(run)
+    run_until_signal(run)
 
 
 @asynccontextmanager

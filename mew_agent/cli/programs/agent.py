@@ -20,9 +20,9 @@ from mew_agent.cli.app.options import (
     participant_option,
     read_log_level,
 )
-from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.config.agent_config import Source, check_model_source, load_agent_config
 from mew_agent.errors import ConfigError
+from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
 
 
@@ -74,7 +74,7 @@ def run(
     terminal.use_log_format(log_format)
     terminal.configure_logging(settings.log_level)
     enable_by_environment()
-    run_until_terminated(lambda: run_agent(settings))
+    run_until_signal(lambda: run_agent(settings))
 
 
 def _running_space(agent_id: str | None) -> Source | None:

@@ -17,9 +17,9 @@ from mew_agent.cli.app.options import (
     option,
     with_option_groups,
 )
-from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import find_identity
 from mew_agent.errors import ConfigError, first_problem
+from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
@@ -83,7 +83,7 @@ def start(
             settings, gateway=who.ws_url, space=who.space, id=who.participant, token=who.token, joined=joined
         )
 
-    run_until_terminated(run)
+    run_until_signal(run)
 
 
 def _server(

@@ -11,10 +11,10 @@ from mew_agent.bridge.settings import require_mcp
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import listening_failures
 from mew_agent.cli.app.options import ConnectionOptions, LogLevel, TargetArgument, option, with_option_groups
-from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import find_identity, require_person
 from mew_agent.errors import ConfigError
 from mew_agent.participant.participant import Participant
+from mew_agent.program import run_until_signal
 
 
 @with_option_groups
@@ -49,7 +49,7 @@ def serve_mcp(
                 )
                 await anyio.sleep_forever()
 
-    run_until_terminated(run)
+    run_until_signal(run)
 
 
 @with_option_groups
@@ -71,7 +71,7 @@ def serve_acp(target: TargetArgument, connection: ConnectionOptions) -> None:
 
         await serve_agent(Participant(who.ws_url, space=who.space, id=who.participant, token=who.token), target)
 
-    run_until_terminated(run)
+    run_until_signal(run)
 
 
 def require_pipe(descriptor: int, name: str) -> None:

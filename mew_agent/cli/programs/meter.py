@@ -13,8 +13,8 @@ from mew_agent.cli.app.options import (
     option,
     with_option_groups,
 )
-from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import find_identity
+from mew_agent.program import run_until_signal
 
 if TYPE_CHECKING:
     from mew_agent.meter.main_line import MeteredCall
@@ -66,4 +66,4 @@ def meter(
         with listening_failures("--listen", f"{host}:{port}"):
             await run_meter(me, upstream, host=host, port=port, window=window, on_call=on_call, ready=ready)
 
-    run_until_terminated(run)
+    run_until_signal(run)

@@ -9,15 +9,15 @@ from mew_protocol.agent_settings import LOCAL
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import listening_failures
 from mew_agent.cli.app.options import DEFAULT_HOST, HostOption, PortOption, option
-from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.model.local_server import (
     DEFAULT_WINDOW_TOKENS,
     LocalModelOptions,
     find_gguf,
     serve_local,
 )
+from mew_agent.program import run_until_signal
 from mew_agent.rehearsal.options import RehearsalOptions
-from mew_agent.rehearsal.server import run_rehearsal
+from mew_agent.rehearsal.server import serve_rehearsal
 
 
 def serve(
@@ -64,12 +64,18 @@ def serve(
                     announce(f"{found} on llama.cpp", options.model_name, base_url)
                     await anyio.sleep_forever()
 
-        run_until_terminated(run)
+        run_until_signal(run)
         return
     name = model_name or "rehearsal"
     rehearsal = RehearsalOptions(
         model=name, window_tokens=window, reply_tokens=reply_tokens or 120, chunk_delay_seconds=chunk_delay
     )
     what = f"rehearsal model '{name}' (canned replies, no real model; window {window:,} tokens)"
-    with listening_failures("--port", f"{host}:{port}"):
-        run_rehearsal(rehearsal, host=host, port=port, on_ready=lambda server: announce(what, name, server.base_url))
+
+    async def rehearse() -> None:
+        with listening_failures("--port", f"{host}:{port}"):
+            async with serve_rehearsal(rehearsal, host=host, port=port) as server:
+                announce(what, name, server.base_url)
+                await anyio.sleep_forever()
+
+    run_until_signal(rehearse)

@@ -22,11 +22,11 @@ from mew_agent.cli.app.options import (
     option,
     with_option_groups,
 )
-from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import Identity, configuration_at, find_identity, require_person
 from mew_agent.errors import ConfigError, NotPermitted
 from mew_agent.openai_api.app import create_app, serve_app
 from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
+from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def serve(
         )
         await serve_until_ended(participant, app, host, port, generated_key=None if given else keys[""])
 
-    run_until_terminated(run)
+    run_until_signal(run)
 
 
 def read_keys(given: str) -> dict[str, str]:

@@ -21,12 +21,12 @@ from mew_agent.cli.app.options import (
     option,
     participant_option,
 )
-from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.remote.session import find_identity
 from mew_agent.config.agent_config import file_source
 from mew_agent.errors import ConfigError, did_you_mean
 from mew_agent.participant.events import ProposalMade
 from mew_agent.participant.participant import Participant
+from mew_agent.program import run_until_signal
 from mew_agent.simple_agents.behaviours import BEHAVIOURS
 from mew_agent.simple_agents.fulfiller import Decide, Fulfiller
 from mew_agent.simple_agents.fulfiller_policy import TERMINAL, FulfillerPolicy, is_answer, read_answer
@@ -71,7 +71,7 @@ def start(
             terminal.print_line(f"{who.participant} joined '{who.space}' at {who.gateway}")
             await me.run_forever()
 
-    run_until_terminated(run)
+    run_until_signal(run)
 
 
 def fulfiller_policy(path: Path | None, *, is_fulfiller: bool) -> FulfillerPolicy | None:

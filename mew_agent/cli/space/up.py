@@ -31,6 +31,7 @@ from mew_agent.cli.board.words import clean
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.space.plan import MEW, LaunchPlan, StartOptions, add_new_participants, make_launch_plan
 from mew_agent.errors import ConfigError, MewAgentError, NotConnected
+from mew_agent.program import run_until_signal
 
 READY_SECONDS: Final = 40.0
 """Timeout for a space in the background to start all its programs."""
@@ -106,8 +107,8 @@ def start_here(plan: LaunchPlan, *, is_background: bool = False) -> int:
     with interrupt_on_termination():
         try:
             claim_run_file(plan.run_path, run)
-            code = anyio.run(_supervise, supervisor, plan)
-        except KeyboardInterrupt:  # before anything was started, or after everything has ended
+            code = run_until_signal(_supervise, supervisor, plan) or ExitCode.DONE
+        except KeyboardInterrupt:  # before it received signals itself, or after everything has ended
             claimed = read_run_file(plan.run_path)
             if claimed is not None and claimed.run_id == run.run_id:  # else it is another start's
                 remove_run_file(plan.run_path)

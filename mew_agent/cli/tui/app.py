@@ -19,7 +19,6 @@ from textual.css.query import NoMatches
 from textual.screen import Screen
 from textual.widgets import Footer, Input, OptionList, Static
 
-from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.board import words
 from mew_agent.cli.board.needs import single_items
 from mew_agent.cli.board.table import TerminalStyle
@@ -37,6 +36,7 @@ from mew_agent.cli.tui.panels import (
     sorted_entries,
 )
 from mew_agent.cli.tui.widgets import AttentionList, BoardList, Composer, FeedView, HelpScreen, content_of
+from mew_agent.program import run_until_signal
 
 FRAME_SECONDS: Final = 0.05
 """Changes that arrive within this time are drawn together."""
@@ -66,7 +66,7 @@ def open_space(
 ) -> None:
     """Run the application until the person leaves. Raises what ended the connection."""
     app = SpaceApp(who, targets, start_on=start_on, bell=bell)
-    run_until_terminated(app.run_async)
+    run_until_signal(app.run_async)
     if app.failure is not None:
         raise app.failure
 

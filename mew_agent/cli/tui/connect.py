@@ -14,9 +14,9 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.line_io import lines_of_stdin, read_lines
 from mew_agent.cli.app.locate import space_config_path, space_folder
 from mew_agent.cli.app.options import ConnectionOptions, PlainOption, option, with_option_groups
-from mew_agent.cli.app.signals import run_until_terminated
 from mew_agent.cli.chat.line_chat import chat_by_lines
 from mew_agent.cli.remote.session import configuration_at, find_identity
+from mew_agent.program import run_until_signal
 
 
 @with_option_groups
@@ -49,7 +49,7 @@ def join_space(connection: ConnectionOptions, config: SpaceConfig | None = None,
 
         open_space(who, targets)
     else:
-        run_until_terminated(lambda: chat_by_lines(who, targets, read_lines(lines_of_stdin())))
+        run_until_signal(lambda: chat_by_lines(who, targets, read_lines(lines_of_stdin())))
 
 
 def default_targets(config: SpaceConfig | None, participant: str) -> tuple[str, ...]:

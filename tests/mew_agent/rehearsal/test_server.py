@@ -2,8 +2,6 @@
 
 import signal
 import socket
-import subprocess
-import sys
 from contextlib import aclosing
 from typing import Any
 
@@ -11,7 +9,6 @@ import anyio
 import anyio.abc
 import httpx2
 import pytest
-from anyio.streams.buffered import BufferedByteReceiveStream
 from pydantic import ValidationError
 
 from mew_agent.errors import ModelError
@@ -102,32 +99,6 @@ async def test_an_ipv6_address_has_brackets() -> None:
     async with serve_rehearsal(host="::1") as server, httpx2.AsyncClient(trust_env=False) as client:
         assert server.base_url.startswith("http://[::1]:")
         assert (await client.get(f"{server.base_url}/models")).status_code == 200
-
-
-PROGRAM = """
-from mew_agent.rehearsal import RehearsalOptions, run_rehearsal
-run_rehearsal(RehearsalOptions(), on_ready=lambda server: print(server.base_url, flush=True))
-print("stopped", flush=True)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-async def test_in_the_foreground_a_signal_stops_the_server(ending: signal.Signals) -> None:
-    command = [sys.executable, "-W", "error::ResourceWarning", "-c", PROGRAM]
-    with anyio.fail_after(PATIENCE_SECONDS):
-        async with await anyio.open_process(command, stderr=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            lines = BufferedByteReceiveStream(process.stdout)
-            base_url = (await lines.receive_until(b"\n", 200)).decode()
-            async with httpx2.AsyncClient(trust_env=False) as client:
-                assert (await client.get(f"{base_url}/models")).status_code == 200
-            process.send_signal(ending)
-            assert await lines.receive_until(b"\n", 200) == b"stopped"
-            assert await process.wait() == 0
-            errors = b"".join([part async for part in process.stderr])
-            assert errors == b""
 
 
 # -- embedded ----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Ending on a signal: programs shut down in order, and commands clean up."""
+"""Ending on a signal: commands clean up."""
 
 import subprocess
 import sys
@@ -6,36 +6,6 @@ import sys
 import pytest
 
 from tests.support.waiting import PATIENCE_SECONDS
-
-PROGRAM = """
-import os, signal, anyio
-from mew_agent.cli.app.signals import run_until_terminated
-
-async def main():
-    try:
-        if {asked}:
-            os.kill(os.getpid(), signal.SIGTERM)
-            await anyio.sleep(30)
-    finally:
-        print("goodbye")
-
-run_until_terminated(main)
-print("after")
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process at once there")
-@pytest.mark.parametrize("asked", [True, False])
-def test_a_program_cleans_up_with_and_without_a_signal(asked: bool) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(asked=asked)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=True,
-    )
-    assert ended.stdout == "goodbye\nafter\n"
-
 
 COMMAND = """
 import os, signal
