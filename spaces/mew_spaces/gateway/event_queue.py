@@ -2,8 +2,8 @@
 
 What arrives while a batch is in flight forms the next one, so the number of batches follows from how fast the backplane
 is. That a batch comes back in the order shows that it is stored. One that does not come back in time is appended again
-with the same id until it is known to be stored; its number shows if it was stored twice all the same. Does not know
-what an event does.
+with the same id until it is known to be stored; its number shows if it was stored twice all the same. Only senders of
+events that were never sent learn that these are not stored. Does not know what an event does.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from time import monotonic
 
 import anyio
@@ -66,8 +67,6 @@ class OwnBatch:
     data: bytes
     id: str
     is_late: bool
-    has_no_answer: bool = False
-    """Whether an attempt had no answer, and may have an effect after a later one was refused."""
 
 
 class EventQueue:
@@ -102,7 +101,7 @@ class EventQueue:
         self.gateway = 0
         """The number under which this gateway submits; 0: it has none, and all events are refused."""
         self.is_refused = False
-        """Whether the backplane answered, but stored nothing: its storage may be full. Each send tries again."""
+        """Whether the backplane refused the batch in flight: its storage may be full. It is tried again and again."""
 
     @property
     def is_away(self) -> bool:
@@ -110,8 +109,8 @@ class EventQueue:
         return bool(self._failing_since) and min(self._failing_since.values()) + self._wait_seconds <= monotonic()
 
     def begin(self, gateway: int) -> None:
-        """Submit under another number from now on; what was submitted under the old one is refused."""
-        dropped = [*(self._in_flight.submissions if self._in_flight is not None else ()), *self._waiting]
+        """Submit under another number from now on; what waits is refused. A batch in flight may still be stored."""
+        dropped = tuple(self._waiting)
         self._in_flight = None
         self._waiting.clear()
         self._waiting_bytes = self._number = 0
@@ -123,10 +122,10 @@ class EventQueue:
             self.submit(GatewayStarts())
 
     def submit(self, event: SpaceEvent, waiter: anyio.Event | None = None) -> Submission:
-        """Add an event. It is refused at once if the queue is full or the backplane has been away for long."""
+        """Add an event. It is refused at once if the queue is full or the backplane stores nothing."""
         submission = Submission(event, encode_event(event), monotonic(), waiter)
         is_full = len(self._waiting) >= self._max_events or self._waiting_bytes >= self._max_bytes
-        if not self.gateway or ((is_full or self.is_away) and submission.may_be_refused):
+        if not self.gateway or ((is_full or self.is_away or self.is_refused) and submission.may_be_refused):
             self.refuse(submission)
         else:
             self._waiting.append(submission)
@@ -147,7 +146,9 @@ class EventQueue:
 
     def refuse_late(self) -> None:
         """Refuse what has waited for too long. Call this regularly."""
-        before = monotonic() - self._wait_seconds
+        self._refuse_waiting(before=monotonic() - self._wait_seconds)
+
+    def _refuse_waiting(self, *, before: float) -> None:
         late = [one for one in self._waiting if one.at < before and one.may_be_refused]
         if late:
             kept = [one for one in self._waiting if one.at >= before or not one.may_be_refused]
@@ -213,33 +214,22 @@ class EventQueue:
                 batch.is_late = True
 
     async def _append(self, batch: OwnBatch) -> None:
-        """Ask whether a batch is stored, which it is then. If not, ask again later or refuse its events."""
+        """Ask whether a batch is stored, which it is then. If the backplane does not store it now, ask again later."""
         try:
             await self._backplane.append(batch.data, batch.id)
         except BackplaneUnavailable as error:
-            batch.has_no_answer = True
             self.note_failure("append", error)
         except BackplaneRefused as error:
             if not self.is_refused:
                 log.warning("backplane: %s; envelopes are refused until they can be stored", error)
             self.is_refused = True
-            if not batch.has_no_answer and self._in_flight is batch:
-                self._give_back(batch)
+            # Not its events: an earlier copy may be stored, and a missing permission may be that of another call.
+            self._refuse_waiting(before=inf)
         else:
             batch.is_late = self.is_refused = False
             self.note_success("append")
             return
         await anyio.sleep(RETRY_SECONDS)
-
-    def _give_back(self, batch: OwnBatch) -> None:
-        """Refuse what was not stored, and keep the rest for another batch."""
-        self._in_flight = None
-        kept = [one for one in batch.submissions if not one.may_be_refused]
-        self._waiting.extendleft(reversed(kept))
-        self._waiting_bytes += sum(len(one.data) for one in kept)
-        for submission in batch.submissions:
-            if submission.may_be_refused:
-                self.refuse(submission)
 
     def refuse(self, submission: Submission) -> None:
         """Answer the sender of an event that will not be stored."""

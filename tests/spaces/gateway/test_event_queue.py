@@ -25,9 +25,11 @@ class FullBackplane(MemoryBackplane):
     def __init__(self, hub: MemoryHub) -> None:
         super().__init__(hub)
         self.is_full = False
+        self.sent = False
         self.appended: list[str] = []
 
     async def send(self, data: bytes, batch_id: str) -> None:
+        self.sent = True
         if not self.is_full:
             await super().send(data, batch_id)
 
@@ -109,17 +111,41 @@ async def test_a_late_batch_is_stored_once_and_before_the_next() -> None:
     assert [decode_batch(batch.data)[0].number for batch in driver.hub.batches] == [1, 2, 3]
 
 
-async def test_a_full_storage_refuses_envelopes_and_keeps_facts() -> None:
-    driver = Driver()
+async def test_a_full_storage_refuses_what_was_not_sent_and_nothing_else() -> None:
+    driver = Driver(max_events=10)
     driver.backplane.is_full = True
-    driver.queue.submit(chat("a"))
-    driver.queue.submit(LEAVES)
+    driver.queue.submit(chat("sent"))
     async with driver.running():
-        await until(lambda: driver.refused == [chat("a")])
+        await until(lambda: driver.backplane.sent)
+        driver.queue.submit(chat("waits"))
+        driver.queue.submit(LEAVES)
         await until(lambda: driver.queue.is_refused)
+        driver.queue.submit(chat("later"))
+        assert driver.refused == [chat("waits"), chat("later")]
         driver.backplane.is_full = False
-        await until(lambda: driver.stored and not driver.queue.is_refused)
-    assert driver.stored == [[GatewayStarts(), LEAVES]]
+        await until(lambda: len(driver.back) == 3)
+        driver.queue.submit(chat("again"))
+        await until(lambda: len(driver.back) == 4)
+    assert driver.stored == [[GatewayStarts(), chat("sent")], [LEAVES], [chat("again")]]
+    assert driver.refused == [chat("waits"), chat("later")]
+
+
+async def test_an_event_that_was_sent_is_never_called_not_stored() -> None:
+    driver = Driver()
+    async with driver.running():
+        await until(lambda: driver.back)
+        driver.backplane.is_stalled = True
+        driver.queue.submit(chat("stored"))
+        await until(lambda: len(driver.stored) == 2)
+        driver.backplane.is_full = True
+        await until(lambda: driver.queue.is_refused)
+        driver.backplane.is_stalled = False
+        driver.hub.wake()
+        await until(lambda: len(driver.back) == 2)
+        assert not driver.queue.is_refused
+    driver.queue.submit(chat("waits"))
+    driver.queue.begin(0)
+    assert driver.refused == [chat("waits")]
 
 
 async def test_a_gateway_without_a_number_refuses_everything() -> None:
