@@ -1,8 +1,8 @@
 """Renders configuration models as Markdown tables: key, type, default, description.
 
 Owns the layout and how a type is written for people. A description comes from descriptions.yaml in this folder; where
-it has none, from the model: from its field, or the string below the field. A key without a description is an error, so
-no key is forgotten.
+it has none, from the string below the field in the model. A key without a description is an error, so no key is
+forgotten.
 """
 
 import ast
@@ -177,7 +177,7 @@ def _description(path: str, field: FieldInfo, known: Mapping[str, str]) -> str:
 
 def _with_description(field: FieldInfo, text: str | None) -> FieldInfo:
     described = copy(field)
-    described.description = field.description or text
+    described.description = text
     return described
 
 

@@ -79,16 +79,20 @@ def _checked_participant_id(text: str) -> str:
 class AgentConfig(AgentSettings):
     """All settings of one agent: those of `AgentSettings`, its identity, its API key and its store."""
 
-    space: str = Field(min_length=1, description="Space to join.")
-    id: Annotated[str, AfterValidator(_checked_participant_id)] = Field(description="Participant id.")
-    token: str = Field(min_length=1, repr=False, description="Token of the participant.")
-    gateway: Annotated[str, AfterValidator(_checked_gateway_url)] = Field(
-        default=DEFAULT_GATEWAY,
-        description="URL of the gateway, or URLs of several gateways of the space, separated by commas.",
-    )
-    api_key: SecretStr | None = Field(default=None, description="API key of the model's server.")
-    models: dict[str, ModelFacts] = Field(default_factory=dict, description="Facts about models, by name.")
-    store: Path | None = Field(default=None, description="Session file (default: keep the session in memory).")
+    space: str = Field(min_length=1)
+    """Space to join."""
+    id: Annotated[str, AfterValidator(_checked_participant_id)]
+    """Participant id."""
+    token: str = Field(min_length=1, repr=False)
+    """Token of the participant."""
+    gateway: Annotated[str, AfterValidator(_checked_gateway_url)] = DEFAULT_GATEWAY
+    """URL of the gateway, or URLs of several gateways of the space, separated by commas."""
+    api_key: SecretStr | None = None
+    """API key of the model's server."""
+    models: dict[str, ModelFacts] = Field(default_factory=dict)
+    """Facts about models, by name."""
+    store: Path | None = None
+    """Session file (default: keep the session in memory)."""
 
     @property
     def tokenizer_settings(self) -> TokenizerSettings:

@@ -120,33 +120,19 @@ export function level(status) {
 /** How the figure is known, its age, and when the agent compacts next. `age` formats the age of a protocol time. */
 export function known(status, receivedAgo, age) {
   const report = status.context;
-  const pieces = [];
   const last = report?.last_reported;
   const before = last ? `last reported ${grouped(last.tokens)}${ago(age(last.measured_at), ", ")}` : "";
-  switch (basisOf(status)) {
-    case "reported":
-      pieces.push(`reported${ago(age(report.measured_at) ?? receivedAgo, " ")}`);
-      break;
-    case "projected":
-      pieces.push("projected", before);
-      break;
-    case "agent_reported":
-      pieces.push(`reported by the agent itself${ago(age(report.measured_at) ?? receivedAgo, ", ")}`);
-      break;
-    case "server_counted":
-      pieces.push("counted by the model server", before);
-      break;
-    case "provisional":
-      pieces.push("provisional: it may still change", before);
-      break;
-    case "unlabelled":
-      pieces.push(`unlabelled, received${ago(receivedAgo, " ")}`);
-      break;
-    default:
-      pieces.push(`unknown: ${REASONS[report?.reason] ?? "nothing reported"}`, before);
-  }
-  pieces.push(compactsIn(report));
-  return pieces.filter(Boolean).join(" · ");
+  const measuredAgo = age(report?.measured_at) ?? receivedAgo;
+  const pieces = {
+    reported: [`reported${ago(measuredAgo, " ")}`],
+    agent_reported: [`reported by the agent itself${ago(measuredAgo, ", ")}`],
+    unlabelled: [`unlabelled, received${ago(receivedAgo, " ")}`],
+    projected: ["projected", before],
+    server_counted: ["counted by the model server", before],
+    provisional: ["provisional: it may still change", before],
+    unknown: [`unknown: ${REASONS[report?.reason] ?? "nothing reported"}`, before],
+  }[basisOf(status)];
+  return [...pieces, compactsIn(report)].filter(Boolean).join(" · ");
 }
 
 /** When the agent compacts automatically; empty if it does not, or if that is not known. */

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from mew_protocol.metrics import Metric
+from mew_protocol.metrics import Metric, MetricKind
 
 if TYPE_CHECKING:  # `mew serve` needs no gateway
     from mew_spaces.gateway.service import SpaceService
@@ -18,34 +18,27 @@ OPEN_METRICS = "application/openmetrics-text"
 
 def gateway_metrics(services: Iterable["SpaceService"]) -> tuple[Metric, ...]:
     """Return the metrics of a gateway itself, for these spaces."""
-    labels = ("space",)
-    connections = Metric("mew_gateway_connections", "gauge", "Connections that have joined", labels)
-    started = Metric("mew_gateway_start_timestamp_seconds", "gauge", "When the gateway opened the space", labels)
-    envelopes = Metric("mew_gateway_envelopes_total", "counter", "Envelopes in the history, deleted ones too", labels)
-    deliveries = Metric(
-        "mew_gateway_deliveries_total", "counter", "Broadcasts and stream frames, once for each member", labels
-    )
-    slow = Metric("mew_gateway_slow_consumers_total", "counter", "Slow consumers that were disconnected", labels)
-    queued = Metric("mew_gateway_queued_bytes", "gauge", "Bytes that wait for members to read them", labels)
-    unstored = Metric("mew_gateway_unstored_items", "gauge", "Envelopes and effects that wait for the disk", labels)
-    storing = Metric("mew_gateway_is_storing", "gauge", "1 while envelopes can be stored, else 0", labels)
-    proposals = Metric("mew_gateway_open_proposals", "gauge", "Proposals without a decision", labels)
-    attention = Metric("mew_gateway_attention_items", "gauge", "What needs a person", (*labels, "kind", "level"))
+    metrics: dict[str, Metric] = {}
+    attention = Metric("mew_gateway_attention_items", "gauge", "What needs a person", ("space", "kind", "level"))
     for service in services:
         space, load = service.space.id, service.load()
-        connections.add(service.connections, space)
-        started.add(service.started_at.timestamp(), space)
-        envelopes.add(service.log.position.sequence, space)
-        deliveries.add(load.deliveries, space)
-        slow.add(load.slow_consumers, space)
-        queued.add(load.queued_bytes, space)
-        unstored.add(load.unstored_items, space)
-        storing.add(service.is_storing, space)
-        proposals.add(load.open_proposals, space)
+        figures: tuple[tuple[str, MetricKind, str, float], ...] = (
+            ("connections", "gauge", "Connections that have joined", service.connections),
+            ("start_timestamp_seconds", "gauge", "When the gateway opened the space", service.started_at.timestamp()),
+            ("envelopes_total", "counter", "Envelopes in the history, deleted ones too", service.log.position.sequence),
+            ("deliveries_total", "counter", "Broadcasts and stream frames, once for each member", load.deliveries),
+            ("slow_consumers_total", "counter", "Slow consumers that were disconnected", load.slow_consumers),
+            ("queued_bytes", "gauge", "Bytes that wait for members to read them", load.queued_bytes),
+            ("unstored_items", "gauge", "Envelopes and effects that wait for the disk", load.unstored_items),
+            ("is_storing", "gauge", "1 while envelopes can be stored, else 0", service.is_storing),
+            ("open_proposals", "gauge", "Proposals without a decision", load.open_proposals),
+        )
+        for name, kind, text, value in figures:
+            metrics.setdefault(name, Metric(f"mew_gateway_{name}", kind, text, ("space",))).add(value, space)
         service.refresh_attention()
-        for (kind, level), count in Counter((one.kind, one.level) for one in service.attention.single).items():
-            attention.add(count, space, kind, level)
-    return (connections, started, envelopes, deliveries, slow, queued, unstored, storing, proposals, attention)
+        for (item, level), count in Counter((one.kind, one.level) for one in service.attention.single).items():
+            attention.add(count, space, item, level)
+    return (*metrics.values(), attention)
 
 
 def write_metrics(metrics: Iterable[Metric], accept: str) -> tuple[bytes, str]:
