@@ -5,7 +5,7 @@ method that changes the state applies the changes and returns them. `membership_
 envelope may cause. Does not know tokens, sockets or files.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -161,7 +161,7 @@ class Membership:
             rest: list[dict[str, Any]] = []
             for pattern in grant.patterns:
                 is_unwanted = is_named or any(
-                    covers((one,), pattern, steps=steps) or _is_same(pattern, one, steps) for one in unwanted
+                    covers((one,), pattern, steps=steps) or is_same_value(pattern, one, steps) for one in unwanted
                 )
                 (revoked if is_unwanted else rest).append(pattern)
             if rest:
@@ -390,11 +390,3 @@ def _may_fulfil(proposal: OpenProposal, request: Envelope) -> bool:
     addressees = request.addressees
     is_to_peers = bool(addressees) and set(addressees) <= set(proposal.peers)
     return not proposal.peers or is_to_peers or request.sender in proposal.peers
-
-
-def _is_same(pattern: Mapping[str, Any], other: Mapping[str, Any], steps: Steps) -> bool:
-    """Return whether two patterns are equal, also patterns that match nothing."""
-    try:
-        return is_same_value(dict(pattern), dict(other), steps)
-    except RecursionError:
-        return False

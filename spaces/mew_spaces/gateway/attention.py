@@ -5,7 +5,6 @@ counts, and the words, are in `mew_protocol.attention`. Items are computed again
 came or went, so that thousands of participants cost little.
 """
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -54,7 +53,8 @@ class AttentionWatch:
     def refresh(self, now: datetime, *, is_storing: bool) -> bool:
         """Look at the space again. Returns whether anything changed."""
         found = [] if is_storing else [not_stored_item()]
-        found += [approval_item(one) for one in self._proposals()]
+        proposals = (one.describe(now) for one in self._space.membership.undecided_proposals)
+        found += [approval_item(UndecidedProposal.model_validate(one)) for one in proposals]
         names = dict.fromkeys([*self._space.membership.names, *self._space.members, *self._space.board.participants])
         for name in names:
             if name not in self._space.state.removed:
@@ -98,11 +98,6 @@ class AttentionWatch:
             items = tuple(one.model_copy(update={"since": wire_timestamp(self._absent[name])}) for one in items)
         self._known[name] = (key, items)
         return items
-
-    def _proposals(self) -> Iterator[UndecidedProposal]:
-        for one in self._space.membership.undecided_proposals:
-            truncated = {"truncated": True} if one.truncated else {}
-            yield UndecidedProposal.model_validate({**(one.envelope or {}), **truncated})
 
     def _for_reader(self, item: AttentionItem, reader: str | None) -> AttentionItem:
         actions = tuple(self._action_for(one, reader) for one in item.actions)
