@@ -165,7 +165,7 @@ async def test_notes_in_place_of_old_results_are_counted(start_conversation: Sta
 
 async def test_the_mistral_vocabulary_prices_new_items(start_conversation: StartConversation) -> None:
     pytest.importorskip("mistral_common")
-    counter = chosen_counter("auto", TokenizerSettings("mistral-nemo"))
+    counter = chosen_counter("auto", TokenizerSettings("mistral-7b"))
     assert counter is not None
     async with start_conversation(counter=counter) as driver:
         await driver.turn("One.")
@@ -176,7 +176,7 @@ async def test_the_mistral_vocabulary_prices_new_items(start_conversation: Start
 
 async def test_the_vocabulary_of_another_model_is_soon_ignored(start_agent: StartAgent) -> None:
     pytest.importorskip("mistral_common")
-    async with start_agent(agent={"tokenizer": "mistral"}) as s:
+    async with start_agent(agent={"tokenizer": "mistral", "model": "mistral-7b"}) as s:
         for _ in range(4):
             for text in RESULTS.values():
                 await s.ask(text)
@@ -205,7 +205,7 @@ async def test_counting_never_uses_the_network(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a tokenizer asked for the network")
 
-    counter = chosen_counter("auto", TokenizerSettings("mistral-nemo"))
+    counter = chosen_counter("auto", TokenizerSettings("mistral-7b"))
     monkeypatch.setattr(socket, "create_connection", refuse)
     async with start_conversation(counter=counter) as driver:
         await driver.conversation.state.add_user_message("word " * 10_000, sender="ada", envelope_id="q")

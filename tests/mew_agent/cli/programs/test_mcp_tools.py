@@ -330,7 +330,7 @@ async def test_board_of_three_agents_takes_few_tokens(gateway: RunningGateway) -
             failed, board = await call(client, "read_board")
     assert not failed
     assert board.count("98,412 of 131,072 tokens (reported)") == 3
-    counter = counter_for("mistral", TokenizerSettings("mistral-nemo"))
+    counter = counter_for("mistral", TokenizerSettings("mistral-7b"))
     assert counter is not None
     assert counter.count(board) < 250
 
