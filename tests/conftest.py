@@ -17,7 +17,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.set_threshold(50_000, 20, 20)
 
 # The same examples in every run, and no limit on their time: a busy machine must not turn a property into a failure.
-settings.register_profile("short", deadline=None, derandomize=True, max_examples=40, stateful_step_count=30)
+settings.register_profile("short", deadline=None, derandomize=True, max_examples=20, stateful_step_count=30)
 settings.register_profile("long", deadline=None, max_examples=2000)  # `make test-long`: other examples in every run
 settings.load_profile("short")
 
