@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
@@ -17,12 +17,14 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent import Participant
-from mew_agent.acp.agent import AcpAgent
 from mew_agent.acp.settings import AcpSettings
 from mew_agent.cli.programs.acp import serving_tools
 from mew_agent.cli.remote.session import Identity
 from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.support.waiting import PATIENCE_SECONDS, until
+
+if TYPE_CHECKING:
+    from mew_agent.acp.agent import AcpAgent
 
 PROGRAM = Path(__file__).with_name("scripted_agent.py")
 SPACE_WITH_RIGHTS = """
@@ -46,7 +48,7 @@ class Stage:
     """An ACP agent `codex` with ada and bob, whose envelopes ada's `recorder` records."""
 
     gateway: RunningGateway
-    agent: AcpAgent
+    agent: "AcpAgent"
     ada: Participant
     bob: Participant
     recorder: EnvelopeRecorder
@@ -102,6 +104,9 @@ Start = Callable[..., AbstractAsyncContextManager[Stage]]
 @pytest.fixture
 def start(tmp_path: Path) -> Start:
     """Starts an agent of this style with ada and bob, in a gateway of its own unless one is given."""
+
+    # Not at the top: `acp` takes half a second to load, in each worker.
+    from mew_agent.acp.agent import AcpAgent
 
     @asynccontextmanager
     async def build(

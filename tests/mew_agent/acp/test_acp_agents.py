@@ -13,7 +13,6 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent import Participant
-from mew_agent.acp.agent import AcpAgent
 from mew_agent.errors import NotAccepted
 from tests.mew_agent.acp.conftest import SPACE, SPACE_WITH_RIGHTS, Start, joined
 from tests.mew_agent.conftest import EnvelopeRecorder
@@ -313,6 +312,8 @@ async def test_file_requests_are_declared_and_answered_if_the_settings_say_so(st
 
 
 async def test_of_three_full_agents_one_compacts_at_a_time(start: Start, tmp_path: Path) -> None:
+    from mew_agent.acp.agent import AcpAgent  # takes half a second to load, in each worker
+
     names = ("codex", "second", "third")
     space = SPACE + "".join(f"  {name}: {{acp: codex}}\n" for name in names[1:])
     limits = {"compact_at_percent": 5, "max_compacting": 1}
