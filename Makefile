@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 # The package with what it needs to run; the other one adds what tests and checks need.
 PACKAGE := $(VENV)/.package-installed
 STAMP := $(VENV)/.installed
+COMPILED := $(VENV)/.tests-compiled
 # Tests wait for processes, sockets and timeouts much of their time, so that more workers than cores pay.
 WORKERS ?= 6
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
@@ -23,8 +24,15 @@ demo: $(PACKAGE)
 demo-local: $(VENV)/.local-installed
 	$(BIN)/mew demo --local
 
-test: $(STAMP)
+test: $(COMPILED)
 	$(PYTEST)
+
+# Pytest rewrites the assertions of a module the first time it loads it, and stores the result. In a fresh clone each worker
+# would rewrite all modules, which takes as long as a tenth of the tests.
+$(COMPILED): $(STAMP)
+	@$(BIN)/python -m pytest -qq --collect-only tests/mew_agent >/dev/null & \
+	  $(BIN)/python -m pytest -qq --collect-only --ignore tests/mew_agent >/dev/null; wait
+	@touch $@
 
 # Against a real model on llama.cpp's server, both from packages.
 test-local: $(STAMP) $(VENV)/.local-installed
