@@ -32,8 +32,7 @@ from mew_protocol.payloads import PAYLOADS
 from mew_protocol.payloads.participant import Status
 from mew_spaces.config.loading import parse_space
 from mew_spaces.config.settings import SpaceConfig
-from mew_spaces.gateway import http_operations as http_routes
-from mew_spaces.gateway.openapi import Operation
+from mew_spaces.gateway.http import OPERATIONS
 
 from mew_agent.cli.main import run as run_mew
 from mew_agent.config.agent_config import build_agent_config, file_source, load_policy
@@ -441,7 +440,7 @@ def test_the_reference_names_every_code_kind_key_and_route() -> None:
     assert [kind for kind in PAYLOADS if not any(re.fullmatch(pattern, kind) for pattern in kinds)] == []
     keys = (*ContextReport.model_fields, *Status.model_fields)
     assert [key for key in keys if f"`{key}`" not in report] == []
-    offered = {f"{one.method} {one.path}" for one in vars(http_routes).values() if isinstance(one, Operation)}
+    offered = {f"{one.method} {one.path}" for one in OPERATIONS}
     named = set(re.findall(r"`((?:GET|POST) /[^?`]*)", http))
     unnamed = {re.sub(r"{\w+}", "{}", route) for route in offered}
     assert unnamed == {re.sub(r"{\w+}", "{}", route) for route in named} - {"GET /dashboard"}

@@ -1,23 +1,29 @@
-"""The gateway's HTTP API: health, metrics, participants, messages, board and events.
+"""The gateway's HTTP API: health, metrics, participants, messages, board, programs and events.
 
-Owns how each route of `http_operations` is handled. What a participant may do is decided where it is decided for
-WebSocket connections: a message that arrives over HTTP takes the same path.
+Owns the routes: each is declared once, above the method that handles it; the router and `/openapi.json` come from the
+declaration. What a participant may do is decided where it is decided for WebSocket connections: a message that arrives
+over HTTP takes the same path.
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import anyio
 from anyio import to_thread
 from mew_protocol import errors, kinds
+from mew_protocol.attention import Attention
 from mew_protocol.codec import decode_envelope
 from mew_protocol.envelope import PROTOCOL, Draft
 from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId
 from mew_protocol.metrics import context_metrics
+from mew_protocol.payloads.figures import KEPT_SECONDS, ContextHistory
 from mew_protocol.payloads.fit import Fit, fit_in
+from mew_protocol.payloads.mcp import UndecidedProposals
+from mew_protocol.payloads.participant import Board
 from mew_protocol.position import Position
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers
@@ -25,16 +31,17 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from mew_spaces.gateway import http_operations as operations
+from mew_spaces.gateway import http_bodies as bodies
 from mew_spaces.gateway import programs
 from mew_spaces.gateway.acknowledgements import NOT_STORED_MESSAGE
 from mew_spaces.gateway.api_error import ApiError
-from mew_spaces.gateway.events import EventReader, EventResponse, newest_before
+from mew_spaces.gateway.events import MAX_LAST, EventReader, EventResponse, newest_before
 from mew_spaces.gateway.http_connection import STREAMING
 from mew_spaces.gateway.metrics import gateway_metrics, write_metrics
 from mew_spaces.gateway.openapi import Operation, Parameter, openapi_document
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
+from mew_spaces.log.figures import RAW_SECONDS
 from mew_spaces.log.memory import Entry
 
 log = logging.getLogger("spaces")
@@ -58,8 +65,54 @@ _STATUS = {
 }
 """The HTTP status of each error of the protocol; 400 for all others."""
 
+_SPACE: Final = Parameter("space", "The space's id (default: the space that the token belongs to)")
 
-Handler = Callable[[Request], Awaitable[BaseModel | Response]]
+Handler = Callable[["HttpApi", "Call"], Awaitable[BaseModel | Response]]
+
+_HANDLERS: dict[Operation, Handler] = {}
+
+OPERATIONS: Final = _HANDLERS.keys()
+"""Every operation of the API."""
+
+
+class serves(Operation):  # noqa: N801 - a decorator
+    """Declares the operation that a method of `HttpApi` handles. The method's docstring is its summary."""
+
+    def __call__(self, handler: Handler) -> Handler:
+        """Register the handler."""
+        _HANDLERS[self] = handler
+        return handler
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request whose token was checked: to which space, and from which participant (None: an observer).
+
+    An operation without a token gets the default space.
+    """
+
+    operation: Operation
+    request: Request
+    space: SpaceService
+    sender: ParticipantId | None = None
+
+    @property
+    def participant(self) -> str:
+        """The id of the participant in the path, which may be its display name."""
+        return _participant_in_path(self.request, self.space)
+
+    def text(self, name: str) -> str | None:
+        """Return a parameter of the query, None without it."""
+        return self.request.query_params.get(name)
+
+    def number(self, name: str) -> int:
+        """Return a number in the query. Raises `ApiError`."""
+        parameter = next(one for one in self.operation.parameters if one.name == name)
+        text = self.request.query_params.get(name, str(parameter.default))
+        number = parameter.parse_number(text)
+        if number is None:
+            raise ApiError(400, errors.INVALID_REQUEST, f"{name}: expected {parameter.expected}, got '{text}'")
+        return number
 
 
 class HttpApi:
@@ -69,39 +122,36 @@ class HttpApi:
         self._registry = registry
         self._version = version
         self._scrapes = anyio.CapacityLimiter(1)
-        self._handlers: dict[Operation, Handler] = {
-            operations.HEALTH: self._health,
-            operations.READY: self._ready,
-            operations.METRICS: self._metrics,
-            operations.OPENAPI: self._openapi,
-            operations.PARTICIPANTS: self._participants,
-            operations.POST_MESSAGE: self._post_message,
-            operations.POLL_MESSAGES: self._poll_messages,
-            operations.CONTEXT: self._context,
-            operations.CONTEXT_HISTORY: self._context_history,
-            operations.FIT: self._fit,
-            operations.ATTENTION: self._attention,
-            operations.PROPOSALS: self._proposals,
-            operations.PROGRAMS: self._list_programs,
-            operations.PROGRAM_LOG: self._program_log,
-            operations.RESTART_PROGRAM: self._restart_program,
-            operations.ADD_PROGRAM: self._add_program,
-            operations.EVENTS: self._events,
-        }
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
         return [
-            Route(operation.path, partial(_respond, handler), methods=[operation.method])
-            for operation, handler in self._handlers.items()
+            Route(one.path, partial(self._respond, one, handler), methods=[one.method])
+            for one, handler in _HANDLERS.items()
         ]
 
     def document(self) -> dict[str, Any]:
         """Return the OpenAPI document."""
-        return openapi_document(self._handlers, version=self._version, error=operations.ErrorAnswer)
+        summaries = {one: " ".join((handler.__doc__ or "").split()) for one, handler in _HANDLERS.items()}
+        return openapi_document(summaries, version=self._version, error=bodies.ErrorAnswer)
 
-    async def _health(self, _request: Request) -> BaseModel:
-        return operations.HealthAnswer(
+    async def _respond(self, operation: Operation, handler: Handler, request: Request) -> Response:
+        """Check the token, and return what the handler answers; a model as JSON."""
+        if operation.needs_token:
+            space, sender = self._authenticate(request, is_owner=operation.is_for_owner)
+            call = Call(operation, request, space, sender)
+        else:
+            call = Call(operation, request, self._registry.default)
+        answer = await handler(self, call)
+        if isinstance(answer, Response):
+            return answer
+        content = answer.model_dump_json(by_alias=True, exclude_unset=True)
+        return Response(content, media_type="application/json", headers={"cache-control": "no-store"})
+
+    @serves("GET", "/health", bodies.HealthAnswer, needs_token=False)
+    async def _health(self, _call: Call) -> BaseModel:
+        """Health check."""
+        return bodies.HealthAnswer(
             status="ok",
             spaces=len(self._registry),
             clients=self._registry.connections,
@@ -111,14 +161,18 @@ class HttpApi:
             protocol=PROTOCOL,
         )
 
-    async def _ready(self, _request: Request) -> BaseModel:
+    @serves("GET", "/ready", bodies.ReadyAnswer, errors=(503,), needs_token=False)
+    async def _ready(self, _call: Call) -> BaseModel:
+        """Readiness check: 503 while envelopes cannot be stored."""
         if not all(service.is_storing for service in self._registry):
             raise ApiError(503, errors.NOT_STORED, NOT_STORED_MESSAGE)
-        return operations.ReadyAnswer(status="ready")
+        return bodies.ReadyAnswer(status="ready")
 
-    async def _metrics(self, request: Request) -> Response:
-        self._authenticate(request)
-        token, accept = bearer_of(request.headers), request.headers.get("accept", "")
+    @serves("GET", "/metrics", media_type="text/plain")
+    async def _metrics(self, call: Call) -> Response:
+        """Read the metrics of every space that the token may read, in the format of Prometheus."""
+        headers = call.request.headers
+        token, accept = bearer_of(headers), headers.get("accept", "")
         readable = [service for service in self._registry if service.tokens.may_read(token)]
         own, boards = gateway_metrics(readable), [(one.space.id, one.snapshot().board) for one in readable]
         # In a thread, one at a time: thousands of participants must not delay envelopes.
@@ -127,23 +181,36 @@ class HttpApi:
         )
         return Response(body, headers={"content-type": media_type, "cache-control": "no-store"})
 
-    async def _openapi(self, _request: Request) -> Response:
+    @serves("GET", "/openapi.json", needs_token=False)
+    async def _openapi(self, _call: Call) -> Response:
+        """This document."""
         return JSONResponse(self.document())
 
-    async def _participants(self, request: Request) -> Response:
-        space, _ = self._authenticate(request)
+    @serves("GET", "/participants", bodies.ParticipantList, parameters=(_SPACE,))
+    async def _participants(self, call: Call) -> Response:
+        """List the participants of a space."""
         # Without models: the capabilities of thousands of participants are checked already.
         listed = [
             {"id": view.id, "connected": view.connected, "capabilities": list(view.capabilities)}
-            for view in space.snapshot().participants
+            for view in call.space.snapshot().participants
         ]
         return JSONResponse({"participants": listed})
 
-    async def _post_message(self, request: Request) -> BaseModel:
-        space, sender = self._authenticate(request, is_owner=True)
+    @serves(
+        "POST",
+        "/participants/{participant}/messages",
+        bodies.AcceptedEnvelope,
+        parameters=(_SPACE,),
+        body=bodies.PostedEnvelope,
+        errors=(409, 503),
+        is_for_owner=True,
+    )
+    async def _post_message(self, call: Call) -> BaseModel:
+        """Send an envelope as the participant that the token belongs to; missing headers are filled in."""
+        space, sender = call.space, call.sender
         assert sender is not None
         try:
-            draft = decode_envelope(await _read_body(request, space), max_depth=space.config.limits.json_depth)
+            draft = decode_envelope(await _read_body(call), max_depth=space.config.limits.json_depth)
         except DecodeError as problem:
             raise ApiError(400, problem.error, problem.detail, code=problem.code) from None
         receipt = await space.post(sender, draft)
@@ -154,19 +221,30 @@ class HttpApi:
         envelope = receipt.accepted
         assert envelope is not None
         answer = {"id": envelope.id, "status": "accepted", "timestamp": envelope.ts, **receipt.answer}
-        return operations.AcceptedEnvelope.model_validate(answer)
+        return bodies.AcceptedEnvelope.model_validate(answer)
 
-    async def _poll_messages(self, request: Request) -> Response:
-        space, _ = self._authenticate(request, is_owner=True)
-        limit = _number(request, operations.LIMIT)
-        history = space.log
-        if (before := request.query_params.get(operations.BEFORE.name)) is not None:
+    @serves(
+        "GET",
+        "/participants/{participant}/messages",
+        bodies.MessagePage,
+        parameters=(
+            _SPACE,
+            Parameter("since", "The `next` of an earlier answer"),
+            Parameter("before", "Instead of `since`: the newest messages before this position, without statuses"),
+            Parameter("limit", "How many messages to return at most", maximum=1_000, default=100),
+        ),
+        is_for_owner=True,
+    )
+    async def _poll_messages(self, call: Call) -> Response:
+        """Read the messages after or before a position, as the participant that the token belongs to."""
+        history, limit = call.space.log, call.number("limit")
+        if (before := call.text("before")) is not None:
             place = Position.parse(before)
             if place is None or place.epoch != history.epoch or place.sequence > history.position.sequence + 1:
                 return _message_page((), history.start, is_complete=False, has_more=False)
             earlier = newest_before(history, place.sequence, limit)
             return _message_page(earlier.entries, earlier.place, is_complete=True, has_more=earlier.has_more)
-        since = request.query_params.get("since")
+        since = call.text("since")
         wanted = history.start if since is None else Position.parse(since)
         # One more than wanted tells whether there are more.
         entries = history.since(wanted, limit=limit + 1) if wanted is not None else None
@@ -178,58 +256,91 @@ class HttpApi:
         position = Position(history.epoch, shown[-1].sequence) if shown else wanted
         return _message_page(shown, position, is_complete=is_complete, has_more=len(shown) < len(entries))
 
-    async def _context(self, request: Request) -> BaseModel:
-        space, _ = self._authenticate(request)
-        return space.board()
+    @serves("GET", "/spaces/{space}/context", Board)
+    async def _context(self, call: Call) -> BaseModel:
+        """Read the last status of every participant."""
+        return call.space.board()
 
-    async def _fit(self, request: Request) -> BaseModel:
-        space, _ = self._authenticate(request)
-        name = _participant_in_path(request, space)
-        entry = next((one for one in space.board().participants if one.id == name), None)
+    @serves(
+        "GET",
+        "/spaces/{space}/context/history",
+        ContextHistory,
+        parameters=(
+            Parameter("seconds", "How far back, in seconds", maximum=KEPT_SECONDS, default=RAW_SECONDS),
+            Parameter("limit", "How many statuses to return at most, the newest", maximum=10_000, default=1_000),
+            Parameter("participant", "Only this participant's"),
+        ),
+    )
+    async def _context_history(self, call: Call) -> BaseModel:
+        """Read what participants reported over time, and their compactions."""
+        participant = call.text("participant")
+        participant = participant and (call.space.space.resolve(participant) or participant)
+        return await call.space.figures_of(call.number("seconds"), call.number("limit"), participant)
+
+    @serves(
+        "GET",
+        "/spaces/{space}/context/{participant}/fit",
+        Fit,
+        parameters=(Parameter("tokens", "Size of the text in tokens; the gateway counts none itself", 0, 10**9, 0),),
+    )
+    async def _fit(self, call: Call) -> BaseModel:
+        """Ask whether a number of tokens fits into a participant's context, by its last status."""
+        name = call.participant
+        entry = next((one for one in call.space.board().participants if one.id == name), None)
         if entry is None:
-            raise ApiError(404, errors.PARTICIPANT_NOT_FOUND, f"no participant '{name}' in this space")
-        fit = fit_in(entry.status, _number(request, operations.TOKENS), as_of=entry.received_at)
+            raise _no_participant(name)
+        fit = fit_in(entry.status, call.number("tokens"), as_of=entry.received_at)
         return Fit.model_validate(fit.model_dump(exclude_none=True))
 
-    async def _context_history(self, request: Request) -> BaseModel:
-        space, _ = self._authenticate(request)
-        seconds, limit = _number(request, operations.SECONDS), _number(request, operations.MOST)
-        participant = request.query_params.get("participant")
-        return await space.figures_of(seconds, limit, participant and (space.space.resolve(participant) or participant))
+    @serves("GET", "/spaces/{space}/attention", Attention)
+    async def _attention(self, call: Call) -> BaseModel:
+        """List what needs a person, the most urgent first."""
+        call.space.refresh_attention()
+        return call.space.attention_for(call.sender)
 
-    async def _attention(self, request: Request) -> BaseModel:
-        space, reader = self._authenticate(request)
-        space.refresh_attention()
-        return space.attention_for(reader)
+    @serves("GET", "/spaces/{space}/proposals", UndecidedProposals)
+    async def _proposals(self, call: Call) -> BaseModel:
+        """List the proposals that need a decision, and who may make each request."""
+        return call.space.space.proposals(now=call.space.snapshot().at)
 
-    async def _proposals(self, request: Request) -> BaseModel:
-        space, _ = self._authenticate(request)
-        return space.space.proposals(now=space.snapshot().at)
-
-    async def _list_programs(self, request: Request) -> BaseModel:
-        space, _ = self._authenticate(request)
-        control = self._registry.programs.get(space.space.id)
+    @serves("GET", "/spaces/{space}/programs", bodies.ProgramList)
+    async def _list_programs(self, call: Call) -> BaseModel:
+        """List the participants whose programs run next to the gateway."""
+        control = self._registry.programs.get(call.space.space.id)
         names = control.participants() if control is not None else None
         if control is None or names is None:
-            return operations.ProgramList(running=False, participants=[], startable=[])
+            return bodies.ProgramList(running=False, participants=[], startable=[])
         startable = list(await control.startable())
-        return operations.ProgramList(running=True, participants=list(names), startable=startable)
+        return bodies.ProgramList(running=True, participants=list(names), startable=startable)
 
-    async def _program_log(self, request: Request) -> BaseModel:
-        name, control = self._program(request, programs.READ_LOG)
-        lines = await control.log(name, _number(request, operations.LINES))
+    @serves(
+        "GET",
+        "/spaces/{space}/programs/{participant}/log",
+        bodies.ProgramLog,
+        parameters=(Parameter("lines", "How many lines to return at most", maximum=1_000, default=200),),
+        errors=(409,),
+    )
+    async def _program_log(self, call: Call) -> BaseModel:
+        """Read the end of what a participant's program wrote; needs the capability `program/log`."""
+        name, control = self._program(call, programs.READ_LOG)
+        lines = await control.log(name, call.number("lines"))
         if lines is None:
             raise ApiError(404, errors.PARTICIPANT_NOT_FOUND, f"no program of '{name}' runs here")
-        return operations.ProgramLog(participant=name, lines=list(lines))
+        return bodies.ProgramLog(participant=name, lines=list(lines))
 
-    async def _restart_program(self, request: Request) -> BaseModel:
-        name, control = self._program(request, programs.RESTART)
+    @serves("POST", "/spaces/{space}/programs/{participant}/restart", bodies.ProgramAnswer, errors=(409,))
+    async def _restart_program(self, call: Call) -> BaseModel:
+        """Start or restart a participant's program, and wait until it has joined; needs the capability
+        `program/restart`."""
+        name, control = self._program(call, programs.RESTART)
         return _program_answer(name, await control.restart(name))
 
-    async def _add_program(self, request: Request) -> BaseModel:
-        space, sender = self._authenticate(request)
+    @serves("POST", "/spaces/{space}/programs", bodies.ProgramAnswer, body=programs.NewProgram, errors=(409,))
+    async def _add_program(self, call: Call) -> BaseModel:
+        """Add an agent or the tools of an MCP server to space.yaml, and start its program; needs the capabilities
+        `program/add` and `space/invite`."""
         try:
-            new = programs.NewProgram.model_validate_json(await _read_body(request, space))
+            new = programs.NewProgram.model_validate_json(await _read_body(call))
         except ValidationError as problem:
             first = problem.errors()[0]
             where = ".".join(map(str, first["loc"])) or "body"
@@ -237,36 +348,49 @@ class HttpApi:
         name = new.participant
         addition = Draft(kind=programs.ADD, to=(name,), payload=new.model_dump(exclude_none=True))
         invitation = Draft(kind=kinds.SPACE_INVITE, payload={"participant_id": name})
-        return _program_answer(name, await self._control(space, sender, addition, invitation).add(new))
+        return _program_answer(name, await self._control(call, addition, invitation).add(new))
 
-    def _program(self, request: Request, kind: str) -> tuple[str, programs.ProgramControl]:
+    def _program(self, call: Call, kind: str) -> tuple[str, programs.ProgramControl]:
         """Return the participant in the path, and what runs its program, if the sender may send this kind to it."""
-        space, sender = self._authenticate(request)
-        name = _participant_in_path(request, space)
-        control = self._control(space, sender, Draft(kind=kind, to=(name,)))
-        if all(view.id != name for view in space.snapshot().participants):
-            raise ApiError(404, errors.PARTICIPANT_NOT_FOUND, f"no participant '{name}' in this space")
+        name = call.participant
+        control = self._control(call, Draft(kind=kind, to=(name,)))
+        if all(view.id != name for view in call.space.snapshot().participants):
+            raise _no_participant(name)
         return name, control
 
-    def _control(self, space: SpaceService, sender: ParticipantId | None, *drafts: Draft) -> programs.ProgramControl:
-        control = programs.permitted_control(space, self._registry.programs.get(space.space.id), sender, *drafts)
+    def _control(self, call: Call, *drafts: Draft) -> programs.ProgramControl:
+        found = self._registry.programs.get(call.space.space.id)
+        control = programs.permitted_control(call.space, found, call.sender, *drafts)
         if drafts[0].kind != programs.READ_LOG:
-            log.info("%s by '%s' for %r", drafts[0].kind, sender, *drafts[0].addressees)
+            log.info("%s by '%s' for %r", drafts[0].kind, call.sender, *drafts[0].addressees)
         return control
 
-    async def _events(self, request: Request) -> Response:
-        space, _ = self._authenticate(request)
+    @serves(
+        "GET",
+        "/spaces/{space}/events",
+        media_type="text/event-stream",
+        parameters=(
+            Parameter("since", "The last event seen; the header Last-Event-ID takes precedence"),
+            Parameter(
+                "last", "Without `since`: how many envelopes other than statuses precede the board", 0, MAX_LAST, 0
+            ),
+            Parameter("frames", "1 to receive the text frames of streams too, as `frame` events", 0, 1, 0),
+        ),
+    )
+    async def _events(self, call: Call) -> Response:
+        """Follow a space: one `board` event, then each `envelope`, and `attention` whenever it changes."""
+        request = call.request
         request.scope.setdefault("state", {})[STREAMING] = True
         # A browser reconnects to the URL it first opened, so the header has the newer position.
-        since = request.headers.get("last-event-id") or request.query_params.get("since") or None
-        streams = self._registry.event_streams
-        last, with_frames = _number(request, operations.LAST), _number(request, operations.FRAMES) == 1
-        reader = EventReader(space, bearer_of(request.headers) or "", _address_of(request), with_frames)
+        since = request.headers.get("last-event-id") or call.text("since") or None
+        streams, last = self._registry.event_streams, call.number("last")
+        address, with_frames = _address_of(request), call.number("frames") == 1
+        reader = EventReader(call.space, bearer_of(request.headers) or "", address, with_frames)
         if not streams.enter(reader):
             raise ApiError(429, errors.LIMIT_EXCEEDED, "this token or address has too many event streams; close one")
         return EventResponse(streams, reader, since, last=last)
 
-    def _authenticate(self, request: Request, *, is_owner: bool = False) -> tuple[SpaceService, ParticipantId | None]:
+    def _authenticate(self, request: Request, *, is_owner: bool) -> tuple[SpaceService, ParticipantId | None]:
         """Return the selected space and the participant that the token belongs to, None for an observer.
 
         With `is_owner`, that must be the participant in the path, so no observer. Raises `ApiError`: 401 without a
@@ -310,19 +434,11 @@ def _message_page(entries: Sequence[Entry], place: Position, *, is_complete: boo
 
 
 def _program_answer(name: str, outcome: programs.ProgramOutcome) -> BaseModel:
-    return operations.ProgramAnswer(participant=name, done=outcome.is_done, text=outcome.text)
+    return bodies.ProgramAnswer(participant=name, done=outcome.is_done, text=outcome.text)
 
 
-async def _respond(handler: Handler, request: Request) -> Response:
-    """Return what a handler answers; a model as JSON."""
-    answer = await handler(request)
-    if isinstance(answer, Response):
-        return answer
-    return Response(
-        answer.model_dump_json(by_alias=True, exclude_unset=True),
-        media_type="application/json",
-        headers={"cache-control": "no-store"},
-    )
+def _no_participant(name: str) -> ApiError:
+    return ApiError(404, errors.PARTICIPANT_NOT_FOUND, f"no participant '{name}' in this space")
 
 
 def bearer_of(headers: Headers) -> str | None:
@@ -341,23 +457,15 @@ def _participant_in_path(request: Request, space: SpaceService) -> str:
     return space.space.resolve(name) or name
 
 
-def _number(request: Request, parameter: Parameter) -> int:
-    """Return a number in the query. Raises `ApiError`."""
-    text = request.query_params.get(parameter.name, str(parameter.default))
-    number = parameter.parse_number(text)
-    if number is None:
-        raise ApiError(400, errors.INVALID_REQUEST, f"{parameter.name}: expected {parameter.expected}, got '{text}'")
-    return number
-
-
-async def _read_body(request: Request, space: SpaceService) -> bytes:
+async def _read_body(call: Call) -> bytes:
     """Return a request's body. Raises `ApiError` if it is too large or comes too slowly, without reading the rest."""
-    max_bytes, max_seconds = space.config.limits.http_body_bytes, space.config.limits.header_timeout_seconds
+    limits = call.space.config.limits
+    max_bytes, max_seconds = limits.http_body_bytes, limits.header_timeout_seconds
     chunks: list[bytes] = []
     left = max_bytes
     with anyio.move_on_after(max_seconds):
         try:
-            async for chunk in request.stream():
+            async for chunk in call.request.stream():
                 left -= len(chunk)
                 if left < 0:
                     raise ApiError(413, errors.TOO_LARGE, f"request body too large; the limit is {max_bytes:,} bytes")

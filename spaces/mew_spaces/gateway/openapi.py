@@ -1,11 +1,10 @@
 """[pure] What an HTTP route is: its parameters, models and errors, and the OpenAPI 3.1 document made of all routes.
 
-Each `Operation` is declared once, in `http_operations`; the router and the document both come from it. Does not know
-handlers.
+Each `Operation` is declared once, in `http`; the router and the document both come from it. Does not know handlers.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,30 +59,35 @@ class Operation:
     """One method of one path.
 
     `parameters` are those of the query. `answer` and `body` are models, or None where the schema is open. `errors` are
-    HTTP status codes besides those of a route that needs a token.
+    HTTP status codes besides those that follow from the token, the body and the parameters. `is_for_owner`: the token
+    must be that of the participant in the path.
     """
 
     method: str
     path: str
-    summary: str
     answer: type[BaseModel] | None = None
     media_type: str = "application/json"
     parameters: tuple[Parameter, ...] = ()
     body: type[BaseModel] | None = None
     errors: tuple[int, ...] = ()
     needs_token: bool = True
+    is_for_owner: bool = False
 
     def path_parameters(self) -> Iterator[Parameter]:
         """Yield the parameters in the path."""
         return (Parameter(name, PATH_PARAMETERS[name]) for name in re.findall(r"{(\w+)}", self.path))
 
 
-def openapi_document(operations: Iterable[Operation], *, version: str, error: type[BaseModel]) -> dict[str, Any]:
-    """Return the OpenAPI document of these operations. `error` is the body of every error response."""
+def openapi_document(summaries: Mapping[Operation, str], *, version: str, error: type[BaseModel]) -> dict[str, Any]:
+    """Return the OpenAPI document of these operations, each with its summary.
+
+    `error` is the body of every error response.
+    """
     schemas = _Schemas()
     paths: dict[str, dict[str, Any]] = {}
-    for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schemas, error)
+    for operation, summary in summaries.items():
+        described = _operation(operation, summary.removesuffix("."), schemas, error)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = described
     description = "WebSocket is served at every path; docs/reference/wire.md describes the messages."
     return {
         "openapi": "3.1.0",
@@ -96,18 +100,22 @@ def openapi_document(operations: Iterable[Operation], *, version: str, error: ty
     }
 
 
-def _operation(operation: Operation, schemas: "_Schemas", error: type[BaseModel]) -> dict[str, Any]:
+def _operation(operation: Operation, summary: str, schemas: "_Schemas", error: type[BaseModel]) -> dict[str, Any]:
     if operation.answer is not None:
         answer = schemas.reference(operation.answer)
     else:
         answer = {"type": "object" if operation.media_type == "application/json" else "string"}
     failed = {"description": "Error", "content": {"application/json": {"schema": schemas.reference(error)}}}
-    required = TOKEN_ERRORS if operation.needs_token else ()
+    required = {*operation.errors, *(TOKEN_ERRORS if operation.needs_token else ())}
+    if operation.body is not None:
+        required |= {400, 413}
+    if any(one.maximum is not None for one in operation.parameters):
+        required.add(400)
     described: dict[str, Any] = {
-        "summary": operation.summary,
+        "summary": summary,
         "responses": {
-            "200": {"description": operation.summary, "content": {operation.media_type: {"schema": answer}}},
-            **{str(status): failed for status in sorted({*operation.errors, *required})},
+            "200": {"description": summary, "content": {operation.media_type: {"schema": answer}}},
+            **{str(status): failed for status in sorted(required)},
         },
     }
     described["parameters"] = [

@@ -1,0 +1,108 @@
+"""[pure] The bodies of the gateway's HTTP API that the protocol does not define. Their titles name them in OpenAPI."""
+
+from typing import Any
+
+from mew_protocol.envelope import Draft, Envelope
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class HealthAnswer(BaseModel):
+    """Answer of `/health`."""
+
+    model_config = ConfigDict(title="Health")
+
+    status: str
+    spaces: int
+    clients: int
+    uptime: float = Field(description="seconds")
+    features: list[str]
+    version: str
+    protocol: str
+
+
+class ReadyAnswer(BaseModel):
+    """Answer of `/ready`."""
+
+    model_config = ConfigDict(title="Readiness")
+
+    status: str
+
+
+class ListedParticipant(BaseModel):
+    """One entry of `/participants`."""
+
+    id: str
+    connected: bool
+    capabilities: list[dict[str, Any]]
+
+
+class ParticipantList(BaseModel):
+    """Answer of `/participants`."""
+
+    model_config = ConfigDict(title="Participants")
+
+    participants: list[ListedParticipant]
+
+
+class PostedEnvelope(Draft):
+    """Body of a posted message: an envelope of which only the kind is required."""
+
+    model_config = ConfigDict(title="Draft")
+
+    kind: str
+
+
+class AcceptedEnvelope(BaseModel):
+    """Answer to a posted message. Requests with a special answer add its keys."""
+
+    model_config = ConfigDict(title="Accepted", extra="allow")
+
+    id: str
+    status: str
+    timestamp: str
+
+
+class MessagePage(BaseModel):
+    """Part of a space's history. Describes what `poll_messages` assembles from stored JSON without parsing it."""
+
+    model_config = ConfigDict(title="Messages")
+
+    messages: list[Envelope]
+    next: str = Field(description="pass it as `since`, or as `before`, to continue")
+    complete: bool = Field(description="false when some of the messages are no longer stored")
+    more: bool = Field(description="whether more messages are available now")
+
+
+class ProgramList(BaseModel):
+    """Which participants have a program that runs, or ran, next to the gateway."""
+
+    model_config = ConfigDict(title="Programs")
+
+    running: bool = Field(description="whether the gateway can start and restart programs")
+    participants: list[str]
+    startable: list[str] = Field(description="participants whose programs space.yaml declares and nothing has started")
+
+
+class ProgramLog(BaseModel):
+    """The end of what a program wrote, without secrets."""
+
+    participant: str
+    lines: list[str]
+
+
+class ProgramAnswer(BaseModel):
+    """What came of a request about a program."""
+
+    participant: str
+    done: bool
+    text: str
+
+
+class ErrorAnswer(BaseModel):
+    """Body of every error response. Some errors add keys."""
+
+    model_config = ConfigDict(title="Refusal", extra="allow")
+
+    error: str
+    message: str
+    code: str = ""
