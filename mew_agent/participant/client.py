@@ -270,16 +270,19 @@ class Client:
             # All attempts before the first welcome share the caller's limit; each later attempt has its own.
             left = JOIN_TIMEOUT_SECONDS if self.joins else max(0.0, give_up_at - anyio.current_time())
             # Try another gateway before a silent one has used up the time.
-            left = min(left, JOIN_TIMEOUT_SECONDS) / len(self._gateways)
+            attempt_seconds = min(left, JOIN_TIMEOUT_SECONDS) / len(self._gateways)
             retry_after: float | None = None
             try:
-                async with self._connected(left) as socket:
-                    await self._join(socket, put, left)
+                async with self._connected(attempt_seconds) as socket:
+                    await self._join(socket, put, attempt_seconds)
                     attempt = 0
                     await self._pump(socket, put)
                     self._last_cause = "the gateway closed the connection"
             except (OSError, TimeoutError, UnicodeError, WebSocketException) as error:
-                self._last_cause = cause_of(error)
+                # The last attempts before the limit are short: their timeout says less than what came before.
+                is_cut_short = not self.joins and left < self._first_connect_seconds / 2
+                if not (isinstance(error, TimeoutError) and is_cut_short and attempt):
+                    self._last_cause = cause_of(error)
                 retry_after = error.seconds if isinstance(error, TryLater) else None
                 self._raise_if_reconnecting_is_pointless(error)
                 if _code(error) == _MESSAGE_TOO_BIG:

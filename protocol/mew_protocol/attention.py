@@ -205,7 +205,8 @@ def _model_items(entry: BoardEntry, status: Status, word: str) -> Iterator[Atten
     wait = next((one for one in waits if one.kind == "model"), None)
     more = f" at {_clip(wait.what, _DETAIL_CHARS)}" if wait is not None else ""
     since = wait.since if wait is not None else entry.received_at
-    yield _item(entry, kind, level, f"{entry.id} {says}{more}", since, _logs(entry.id), _restart(entry.id))
+    helps = _make_room(entry.id) if word == "context_overflow" else (_logs(entry.id), _restart(entry.id))
+    yield _item(entry, kind, level, f"{entry.id} {says}{more}", since, *helps)
 
 
 def _stopped_items(entry: BoardEntry, word: str, detail: str, now: datetime) -> Iterator[AttentionItem]:

@@ -106,6 +106,11 @@ def test_what_continues_on_its_own_needs_no_attention(given: BoardEntry) -> None
     assert items(given) == ()
 
 
+def test_an_overflow_offers_to_make_room() -> None:
+    (found,) = items(entry("coder", "context_overflow"))
+    assert [one.command for one in found.actions] == ["mew compact coder", "mew clear coder"]
+
+
 def test_a_proposal_shows_its_arguments_and_how_to_decide() -> None:
     (found,) = items(proposals=(proposal(path="x.txt"),))
     assert (found.kind, found.level, found.since) == ("approval", "blocking", EARLIER)

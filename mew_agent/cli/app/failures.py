@@ -7,6 +7,7 @@ from mew_spaces.errors import PortInUse, SpaceConfigError, SpacesError, TokenErr
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
+from mew_agent.cli.app.options import SHORT_OPTIONS
 from mew_agent.errors import (
     ConfigError,
     MewAgentError,
@@ -47,6 +48,7 @@ def report_error(error: BaseException) -> int:
         text = _one_line(str(usage())).rstrip(".")
         for theirs, ours in _USAGE_WORDS:
             text = re.sub(theirs, ours, text)
+        text = re.sub(r"^Option '(-\w)'", lambda short: f"{short[0]} ({SHORT_OPTIONS.get(short[1], short[1])})", text)
         see = f"see `{path} --help`)"
         terminal.warn(f"{text.removesuffix(')')} {see}" if text.endswith("?)") else f"{text} ({see}")
         return ExitCode.BAD_INPUT

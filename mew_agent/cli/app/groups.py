@@ -86,6 +86,15 @@ class _Page:
     params: list[Any]
     get_params: Callable[[Any], list[Any]]
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments. Every error in them knows this command, whose help it names."""
+        try:
+            return super().parse_args(ctx, args)  # type: ignore[misc,no-any-return]
+        except Exception as error:
+            if getattr(error, "ctx", ctx) is None:
+                error.ctx = ctx  # type: ignore[attr-defined]
+            raise
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The words of the usage line behind the command's name."""
         shown = [one for one in self.params if one.param_type_name == "argument" and not one.hidden]

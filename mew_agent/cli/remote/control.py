@@ -4,14 +4,12 @@ Owns what counts as the answer to each, and how it is printed. What a control do
 """
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any, Final
 
 import typer
 from mew_protocol import kinds
 from mew_protocol.context_report import pin_hash
-from mew_protocol.payloads.chat import Chat
+from mew_protocol.payloads.chat import Chat, ChatCancel
 from mew_protocol.payloads.participant import (
     Clear,
     Compact,
@@ -34,8 +32,15 @@ from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import ReasonOption, option, with_option_groups
 from mew_agent.cli.board import words
 from mew_agent.cli.remote.permissions import announce_approvals
-from mew_agent.cli.remote.request import ParticipantOffline, SentRequest, SlowRequest, TargetedRequest, parse_answer
-from mew_agent.errors import ConfigError, NotConnected, PeerTimeout
+from mew_agent.cli.remote.request import (
+    ParticipantOffline,
+    SentRequest,
+    SlowRequest,
+    TargetedRequest,
+    new_envelope,
+    parse_answer,
+)
+from mew_agent.errors import ConfigError, GatewayError, NotConnected, PeerTimeout
 
 _LAST_STATUS_SECONDS: Final = 3.0
 """How long to wait for the status that follows a compaction and carries the new figures."""
@@ -50,7 +55,7 @@ def chat(
 ) -> int:
     """Send a message and print the answer.
 
-    `mew chat PARTICIPANT - < FILE` sends a text file.
+    `mew chat PARTICIPANT - < FILE` sends a text file. Ctrl-C cancels the question.
 
     Exits with code 1 if the agent answers that it failed, for instance because it cannot reach its model.
     """
@@ -59,7 +64,7 @@ def chat(
         text = terminal.read_text(None, "TEXT")
     if not text.strip():
         raise ConfigError("TEXT", "is empty", "a message, or `-` and a message on standard input")
-    with request.send(kinds.CHAT, Chat(text=text)) as sent:
+    with request.send(kinds.CHAT, Chat(text=text), _cancel_question) as sent:
         if sent.is_paused:
             terminal.warn(f"'{request.target}' is paused and answers later; {sent.resume_hint}")
         announce_approvals(sent)
@@ -93,43 +98,53 @@ def compact(
     payload = Compact(
         target_tokens=target_tokens, target_percent=target_percent, reason=reason, interrupt=interrupt or None
     )
-    with request.send(kinds.PARTICIPANT_COMPACT, payload) as sent, _undo_named_if_interrupted(request.target):
-        announced = False
+    with request.send(kinds.PARTICIPANT_COMPACT, payload, _name_undo) as sent, terminal.ProgressLine() as progress:
         if not request.as_json:
             announce_approvals(sent)
-            sent.on_status.append(lambda: _print_progress(sent))
+            sent.on_status.append(lambda: _show_progress(sent, progress))
         for kind, body in sent.answers(kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE):
             if kind == kinds.PARTICIPANT_COMPACT_DONE:
+                progress.clear()
                 return _print_compaction(request, sent, parse_answer(CompactDone, body), target_tokens)
             status = parse_answer(Status, body)
-            if status.status == "compacting" and not announced and not request.as_json:
-                announced = True
-                size = f" {words.tokens(status)} tokens" if status.tokens is not None else ""
-                terminal.print_line(f"{request.target}: compacting{size} ...")
-            elif status.status == "compacted" and not words.has_context(status) and not status.messages_in_context:
+            if status.status != "compacted":
+                continue
+            progress.clear()
+            if not words.has_context(status) and not status.messages_in_context:
                 request.print(f"skipped, it {words.NO_CONTEXT}", {"skipped": True, "reason": "no_context"})
                 return ExitCode.SKIPPED
-            elif status.status == "compacted":
-                text = "compacted; tokens freed unknown (it lacks the capability participant/compact-done)"
-                request.print(text, {"status": _json_of(status)})
-                return ExitCode.FAILED
+            text = "compacted; tokens freed unknown (it lacks the capability participant/compact-done)"
+            request.print(text, {"status": _json_of(status)})
+            return ExitCode.FAILED
     raise AssertionError("`answers` ends by raising only")
 
 
-def _print_progress(sent: SentRequest) -> None:
-    report = sent.last_status.context if sent.last_status is not None else None
-    if report is not None and report.progress is not None:
-        terminal.print_line(f"{sent.participant}: compacting, {words.progress(report.progress)} ...")
-
-
-@contextmanager
-def _undo_named_if_interrupted(target: str) -> Iterator[None]:
-    """Ctrl-C ends the command and not the compaction, so say how to get back what it removes."""
+def _cancel_question(sent: SentRequest) -> None:
+    """Tell the participant that its answer is not needed, and the person what happens now."""
+    payload, about = ChatCancel(reason="its sender pressed Ctrl-C"), (sent.sent.id,)
+    cancel = new_envelope(sent.session, kinds.CHAT_CANCEL, payload, sent.participant, correlation_id=about)
     try:
-        yield
-    except KeyboardInterrupt:
-        terminal.warn(f"{target} continues to compact; `mew context undo {target}` restores what that removes")
-        raise
+        sent.session.api.send(cancel.as_dict())
+    except GatewayError as error:
+        terminal.warn(f"{sent.participant} may continue to answer, see `mew history`: {error}")
+    else:
+        terminal.warn(f"asked {sent.participant} to cancel the question")
+
+
+def _show_progress(sent: SentRequest, progress: terminal.ProgressLine) -> None:
+    """Show that the participant compacts. A printed line would be wrong if it has nothing to compact."""
+    status = sent.last_status
+    if status is None or status.status != "compacting":
+        return
+    size = f" {words.tokens(status)} tokens" if status.tokens is not None else ""
+    piece = status.context.progress if status.context is not None else None
+    progress.show(f"{sent.participant}: compacting{size}{f', {words.progress(piece)}' if piece is not None else ''}")
+
+
+def _name_undo(sent: SentRequest) -> None:
+    """Ctrl-C ends the command and not the compaction, so say how to get back what it removes."""
+    agent = sent.participant
+    terminal.warn(f"{agent} continues to compact; `mew context undo {agent}` restores what that removes")
 
 
 @with_option_groups

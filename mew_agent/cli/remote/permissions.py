@@ -162,17 +162,20 @@ def announce_approvals(request: SentRequest) -> None:
             announced.add(wait.proposal)
             one = next((one for one in _open(request.session) if one.id == wait.proposal), None)
             # The gateway also knows those who are not connected.
-            who = ", ".join(wait.who_may_answer if one is None else one.may_fulfil or ()) or "no participant"
+            who = _may_approve(wait.who_may_answer) if one is None else _deciders(one)
             name, what = short_id(wait.proposal), f"'{request.participant}' waits for {words.approval(wait)}"
-            terminal.warn(f"{what}; {who} can decide: `mew approve {name}` or `mew reject {name}`")
+            terminal.warn(f"{what}; {who}: `mew approve {name}` or `mew reject {name}`")
 
     announce()
     request.on_status.append(announce)
 
 
 def _deciders(proposal: UndecidedProposal) -> str:
-    named = _arguments(proposal).get("approvers") if _is_compaction(proposal) else proposal.may_fulfil
-    return f"{', '.join(named or ()) or 'no participant'} may approve"
+    return _may_approve(_arguments(proposal).get("approvers") if _is_compaction(proposal) else proposal.may_fulfil)
+
+
+def _may_approve(names: Sequence[str] | None) -> str:
+    return f"{', '.join(names or ()) or 'no participant'} may approve"
 
 
 def _is_compaction(proposal: UndecidedProposal) -> bool:

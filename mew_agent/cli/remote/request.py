@@ -126,9 +126,17 @@ class SentRequest:
 
 @contextmanager
 def send_request(
-    connection: ConnectionOptions, participant: str, kind: str, payload: BaseModel, timeout_seconds: float
+    connection: ConnectionOptions,
+    participant: str,
+    kind: str,
+    payload: BaseModel,
+    timeout_seconds: float,
+    on_interrupt: Callable[[SentRequest], None] | None = None,
 ) -> Iterator[SentRequest]:
-    """Send an envelope to one participant. Raises `NoSuchParticipant` or `ParticipantOffline` before sending it."""
+    """Send an envelope to one participant. Raises `NoSuchParticipant` or `ParticipantOffline` before sending it.
+
+    `on_interrupt` is called at Ctrl-C from the moment when the participant may have the envelope.
+    """
     session = open_session(connection)
     with session.api.events() as events:
         board = first_board(events)
@@ -136,8 +144,13 @@ def send_request(
         sent = new_envelope(session, kind, payload, participant)
         deadline = time.monotonic() + timeout_seconds
         request = SentRequest(sent, participant, board, events, session, timeout_seconds, deadline)
-        session.api.send(sent.as_dict())
-        yield request
+        try:
+            session.api.send(sent.as_dict())
+            yield request
+        except KeyboardInterrupt:
+            if on_interrupt is not None:
+                on_interrupt(request)
+            raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,9 +162,11 @@ class TargetedRequest:
     as_json: JsonOption = False
     connection: ConnectionOptions
 
-    def send(self, kind: str, payload: BaseModel) -> AbstractContextManager[SentRequest]:
+    def send(
+        self, kind: str, payload: BaseModel, on_interrupt: Callable[[SentRequest], None] | None = None
+    ) -> AbstractContextManager[SentRequest]:
         """Send an envelope; see `send_request`."""
-        return send_request(self.connection, self.target, kind, payload, self.timeout)
+        return send_request(self.connection, self.target, kind, payload, self.timeout, on_interrupt)
 
     def ask_status(self, kind: str, payload: BaseModel) -> Status:
         """Send an envelope, and return the status that answers it."""

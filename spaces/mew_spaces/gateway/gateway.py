@@ -312,7 +312,8 @@ def run_gateway(
     """Run a gateway in the foreground until SIGINT or SIGTERM, on the backplanes that the configurations name.
 
     Its members then have `drain_seconds` to move to other gateways of their spaces; a second signal ends that. Raises
-    what `serve_gateway` raises, `BackplaneError`, and `KeyboardInterrupt` for a signal before it accepts connections.
+    what `serve_gateway` raises, `BackplaneError`, and, when it has stopped, `KeyboardInterrupt` for SIGINT and for any
+    signal before it accepted connections.
     """
 
     async def serve(stopping: anyio.Event, started: anyio.Event) -> None:
@@ -340,15 +341,18 @@ def run_gateway(
             await gateway.drain(drain_seconds)
 
     async def main() -> bool:
+        is_interrupted = False
         started, stopping, serving = anyio.Event(), anyio.Event(), anyio.CancelScope()
 
         async def follow_signals(*, task_status: TaskStatus[None]) -> None:
+            nonlocal is_interrupted
             if sys.platform == "win32":  # anyio cannot receive signals there; Ctrl-C cancels the loop
                 task_status.started()
                 return
             with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
                 task_status.started()
-                async for _ in signals:
+                async for number in signals:
+                    is_interrupted |= number == signal.SIGINT or not started.is_set()
                     if stopping.is_set() or not started.is_set():
                         serving.cancel()
                     stopping.set()
@@ -360,9 +364,9 @@ def run_gateway(
                 with serving:
                     await serve(stopping, started)
                 tasks.cancel_scope.cancel()
-        return started.is_set()
+        return is_interrupted
 
-    if not anyio.run(main, backend_options={"use_uvloop": has_uvloop()}):
+    if anyio.run(main, backend_options={"use_uvloop": has_uvloop()}):
         raise KeyboardInterrupt
 
 

@@ -40,7 +40,8 @@ class GatewayServer(uvicorn.Server):
         self.config.load()
         self.lifespan = self.config.lifespan_class(self.config)
         async with anyio.create_task_group() as tasks:
-            await self.startup([listener])
+            with anyio.CancelScope(shield=True):  # a start that is cut short cannot be shut down
+                await self.startup([listener])
             tasks.start_soon(self.main_loop)
             try:
                 yield

@@ -1,6 +1,5 @@
 """Agents that ask before they compact, over real sockets: approve, change, reject, wait, overflow, restart."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -316,9 +315,8 @@ async def test_mew_compact_names_the_approver_it_waits_for(
         await until(lambda: bool(outcomes))
         assert outcomes[0].code == 0, outcomes
         assert "coder: freed " in outcomes[0].out
-        # If the decision comes before the command has listed the proposals, it also names bob, who is connected.
-        commands = f"can decide: `mew approve {asked.id[:8]}` or `mew reject {asked.id[:8]}`"
-        assert re.search(rf"; ada(, bob)? {re.escape(commands)}", outcomes[0].err)
+        commands = f"`mew approve {asked.id[:8]}` or `mew reject {asked.id[:8]}`"
+        assert f"; ada may approve: {commands}" in outcomes[0].err
 
 
 async def test_a_program_approves_with_other_arguments(start_agent: StartAgent, text: Text) -> None:

@@ -201,6 +201,25 @@ async def test_gateway_that_never_answers_is_given_up_in_time() -> None:
             await left.wait()
 
 
+async def test_the_last_short_attempt_does_not_hide_the_cause() -> None:
+    attempts = 0
+
+    async def refuse_then_say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts <= 5:  # the delays between them take more than half of the time
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 21\r\n\r\n" + b'{"message": "closed"}')
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(refuse_then_say_nothing, "127.0.0.1", 0) as server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        client = Client(address(url), first_connect_seconds=2)
+        with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(NotConnected, match="closed"):
+            await client.run(Inbox().receive)
+
+
 async def test_gateway_that_never_welcomes_is_given_up_in_time() -> None:
     async def chatter(connection: ServerConnection) -> None:
         while True:

@@ -70,7 +70,14 @@ async def test_help_page_shows_arguments_options_and_defaults(monkeypatch: pytes
 async def test_misspelt_command_gets_a_suggestion() -> None:
     outcome = await mew("statsu")
     assert outcome.err == "mew: No such command 'statsu' (did you mean 'status'? see `mew --help`)\n"
+
     assert (outcome.code, outcome.out) == (2, "")
+
+
+async def test_error_in_the_options_names_the_help_of_its_command() -> None:
+    short = "Option '-d' (--space-dir) requires an argument (see `mew up --help`)"
+    assert (await mew("up", "-d")).err == f"mew: {short}\n"
+    assert (await mew("agent", "-z")).err == "mew: No such option: -z (see `mew agent --help`)\n"
 
 
 @pytest.mark.parametrize(
