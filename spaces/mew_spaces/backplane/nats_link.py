@@ -101,9 +101,16 @@ class LinkSubscription:
             await self._vendor.unsubscribe()
 
 
+class _Client(Client):
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        # `uvloop` does not let a lost connection send the rest: the error would end this halfway.
+        self._pending, self._pending_data_size = [], 0
+        await super()._close(status, do_cbs)
+
+
 @dataclass(eq=False)
 class _LinkedClient:
-    client: Client = field(default_factory=Client)
+    client: Client = field(default_factory=_Client)
     closed: anyio.Event = field(default_factory=anyio.Event)
     error: Exception | None = None
     """The last one that the client reported apart from a call."""

@@ -139,6 +139,7 @@ class SpaceService:
             self.log, self.space, self._performer.owners, clock=self._clock, new_id=new_id
         )
         self._slow: list[ConnectionId] = []
+        self._is_ending_slow = False
         self._call_soon: Callable[[Callback], object] | None = None
         self._slow_consumers = 0
         self.join_pace = JoinPace()
@@ -407,8 +408,12 @@ class SpaceService:
 
     def _catch_up(self) -> None:
         """Disconnect slow consumers, and write on to the sessions that replay."""
-        while self._slow:
-            self._end_slow(self._slow.pop())
+        while self._slow and not self._is_ending_slow:  # the departure of one may make others slow
+            self._is_ending_slow = True
+            try:
+                self._end_slow(self._slow.pop())
+            finally:
+                self._is_ending_slow = False
         if self._sessions.replaying and self._outbox.is_settled:
             self._sessions.replay()
 
@@ -467,8 +472,7 @@ class SpaceService:
             if audit is not None:
                 audit.log_accepted(accepted, data, sender, transport, self.space.members, decision, now=now)
             self._outbox.broadcast(first, data, at=now.timestamp(), is_alone=True)
-            if self._slow or self._sessions.replaying:
-                self._catch_up()
+            self._catch_up()
             return True
         if audit is not None:
             reason = refused.error if refused else None
@@ -479,7 +483,7 @@ class SpaceService:
         return False
 
     def _end_slow(self, connection: ConnectionId) -> None:
-        """Tell a slow consumer why and disconnect it. Its leaving may in turn make others slow."""
+        """Tell a slow consumer why and disconnect it."""
         channel = self._performer.channels.get(connection)
         if channel is None:
             return
@@ -490,7 +494,7 @@ class SpaceService:
         effect = self.space.compose_error(
             connection, errors.SLOW_CONSUMER, message, now=self._clock(), participant=participant
         )
-        data = frame_json(effect.envelope.encode())
-        channel.close_with_message(data, errors.CLOSE_SLOW_CONSUMER, errors.SLOW_CONSUMER)
+        last = frame_json(effect.envelope.encode())
+        channel.close_with_message(last, errors.CLOSE_SLOW_CONSUMER, errors.SLOW_CONSUMER)
         # Not when its socket closes: that may take long, because it is the one that does not read.
         self.leave(connection)

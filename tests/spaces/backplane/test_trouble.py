@@ -213,10 +213,15 @@ async def leader_of(cluster: list[NatsServer]) -> NatsServer:
 
 @pytest.mark.skipif(not has_uvloop(), reason="only uvloop refuses to write to what it has closed")
 @pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})], ids=["uvloop"])
-async def test_closing_a_broken_connection_raises_nothing(nats_server: NatsServer, space: str, tmp_path: Path) -> None:
+async def test_a_connection_that_breaks_with_unsent_data_is_closed(
+    nats_server: NatsServer, space: str, tmp_path: Path
+) -> None:
     options = BackplaneOptions(servers=(nats_server.address,))
     async with connect_jetstream(options, space, folder=tmp_path, kept_bytes=10_000_000) as backplane:
-        client: Any = backplane._link._connection_now().client
+        connection = backplane._link._connection_now()
+        client: Any = connection.client
         client._transport._io_writer.transport.abort()
         await backplane.publish(b"not sent yet")
-        await backplane.close()
+        with anyio.fail_after(PATIENCE_SECONDS):
+            await connection.closed.wait()
+        assert not client._subs

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,21 @@ def test_a_slow_consumer_gets_an_error_and_leaves(service: SpaceService) -> None
     service.receive(ada_connection, ADA, chat("two"))
     assert kinds(ada)[-1] == "chat"
     assert service.load().slow_consumers == 1
+
+
+def test_hundreds_of_consumers_that_become_slow_at_once_leave_in_turn() -> None:
+    names = [ParticipantId(f"p{number}") for number in range(200)]
+    people = "".join(f"  {name}: {{command: a, capabilities: [{{kind: chat}}]}}\n" for name in names)
+    config = parse_space(f"space: {{id: a}}\nparticipants:\n{people}")
+    service = SpaceService(config, TokenBook(), epoch="e")
+    _, reader = joined(service, names[0])
+    for name in names[1:]:
+        connection = service.new_connection()
+        service.attach(connection, SlowChannel(partial(service.mark_slow, connection)))
+        service.join(connection, name)
+    service.receive(None, names[0], chat(SlowChannel.LAST))
+    assert list(service.space.members) == [names[0]]
+    assert kinds(reader).count("system/presence") == 2 * 199
 
 
 def test_joined_writes_keep_the_order_of_broadcasts_answers_and_closes(service: SpaceService) -> None:
