@@ -31,12 +31,12 @@ from mew_spaces.backplane.interface import Backplane
 from mew_spaces.backplane.opening import open_backplane
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.errors import SpacesError
-from mew_spaces.gateway.api_error import respond_to_error
 from mew_spaces.gateway.audit import AuditLog, logging_options
 from mew_spaces.gateway.auth import TokenBook, space_folder
 from mew_spaces.gateway.certificate import TlsFiles, tls_files
 from mew_spaces.gateway.dashboard_files import SecurityHeaders, dashboard_routes
 from mew_spaces.gateway.http import HttpApi
+from mew_spaces.gateway.http_bodies import respond_to_error
 from mew_spaces.gateway.log_budget import bounded_logs
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.protocol_choice import choose_protocol

@@ -34,8 +34,8 @@ from starlette.routing import BaseRoute, Route
 from mew_spaces.gateway import http_bodies as bodies
 from mew_spaces.gateway import programs
 from mew_spaces.gateway.acknowledgements import NOT_STORED_MESSAGE
-from mew_spaces.gateway.api_error import ApiError
 from mew_spaces.gateway.events import MAX_LAST, EventReader, EventResponse, newest_before
+from mew_spaces.gateway.http_bodies import ApiError
 from mew_spaces.gateway.http_connection import STREAMING
 from mew_spaces.gateway.metrics import gateway_metrics, write_metrics
 from mew_spaces.gateway.openapi import Operation, Parameter, openapi_document

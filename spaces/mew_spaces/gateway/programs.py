@@ -14,7 +14,7 @@ from mew_protocol.envelope import Draft
 from mew_protocol.ids import ParticipantId, new_id_problem
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from mew_spaces.gateway.api_error import ApiError
+from mew_spaces.gateway.http_bodies import ApiError
 from mew_spaces.gateway.service import SpaceService
 
 READ_LOG: Final = "program/log"

@@ -46,9 +46,8 @@ from mew_spaces.gateway.clock import new_uuid
 from mew_spaces.gateway.delivery import RelayedFrames
 from mew_spaces.gateway.event_queue import EventQueue, Submission
 from mew_spaces.gateway.frame_relay import FrameRelay, RemoteFrame
-from mew_spaces.gateway.gateway_leases import GatewayLeases
 from mew_spaces.gateway.log_writer import LogWriter
-from mew_spaces.gateway.replica_store import ReplicaOptions, ReplicaStore, SpaceRecord
+from mew_spaces.gateway.replica_store import GatewayLeases, ReplicaOptions, ReplicaStore, SpaceRecord
 from mew_spaces.gateway.service import SpaceService, history_bounds
 from mew_spaces.log.memory import SpaceLog
 

@@ -1,7 +1,10 @@
-"""What the gateways of one space keep in the backplane besides the batches: what they agree on, numbers, snapshots.
+"""What the gateways of one space keep in the backplane besides the batches: what they agree on, numbers, snapshots and
+leases.
 
 The record of the space names its epoch and the parts of space.yaml that the shared state depends on. Gateways that
-differ in these would decide differently, so a gateway with another configuration joins no others. Applies nothing.
+differ in these would decide differently, so a gateway with another configuration joins no others. Each gateway renews a
+lease of its own, and one of them holds the lease `ticker`. Applies nothing, and does not know what follows when a
+gateway is gone.
 """
 
 import hashlib
@@ -9,7 +12,8 @@ import json
 import logging
 import secrets
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -24,11 +28,12 @@ from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.events import RULES_VERSION
 from mew_spaces.core.replicated_space import ReplicaSnapshot
 from mew_spaces.errors import SpacesError
-from mew_spaces.gateway.gateway_leases import LEASE_PREFIX
 
 KEPT_SNAPSHOTS = 3
 """A gateway that starts begins with the oldest, so that its own history reaches back."""
 
+_LEASE_PREFIX = "gateway."
+_TICKER = "ticker"
 _SPACE_KEY = "space"
 _NUMBER_KEY = "newest-gateway"
 _SNAPSHOTS_KEY = "snapshots"
@@ -214,9 +219,64 @@ class ReplicaStore:
         with anyio.move_on_after(self._backplane.stale_lease_seconds):
             async with aclosing(self._backplane.leases()) as changes:
                 async for leases in changes:
-                    if not any(name.startswith(LEASE_PREFIX) for name in leases):
+                    if not any(name.startswith(_LEASE_PREFIX) for name in leases):
                         return False
         return True
+
+
+class GatewayLeases:
+    """The leases of the gateways of one space, as one of them sees them."""
+
+    def __init__(self, backplane: Backplane, *, unseen_seconds: float) -> None:
+        """A gateway of which no lease was ever seen is gone after `unseen_seconds`."""
+        self._backplane = backplane
+        self._unseen_seconds = unseen_seconds
+        self._leases: Mapping[str, bytes] | None = None
+        self._seen: set[int] = set()
+        self._unseen_since: dict[int, float] = {}
+        self.is_ticker = False
+        """Whether this gateway does the work that only one may do: it holds the lease `ticker`."""
+
+    async def renew(self, gateway: int) -> None:
+        """Renew the lease of this gateway. Raises `BackplaneError`."""
+        await self._backplane.renew(f"{_LEASE_PREFIX}{gateway}", b"")
+
+    async def claim_ticker(self, gateway: int) -> None:
+        """Become or stay the ticker if no other gateway is. Raises `BackplaneError`."""
+        try:
+            self.is_ticker = await self._backplane.claim(_TICKER, b"%d" % gateway)
+        except BackplaneError:
+            self.is_ticker = False
+            raise
+
+    async def release(self, gateway: int) -> None:
+        """End the leases of this gateway. Raises `BackplaneError`."""
+        await self._backplane.release(f"{_LEASE_PREFIX}{gateway}")
+        if self.is_ticker:
+            self.is_ticker = False
+            await self._backplane.release(_TICKER)
+
+    async def watch(self, on_change: Callable[[], None]) -> None:
+        """Follow all leases until cancelled."""
+        async with aclosing(self._backplane.leases()) as changes:
+            async for leases in changes:
+                self._leases = leases
+                on_change()
+
+    def gone(self, others: AbstractSet[int]) -> list[int]:
+        """Return which of the other gateways are gone: each once, and again only if it stays for long."""
+        if self._leases is None:
+            return []
+        now = anyio.current_time()
+        present = {number for number in others if f"{_LEASE_PREFIX}{number}" in self._leases}
+        self._seen = (self._seen & others) | present
+        # Of one that was never seen, the lease may come late, or it ended before this gateway started.
+        self._unseen_since = {number: self._unseen_since.get(number, now) for number in others - self._seen}
+        late = {name for name, since in self._unseen_since.items() if now - since >= self._unseen_seconds}
+        found = sorted((self._seen - present) | late)
+        self._seen.difference_update(found)
+        self._unseen_since.update(dict.fromkeys(found, now))
+        return found
 
 
 def _read_record(data: bytes) -> SpaceRecord:
