@@ -57,7 +57,7 @@ DEFAULT_PORT = 8080
 
 DRAINED_AT_ONCE = 20
 DRAIN_PAUSE_SECONDS = 0.1
-"""A gateway that is drained closes connections at this pace, or faster if it has more."""
+"""A gateway that is drained closes connections at this pace; with many connections, faster."""
 
 EXPIRY_SECONDS = 1.0
 """How often timeouts are checked."""
@@ -69,7 +69,7 @@ _IS_HELD = "another gateway serves this space; stop it, or start all of them wit
 class HostedSpace:
     """A further space of a gateway. Tokens come from its state folder, else they are generated for this run.
 
-    With a `backplane`, other gateways hold it, too.
+    With a `backplane`, other gateways serve it, too.
     """
 
     config: SpaceConfig
@@ -235,7 +235,7 @@ async def serve_gateway(
 
 
 def _open_space(space: HostedSpace, port: int, replica: ReplicaOptions | None) -> SpaceService:
-    """A service with what a state folder brings: tokens, logs, invitations, removals. Raises `SpacesError`.
+    """Open a space with what its state folder holds: tokens, logs, invitations, removals. Raises `SpacesError`.
 
     Gateways that share a space may share its folder, too: each has its own logs there, named by its port, and all
     else that changes is in the backplane.
@@ -282,7 +282,7 @@ def figures_path(config: SpaceConfig, state: Path) -> Path:
 
 
 def open_log(config: SpaceConfig, state: Path) -> SpaceLog | None:
-    """The stored log of a space; None where the space wants its history in memory. Raises `SpacesError`."""
+    """Open the stored log of a space; None if its history is kept in memory. Raises `SpacesError`."""
     durability = config.history.durability
     if durability == "memory":
         return None

@@ -83,7 +83,7 @@ class FigureStore:
     def __init__(self, path: Path | None = None, *, clock: Callable[[], float] = time.time) -> None:
         """`path` is opened or created when it is first needed, readable by its owner alone.
 
-        Without it the figures end with this run. So they do, with a warning, if the file cannot be used.
+        Without it, the figures end with this run. If the file cannot be used, they do too, and a warning is logged.
         """
         self._clock = clock
         self._lock = Lock()
