@@ -205,8 +205,36 @@ QUOTES_OUTPUT = {"getting-started.md", "README.md"}
 """Pages whose text blocks are what their commands print, except for figures that random ids change a little."""
 
 
-@pytest.mark.parametrize("page", SCRIPTS, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_commands_of_a_page_run_from_first_to_last(page: Path, reader: "Reader") -> None:
+UP, DOWN = "mew up --detach", "mew down"
+
+
+def on_one_space(pages: list[Path]) -> list[list[Path]]:
+    """Pages that start the same space, together; each other page by itself."""
+    together: dict[str, list[Path]] = {}
+    for page in pages:
+        blocks = blocks_of(page)
+        spaces = [yaml.safe_load(block.code) for block in blocks if block.title == "space.yaml"]
+        starts = any(UP in block.commands for block in blocks if not block.is_skipped)
+        together.setdefault(json.dumps(spaces) if spaces and starts else str(page), []).append(page)
+    return list(together.values())
+
+
+def names_of(pages: list[Path]) -> str:
+    return " ".join(str(page.relative_to(ROOT)) for page in pages)
+
+
+@pytest.mark.parametrize("pages", on_one_space(SCRIPTS), ids=names_of)
+def test_the_commands_of_a_page_run_from_first_to_last(pages: list[Path], reader: "Reader") -> None:
+    """What pages have in common is run once: the start of their space by the first one, its end by the last one."""
+    for page in pages:
+        reader.remove_files()
+        already_run = [UP] if page != pages[0] else []
+        comes_later = [DOWN] if page != pages[-1] else []
+        run_page(page, reader, [*already_run, *comes_later])
+
+
+def run_page(page: Path, reader: "Reader", without: list[str]) -> None:
+    """Run the commands of a page, without some, and check what they print."""
     shown: dict[str, str] = {}
     with ExitStack() as background:
         for block in blocks_of(page):
@@ -217,6 +245,8 @@ def test_the_commands_of_a_page_run_from_first_to_last(page: Path, reader: "Read
             if block.language != "console":
                 continue
             for command in block.commands:
+                if command in without:
+                    continue
                 if block.note == "second terminal":
                     background.enter_context(reader.keeps_running(command))
                     continue
@@ -252,7 +282,8 @@ def is_same_output(line: str, other: str) -> bool:
 
 def command_words(command: str) -> list[str]:
     """The words of a command; none if a shell has to read it."""
-    if re.search(r"[$`*?~\\\n]", command):
+    read_by_shell = re.sub(r"'[^']*'|\"[^\"]*\"", lambda quoted: re.sub(r"^'.*|[*?~]", "", quoted[0]), command)
+    if re.search(r"[$`*?~\\\n]", read_by_shell):
         return []
     parts = shlex.shlex(command, posix=True, punctuation_chars=True)
     parts.whitespace_split, parts.commenters = True, ""
@@ -261,8 +292,8 @@ def command_words(command: str) -> list[str]:
 
 
 STARTS_NO_PROGRAM = re.compile(
-    r"mew (agent add|chat|clear|compact|context|down|fit|grant|history|pause|pin|proposals|resume|revoke|status|token"
-    r"|tools|unpin)\b"
+    r"mew (agent add|chat|clear|compact|context|down|fit|grant|history|pause|pin|proposals|restart \w+|resume|revoke"
+    r"|shutdown|status|token|tools|unpin)\b"
 )
 """Commands that run in the process of the tests, where everything is imported: each process of `mew` imports for 0.3 s.
 Real processes of them are in test_cli_processes.py."""
@@ -284,6 +315,12 @@ class Reader:
         path = self.folder / block.title
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self._with_own_ports(block.code), encoding="utf-8")
+
+    def remove_files(self) -> None:
+        """Remove what is not the space's own, so that no page uses a file of another one."""
+        for path in self.folder.iterdir():
+            if path.is_file() and path.name != "space.yaml":
+                path.unlink()
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
         """Type a command and wait for its end."""
