@@ -4,8 +4,6 @@ Owns how a program ends: at its end, at Ctrl-C, and after an error. Programs may
 """
 
 import asyncio
-import atexit
-import gc
 import logging
 import os
 import signal
@@ -33,7 +31,6 @@ def run(main: Callable[[Unpack[Arguments]], Awaitable[object]], *args: *Argument
     Ctrl-C leaves the space and exits with code 130; SIGTERM leaves it and returns. An uncaught `MewAgentError` prints
     one line to standard error and exits with code 1. Every other exception is raised as `anyio.run` raises it.
     """
-    atexit.register(gc.freeze)  # else the interpreter searches every object for cycles at its end, for 0.1 s
     try:
         run_until_signal(main, *args)
     except KeyboardInterrupt:

@@ -22,7 +22,6 @@ from mew_spaces.launch.processes import left_behind
 from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 from mew_spaces.launch.supervisor import stop_space
 
-from mew_agent.cli.app.exit_codes import ExitCode
 from tests.mew_agent.bridge.conftest import workshop_over_http
 from tests.support import cli
 from tests.support.certificates import certified
@@ -81,12 +80,7 @@ class Folder:
         return answer
 
     async def mew(self, *arguments: str, code: int = 0) -> str:
-        """Run a command inside the test, which saves the start of a Python. Returns both outputs.
-
-        One that starts a space gets a process: it forks, and the test's process has threads.
-        """
-        if arguments[0] == "up" and code != ExitCode.BAD_INPUT:
-            return await self.mew_process(*arguments, code=code)
+        """Run a command inside the test, which saves the start of a Python. Returns both outputs."""
         before = dict(os.environ)
         _replace_environment(environment())
         try:

@@ -1,10 +1,11 @@
 """The plan of `mew up`: everything that is checked and chosen before a program is started.
 
 Owns what a space needs to run: its file, address, tokens, and each agent's settings. `start_checks` says what is wrong
-with it. Starts nothing and prints nothing.
+with it. A plan is made once; a space in the background gets it as JSON. Starts nothing and prints nothing.
 """
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
@@ -12,8 +13,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Final, TypeGuard
+from typing import Annotated, Any, Final, TypeGuard
 
 from mew_protocol.agent_settings import LOCAL, REHEARSAL, WrittenAgentSettings
 from mew_protocol.private_files import make_private_folder
@@ -25,6 +27,7 @@ from mew_spaces.launch.launch import Launch, ListenAddress, Program
 from mew_spaces.launch.processes import started_mark
 from mew_spaces.launch.program_logs import log_folder
 from mew_spaces.launch.run_file import Pids, RunFile, read_run_file, remove_run_file, run_file_path
+from pydantic import TypeAdapter
 
 from mew_agent.bridge.settings import require_mcp
 from mew_agent.cli.app.addresses import certified_host, choose_address
@@ -164,6 +167,26 @@ class LaunchPlan:
         base = self.launch.config.gateway.public_url or self.launch.address.http
         pages = [(name, dashboard_url(base, self.space, name, self.launch.tokens[name])) for name in self.people]
         return pages or [("dashboard", f"{base}/dashboard")]
+
+    def to_json(self) -> bytes:
+        """The plan for another process of this user. Holds tokens; leaves out the environment, which is inherited."""
+        launch = replace(self.launch, mew=(), environ={})
+        values: dict[str, Any] = _plan_adapter().dump_python(replace(self, launch=launch), mode="json")
+        # Only what was written: whether a key was given matters to the settings of agents and capabilities.
+        values["launch"]["config"] = self.launch.config.model_dump(mode="json", exclude_unset=True)
+        return json.dumps(values).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, environ: Mapping[str, str] | None = None) -> "LaunchPlan":
+        """Read a plan that another process has made."""
+        environ = os.environ if environ is None else environ
+        plan = _plan_adapter().validate_json(data)
+        return replace(plan, launch=replace(plan.launch, mew=MEW, environ=_program_environment(environ)))
+
+
+@cache  # not made at import: it takes 40 ms, and most commands that check a plan start nothing in the background
+def _plan_adapter() -> TypeAdapter[LaunchPlan]:
+    return TypeAdapter(LaunchPlan)
 
 
 def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = None) -> LaunchPlan:

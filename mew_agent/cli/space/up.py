@@ -6,11 +6,13 @@ Owns what is printed meanwhile, and the signals that end a space. What to start 
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import IO, Annotated, Any, Final, cast
 
 import anyio
 from mew_protocol.agent_settings import REHEARSAL
@@ -27,7 +29,7 @@ from mew_agent.cli.app.options import ConnectionOptions, option, with_option_gro
 from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.cli.board.words import clean
 from mew_agent.cli.remote.http_api import GatewayApi
-from mew_agent.cli.space.plan import LaunchPlan, StartOptions, add_new_participants, make_launch_plan
+from mew_agent.cli.space.plan import MEW, LaunchPlan, StartOptions, add_new_participants, make_launch_plan
 from mew_agent.errors import ConfigError, MewAgentError, NotConnected
 from mew_agent.program import run_until_signal
 
@@ -60,6 +62,7 @@ def up(
     detach: Annotated[bool, option("--detach", "Run in the background.")] = False,
     as_json: Annotated[bool, option("--json", "With --detach: print JSON.")] = False,
     plain: Annotated[bool, option("--debug, --simple, --no-ui", hidden=True)] = False,  # scripts of the TypeScript CLI
+    plan_from_stdin: Annotated[bool, option("--plan-from-stdin", hidden=True)] = False,
 ) -> int:
     """Start a space: its gateway and its participants.
 
@@ -68,6 +71,8 @@ def up(
     """
     if sys.platform == "win32":
         raise ConfigError("mew up", "needs a POSIX system; run `mew gateway start` and `mew agent run` by hand")
+    if plan_from_stdin:
+        return start_here(LaunchPlan.from_json(sys.stdin.buffer.read()), is_background=True)
     if as_json and not detach:
         raise ConfigError("--json", "requires --detach")
     if start.participant is not None and not start.joins:
@@ -94,7 +99,9 @@ def start_here(plan: LaunchPlan, *, is_background: bool = False) -> int:
     """Run a space in this process until Ctrl-C or SIGTERM. In the background it prints only errors."""
     run = plan.run_file()
     supervisor = Supervisor(plan.run_path, run, plan.logs)
-    if not is_background:
+    if is_background:
+        _close_standard_input()
+    else:
         supervisor.on_output = _Printer([SELF, *(program.name for program in plan.launch.participants())])
         supervisor.on_ready = lambda: _print_started(plan)
     with interrupt_on_termination():
@@ -116,8 +123,19 @@ def start_detached(plan: LaunchPlan, *, as_json: bool = False) -> int:
     prepare_log_folder(plan.logs, [SELF])
     own_log = log_path(plan.logs, SELF)
     with interrupt_on_termination():
-        child = _start_background_process(plan, own_log)
+        with own_log.open("ab") as log:
+            child = subprocess.Popen(  # noqa: S603 - our own program
+                (*MEW, "up", "--plan-from-stdin"),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd=plan.launch.folder,
+                start_new_session=True,
+            )
         try:
+            # A child that ends early breaks the pipe; `_wait_ready` reports why.
+            with suppress(BrokenPipeError), cast("IO[bytes]", child.stdin) as pipe:
+                pipe.write(plan.to_json())  # tokens included: no other program can read a pipe
             with terminal.ProgressLine() as progress:
                 _wait_ready(child, plan, own_log, progress)
                 joined = _wait_joined(plan, progress)
@@ -129,23 +147,15 @@ def start_detached(plan: LaunchPlan, *, as_json: bool = False) -> int:
         terminal.print_json(_summary(plan, joined, faults))
     else:
         _print_summary(plan, joined, faults)
+    child.returncode = 0  # it outlives this process, so there is nothing to wait for
     return ExitCode.FAILED if faults else ExitCode.DONE
 
 
-def _start_background_process(plan: LaunchPlan, own_log: Path) -> int:
-    """Run a space in another process, which outlives this one, and return its process id."""
-    sys.stdout.flush()  # else both processes write what is in its buffer
-    # Not a new interpreter, which would import everything again. No other thread runs that could hold a lock.
-    child = os.fork()
-    if child != 0:
-        return child
-    os.setsid()
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # what the caller passed on, such as a lock, is not for the space
-    os.chdir(plan.launch.folder)
-    with Path(os.devnull).open("rb") as nothing, own_log.open("ab") as log:
-        for descriptor, file in enumerate((nothing, log, log)):
-            os.dup2(file.fileno(), descriptor)
-    raise SystemExit(start_here(plan, is_background=True))
+def _close_standard_input() -> None:
+    """The plan was read from it; nothing else may wait for it."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
 
 
 async def _supervise(supervisor: Supervisor, plan: LaunchPlan) -> int:
@@ -197,29 +207,31 @@ async def _start_new_participants(supervisor: Supervisor, plan: LaunchPlan) -> L
     return newest
 
 
-def _wait_ready(child: int, plan: LaunchPlan, own_log: Path, progress: terminal.ProgressLine) -> RunFile:
+def _wait_ready(
+    child: "subprocess.Popen[bytes]", plan: LaunchPlan, own_log: Path, progress: terminal.ProgressLine
+) -> RunFile:
     """Wait until the supervisor has started everything. If it ends instead, raises with the last line of its log."""
     until = time.monotonic() + READY_SECONDS
     while time.monotonic() < until:
         run = read_run_file(plan.run_path)
-        if run is not None and run.ready and run.pids.supervisor == child:
+        if run is not None and run.ready and run.pids.supervisor == child.pid:
             return run
-        if os.waitpid(child, os.WNOHANG) != (0, 0):
+        if child.poll() is not None:
             raise ConfigError(plan.space, f"did not start: {_last_line(own_log)}")
         is_loading = plan.serves not in (None, REHEARSAL)
         progress.show(f"{plan.space}: {f'loading {plan.serves}' if is_loading else 'starting the gateway'}")
         time.sleep(_POLL_SECONDS)
-    os.kill(child, signal.SIGTERM)
-    os.waitpid(child, 0)
+    child.send_signal(signal.SIGTERM)
+    child.wait()
     raise ConfigError(plan.space, f"did not start within {READY_SECONDS:g} seconds; see {plan.logs}")
 
 
-def _stop_again(child: int, plan: LaunchPlan) -> None:
+def _stop_again(child: "subprocess.Popen[bytes]", plan: LaunchPlan) -> None:
     """Stop the process of a space and everything that it has started."""
-    os.kill(child, signal.SIGTERM)
-    os.waitpid(child, 0)
+    child.terminate()
+    child.wait()
     run = read_run_file(plan.run_path)
-    if run is not None and run.pids.supervisor == child:
+    if run is not None and run.pids.supervisor == child.pid:
         stop_space(plan.run_path, run)
     terminal.print_line(f"{plan.space}: stopped")
 

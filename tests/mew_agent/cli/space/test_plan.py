@@ -444,6 +444,17 @@ participants:
 """
 
 
+def test_plan_reaches_another_process_unchanged(tmp_path: Path) -> None:
+    environ = {**KEY, "MEW_TOKEN_ADA": "secret"}
+    plan = plan_of(tmp_path, RICH, environ)
+    received = LaunchPlan.from_json(plan.to_json(), environ)
+    assert received == plan
+    assert received.launch.participants() == plan.launch.participants()
+    assert received.services() == plan.services()
+    assert received.launch.config.model_dump(exclude_unset=True) == plan.launch.config.model_dump(exclude_unset=True)
+    assert b"sk-test" not in plan.to_json()
+
+
 def test_an_approver_that_may_not_approve_is_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "space.yaml"
     path.write_text(
