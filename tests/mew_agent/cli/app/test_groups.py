@@ -70,7 +70,6 @@ async def test_help_page_shows_arguments_options_and_defaults(monkeypatch: pytes
 async def test_misspelt_command_gets_a_suggestion() -> None:
     outcome = await mew("statsu")
     assert outcome.err == "mew: No such command 'statsu' (did you mean 'status'? see `mew --help`)\n"
-
     assert (outcome.code, outcome.out) == (2, "")
 
 
