@@ -38,6 +38,7 @@ is wrong, where, and what to do if that is known. Vendor errors become `ModelErr
 import difflib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from mew_protocol.envelope import Envelope
@@ -418,6 +419,19 @@ def first_cause(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def require_extra(extra: str, needs_it: str, package: str | None = None) -> None:
+    """Raise `MissingExtra` unless the package of an extra is installed; by default it has the extra's name."""
+    if find_spec(package or extra) is None:
+        raise MissingExtra(needs_it, f"'{extra}'", f"pip install 'mew-agent[{extra}]'")
+
+
+def unknown_key(where: str, key: str, known: Iterable[str], inside: str = "") -> ConfigError:
+    """Return the error for a key that `inside` does not have: with the one that is meant, else with all."""
+    known = list(known)
+    hint = did_you_mean(key, known)
+    return ConfigError(where, f"unknown key '{key}'{inside}{hint}", None if hint else f"one of {', '.join(known)}")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -1,7 +1,6 @@
 """The settings of an ACP agent: which program it is, where it works, and what it may do. Starts nothing."""
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mew_agent.acp.files import FileAccess
 from mew_agent.acp.profiles import PROFILES
-from mew_agent.errors import MissingExtra
 
 ACP_CONFIG: Final = "MEW_ACP_CONFIG"
 """Environment variable with the settings as JSON. Not an argument, because `ps` would show the keys in it."""
@@ -64,9 +62,3 @@ class AcpSettings(BaseModel):
         """The environment of the program: the inherited part of `environ`, what the profile needs, and `env`."""
         profile = PROFILES.get(self.agent or "")
         return {**inherited(environ), **(profile.environment if profile else {}), **self.env}
-
-
-def require_acp() -> None:
-    """Raise `MissingExtra` unless the package `agent-client-protocol` is installed."""
-    if find_spec("acp") is None:
-        raise MissingExtra("an ACP agent", "'acp'", "pip install 'mew-agent[acp]'")

@@ -5,14 +5,12 @@ and does not import `mcp`.
 """
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Annotated, ClassVar, Final, Literal
 
 from mew_protocol.environment import inherited
 from pydantic import BaseModel, ConfigDict, Field
 
 from mew_agent.child_program import ChildFailed
-from mew_agent.errors import MissingExtra
 
 BRIDGE_CONFIG: Final = "MEW_BRIDGE_CONFIG"
 """Environment variable with the settings as JSON. Not an argument, because `ps` would show the keys in it."""
@@ -68,9 +66,3 @@ class BridgeSettings(_BridgeModel):
     request_timeout_seconds: float = Field(default=300.0, gt=0)
     reconnect: bool = True
     max_reconnects: int = Field(default=3, ge=0)
-
-
-def require_mcp(what: str = "the MCP bridge") -> None:
-    """Raise `MissingExtra` unless the official `mcp` package is installed."""
-    if find_spec("mcp") is None:
-        raise MissingExtra(what, "'mcp'", "pip install 'mew-agent[mcp]'")

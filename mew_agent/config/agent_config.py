@@ -32,7 +32,7 @@ from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationErro
 from mew_agent.config.policy_choice import ChosenPolicy, configure_policy, mapping_of, policy_from, policy_problem
 from mew_agent.context.policy import PRESETS, Policy
 from mew_agent.context.policy.threshold import Fraction
-from mew_agent.errors import ConfigError, did_you_mean, refuse_misspelled
+from mew_agent.errors import ConfigError, did_you_mean, refuse_misspelled, unknown_key
 from mew_agent.gateway_address import websocket_url
 from mew_agent.tokens.tokenizers import TokenizerSettings, refuse_unavailable
 
@@ -246,10 +246,7 @@ def _error_of(error: ValidationError, origins: _Origins) -> ConfigError:
         return ConfigError("".join((_option_of(key), *variables)), "required")
     if detail["type"] == "extra_forbidden" and key in _NESTED:
         *outer, wrong = (key, *inner)
-        known = _NESTED[key].model_fields
-        hint = did_you_mean(wrong, known)
-        expected = None if hint else f"one of {', '.join(known)}"
-        return ConfigError(where, f"unknown key '{wrong}' in {'.'.join(outer)}{hint}", expected)
+        return unknown_key(where, wrong, _NESTED[key].model_fields, f" in {'.'.join(outer)}")
     message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     found = f", not {detail['input']!r}" if not _SECRETS & {key, *inner} else ""
     return ConfigError(where, f"{dotted}: {message}{found}")

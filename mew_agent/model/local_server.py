@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 from mew_protocol.agent_settings import DEFAULT_MODEL, LOCAL
 
-from mew_agent.errors import ConfigError, MissingExtra
+from mew_agent.errors import ConfigError, require_extra
 from mew_agent.model.embedded import EmbeddedModel
 
 DEFAULT_WINDOW_TOKENS = 8192
@@ -60,8 +60,7 @@ def find_gguf(model: str | Path, *, where: str) -> Path:
 
     Raises `ConfigError` if the file is missing or is not GGUF, and `MissingExtra` without the extra `local`.
     """
-    if find_spec("xllamacpp") is None:
-        raise MissingExtra("a local model", "'local'", "pip install 'mew-agent[local]'")
+    require_extra("local", "a local model", "xllamacpp")
     if str(model) in (LOCAL, DEFAULT_MODEL):
         return _packaged(where)
     path = Path(model).expanduser()

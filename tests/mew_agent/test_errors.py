@@ -8,6 +8,7 @@ from mew_agent.errors import (
     ContextOverflow,
     GatewayError,
     MewAgentError,
+    MissingExtra,
     ModelError,
     ModelFailed,
     ModelRateLimited,
@@ -21,6 +22,7 @@ from mew_agent.errors import (
     Refused,
     Superseded,
     Unauthorized,
+    require_extra,
 )
 
 
@@ -88,3 +90,10 @@ def test_caller_gateway_and_peer_errors_are_separate() -> None:
     assert issubclass(Refused, PeerError)
     assert not issubclass(NotPermitted, GatewayError | PeerError)
     assert all(issubclass(kind, MewAgentError) for kind in (ConfigError, GatewayError, PeerError, ModelError))
+
+
+def test_a_missing_extra_is_named_with_the_command_that_installs_it() -> None:
+    require_extra("pytest", "this test")
+    with pytest.raises(MissingExtra) as missing:
+        require_extra("mcp", "the MCP bridge", "no_such_package")
+    assert str(missing.value) == "the MCP bridge needs the extra 'mcp': pip install 'mew-agent[mcp]'"

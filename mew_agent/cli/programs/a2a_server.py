@@ -1,6 +1,5 @@
 """`mew a2a serve`: offers the participants of a space to clients of the A2A protocol."""
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Final
 
 from mew_spaces.config.loading import SpaceConfig
@@ -20,7 +19,7 @@ from mew_agent.cli.app.options import (
 )
 from mew_agent.cli.programs.serve import REACHABLE, agents_of, run_server
 from mew_agent.cli.remote.session import configuration_at, find_identity
-from mew_agent.errors import MissingExtra
+from mew_agent.errors import require_extra
 from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
@@ -53,8 +52,7 @@ def serve(
     Serves `/agents/ID` and `/agents/ID/.well-known/agent-card.json` until Ctrl-C. Clients act as the space's person.
     Each of their contexts is a session of the agent. Tools answer calls; people answer when they have read the message.
     """
-    if find_spec("a2a") is None:
-        raise MissingExtra("`mew a2a serve`", "'a2a'", "pip install 'mew-agent[a2a]'")
+    require_extra("a2a", "`mew a2a serve`")
     terminal.configure_logging(log_level)
     enable_by_environment()
     who = find_identity(connection)

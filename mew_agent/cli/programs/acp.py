@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import ValidationError
 
 from mew_agent.acp.profiles import PROFILES
-from mew_agent.acp.settings import ACP_CONFIG, AcpSettings, require_acp
+from mew_agent.acp.settings import ACP_CONFIG, AcpSettings
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import (
     ConnectionOptions,
@@ -22,7 +22,7 @@ from mew_agent.cli.app.options import (
     with_option_groups,
 )
 from mew_agent.cli.remote.session import Identity, find_identity
-from mew_agent.errors import ConfigError, first_problem
+from mew_agent.errors import ConfigError, first_problem, require_extra
 from mew_agent.participant.participant import Participant
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
@@ -53,7 +53,7 @@ def start(
         problem = f"no agent '{settings.agent}'" if settings.agent else "no agent given"
         raise ConfigError("--profile", problem, f"one of {', '.join(PROFILES)}, or --command")
     who = find_identity(connection)
-    require_acp()
+    require_extra("acp", "an ACP agent")
     terminal.configure_logging(log_level)
     enable_by_environment()
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import ValidationError
 
-from mew_agent.bridge.settings import BRIDGE_CONFIG, BridgeSettings, require_mcp
+from mew_agent.bridge.settings import BRIDGE_CONFIG, BridgeSettings
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import OWN_COMMAND
 from mew_agent.cli.app.options import (
@@ -18,7 +18,7 @@ from mew_agent.cli.app.options import (
     with_option_groups,
 )
 from mew_agent.cli.remote.session import find_identity
-from mew_agent.errors import ConfigError, first_problem
+from mew_agent.errors import ConfigError, first_problem, require_extra
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
 
@@ -67,7 +67,7 @@ def start(
     if capabilities is not None:
         _parse_json("--capabilities", capabilities)
     who = find_identity(connection)
-    require_mcp()
+    require_extra("mcp", "the MCP bridge")
     terminal.configure_logging(log_level)
     enable_by_environment()
     if log_level != LogLevel.DEBUG:

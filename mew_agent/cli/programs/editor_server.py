@@ -6,13 +6,11 @@ from typing import Annotated
 
 import anyio
 
-from mew_agent.acp.settings import require_acp
-from mew_agent.bridge.settings import require_mcp
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import listening_failures
 from mew_agent.cli.app.options import ConnectionOptions, LogLevel, TargetArgument, option, with_option_groups
 from mew_agent.cli.remote.session import find_identity, require_person
-from mew_agent.errors import ConfigError
+from mew_agent.errors import ConfigError, require_extra
 from mew_agent.participant.participant import Participant
 from mew_agent.program import run_until_signal
 
@@ -31,7 +29,7 @@ def serve_mcp(
     person. It serves standard input and output, or HTTP. Over HTTP a client must send that person's token:
     `Authorization: Bearer TOKEN`.
     """
-    require_mcp("`mew mcp serve`")
+    require_extra("mcp", "`mew mcp serve`")
     from mew_agent.bridge.server import serve_stdio, serving_http  # needs the extra `mcp`
     from mew_agent.cli.programs.mcp_tools import make_server
 
@@ -59,7 +57,7 @@ def serve_acp(target: TargetArgument, connection: ConnectionOptions) -> None:
     It speaks the Agent Client Protocol on standard input and output. The editor acts as the space's person: it chats
     with the agent, sees how full its context is, and decides about what the agent proposes.
     """
-    require_acp()
+    require_extra("acp", "an ACP agent")
     require_pipe(0, "standard input")
     require_pipe(1, "standard output")
     who = find_identity(connection)

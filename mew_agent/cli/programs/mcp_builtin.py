@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from mew_agent.bridge.settings import require_mcp
-from mew_agent.errors import ConfigError
+from mew_agent.errors import ConfigError, require_extra
 from mew_agent.tools.catalog import LocalOffers
 from mew_agent.tools.functions import Tool
 
@@ -51,7 +50,7 @@ def cat_maze() -> None:
 
 
 def _serve(name: str, instructions: str, tools: list[Callable[..., str]]) -> None:
-    require_mcp(f"`mew mcp {name}`")
+    require_extra("mcp", f"`mew mcp {name}`")
     from mew_agent.bridge.server import serve_stdio  # needs the extra `mcp`
 
     serve_stdio(server_of(name, instructions, tools))

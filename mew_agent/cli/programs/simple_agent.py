@@ -23,7 +23,7 @@ from mew_agent.cli.app.options import (
 )
 from mew_agent.cli.remote.session import find_identity
 from mew_agent.config.agent_config import file_source
-from mew_agent.errors import ConfigError, did_you_mean
+from mew_agent.errors import ConfigError, unknown_key
 from mew_agent.participant.events import ProposalMade
 from mew_agent.participant.participant import Participant
 from mew_agent.program import run_until_signal
@@ -87,10 +87,7 @@ def fulfiller_policy(path: Path | None, *, is_fulfiller: bool) -> FulfillerPolic
         detail = error.errors(include_url=False)[0]
     key = str(detail["loc"][0]) if detail["loc"] else ""
     if detail["type"] == "extra_forbidden":
-        known = tuple(FulfillerPolicy.model_fields)
-        hint = did_you_mean(key, known)
-        expected = None if hint else f"one of {', '.join(known)}"
-        raise ConfigError(source.place(key), f"unknown key '{key}'{hint}", expected)
+        raise unknown_key(source.place(key), key, FulfillerPolicy.model_fields)
     problem = detail["msg"].removeprefix("Value error, ")
     raise ConfigError(source.place(key) if key else source.where, f"{key}: {problem}" if key else problem)
 

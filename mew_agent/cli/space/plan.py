@@ -29,7 +29,6 @@ from mew_spaces.launch.program_logs import log_folder
 from mew_spaces.launch.run_file import Pids, RunFile, read_run_file, remove_run_file, run_file_path
 from pydantic import TypeAdapter
 
-from mew_agent.bridge.settings import require_mcp
 from mew_agent.cli.app.addresses import certified_host, choose_address
 from mew_agent.cli.app.locate import (
     OWN_COMMAND,
@@ -62,7 +61,7 @@ from mew_agent.cli.space.agent_sections import (
     unreachable_models,
 )
 from mew_agent.cli.space.start_checks import check_acp_agent, check_programs, warnings_about
-from mew_agent.errors import ConfigError
+from mew_agent.errors import ConfigError, require_extra
 from mew_agent.gateway_address import CA_VARIABLE
 
 MEW: Final = OWN_COMMAND
@@ -288,7 +287,7 @@ def check_new_participant(
     one = config.participants[name]
     section, server = one.agent, one.mcp_server
     if server is not None:
-        require_mcp()
+        require_extra("mcp", "the MCP bridge")
     command = one.command or (server.command if server is not None else None)
     found = command is None or "${" in command or shutil.which(command) or (space_folder(path) / command).is_file()
     if not found and command != "mew":

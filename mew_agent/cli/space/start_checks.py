@@ -19,10 +19,8 @@ from mew_spaces.config.settings import BRIDGE
 from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, Program, uses_fifos
 
 from mew_agent.acp.profiles import PROFILES
-from mew_agent.acp.settings import require_acp
-from mew_agent.bridge.settings import require_mcp
 from mew_agent.cli.app.locate import place_of
-from mew_agent.errors import ConfigError
+from mew_agent.errors import ConfigError, require_extra
 
 _KeyPath = tuple[str, ...]
 
@@ -53,7 +51,7 @@ def check_acp_agent(name: str, one: ParticipantConfig, path: Path, folder: Path,
     Raises `MissingExtra`, and `ConfigError` with the command that installs the agent.
     """
     assert one.acp is not None
-    require_acp()
+    require_extra("acp", "an ACP agent")
     profile = PROFILES.get(one.acp.agent or "")
     if one.acp.command is None and profile is None:
         problem = f"no agent '{one.acp.agent}' is known"
@@ -84,7 +82,7 @@ def _check_command(path: Path, owner: tuple[str, ...], command: str, folder: Pat
 
 def _check_bridge(program: Program, path: Path, search: str | None) -> None:
     """The bridge itself is ours. What can be missing is the package it needs, and the server's program."""
-    require_mcp()
+    require_extra("mcp", "the MCP bridge")
     server = json.loads(program.environment[BRIDGE_CONFIG])["server"]
     if server["transport"] == "stdio":
         folder = Path(server["cwd"] or program.folder)

@@ -1,13 +1,9 @@
 """The settings of a bridge."""
 
-from importlib.util import find_spec
-
 import pytest
 from pydantic import ValidationError
 
-from mew_agent.bridge import settings
-from mew_agent.bridge.settings import BridgeSettings, HttpServer, StdioServer, require_mcp
-from mew_agent.errors import MissingExtra
+from mew_agent.bridge.settings import BridgeSettings, HttpServer, StdioServer
 
 
 def test_a_server_inherits_no_secret_variables() -> None:
@@ -46,11 +42,3 @@ def test_a_contradictory_server_is_refused(server: dict[str, str]) -> None:
 
 def test_a_url_is_shown_without_its_query() -> None:
     assert str(HttpServer(url="https://x/mcp?key=secret")) == "https://x/mcp"
-
-
-def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    require_mcp()
-    monkeypatch.setattr(settings, "find_spec", lambda name: None if name == "mcp" else find_spec(name))
-    with pytest.raises(MissingExtra) as missing:
-        require_mcp()
-    assert str(missing.value) == "the MCP bridge needs the extra 'mcp': pip install 'mew-agent[mcp]'"

@@ -36,7 +36,7 @@ async def test_invalid_options_are_refused_in_one_line(arguments: tuple[str, ...
 
 
 async def test_missing_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mew_agent.bridge.settings.find_spec", lambda _name: None)
+    monkeypatch.setattr("mew_agent.errors.find_spec", lambda _name: None)
     outcome = await mew("bridge", "start", *WHO, "-m", "x")
     assert outcome.err == "mew: the MCP bridge needs the extra 'mcp': pip install 'mew-agent[mcp]'\n"
     assert outcome.code == 2

@@ -16,7 +16,7 @@ async def test_group_alone_lists_its_commands() -> None:
 
 
 async def test_missing_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mew_agent.bridge.settings.find_spec", lambda _name: None)
+    monkeypatch.setattr("mew_agent.errors.find_spec", lambda _name: None)
     outcome = await mew("mcp", "serve")
     assert outcome.err == "mew: `mew mcp serve` needs the extra 'mcp': pip install 'mew-agent[mcp]'\n"
     assert outcome.code == 2

@@ -274,7 +274,7 @@ def test_missing_acp_program_is_named_with_its_place(tmp_path: Path) -> None:
 def test_bridge_without_its_package_is_refused_before_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mew_agent.bridge.settings.find_spec", lambda _name: None)
+    monkeypatch.setattr("mew_agent.errors.find_spec", lambda _name: None)
     text = "space: {id: s}\nparticipants:\n  web: {mcp_server: {url: 'http://x/mcp'}, auto_start: true}\n"
     with pytest.raises(ConfigError, match=r"the MCP bridge needs the extra 'mcp': pip install 'mew-agent\[mcp\]'"):
         plan_of(tmp_path, text)
