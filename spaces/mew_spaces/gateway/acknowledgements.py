@@ -113,10 +113,22 @@ class Acknowledgements:
 
         `is_failing` says whether storing fails at the moment.
         """
-        sequence = self._log.sequence_of(sender, envelope_id)
-        if sequence is None and (is_failing or (sender, envelope_id) not in self._unechoed):
+        if not self._is_known(sender, envelope_id, is_failing=is_failing):
             return self.not_stored(connection, sender, envelope_id)
-        return self.receipt(connection, sender, envelope_id, status="duplicate", position=self._position_of(sequence))
+        position = self._position_of(self._log.sequence_of(sender, envelope_id))
+        return self.receipt(connection, sender, envelope_id, status="duplicate", position=position)
+
+    def is_stored(self, receipt: Receipt, is_batch_stored: bool) -> bool:
+        """Return whether an accepted envelope is stored, after its batch; that of a duplicate was an earlier one."""
+        accepted = receipt.accepted
+        if accepted is None or receipt.answer.get("status") != "duplicate":
+            return is_batch_stored
+        return self._is_known(accepted.sender, accepted.id, is_failing=not is_batch_stored)
+
+    def _is_known(self, sender: str, envelope_id: str, *, is_failing: bool) -> bool:
+        if self._log.sequence_of(sender, envelope_id) is not None:
+            return True
+        return not is_failing and (sender, envelope_id) in self._unechoed
 
     def not_stored(self, connection: ConnectionId, sender: str, envelope_id: str | None) -> Deliver:
         """Return the error for the sender of an envelope that could not be stored."""

@@ -43,6 +43,8 @@ class DeliverySession:
     reached: int
     began: int = 0
     """The same when it joined."""
+    newest: int = 0
+    """The number of the newest envelope when it joined, stored or not."""
     participant: str = ""
     welcome: dict[str, Any] = field(default_factory=dict)
     """The `delivery` key of its welcome."""
@@ -141,13 +143,8 @@ class DeliverySessions:
         if request.last and (request.since is None or (gap or {}).get("reason") == "other_epoch"):
             first = log.last(request.last)[:1]
             session.reached = first[0].sequence - 1 if first else newest
-        session.welcome = {
-            # Never a number that is not stored yet: after a crash, the gateway would give it to another envelope.
-            "position": str(Position(log.epoch, min(session.reached, log.position.sequence))),
-            "newest": str(Position(log.epoch, newest)),
-            "recovered": gap is None,
-            "live": session.reached == newest,
-        }
+        session.newest = newest
+        session.welcome = {"recovered": gap is None, "live": session.reached == newest}
         session.began = session.reached
         if gap is not None:
             session.welcome["gap"] = {**gap, "before": str(Position(log.epoch, session.reached + 1))}
@@ -159,7 +156,11 @@ class DeliverySessions:
         if session is None or envelope.kind != kinds.SYSTEM_WELCOME:
             return envelope
         session.participant = (envelope.to or ("",))[0]
-        delivery = {**session.welcome, "frames": self._frames_of(session)}
+        # No number that could not be stored: after a restart, the gateway would give it to another envelope.
+        epoch, stored = self._log.epoch, self._log.position.sequence
+        places = {"position": session.began, "newest": session.newest}
+        named = {name: str(Position(epoch, min(sequence, stored))) for name, sequence in places.items()}
+        delivery = {**named, **session.welcome, "frames": self._frames_of(session)}
         session.welcome.pop("gap", None)  # sent once; a later welcome on the same connection says what it may send
         return envelope.model_copy(update={"payload": {**envelope.body, "delivery": delivery}})
 

@@ -47,7 +47,7 @@ Item = Effect | NumberedBroadcast | DuplicateReceipt
 
 
 class _Ticket:
-    """Shows when the batch that is being collected is written, and whether it was stored."""
+    """Shows when a batch is written, and whether it was stored."""
 
     def __init__(self) -> None:
         self.done = anyio.Event()
@@ -79,8 +79,8 @@ class Outbox:
         self._is_immediate = not log.is_slow
         self._items: list[Item] = []
         self._ticket: _Ticket | None = None  # an event can only be made where an event loop runs
+        self._in_flight: _Ticket | None = None
         self._wake: anyio.Event | None = None
-        self._is_writing = False
         self._is_performing = False
         self._is_running = False
         self._is_stopping = False
@@ -122,7 +122,7 @@ class Outbox:
     def put(self, effect: Effect | DuplicateReceipt) -> None:
         """Perform an effect that is not to be stored, now or behind everything put before."""
         # With nothing ahead of it, it need not wait for the disk: it rests on nothing that could still be refused.
-        if self._is_closed or not (self._items or self._is_writing or self._is_performing):
+        if self._is_closed or not (self._items or self._in_flight or self._is_performing):
             self._perform(effect)
         else:
             self._items.append(effect)
@@ -135,18 +135,18 @@ class Outbox:
             self._begin_storing()
 
     async def stored(self) -> bool:
-        """Wait until everything put so far is stored; False if its batch could not be."""
-        if self._is_closed or not (self._items or self._is_writing):
-            return not self.is_failing
-        if self._ticket is None:
+        """Wait until everything put so far is stored; False if what was put last could not be."""
+        if self._items and self._ticket is None:
             self._ticket = _Ticket()
-        ticket = self._ticket
+        ticket = self._ticket or self._in_flight
+        if ticket is None or self._is_closed:
+            return not self.is_failing
         await ticket.done.wait()
         return ticket.is_stored
 
     def probe(self) -> None:
         """After a failure, try again to write something."""
-        if self.is_failing and not self._is_writing:
+        if self.is_failing and self._in_flight is None:
             self._log.put("probe", _PROBE)
             self._begin_storing()
 
@@ -194,17 +194,16 @@ class Outbox:
     async def _store(self) -> None:
         while (batch := self._log.seal()) or self._items:
             items, self._items = self._items, []
-            ticket, self._ticket = self._ticket, None
-            self._is_writing = True
+            ticket, self._ticket = self._ticket or _Ticket(), None
+            self._in_flight = ticket
             try:
                 await to_thread.run_sync(self._log.write, batch)
             except NotStored as error:
                 self._fail(items, batch, error)
             else:
                 self._complete(items, batch)
-            if ticket is not None:
-                ticket.is_stored = not self.is_failing
-                ticket.done.set()
+            ticket.is_stored = not self.is_failing
+            ticket.done.set()
             if self._log.wants_upkeep:
                 await to_thread.run_sync(self._log.upkeep)
             if self.is_failing and not self._items:
@@ -238,13 +237,13 @@ class Outbox:
             self._complete(items, batch)
 
     def _complete(self, items: list[Item], batch: Batch) -> None:
-        self._is_writing = False
+        self._in_flight = None
         self.is_failing = False
         self._log.publish(batch)
         self._perform_all(items)
 
     def _fail(self, items: list[Item], batch: Batch, error: NotStored) -> None:
-        self._is_writing = False
+        self._in_flight = None
         self._begin_failing(error)
         self._log.discard(batch)
         # Refused one by one here, so that the answers keep their places among the effects of the batch.

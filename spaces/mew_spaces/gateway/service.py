@@ -274,7 +274,7 @@ class SpaceService:
         """Handle an envelope from HTTP, and wait until it is stored."""
         self.connect_virtual(sender)
         receipt = self.receive(None, sender, draft)
-        if receipt.refused is None and not await self._outbox.stored():
+        if receipt.refused is None and not self._acknowledgements.is_stored(receipt, await self._outbox.stored()):
             return self._acknowledgements.refusal(None, sender, draft)
         return receipt
 

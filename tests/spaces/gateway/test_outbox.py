@@ -1,6 +1,7 @@
 """What an event causes is stored together, before any member receives it, or refused."""
 
 import json
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,15 +10,16 @@ import pytest
 from anyio import to_thread
 from mew_protocol.codec import StreamFrame, read_draft
 from mew_protocol.ids import ParticipantId
+from mew_protocol.join import DeliveryRequest
 from mew_spaces.config.loading import SpaceConfig
-from mew_spaces.core.effects import ConnectionId
+from mew_spaces.core.effects import ConnectionId, Receipt
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.service import SpaceService
 from mew_spaces.log.memory import Batch, Bounds, Durability, NotStored, SpaceLog
 
 from tests.support.channels import RecordingChannel
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 ADA, BOB = ParticipantId("ada"), ParticipantId("bob")
 
@@ -30,10 +32,16 @@ class RecordingLog(SpaceLog):
         self.durability = durability
         self.is_full = False
         self.attempts = 0
+        self.is_writing = False
+        self.may_write: threading.Event | None = None
         self.stored: list[Batch] = []
 
     def write(self, batch: Batch) -> None:
         self.attempts += 1
+        self.is_writing = True
+        if self.may_write is not None:
+            assert self.may_write.wait(PATIENCE_SECONDS)
+        self.is_writing = False
         if self.is_full:
             raise NotStored("the disk is full")
         self.stored.append(batch)
@@ -122,3 +130,41 @@ async def test_a_full_disk_is_tried_again_only_at_intervals(service: SpaceServic
     service.expire()
     await until(lambda: service.is_storing)
     assert "space/statuses/ada" in log.stored[-1].state
+
+
+@pytest.mark.parametrize("log", ["synced"], indirect=True)
+@pytest.mark.parametrize("is_full", [False, True])
+async def test_a_repeated_http_envelope_learns_what_became_of_the_first(
+    service: SpaceService, log: RecordingLog, is_full: bool
+) -> None:
+    await joined(service, ADA)
+    log.is_full, log.may_write = is_full, threading.Event()
+    draft = read_draft({"kind": "chat", "id": "c", "payload": {"text": "hi"}})
+    service.receive(None, ADA, draft)
+    answers: dict[str, Receipt] = {}
+
+    async def post(name: str) -> None:
+        answers[name] = await service.post(ADA, draft)
+
+    async with anyio.create_task_group() as tasks:
+        await until(lambda: log.is_writing)
+        tasks.start_soon(post, "while the first is written")
+        await anyio.wait_all_tasks_blocked()
+        with anyio.fail_after(PATIENCE_SECONDS):
+            log.may_write.set()
+            await until(lambda: answers)
+    (answer,) = answers.values()
+    assert (answer.refused is not None) == is_full
+    assert is_full or answer.answer["status"] == "duplicate"
+
+
+async def test_a_welcome_names_no_number_that_is_not_stored(service: SpaceService, log: RecordingLog) -> None:
+    connection, _ = await joined(service, ADA)
+    log.is_full = True
+    receive(service, connection, "chat", "c", text="refused, so that its number may be used again")
+    session, bob = service.new_connection(), RecordingChannel()
+    service.attach(session, bob)
+    service.join(session, BOB, DeliveryRequest())
+    await until(lambda: "system/welcome" in kinds(bob))
+    delivery = messages(bob)[0]["payload"]["delivery"]
+    assert delivery["position"] == delivery["newest"] == str(service.log.position)
