@@ -51,7 +51,7 @@ _HOW_STOPPED: Final = {
     "SIGHUP": "was stopped when its terminal was closed",
 }
 
-_POLL_SECONDS: Final = 0.03
+_POLL_SECONDS: Final = 0.1
 _COLOURS: Final = ("36", "35", "33", "32", "34", "31")
 
 
