@@ -225,14 +225,9 @@ class _Compiled:
             return False
 
 
-def value_matches(pattern: object, value: object, steps: Steps | None = None) -> bool:
+def value_matches(pattern: object, value: object, steps: Steps) -> bool:
     """Return whether a payload pattern matches a value. Raises `Undecidable`."""
-    return _compile_value(pattern)(value, steps or Steps())
-
-
-def is_same_value(value: object, expected: object, steps: Steps | None = None) -> bool:
-    """Return whether two values are equal as JSON. Raises `Undecidable` if the comparison is too expensive."""
-    return _is_same(value, expected, steps or Steps())
+    return _compile_value(pattern)(value, steps)
 
 
 def _covers(tests: tuple[TextTest, ...], addressees: tuple[str, ...], steps: Steps) -> bool:
@@ -278,11 +273,11 @@ def _compile_value(pattern: object) -> _ValueTest:
         case list() | tuple():
             tests = tuple(_compile_value(one) for one in pattern)
             whole = list(pattern)
-            return lambda value, steps: _is_same(value, whole, steps) or any(one(value, steps) for one in tests)
+            return lambda value, steps: is_same_value(value, whole, steps) or any(one(value, steps) for one in tests)
         case dict():
             return _compile_object(pattern)
         case _:
-            return lambda value, steps: _is_same(value, pattern, steps)
+            return lambda value, steps: is_same_value(value, pattern, steps)
 
 
 def _compile_object(pattern: dict[str, Any]) -> _ValueTest:
@@ -315,13 +310,18 @@ def _compile_entry(key: str, pattern: object) -> _ValueTest:
     return lambda value, steps: isinstance(value, dict) and key in value and expected(value[key], steps)
 
 
-def _is_same(value: object, expected: object, steps: Steps) -> bool:
-    """Return whether two values are equal as JSON: true is not 1, 1 is 1.0, a string is never a number."""
+def is_same_value(value: object, expected: object, steps: Steps) -> bool:
+    """Return whether two values are equal as JSON: true is not 1, 1 is 1.0, a string is never a number.
+
+    Raises `Undecidable` if the comparison is too expensive.
+    """
     steps.spend(STEPS_PER_VALUE)
     if isinstance(value, list | tuple) and isinstance(expected, list | tuple):
-        return len(value) == len(expected) and all(_is_same(a, b, steps) for a, b in zip(value, expected, strict=True))
+        return len(value) == len(expected) and all(
+            is_same_value(a, b, steps) for a, b in zip(value, expected, strict=True)
+        )
     if isinstance(value, dict) and isinstance(expected, dict):
-        return value.keys() == expected.keys() and all(_is_same(value[k], expected[k], steps) for k in expected)
+        return value.keys() == expected.keys() and all(is_same_value(value[k], expected[k], steps) for k in expected)
     if isinstance(value, bool) or isinstance(expected, bool):
         return value is expected
     if isinstance(value, int | float) and isinstance(expected, int | float):

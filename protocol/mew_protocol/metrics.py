@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from mew_protocol.context_report import ContextReport
 from mew_protocol.envelope import unix_seconds
-from mew_protocol.payloads.participant import UNLABELLED, BoardEntry, Status, basis_label
+from mew_protocol.payloads.participant import UNLABELLED, BoardEntry, basis_label
 
 MAX_LABEL_CHARS: Final = 100
 """Participants choose some labels, such as the name of a level; longer ones are cut."""
@@ -90,7 +90,8 @@ class _ContextMetrics:
         about = (report.reason, report.model, report.policy) if report is not None else (None, None, None)
         self._info.add(1, space, entry.id, basis, *about)
         self._tokens.add(status.tokens, space, entry.id, basis)
-        self._window.add(status.max_tokens, space, entry.id, _window_basis(status))
+        window_basis = report.max_tokens_basis if report is not None else None
+        self._window.add(status.max_tokens, space, entry.id, window_basis or UNLABELLED)
         if report is not None:
             self._add_report(report, space, entry.id)
 
@@ -117,8 +118,3 @@ class _ContextMetrics:
     def _new(self, kind: MetricKind, name: str, text: str, *labels: str) -> Metric:
         self._all.append(Metric(name, kind, text, ("space", "participant", *labels)))
         return self._all[-1]
-
-
-def _window_basis(status: Status) -> str:
-    basis = status.context.max_tokens_basis if status.context is not None else None
-    return basis or UNLABELLED

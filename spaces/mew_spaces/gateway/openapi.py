@@ -83,7 +83,7 @@ def openapi_document(summaries: Mapping[Operation, str], *, version: str, error:
 
     `error` is the body of every error response.
     """
-    schemas = _Schemas()
+    schemas: dict[str, Any] = {}
     paths: dict[str, dict[str, Any]] = {}
     for operation, summary in summaries.items():
         described = _operation(operation, summary.removesuffix("."), schemas, error)
@@ -95,17 +95,17 @@ def openapi_document(summaries: Mapping[Operation, str], *, version: str, error:
         "paths": paths,
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "A participant's token"}},
-            "schemas": schemas.found,
+            "schemas": schemas,
         },
     }
 
 
-def _operation(operation: Operation, summary: str, schemas: "_Schemas", error: type[BaseModel]) -> dict[str, Any]:
+def _operation(operation: Operation, summary: str, schemas: dict[str, Any], error: type[BaseModel]) -> dict[str, Any]:
     if operation.answer is not None:
-        answer = schemas.reference(operation.answer)
+        answer = _reference(operation.answer, schemas)
     else:
         answer = {"type": "object" if operation.media_type == "application/json" else "string"}
-    failed = {"description": "Error", "content": {"application/json": {"schema": schemas.reference(error)}}}
+    failed = {"description": "Error", "content": {"application/json": {"schema": _reference(error, schemas)}}}
     required = {*operation.errors, *(TOKEN_ERRORS if operation.needs_token else ())}
     if operation.body is not None:
         required |= {400, 413}
@@ -123,23 +123,16 @@ def _operation(operation: Operation, summary: str, schemas: "_Schemas", error: t
         *(one.document(in_path=False) for one in operation.parameters),
     ]
     if operation.body is not None:
-        content = {"application/json": {"schema": schemas.reference(operation.body)}}
+        content = {"application/json": {"schema": _reference(operation.body, schemas)}}
         described["requestBody"] = {"required": True, "content": content}
     if operation.needs_token:
         described["security"] = [{"token": []}]
     return described
 
 
-class _Schemas:
-    """The JSON Schemas of the models that operations refer to, by name."""
-
-    def __init__(self) -> None:
-        self.found: dict[str, Any] = {}
-
-    def reference(self, model: type[BaseModel]) -> dict[str, str]:
-        """Add a model, with every model it refers to, and return the reference to it."""
-        schema = model.model_json_schema(by_alias=True, ref_template=_REF)
-        self.found |= schema.pop("$defs", {})
-        name = schema["title"]
-        self.found[name] = schema
-        return {"$ref": _REF.format(model=name)}
+def _reference(model: type[BaseModel], schemas: dict[str, Any]) -> dict[str, str]:
+    """Add a model, with every model it refers to, to the schemas, and return the reference to it."""
+    schema = model.model_json_schema(by_alias=True, ref_template=_REF)
+    schemas |= schema.pop("$defs", {})
+    schemas[schema["title"]] = schema
+    return {"$ref": _REF.format(model=schema["title"])}
