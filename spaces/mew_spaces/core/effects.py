@@ -89,15 +89,18 @@ class RevokeTokens:
 
 @dataclass(frozen=True, slots=True)
 class AuditNote:
-    """Log a change of permissions. `by` made it; `capabilities` are the patterns it is about."""
+    """Log that an envelope changed what a participant may do. `capabilities` are the patterns it is about."""
 
-    event: str
-    envelope_id: str
+    envelope: Envelope
     participant: str
-    by: str
-    capabilities: tuple[Mapping[str, Any], ...]
-    grant_id: str | None
     reason: str | None
+    capabilities: tuple[Mapping[str, Any], ...] = ()
+    grant_id: str | None = None
+
+    @property
+    def event(self) -> str:
+        """The kind of the envelope, as logs write it."""
+        return self.envelope.kind.replace("/", "_")
 
 
 Effect = (

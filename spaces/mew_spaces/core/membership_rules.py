@@ -127,7 +127,7 @@ class MembershipRules:
         names = frozenset(name for name in (envelope.id, payload.grant_id) if name)
         grant = CapabilityGrant(names=names, granter=envelope.sender, patterns=payload.capabilities)
         changes = self._membership.grant(recipient, grant)
-        note = _note(envelope, recipient, payload.reason, payload.capabilities, payload.grant_id or envelope.id)
+        note = AuditNote(envelope, recipient, payload.reason, payload.capabilities, payload.grant_id or envelope.id)
         return self._permissions_changed(envelope, recipient, changes, note, now)
 
     def _revoke(self, envelope: Envelope, now: datetime) -> Receipt | None:
@@ -142,7 +142,7 @@ class MembershipRules:
         changes, revoked = self._membership.revoke(recipient, grant_id=payload.grant_id, patterns=patterns)
         if not revoked:
             return None
-        note = _note(envelope, recipient, payload.reason, revoked, payload.grant_id)
+        note = AuditNote(envelope, recipient, payload.reason, revoked, payload.grant_id)
         return self._permissions_changed(envelope, recipient, changes, note, now)
 
     def _permissions_changed(
@@ -196,7 +196,7 @@ class MembershipRules:
         effects = (
             *state_changed(changes),
             AddToken(ParticipantId(name), token),
-            _note(envelope, name, payload.reason, capabilities),
+            AuditNote(envelope, name, payload.reason, capabilities),
             *self._acknowledge(envelope, InviteAck.model_validate(answer), reply_to, now),
             Broadcast(
                 self._messages.compose(kinds.SYSTEM_PRESENCE, presence, now=now),
@@ -231,7 +231,7 @@ class MembershipRules:
         participant = self._find(payload.participant_id)
         if participant is None:
             return _not_found(payload.participant_id)
-        note = _note(envelope, participant, payload.reason)
+        note = AuditNote(envelope, participant, payload.reason)
         changes, effects = self._space.remove(participant, now=now)
         # The broadcast comes before its disconnection: the removed participant, too, learns who removed it and why.
         return Receipt(
@@ -311,18 +311,6 @@ class MembershipRules:
                 text = f"you cannot give a capability that you do not have: {json.dumps(pattern, ensure_ascii=False)}"
                 return refuse(errors.GRANT_EXCEEDS_OWN, text, your_capabilities=own)
         return None
-
-
-def _note(
-    envelope: Envelope,
-    participant: str,
-    reason: str | None,
-    capabilities: tuple[dict[str, Any], ...] = (),
-    grant_id: str | None = None,
-) -> AuditNote:
-    """Return the note that an envelope changed what a participant may do; `capabilities` are those it is about."""
-    event = envelope.kind.replace("/", "_")
-    return AuditNote(event, envelope.id, participant, envelope.sender, capabilities, grant_id, reason)
 
 
 def _folded(name: str) -> str:

@@ -272,11 +272,11 @@ class AuditLog:
         return b"," + metadata_json[1:-1] + b',"granted_capabilities":' + granted + b',"metadata":' + source[:-1]
 
     def _permission_change(self, note: AuditNote, now: datetime) -> bytes:
-        metadata = {"by": note.by, "grant_id": note.grant_id, "reason": note.reason}
+        metadata = {"by": note.envelope.sender, "grant_id": note.grant_id, "reason": note.reason}
         fields = {
             "timestamp": wire_timestamp(now),
             "event": note.event,
-            "envelope_id": note.envelope_id,
+            "envelope_id": note.envelope.id,
             "participant": note.participant,
             "space_id": self._space,
             "granted_capabilities": note.capabilities,

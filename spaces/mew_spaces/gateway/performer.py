@@ -164,7 +164,7 @@ class EffectPerformer:
             case RevokeTokens(participant):
                 self._revoke_tokens(participant)
             case AuditNote():
-                log.info("%s: %s, by %s", effect.event, effect.participant, effect.by)
+                log.info("%s: %s, by %s", effect.event, effect.participant, effect.envelope.sender)
                 if self.audit is not None:
                     self.audit.log_permission_change(effect, now=self.clock())
             case _:

@@ -269,7 +269,9 @@ def test_every_change_of_permissions_is_audited(driver: SpaceDriver) -> None:
     driver.send_envelope(1, "ada", "capability/revoke", {"recipient": "coder", "grant_id": "the-grant"})
     driver.send_envelope(1, "ada", "space/invite", {"participant_id": "eve", "initial_capabilities": [CALL]})
     driver.send_envelope(1, "ada", "space/kick", {"participant_id": "eve", "reason": "enough"})
-    assert [(one.event, one.participant, one.by, one.capabilities, one.reason) for one in driver.notes] == [
+    assert [
+        (one.event, one.participant, one.envelope.sender, one.capabilities, one.reason) for one in driver.notes
+    ] == [
         ("capability_grant", "coder", "ada", (CALL,), "trust"),
         ("capability_revoke", "coder", "ada", (CALL,), None),
         ("space_invite", "eve", "ada", (CALL,), None),
