@@ -250,7 +250,7 @@ async def test_restart_replaces_a_program_or_the_whole_space(shared: Folder) -> 
     assert "autostart" in await shared.mew("restart", code=2)
     assert one.is_alive
     (shared.path / "space.yaml").write_text(SPACE)
-    shown = json.loads(await shared.mew_process("restart", "--json"))
+    shown = json.loads(await shared.mew("restart", "--json"))
     assert (shown["gateway"], shown["programs"]["coder"]["joined"]) == (before.gateway, True)
     assert nothing_left(one)
 

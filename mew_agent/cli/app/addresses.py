@@ -9,15 +9,17 @@ import errno
 import socket
 import ssl
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mew_spaces.errors import PortInUse
-from mew_spaces.gateway.certificate import TlsFiles
-from mew_spaces.launch.launch import ListenAddress
 
 from mew_agent.cli.app import terminal
 from mew_agent.errors import ConfigError
 from mew_agent.gateway_address import tls_failure, trust
+
+if TYPE_CHECKING:  # they import what a gateway needs, and most commands here start none
+    from mew_spaces.gateway.certificate import TlsFiles
+    from mew_spaces.launch.launch import ListenAddress
 
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
@@ -37,8 +39,10 @@ def listening_failures(option: str, address: str) -> Iterator[None]:
         raise ConfigError(option, f"cannot listen on {address}: {error.strerror or error}") from None
 
 
-def choose_address(host: str, port: int) -> ListenAddress:
+def choose_address(host: str, port: int) -> "ListenAddress":
     """The address to listen on; port 0 picks a free port. Raises `PortInUse`, or `ConfigError` for a bad host."""
+    from mew_spaces.launch.launch import ListenAddress
+
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Listen and stop again, to report a taken port at once.
     with listening_failures("--host, --port", f"{host}:{port}"), socket.socket(family, socket.SOCK_STREAM) as listener:
@@ -53,7 +57,7 @@ def choose_address(host: str, port: int) -> ListenAddress:
         return ListenAddress(host, listener.getsockname()[1])
 
 
-def certified_host(tls: TlsFiles, address: ListenAddress) -> str:
+def certified_host(tls: "TlsFiles", address: "ListenAddress") -> str:
     """Return the host by which programs on this machine reach the gateway, so that its certificate is valid for them.
 
     That is the address it listens on, or `localhost`, or for a wildcard address a name in the certificate. Raises
