@@ -12,20 +12,20 @@ export function takeFragment() {
   return session;
 }
 
-/** A value stored in this tab; undefined without one. */
-export function stored(key = KEY) {
+/** A value stored in this tab, or with "localStorage" in this browser; undefined without one. */
+export function stored(key = KEY, storage = "sessionStorage") {
   try {
-    return JSON.parse(sessionStorage.getItem(key)) ?? undefined;
+    return JSON.parse(window[storage].getItem(key)) ?? undefined;
   } catch {
     return undefined;
   }
 }
 
-/** Store a value, the session by default, in this tab; undefined removes everything. */
-export function store(value, key = KEY) {
+/** Store a value, the session by default, in this tab or this browser; undefined removes everything there. */
+export function store(value, key = KEY, storage = "sessionStorage") {
   try {
-    if (value) sessionStorage.setItem(key, JSON.stringify(value));
-    else sessionStorage.clear(); // with what was typed
+    if (value) window[storage].setItem(key, JSON.stringify(value));
+    else window[storage].clear(); // with what was typed
   } catch {
     // Storage may be disabled or full; what is stored then lasts until the page is left.
   }

@@ -2,6 +2,7 @@
 
 import { titleOf } from "./attention.js";
 import { byId, setText } from "./dom.js";
+import { store, stored } from "./session.js";
 
 const THEMES = ["auto", "light", "dark"];
 
@@ -47,18 +48,6 @@ function showNotify() {
   byId("notify").title = isOn ? "Notifications are on" : "Notify me when something needs me";
 }
 
-function read(name) {
-  try {
-    return localStorage.getItem(`mew.${name}`);
-  } catch {
-    return null;
-  }
-}
+const read = (name) => stored(`mew.${name}`, "localStorage");
 
-function write(name, value) {
-  try {
-    localStorage.setItem(`mew.${name}`, value);
-  } catch {
-    // Storage may be disabled; the choice then lasts until the page is left.
-  }
-}
+const write = (name, value) => store(value, `mew.${name}`, "localStorage");
