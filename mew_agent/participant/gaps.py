@@ -107,6 +107,9 @@ class FrameCounts:
         is_first, is_other_run = self._run is None, self._run != frames.get("run")
         self._run = frames.get("run")
         before = [name for name in self._counts if name not in self._closed]
+        if is_other_run:  # one without a stored history uses the ids of streams again
+            self._counts.clear()
+            self._closed.clear()
         for stream_id, total in counts.items():
             if isinstance(total, int):
                 missed = total - self._counts.get(stream_id, 0)

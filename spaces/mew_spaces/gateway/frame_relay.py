@@ -111,11 +111,12 @@ class FrameRelay:
         for stream_id, number, targets, is_text, size in frames:
             data = rest[start : start + size]
             start += size
+            if len(self._early) >= MAX_WAITING_FRAMES:
+                continue  # lost: the next frame's number shows it
             last = self._received.get((origin, stream_id))
             self._received[origin, stream_id] = number
             frame = StreamFrame(stream_id, data.decode() if is_text else data)
             # Of a stream whose first frames this gateway did not see, it began to listen in the middle.
             missed = 0 if last is None else number - last - 1
-            if len(self._early) < MAX_WAITING_FRAMES:
-                self._early.append((applied, RemoteFrame(frame, tuple(targets), missed)))
+            self._early.append((applied, RemoteFrame(frame, tuple(targets), missed)))
         self.follow(self._applied)

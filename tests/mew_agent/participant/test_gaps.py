@@ -106,6 +106,16 @@ def test_a_restarted_gateway_does_not_know_how_many_frames_are_missing() -> None
     assert list(counts.compare(counted("s", stream_1=2, stream_4=2))) == [StreamGap("stream-1", 2)]
 
 
+def test_a_stream_id_that_is_used_again_after_a_restart_is_counted() -> None:
+    counts = FrameCounts()
+    assert list(counts.compare(counted("r"))) == []
+    counts.add("stream-1")
+    counts.close("stream-1")
+    assert list(counts.compare(counted("s"))) == []
+    counts.add("stream-1")
+    assert list(counts.compare(counted("t"))) == [StreamGap("stream-1")]
+
+
 def test_a_gateway_without_counts_reports_no_gaps() -> None:
     counts = FrameCounts()
     counts.add("stream-1")
