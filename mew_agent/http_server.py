@@ -107,5 +107,10 @@ async def break_connection(scope: Scope, receive: Receive) -> None:
     """Close the connection of a `BreakableProtocol` without ending the body, and wait until it is closed."""
     close: Callable[[], None] = scope["extensions"][_CLOSE_CONNECTION]
     close()
+    await until_disconnected(receive)
+
+
+async def until_disconnected(receive: Receive) -> None:
+    """Wait until the client of a request has disconnected, or has received the whole reply."""
     while (await receive())["type"] != "http.disconnect":
         pass

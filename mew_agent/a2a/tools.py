@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 from a2a.helpers import new_data_part, new_raw_part, new_text_part
 from a2a.types import AgentExtension, AgentSkill, Part
 from google.protobuf.json_format import MessageToDict
+from mew_protocol.json_values import value_at
 
 from mew_agent.tools.peer_offers import PeerTool
 from mew_agent.tools.results import ToolResult
@@ -97,8 +98,7 @@ def _listing(tools: Iterable[PeerTool]) -> dict[str, Any]:
 
 def parts_of(result: ToolResult) -> list[Part]:
     """The parts of a result: its text, its structured content, and its images."""
-    content = result.content if isinstance(result.content, Mapping) else {}
     parts = [new_text_part(result.text)]
-    if isinstance(structured := content.get("structuredContent"), Mapping):
+    if isinstance(structured := value_at(result.content, "structuredContent"), Mapping):
         parts.append(new_data_part(dict(structured), media_type=JSON))
     return parts + [new_raw_part(b64decode(one.data), media_type=one.mime_type) for one in result.images]

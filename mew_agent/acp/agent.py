@@ -15,6 +15,7 @@ import anyio
 from mew_protocol import kinds
 from mew_protocol.agent_settings import LoopLimits
 from mew_protocol.envelope import Envelope
+from mew_protocol.json_values import object_at, objects_at
 from mew_protocol.payloads.mcp import CallSubject
 from mew_protocol.payloads.participant import Compact, CompactDone
 
@@ -358,9 +359,8 @@ class AcpAgent(Participant):
             case _:
                 pass
         if update.get("sessionUpdate") == "available_commands_update":
-            listed = update.get("availableCommands")
-            found = [one.get("name") for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
-            self._commands = tuple(str(name).lstrip("/") for name in found)
+            listed = objects_at(update, "availableCommands")
+            self._commands = tuple(str(one.get("name")).lstrip("/") for one in listed)
             self._commands_known.set()
         elif update.get("sessionUpdate") == "plan":
             await self.control.announce(_plan_status(update))
@@ -422,8 +422,7 @@ class AcpAgent(Participant):
 
     async def _ask_permission(self, request: Mapping[str, Any]) -> str | None:
         """Propose the call that the agent asks about. Returns the option to choose; None without a decision in time."""
-        call = request.get("toolCall")
-        call = call if isinstance(call, Mapping) else {}
+        call = object_at(request, "toolCall")
         arguments = {
             "tool": str(call.get("title") or call.get("kind") or "a tool"),
             "kind": call.get("kind"),
@@ -468,19 +467,17 @@ class AcpAgent(Participant):
 
 def _option(options: object, wanted: str) -> str | None:
     """The id of the option of this kind; None without one, which cancels the agent's call."""
-    listed = [one for one in options if isinstance(one, Mapping)] if isinstance(options, list) else []
-    return next((str(one.get("optionId")) for one in listed if one.get("kind") == wanted), None)
+    return next((str(one.get("optionId")) for one in objects_at(options) if one.get("kind") == wanted), None)
 
 
 def _text_of(call: Mapping[str, Any]) -> str:
     """The texts of a tool call, and the files that it changes. Some agents name the command only there."""
-    listed = call.get("content")
-    parts = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+    parts = objects_at(call, "content")
     return "\n".join(filter(None, (text_in(one.get("content")) or str(one.get("path") or "") for one in parts)))
 
 
 def _plan_status(update: Mapping[str, Any]) -> str:
-    entries = [one for one in update.get("entries") or () if isinstance(one, Mapping)]
+    entries = objects_at(update, "entries")
     done = sum(one.get("status") == "completed" for one in entries)
     now = next((str(one.get("content")) for one in entries if one.get("status") == "in_progress"), "")
     return f"plan:{done} of {len(entries)} done{f'; {now[:120]}' if now else ''}"

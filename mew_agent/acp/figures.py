@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mew_protocol.context_report import Spending
+from mew_protocol.json_values import objects_at, value_at
 
 from mew_agent.acp.profiles import AcpProfile, CompactionStep
 from mew_agent.model.usage import positive_count
@@ -36,18 +37,14 @@ def usage_in(update: Mapping[str, Any], profile: AcpProfile) -> AgentUsage | Non
         tokens, size = positive_count(update.get("used")), positive_count(update.get("size"))
         window = None if not size else round(size * 100 / profile.window_percent)
         return AgentUsage(tokens, window) if tokens else None
-    meta = update.get("_meta")
-    usage = meta.get("usage") if isinstance(meta, Mapping) else None
-    if isinstance(usage, Mapping):
-        tokens = positive_count(usage.get("inputTokens" if profile.used == "prompt" else "totalTokens"))
-        return AgentUsage(tokens) if tokens else None
-    return None
+    key = "inputTokens" if profile.used == "prompt" else "totalTokens"
+    tokens = positive_count(value_at(update, "_meta", "usage", key))
+    return AgentUsage(tokens) if tokens else None
 
 
 def spending_in(update: Mapping[str, Any]) -> Spending | None:
     """The cost of the session so far; None if unknown. Agents send 0 for models without a price."""
-    cost = update.get("cost")
-    amount, currency = (cost.get("amount"), cost.get("currency")) if isinstance(cost, Mapping) else (None, None)
+    amount, currency = value_at(update, "cost", "amount"), value_at(update, "cost", "currency")
     if isinstance(amount, int | float) and 0 < amount < math.inf and isinstance(currency, str):
         return Spending(amount=round(amount, 8), currency=currency)
     return None
@@ -57,23 +54,18 @@ def compaction_step(update: Mapping[str, Any], profile: AcpProfile) -> Compactio
     """The progress of a compaction in a `session/update`; None if it reports none."""
     if update.get("sessionUpdate") == "compaction_update":
         return _STEPS.get(str(update.get("status")))
-    content = update.get("content")
-    if update.get("sessionUpdate") == "agent_message_chunk" and isinstance(content, Mapping):
-        text = str(content.get("text") or "")
+    if update.get("sessionUpdate") == "agent_message_chunk":
+        text = str(value_at(update, "content", "text") or "")
         return next((step for start, step in profile.compaction_texts.items() if text.startswith(start)), None)
     return None
 
 
 def window_in(session: Mapping[str, Any]) -> int | None:
     """The window that the answer to `session/new` names for its current model; None without one."""
-    models = session.get("models")
-    if not isinstance(models, Mapping):
-        return None
-    current = models.get("currentModelId")
-    for model in models.get("availableModels") or ():
-        if isinstance(model, Mapping) and model.get("modelId") == current and isinstance(model.get("_meta"), Mapping):
-            return positive_count(model["_meta"].get("contextLimit"))
-    return None
+    current = value_at(session, "models", "currentModelId")
+    listed = objects_at(session, "models", "availableModels")
+    found = next((model for model in listed if model.get("modelId") == current), None)
+    return positive_count(value_at(found, "_meta", "contextLimit"))
 
 
 class UsageTracker:

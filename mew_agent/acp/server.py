@@ -14,20 +14,14 @@ import anyio.lowlevel
 from acp.connection import Connection
 from acp.exceptions import RequestError
 from acp.stdio import stdio_streams
+from mew_protocol.json_values import object_at, value_at
 
 from mew_agent._version import __version__
 from mew_agent.acp.session import PROTOCOL_VERSION
 from mew_agent.acp.turn import text_in
 from mew_agent.child_program import MAX_LINE_BYTES
 from mew_agent.errors import MewAgentError
-from mew_agent.participant.answers.builder import (
-    Answered,
-    AnswerEvent,
-    ContextNotice,
-    Thinking,
-    ToolCalled,
-    Writing,
-)
+from mew_agent.participant.answers.builder import Answered, AnswerEvent, ContextNotice, Thinking, ToolCalled, Writing
 from mew_agent.participant.events import ContextReported, ProposalMade
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerContext
@@ -71,7 +65,7 @@ class AcpServer:
     # -- requests of the client --------------------------------------------------------------------------
 
     async def _handle(self, method: str, params: Any, is_notification: bool) -> Any:
-        values = params if isinstance(params, Mapping) else {}
+        values = object_at(params)
         match method:
             case "initialize":
                 return self._initialize(values)
@@ -93,9 +87,7 @@ class AcpServer:
                 raise RequestError.method_not_found(method)
 
     def _initialize(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        wanted = values.get("clientCapabilities")
-        session = wanted.get("session") if isinstance(wanted, Mapping) else None
-        self._shows_compactions = isinstance(session, Mapping) and session.get("compaction") is not None
+        self._shows_compactions = value_at(values, "clientCapabilities", "session", "compaction") is not None
         return {
             "protocolVersion": PROTOCOL_VERSION,
             "agentInfo": {"name": "mew-agent", "title": f"{self._agent} in {self._me.space}", "version": __version__},
@@ -189,8 +181,7 @@ class AcpServer:
         except (RequestError, ConnectionError) as error:
             logger.info("the client did not decide: %s", error)
             return
-        outcome = answer.get("outcome") if isinstance(answer, Mapping) else None
-        chosen = outcome.get("optionId") if isinstance(outcome, Mapping) else None
+        chosen = value_at(answer, "outcome", "optionId")
         try:
             if proposal.is_open and chosen == "allow":
                 await proposal.fulfil()
@@ -208,13 +199,14 @@ class AcpServer:
 
 
 def _text_of(block: object) -> str:
-    if isinstance(block, Mapping) and block.get("type") == "resource":
-        resource = block.get("resource")
-        text = resource.get("text") if isinstance(resource, Mapping) else None
-        return f"{resource.get('uri')}:\n{text}" if isinstance(resource, Mapping) and isinstance(text, str) else ""
-    if isinstance(block, Mapping) and block.get("type") == "resource_link":
-        return str(block.get("uri") or "")
-    return text_in(block)
+    match value_at(block, "type"):
+        case "resource":
+            text = value_at(block, "resource", "text")
+            return f"{value_at(block, 'resource', 'uri')}:\n{text}" if isinstance(text, str) else ""
+        case "resource_link":
+            return str(value_at(block, "uri") or "")
+        case _:
+            return text_in(block)
 
 
 def _update_of(event: AnswerEvent) -> dict[str, Any] | None:

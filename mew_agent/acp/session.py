@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final
 import anyio
 from acp.connection import Connection
 from acp.exceptions import RequestError
+from mew_protocol.json_values import object_at, objects_at, value_at
 
 from mew_agent._version import __version__
 from mew_agent.acp.files import ProjectFiles
@@ -72,8 +73,7 @@ class LineTransport:
             if isinstance(message, dict):
                 if "method" not in message:
                     await self.updates.put_response()
-                params = message.get("params")
-                update = params.get("update") if isinstance(params, Mapping) else None
+                update = value_at(message, "params", "update")
                 if message.get("method") == "session/update" and isinstance(update, Mapping):
                     await self.updates.put(update)
                     continue
@@ -125,16 +125,15 @@ class AcpSession:
             "initialize",
             {"protocolVersion": PROTOCOL_VERSION, "clientInfo": client, "clientCapabilities": declared},
         )
-        info = about.get("agentInfo")
-        info = info if isinstance(info, Mapping) else {}
+        info = object_at(about, "agentInfo")
         self.name, self.version = str(info.get("name") or ""), str(info.get("version") or "")
         self.sign_in = _ways_to_sign_in(about, self.settings)
-        capabilities = about.get("agentCapabilities")
+        capabilities = object_at(about, "agentCapabilities")
         usable = [one for one in mcp_servers if _can_use(capabilities, one)]
         if len(usable) < len(mcp_servers):
             logger.warning("%s uses no MCP server over HTTP, so it has no tools of the space", self.program.name)
         self.where = {"cwd": str(await anyio.Path(self.settings.cwd).resolve()), "mcpServers": usable}
-        if session_id is not None and isinstance(capabilities, Mapping) and capabilities.get("loadSession"):
+        if session_id is not None and capabilities.get("loadSession"):
             try:
                 self.opened = await self.request("session/load", {"sessionId": session_id, **self.where})
                 self.session_id, self.was_loaded = session_id, True
@@ -205,7 +204,7 @@ class AcpSession:
             # If its output has not ended, we closed the connection, and there is nothing to wait for.
             problem = self.problem or (await self.program.exit_reason() if self.ended.is_set() else "was stopped")
             raise AcpFailed(self.program.name, problem, self.program.stderr_tail) from None
-        return answer if isinstance(answer, Mapping) else {}
+        return object_at(answer)
 
 
 class _Updates:
@@ -258,7 +257,7 @@ async def open_session(
     terminals: Terminals
 
     async def handle(method: str, params: Any, is_notification: bool) -> Any:
-        values = params if isinstance(params, Mapping) else {}
+        values = object_at(params)
         if method == "session/request_permission":
             chosen = await on_permission(values)
             outcome = {"outcome": "cancelled"} if chosen is None else {"outcome": "selected", "optionId": chosen}
@@ -297,27 +296,24 @@ async def open_session(
             tasks.cancel_scope.cancel()
 
 
-def _can_use(capabilities: object, server: Mapping[str, Any]) -> bool:
+def _can_use(capabilities: Mapping[str, Any], server: Mapping[str, Any]) -> bool:
     """Whether the agent announces the transport of an MCP server. Every agent knows standard input and output."""
-    known = capabilities.get("mcpCapabilities") if isinstance(capabilities, Mapping) else None
     kind = server.get("type", "stdio")
-    return kind == "stdio" or (isinstance(known, Mapping) and bool(known.get(kind)))
+    return kind == "stdio" or bool(value_at(capabilities, "mcpCapabilities", kind))
 
 
 def _ways_to_sign_in(about: Mapping[str, Any], settings: AcpSettings) -> str:
     """The agent's `authMethods` as a sentence, with the commands to run."""
-    methods = about.get("authMethods")
-    named = [one for one in methods if isinstance(one, Mapping)] if isinstance(methods, list) else []
     profile = PROFILES.get(settings.agent or "")
     own = (profile.sign_in,) if profile is not None and profile.sign_in else ()
-    return "; or ".join((*own, *(_way_to_sign_in(one, settings) for one in named))) or "start it once by hand"
+    named = (_way_to_sign_in(one, settings) for one in objects_at(about, "authMethods"))
+    return "; or ".join((*own, *named)) or "start it once by hand"
 
 
 def _way_to_sign_in(method: Mapping[str, Any], settings: AcpSettings) -> str:
     text = str(method.get("description") or method.get("name") or method.get("id")).rstrip(".")
-    meta = method.get("_meta")
-    terminal = meta.get("terminal-auth") if isinstance(meta, Mapping) else None
-    if isinstance(terminal, Mapping) and terminal.get("command"):
+    terminal = object_at(method, "_meta", "terminal-auth")
+    if terminal.get("command"):
         program, given = [str(terminal["command"])], terminal.get("args")
     elif method.get("type") == "terminal":
         program, given = list(settings.program), method.get("args")
@@ -327,6 +323,5 @@ def _way_to_sign_in(method: Mapping[str, Any], settings: AcpSettings) -> str:
 
 
 def _text_of(error: RequestError) -> str:
-    data = error.data if isinstance(error.data, Mapping) else {}
-    detail = data.get("details") or data.get("message")
+    detail = value_at(error.data, "details") or value_at(error.data, "message")
     return f"{error}{f': {detail}' if detail else ''}"

@@ -18,6 +18,7 @@ from typing import Any, Final
 import anyio
 from anyio.abc import Process, TaskGroup
 from mew_protocol.environment import inherited
+from mew_protocol.json_values import objects_at
 
 from mew_agent.acp.files import SPACE_FOLDER
 from mew_agent.child_program import CLOSE_SECONDS, end_process, group_exists
@@ -146,10 +147,9 @@ class Terminals:
         if len(self._terminals) >= MAX_TERMINALS:
             raise ValueError(f"there are {MAX_TERMINALS} terminals already; release one")
         folder = self._folder(str(params.get("cwd") or ""))
-        given, environment = params.get("env"), inherited(os.environ)
-        for one in given if isinstance(given, list) else ():
-            if isinstance(one, Mapping):
-                environment[str(one.get("name"))] = str(one.get("value"))
+        environment = inherited(os.environ)
+        for one in objects_at(params, "env"):
+            environment[str(one.get("name"))] = str(one.get("value"))
         asked = params.get("outputByteLimit")
         limit = min(asked, MAX_OUTPUT_BYTES) if isinstance(asked, int) and asked >= 0 else MAX_OUTPUT_BYTES
         process = await anyio.open_process(

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import anyio
 from mew_protocol.envelope import Envelope
+from mew_protocol.json_values import value_at
 
 from mew_agent.agent.inbox import Inbox
 from mew_agent.agent.turn import MAX_ATTEMPTS
@@ -137,6 +138,4 @@ class AcpTurn:
 
 def text_in(content: object) -> str:
     """The text of a content block; empty for other kinds."""
-    if isinstance(content, Mapping) and content.get("type") == "text":
-        return str(content.get("text") or "")
-    return ""
+    return str(value_at(content, "text") or "") if value_at(content, "type") == "text" else ""

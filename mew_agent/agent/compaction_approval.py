@@ -6,7 +6,6 @@ work: no chat waits for it. Does not know what a plan contains; see `compaction.
 
 import logging
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -15,7 +14,7 @@ import anyio
 from mew_protocol import kinds
 from mew_protocol.agent_settings import CompactionSettings
 from mew_protocol.envelope import Envelope, wire_timestamp
-from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject
+from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, arguments_of
 
 from mew_agent.compaction.approval import (
     CompactionDecision,
@@ -170,7 +169,7 @@ class CompactionApproval:
     async def _approved(self, request: Envelope, proposed: ProposedCompaction) -> CompactionDecision | None:
         """The decision in an approver's request; None if it cannot be carried out, which is announced."""
         try:
-            approved = read_approval(_arguments(request))
+            approved = read_approval(arguments_of(request.body))
             target_tokens = None if approved.target_tokens == proposed.target_tokens else approved.target_tokens
             if target_tokens is not None:
                 plan = self._conversation.state.plan_compaction(target_tokens)
@@ -197,7 +196,7 @@ class CompactionApproval:
             problem = "name the proposal in correlation_id; participant/compact requests a compaction"
             raise RequestFailed(INVALID_REQUEST, problem)
         try:
-            read_approval(_arguments(request))
+            read_approval(arguments_of(request.body))
         except ValueError as error:
             raise RequestFailed(INVALID_PARAMS, str(error)) from None
         return {"content": [{"type": "text", "text": "Received; the status says what follows."}]}
@@ -212,8 +211,3 @@ class CompactionApproval:
         if self._asking is not None:
             self._why_cancelled = self._why_cancelled or why
             self._asking.cancel()
-
-
-def _arguments(request: Envelope) -> object:
-    params = request.body.get("params")
-    return params.get("arguments", {}) if isinstance(params, Mapping) else {}

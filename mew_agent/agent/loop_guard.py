@@ -20,6 +20,7 @@ from mew_protocol.agent_settings import LoopLimits
 from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.context_report import Waiting
 from mew_protocol.envelope import Envelope
+from mew_protocol.json_values import object_at, objects_at
 
 MAX_CHATS: Final = 2_000
 """How many chats are remembered; an answer to an older one counts as the first of a thread."""
@@ -248,7 +249,4 @@ def asks_something(chat: Envelope) -> bool:
 
 def _agents_on(board: object) -> Iterable[str]:
     """The participants on a board whose status contains a context report."""
-    for entry in board if isinstance(board, list) else ():
-        status = entry.get("status") if isinstance(entry, Mapping) else None
-        if isinstance(status, Mapping) and isinstance(status.get("context"), Mapping):
-            yield str(entry.get("id"))
+    return (str(entry.get("id")) for entry in objects_at(board) if object_at(entry, "status", "context"))

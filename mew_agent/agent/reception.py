@@ -13,6 +13,7 @@ import anyio
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.join import DeliveryRequest
+from mew_protocol.json_values import objects_at, value_at
 from mew_protocol.payloads.mcp import proposals_in
 
 from mew_agent.agent.headroom import HeadroomCheck
@@ -72,8 +73,8 @@ class Reception:
     async def clean_up_after_earlier_process(self, welcome: Envelope) -> None:
         """Close the streams and withdraw the proposals of an earlier process that the gateway has not missed yet."""
         me = self._me
-        for stream in welcome.body.get("active_streams") or ():
-            if isinstance(stream, dict) and stream.get("owner") == me.id:
+        for stream in objects_at(welcome.body, "active_streams"):
+            if stream.get("owner") == me.id:
                 payload = {"stream_id": stream.get("stream_id"), "reason": "the agent restarted"}
                 await me.send(kinds.STREAM_CLOSE, payload)
         for proposal in proposals_in(welcome.body):
@@ -186,9 +187,8 @@ class Reception:
 
 
 def _is_join_of(envelope: Envelope, participant: str) -> bool:
-    member = envelope.body.get("participant")
     is_join = envelope.kind == kinds.SYSTEM_PRESENCE and envelope.body.get("event") == "join"
-    return is_join and isinstance(member, dict) and member.get("id") == participant
+    return is_join and value_at(envelope.body, "participant", "id") == participant
 
 
 def _cancel_reason(cancel: Envelope) -> str:

@@ -38,13 +38,7 @@ from mew_agent.conversation.texts import (
     does_not_fit_text,
     failed_call_text,
 )
-from mew_agent.errors import (
-    ContextOverflow,
-    GatewayError,
-    MewAgentError,
-    ModelError,
-    PolicyStopped,
-)
+from mew_agent.errors import ContextOverflow, GatewayError, MewAgentError, ModelError, PolicyStopped
 from mew_agent.model.interface import ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall
 from mew_agent.model.usage import Usage
 from mew_agent.participant.messenger import timestamp

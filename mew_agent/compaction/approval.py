@@ -127,6 +127,7 @@ def proposal_arguments(
 
 def read_approval(arguments: object) -> ApprovedCompaction:
     """Read the arguments of an approver's request. Raises `ValueError` naming the argument and what is expected."""
+    arguments = {} if arguments is None else arguments
     if not isinstance(arguments, Mapping):
         raise ValueError("arguments: must be an object")
     try:

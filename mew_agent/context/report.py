@@ -7,13 +7,7 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mew_protocol.context_report import (
-    BreakdownPart,
-    ContextReport,
-    PinReport,
-    SavingSuggestion,
-    pin_hash,
-)
+from mew_protocol.context_report import BreakdownPart, ContextReport, PinReport, SavingSuggestion, pin_hash
 from pydantic import BaseModel
 
 from mew_agent.context.history import pin_line

@@ -32,6 +32,7 @@ from mew_agent.context.history import Item
 from mew_agent.context.policy import output_reserve_tokens
 from mew_agent.context.store import StoreUnusable
 from mew_agent.conversation.context_state import ContextState
+from mew_agent.participant.controls import Archive
 from mew_agent.tools.results import well_formed
 
 logger = logging.getLogger("mew_agent.conversation.archive")
@@ -43,7 +44,7 @@ EXTRACT_CHARS = 400
 """How much of an item an answer to a search contains."""
 
 
-class ContextArchive:
+class ContextArchive(Archive):
     """The archive of one context."""
 
     def __init__(

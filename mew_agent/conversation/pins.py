@@ -15,6 +15,7 @@ from mew_agent.context.history import Pin, pinned_text
 from mew_agent.context.report import pin_reports
 from mew_agent.context.tracker import Tracker
 from mew_agent.errors import PinRefused
+from mew_agent.participant.controls import PinKeeper
 from mew_agent.tokens.projection import features
 from mew_agent.tools.sources import FunctionTools
 
@@ -26,7 +27,7 @@ PIN_TOOLS: Final = ("pin_text", "unpin_text")
 SHOWN_CHARS: Final = 40
 
 
-class ContextPins:
+class ContextPins(PinKeeper):
     """The pins of one agent, which all its conversations share."""
 
     def __init__(self, tracker: Tracker, save: Callable[[], Awaitable[object]]) -> None:
@@ -42,7 +43,6 @@ class ContextPins:
 
     @property
     def texts(self) -> tuple[PinnedText, ...]:
-        """See `controls.PinKeeper.texts`."""
         reports = pin_reports(self._tracker)
         return tuple(
             PinnedText(**report.model_dump(), text=pin.text) for report, pin in zip(reports, self.all, strict=True)
@@ -65,7 +65,7 @@ class ContextPins:
         self.all[:] = [*others, *configured, *self.made_here]
 
     async def add(self, text: str, origin: str) -> bool:
-        """See `controls.PinKeeper.add`. Stored when this returns; in force from the next request on."""
+        """See `PinKeeper`. Stored when this returns; in force from the next request on."""
         if any(pin.text == text for pin in self.all):
             return False
         if not text.strip() or len(text) > MAX_PIN_CHARS:
@@ -81,7 +81,7 @@ class ContextPins:
         return True
 
     async def remove(self, name: str, made_by: str | None = None) -> None:
-        """See `controls.PinKeeper.remove`. Refuses a pin of another origin than `made_by`, if that is given."""
+        """See `PinKeeper`. Refuses a pin of another origin than `made_by`, if that is given."""
         pin = self._named(name)
         if made_by is not None and pin.origin != made_by:
             raise PinRefused(f"payload.pin: '{pin.id}' is from {pin.origin}, so only another participant can unpin it")

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, Literal
 
+from mew_protocol.json_values import object_at, objects_at
+
 Api = Literal["chat", "responses", "messages"]
 
 SESSION_HEADERS: Final = (
@@ -91,19 +93,17 @@ def digest_of(value: object) -> str:
 
 def _tool_names(tools: object) -> frozenset[str]:
     """Names only: agents rewrite descriptions during a conversation."""
-    given = tools if isinstance(tools, list) else []
-    return frozenset(digest_of(_tool_name(tool)) for tool in given if isinstance(tool, Mapping))
+    return frozenset(digest_of(_tool_name(tool)) for tool in objects_at(tools))
 
 
 def _tool_name(tool: Mapping[str, Any]) -> str:
-    function = tool.get("function")
-    named = function if isinstance(function, Mapping) else tool
+    named = object_at(tool, "function") or tool
     return str(named.get("name") or named.get("type"))
 
 
 def _chained(digest: str, messages: list[Any]) -> Iterator[str]:
-    for message in messages:
-        if not isinstance(message, Mapping) or message.get("role") in _INSTRUCTIONS:
+    for message in objects_at(messages):
+        if message.get("role") in _INSTRUCTIONS:
             continue
         stable = _stable(message)
         if stable is not None:
@@ -131,11 +131,8 @@ def _stable(value: Any) -> Any:
 
 def _answered(messages: list[Any]) -> Iterator[str]:
     """The ids of tool calls whose results are among the messages."""
-    for message in messages:
-        if not isinstance(message, Mapping):
-            continue
-        content = message.get("content")
-        blocks = [one for one in content if isinstance(one, Mapping)] if isinstance(content, list) else []
+    for message in objects_at(messages):
+        blocks = objects_at(message, "content")
         own = message.get("call_id") if str(message.get("type")).endswith("_output") else message.get("tool_call_id")
         for name in (own, *(block.get("tool_use_id") for block in blocks)):
             if isinstance(name, str):

@@ -18,7 +18,7 @@ import httpx2
 from starlette.types import Receive, Scope, Send
 
 from mew_agent.errors import ConfigError
-from mew_agent.http_server import BreakableProtocol, break_connection, serving
+from mew_agent.http_server import BreakableProtocol, break_connection, serving, until_disconnected
 from mew_agent.meter.facts import Api, CallFacts, api_of, read_facts
 from mew_agent.meter.main_line import MeteredCall
 from mew_agent.meter.replies import READABLE_ENCODINGS, Reply, ReplyReader
@@ -117,8 +117,7 @@ class ModelRelay:
 
     async def _cancel_when_gone(self, body: "_RequestBody", receive: Receive, scope: anyio.CancelScope) -> None:
         await body.ended.wait()
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        await until_disconnected(receive)
         scope.cancel()
 
     async def _cancel_when_stopping(self, scope: Scope, receive: Receive, tasks: anyio.CancelScope) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from mew_protocol.json_values import object_at, objects_at, value_at
+
 from mew_agent.meter.facts import Api, digest_of
 from mew_agent.model.usage import Usage, newest_usage, normalise, usage_object
 
@@ -140,47 +142,44 @@ class ReplyReader:
 
     def _read_response_event(self, event: Mapping[str, Any]) -> None:
         if event.get("type") == "response.output_item.done":
-            self._read_items([event.get("item")])
+            self._read_items([object_at(event, "item")])
         elif event.get("type") in _RESPONSE_ENDS:
             self._read_response(event.get("response"))
             self.is_complete = True
 
     def _read_response(self, response: Any) -> None:
-        if not isinstance(response, Mapping):
-            return
-        self._usage = newest_usage(self._usage, response.get("usage"))
-        self._model = response.get("model") or self._model
-        self._response = digest_of(response.get("id"))
-        self._read_items(response.get("output") or [])
+        self._usage = newest_usage(self._usage, value_at(response, "usage"))
+        self._model = value_at(response, "model") or self._model
+        self._response = digest_of(value_at(response, "id"))
+        self._read_items(objects_at(response, "output"))
 
     def _read_message_event(self, event: Mapping[str, Any]) -> None:
         match event.get("type"):
             case "message_start":
                 self._read_message(event.get("message"))
             case "content_block_start":
-                self._read_items([event.get("content_block")])
+                self._read_items([object_at(event, "content_block")])
             case "message_delta":
                 self._add_usage(event.get("usage"))
-                self._has_finished |= bool((event.get("delta") or {}).get("stop_reason"))
+                self._has_finished |= bool(value_at(event, "delta", "stop_reason"))
             case "message_stop":
                 self.is_complete = True
             case _:
                 pass
 
     def _read_message(self, message: Any) -> None:
-        if isinstance(message, Mapping):
-            self._add_usage(message.get("usage"))
-            self._model = message.get("model") or self._model
-            self._read_items(message.get("content") or [])
+        self._add_usage(value_at(message, "usage"))
+        self._model = value_at(message, "model") or self._model
+        self._read_items(objects_at(message, "content"))
 
     def _add_usage(self, usage: Any) -> None:
         """Later figures replace earlier ones, but null and 0 replace nothing."""
-        if isinstance(usage, Mapping):
-            self._raw_usage |= {key: value for key, value in usage.items() if value or key not in self._raw_usage}
+        known = self._raw_usage
+        known |= {key: value for key, value in object_at(usage).items() if value or key not in known}
 
-    def _read_items(self, items: list[Any]) -> None:
+    def _read_items(self, items: list[Mapping[str, Any]]) -> None:
         for item in items:
-            if isinstance(item, Mapping) and item.get("type") in _TOOL_CALLS:
+            if item.get("type") in _TOOL_CALLS:
                 self._add_call(item.get("call_id") or item.get("id"))
 
     def _add_call(self, name: object) -> None:

@@ -5,6 +5,8 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from mew_protocol.json_values import object_at, objects_at
+
 from mew_agent.model.interface import ModelReply, ReasoningDelta, TextDelta, ToolCall
 from mew_agent.model.usage import Usage, newest_usage, usage_object
 
@@ -42,7 +44,7 @@ class ReplyAssembly:
         self._model = _text(chunk.get("model")) or self._model
         self._completion_id = _text(chunk.get("id")) or self._completion_id
         deltas: list[Delta] = []
-        for choice in _mappings(chunk.get("choices")):
+        for choice in objects_at(chunk, "choices"):
             # Other choices are alternatives to the first, not parts of it.
             if choice.get("index") in (None, 0):
                 deltas += self._feed_choice(choice)
@@ -76,14 +78,14 @@ class ReplyAssembly:
         yield from self._reasoning_delta(_text(delta.get("reasoning_content")) or _text(delta.get("reasoning")))
         content = delta.get("content")
         if isinstance(content, list):
-            for part in _mappings(content):
+            for part in objects_at(content):
                 yield from self._reasoning_delta(_part_text(part.get("thinking")))
                 yield from self._text_delta(_text(part.get("text")))
         else:
             yield from self._text_delta(_text(content))
         # A refusal replaces the answer, so the user has to see it.
         yield from self._text_delta(_text(delta.get("refusal")))
-        for piece in _mappings(delta.get("tool_calls")):
+        for piece in objects_at(delta, "tool_calls"):
             self._feed_call(piece)
 
     def _text_delta(self, text: str) -> Iterator[Delta]:
@@ -100,8 +102,7 @@ class ReplyAssembly:
 
     def _feed_call(self, piece: Json) -> None:
         self._has_grown = True
-        function = piece.get("function")
-        function = function if isinstance(function, Mapping) else {}
+        function = object_at(piece, "function")
         call_id, name = _text(piece.get("id")), _text(function.get("name"))
         call = self._call_for(piece.get("index"), call_id, name)
         call.id = call.id or call_id
@@ -145,9 +146,4 @@ def _text(value: object) -> str:
 
 def _part_text(value: object) -> str:
     """Reasoning is a string or a list of text parts."""
-    return _text(value) or "".join(_text(part.get("text")) for part in _mappings(value))
-
-
-def _mappings(value: object) -> Iterator[Json]:
-    if isinstance(value, list):
-        yield from (item for item in value if isinstance(item, Mapping))
+    return _text(value) or "".join(_text(part.get("text")) for part in objects_at(value))

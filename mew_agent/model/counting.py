@@ -6,10 +6,12 @@ Owns which endpoint a server has for this and when to stop asking. Makes no requ
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
+from mew_protocol.json_values import value_at
+
 from mew_agent.errors import ContextOverflow, ModelError, ModelUnreachable
 from mew_agent.model.dialect import OPENAI_HOSTS, Dialect, request_body
 from mew_agent.model.interface import ModelRequest
-from mew_agent.model.usage import positive_count, value_at
+from mew_agent.model.usage import positive_count
 from mew_agent.model.window import Fetch
 
 Route = Literal["input_tokens", "tokenize"]

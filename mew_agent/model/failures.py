@@ -9,8 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from mew_protocol.json_values import object_at, value_at
+
 import mew_agent.errors as errors
-from mew_agent.model.usage import positive_count, value_at
+from mew_agent.model.usage import positive_count
 
 _MAX_DETAIL_CHARS: Final = 200
 
@@ -114,8 +116,7 @@ class ModelErrors:
         overflow = find_overflow(None, body)
         if overflow is not None:
             return errors.ContextOverflow(*fields, overflow.limit_tokens, overflow.requested_tokens)
-        code = str(body.get("code")) if isinstance(body, Mapping) else ""
-        if code in ("429", "rate_limit_exceeded"):
+        if str(value_at(body, "code")) in ("429", "rate_limit_exceeded"):
             return errors.ModelRateLimited(*fields)
         return errors.ModelFailed(*fields)
 
@@ -135,7 +136,7 @@ def find_overflow(status: int | None, body: object) -> Overflow | None:
     """Read an overflow from an error object; None for other errors. `status` is None where there is no HTTP error."""
     if status is not None and status not in _OVERFLOW_STATUSES:
         return None
-    fields = body if isinstance(body, Mapping) else {}
+    fields = object_at(body)
     text = error_message(body)
     is_named = fields.get("code") == "context_length_exceeded" or fields.get("type") == "exceed_context_size_error"
     if not is_named and not _OVERFLOW.search(text):

@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mew_protocol.json_values import value_at
+
 # Fifteen digits are far beyond any window and still exact as a float.
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,15}(\.0{1,15})?", re.ASCII)
 _MAX_TOKENS = 10**15
@@ -89,14 +91,8 @@ def newest_usage(before: Usage | None, raw: object) -> Usage | None:
 
 def _figure(raw: Mapping[str, object], *paths: str) -> int | None:
     """The first of the figures at these paths that is reported."""
-    return next((tokens for path in paths if (tokens := _whole_number(value_at(raw, path))) is not None), None)
-
-
-def value_at(value: object, path: str) -> object:
-    """The value at a path of keys, with a dot between them, in decoded JSON; None if it leads nowhere."""
-    for key in path.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
+    found = (_whole_number(value_at(raw, *path.split("."))) for path in paths)
+    return next((tokens for tokens in found if tokens is not None), None)
 
 
 def positive_count(value: object) -> int | None:

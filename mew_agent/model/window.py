@@ -9,10 +9,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
+from mew_protocol.json_values import object_at, objects_at, value_at
+
 from mew_agent.errors import ModelError, ModelUnreachable
 from mew_agent.model.dialect import OPENAI_HOSTS
 from mew_agent.model.interface import Window, WindowBasis
-from mew_agent.model.usage import positive_count, value_at
+from mew_agent.model.usage import positive_count
 
 Json = Mapping[str, object]
 Fetch = Callable[[Literal["GET", "POST"], str, dict[str, object] | None], Awaitable[object]]
@@ -93,10 +95,7 @@ async def _fetch_or_none(
 
 def listed_models(body: object) -> list[Json]:
     """The model entries of a listing: under `data`, under `models`, or a bare list."""
-    entries: object = body
-    if isinstance(body, Mapping):
-        entries = body.get("data") if isinstance(body.get("data"), list) else body.get("models")
-    return [entry for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
+    return objects_at(body) or objects_at(body, "data") or objects_at(body, "models")
 
 
 def read_models(body: object, model: str) -> Window | None:
@@ -105,13 +104,13 @@ def read_models(body: object, model: str) -> Window | None:
     if entry is None:
         return None
     places = ((basis, key) for basis, keys in _LISTED_KEYS for key in keys)
-    return _first_known(*((basis, value_at(entry, key), f"/v1/models {key}") for basis, key in places))
+    return _first_known(*((basis, value_at(entry, *key.split(".")), f"/v1/models {key}") for basis, key in places))
 
 
 def read_litellm(body: object, model: str) -> Window | None:
     """Read `GET /model/info` of LiteLLM's proxy: the smallest window of the model's deployments."""
     deployments = [entry for entry in listed_models(body) if entry.get("model_name") == model]
-    figures = [value_at(one, "model_info.max_input_tokens") for one in deployments]
+    figures = [value_at(one, "model_info", "max_input_tokens") for one in deployments]
     known = [tokens for figure in figures if (tokens := positive_count(figure)) is not None]
     return Window(min(known), "trained", "LiteLLM /model/info max_input_tokens") if known else None
 
@@ -120,13 +119,13 @@ def read_lm_studio(body: object, model: str) -> Window | None:
     """Read `GET /api/v0/models` or `/api/v1/models` of LM Studio."""
     entries = listed_models(body)
     for entry in entries:
-        for instance in _sequence(entry.get("loaded_instances")):
-            if value_at(instance, "id") == model:
+        for instance in objects_at(entry, "loaded_instances"):
+            if instance.get("id") == model:
                 return _instance_window(instance) or _trained_window(entry)
     found = _entry_for(entries, model, ("id", "key"))
     if found is None:
         return None
-    loaded = [window for instance in _sequence(found.get("loaded_instances")) if (window := _instance_window(instance))]
+    loaded = [window for instance in objects_at(found, "loaded_instances") if (window := _instance_window(instance))]
     if loaded:
         # The listing does not say which instance answers; the smallest window is safe for all of them.
         return min(loaded, key=lambda window: window.max_tokens)
@@ -145,11 +144,11 @@ def read_ollama_ps(body: object, model: str) -> Window | None:
 
 def read_ollama_show(body: object) -> Window | None:
     """Read `POST /api/show` of Ollama: the `num_ctx` of the model file if set, else the model's maximum."""
-    shown = _mapping(body)
+    shown = object_at(body)
     parameters = shown.get("parameters")
     if isinstance(parameters, str) and (match := re.search(r"^\s*num_ctx\s+(\d+)\s*$", parameters, re.MULTILINE)):
         return _first_known(("loaded", int(match[1]), "Ollama /api/show num_ctx"))
-    facts = _mapping(shown.get("model_info"))
+    facts = object_at(shown, "model_info")
     name = f"{facts.get('general.architecture')}.context_length"
     figure = facts.get(name)
     if figure is None:
@@ -158,7 +157,7 @@ def read_ollama_show(body: object) -> Window | None:
 
 
 def _instance_window(instance: object) -> Window | None:
-    return _first_known(("loaded", value_at(instance, "config.context_length"), "LM Studio loaded_instances"))
+    return _first_known(("loaded", value_at(instance, "config", "context_length"), "LM Studio loaded_instances"))
 
 
 def _trained_window(entry: Json) -> Window | None:
@@ -188,11 +187,3 @@ def _with_tag(name: object) -> str | None:
     if not isinstance(name, str):
         return None
     return name if ":" in name else f"{name}:latest"
-
-
-def _mapping(value: object) -> Json:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _sequence(value: object) -> Sequence[object]:
-    return value if isinstance(value, list) else ()

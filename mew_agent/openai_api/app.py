@@ -27,7 +27,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mew_agent.http_server import serving
+from mew_agent.http_server import serving, until_disconnected
 from mew_agent.openai_api.chat_participant import ChatParticipant, OfferedAgent
 from mew_agent.openai_api.format import (
     BAD_REQUEST,
@@ -320,8 +320,7 @@ async def _while_connected(receive: Receive, work: Callable[[], Awaitable[None]]
     async with anyio.create_task_group() as tasks:
 
         async def watch() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
+            await until_disconnected(receive)
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(watch)

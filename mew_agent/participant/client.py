@@ -15,10 +15,7 @@ from urllib.parse import urlsplit
 import anyio
 from mew_protocol.codec import DEFAULT_MAX_BYTES, StreamFrame, decode
 from mew_protocol.envelope import Draft, Envelope
-from mew_protocol.errors import (
-    NOT_STORED,
-    DecodeError,
-)
+from mew_protocol.errors import NOT_STORED, DecodeError
 from mew_protocol.ids import GATEWAY
 from mew_protocol.join import JOIN_BY_FRAME, JOIN_HEADER, DeliveryRequest, join_frame
 from mew_protocol.kinds import SYSTEM_PRESENCE_BATCH, SYSTEM_WELCOME
@@ -26,12 +23,7 @@ from pydantic_core import to_json
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from mew_agent.errors import (
-    NotAccepted,
-    NotConfirmed,
-    NotConnected,
-    TooLarge,
-)
+from mew_agent.errors import NotAccepted, NotConfirmed, NotConnected, TooLarge
 from mew_agent.gateway_address import addresses, cause_of, tls_failure, trust
 from mew_agent.participant.credentials import Credentials, TryLater
 from mew_agent.participant.delivery import (

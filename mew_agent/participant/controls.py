@@ -6,7 +6,7 @@ pausing. Does not know what a control does to a conversation.
 
 import logging
 from contextlib import suppress
-from typing import Any, Protocol, assert_never
+from typing import Any, Final, Protocol, assert_never
 
 import anyio
 from mew_protocol import kinds
@@ -55,6 +55,37 @@ NOTHING_TO_DO = frozenset(
 )
 """Reasons to skip a compaction that are not failures."""
 
+NO_CONTEXT: Final = "this participant has no context"
+
+
+class PinKeeper:
+    """The pins of a conversation. This class keeps none, for a conversation that is kept elsewhere."""
+
+    @property
+    def texts(self) -> tuple[PinnedText, ...]:
+        """All pins, as reports show them, with their texts."""
+        return ()
+
+    async def add(self, text: str, origin: str) -> bool:
+        """Pin a text. Returns False if it was pinned already. Raises `PinRefused`."""
+        raise PinRefused(f"{NO_CONTEXT} to pin a text in")
+
+    async def remove(self, name: str) -> None:
+        """Remove a pin by its id or whole text. Raises `PinRefused`."""
+        raise PinRefused(f"{NO_CONTEXT}, so it has no pins")
+
+
+class Archive:
+    """What left a conversation. This class archives nothing, for a conversation that is kept elsewhere."""
+
+    async def history(self, request: RequestHistory) -> CompactionHistory:
+        """List past compactions, or show one; failures are in the answer."""
+        return CompactionHistory(error=NO_CONTEXT if request.number is not None else None)
+
+    async def recall(self, request: Recall) -> RecallDone:
+        """Search what left; failures are in the answer."""
+        return RecallDone()
+
 
 class Controllable(Protocol):
     """A conversation that controls act on."""
@@ -73,13 +104,13 @@ class Controllable(Protocol):
         ...
 
     @property
-    def archive(self) -> "Archive":
+    def archive(self) -> Archive:
         """What left the conversation."""
         ...
 
     def asks_first(self, requester: str) -> bool:
         """Whether a compaction that this participant requests waits for an approval."""
-        ...
+        return False
 
     async def compact(self, request: Compact, asked_by: str | None = None) -> CompactDone:
         """Compact, as soon as it is approved if it has to be; failures are in the answer."""
@@ -94,46 +125,17 @@ class Controllable(Protocol):
         ...
 
     @property
-    def pins(self) -> "PinKeeper":
+    def pins(self) -> PinKeeper:
         """The texts that stay in every request."""
         ...
 
     async def prefix(self) -> tuple[PrefixPart, ...] | None:
         """What every request contains before the history, part by part; None if that is not known."""
-        ...
+        return None
 
     async def undo(self, request: Undo, asked_by: str | None = None) -> UndoDone:
         """Undo a compaction, a forget or a clear; a refusal is in the answer."""
-        ...
-
-
-class PinKeeper(Protocol):
-    """Keeps the pins of a conversation."""
-
-    @property
-    def texts(self) -> tuple[PinnedText, ...]:
-        """All pins, as reports show them, with their texts."""
-        ...
-
-    async def add(self, text: str, origin: str) -> bool:
-        """Pin a text. Returns False if it was pinned already. Raises `PinRefused`."""
-        ...
-
-    async def remove(self, name: str) -> None:
-        """Remove a pin by its id or whole text. Raises `PinRefused`."""
-        ...
-
-
-class Archive(Protocol):
-    """What left a conversation."""
-
-    async def history(self, request: RequestHistory) -> CompactionHistory:
-        """List past compactions, or show one; failures are in the answer."""
-        ...
-
-    async def recall(self, request: Recall) -> RecallDone:
-        """Search what left; failures are in the answer."""
-        ...
+        return UndoDone(status="refused", number=request.number, reason=NO_CONTEXT)
 
 
 class Control(Subscriber):

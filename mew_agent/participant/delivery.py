@@ -13,6 +13,7 @@ import anyio
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY, STREAM_GATEWAY
+from mew_protocol.json_values import object_at, objects_at, value_at
 from mew_protocol.kinds import (
     STREAM_CLOSE,
     SYSTEM_ERROR,
@@ -78,12 +79,10 @@ class Arrival(Enum):
 
 def presences_in(batch: Envelope) -> Iterator[Envelope]:
     """The presences in a `system/presence-batch`, as a connection without batches would have received them."""
-    changes = batch.body.get("changes")
-    for number, change in enumerate(changes if isinstance(changes, list) else ()):
-        if isinstance(change, dict):
-            yield Envelope.write(
-                SYSTEM_PRESENCE, id=f"{batch.id}-{number}", ts=batch.ts, sender=batch.sender, payload=change
-            )
+    for number, change in enumerate(objects_at(batch.body, "changes")):
+        yield Envelope.write(
+            SYSTEM_PRESENCE, id=f"{batch.id}-{number}", ts=batch.ts, sender=batch.sender, payload=change
+        )
 
 
 class Delivery:
@@ -109,18 +108,18 @@ class Delivery:
 
     def begin(self, welcome: Envelope) -> bool:
         """Read the welcome of a new connection. Returns False if envelopes that were missed have to arrive first."""
-        start = welcome.body.get("delivery")
-        self._reached = Position.parse(str(start.get("position"))) if isinstance(start, dict) else None
+        start = object_at(welcome.body, "delivery")
+        self._reached = Position.parse(str(start.get("position")))
         # Only the first welcome: what a later one brings was missed, and is as much for us as what is new.
         if not self._has_begun:
             self._has_begun = True
-            self._past_ends = Position.parse(str(start.get("newest"))) if isinstance(start, dict) else None
-        return not isinstance(start, dict) or start.get("live") is not False
+            self._past_ends = Position.parse(str(start.get("newest")))
+        return start.get("live") is not False
 
     def gaps_in(self, envelope: Envelope) -> Iterator[StreamGap]:
         """The frames that were missed, as the counts in a welcome or a `live` receipt show."""
-        about = envelope.body.get("delivery") if envelope.kind == SYSTEM_WELCOME else envelope.body
-        return self.frames.compare(about.get("frames") if isinstance(about, dict) else None)
+        path = ("delivery", "frames") if envelope.kind == SYSTEM_WELCOME else ("frames",)
+        return self.frames.compare(value_at(envelope.body, *path))
 
     def track(self, sent: OutgoingEnvelope) -> None:
         """Follow an envelope until the gateway decides about it."""

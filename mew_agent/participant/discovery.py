@@ -15,6 +15,7 @@ import anyio
 from mew_protocol import kinds
 from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.envelope import Envelope
+from mew_protocol.json_values import value_at
 
 from mew_agent.errors import BadAnswer, MewAgentError, NotPermitted, PeerAbsent, PeerError, PeerFailed, Rejected
 from mew_agent.participant.dispatcher import Subscriber
@@ -282,8 +283,7 @@ class ObservedListings:
 
     def add_request(self, request: Envelope) -> None:
         """Remember a request of another participant if it asks one peer for its tools."""
-        params = request.body.get("params")
-        is_first_page = not isinstance(params, Mapping) or params.get("cursor") is None
+        is_first_page = value_at(request.body, "params", "cursor") is None
         if request.body.get("method") == "tools/list" and is_first_page and len(request.addressees) == 1:
             # An id that a second request uses is ambiguous: the answer may be to the other one.
             self._asked[request.id] = None if request.id in self._asked else request.addressees[0]

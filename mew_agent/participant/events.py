@@ -13,7 +13,7 @@ from mew_protocol import kinds
 from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY
-from mew_protocol.payloads.mcp import fulfils, proposals_in
+from mew_protocol.payloads.mcp import CallSubject, arguments_of, fulfils, proposals_in
 
 from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.gaps import HistoryGap, SpaceEvent, StreamGap, history_gap_in
@@ -141,7 +141,7 @@ class ProposalMade(SpaceEvent):
         targets = " and ".join(f"'{peer}'" for peer in self.peers) or "everyone"
         call = f"to call '{self.tool}' on {targets}" if self.tool is not None else f"'{self.method}' to {targets}"
         # What was sent, even if it is not an object: a person must not approve what is not shown.
-        shown = json.dumps(_arguments_in(self.envelope), ensure_ascii=False)
+        shown = json.dumps(arguments_of(self.envelope.body), ensure_ascii=False)
         short = shown if len(shown) <= MAX_SHOWN_CHARS else f"{shown[:MAX_SHOWN_CHARS]}..."
         return f"'{self.sender}' proposes {call}{'' if shown in ('null', '{}') else f' with {short}'}"
 
@@ -270,12 +270,12 @@ class EventEmitter(Subscriber):
         """A proposal of another participant, once: a welcome lists it, and what was missed brings it again."""
         if envelope.sender == self._messenger.id or self._proposals.is_same(envelope):
             return
-        arguments = _arguments_in(envelope)
+        arguments = arguments_of(envelope.body)
         proposal = ProposalMade(
             sender=envelope.sender,
             peers=envelope.addressees,
             method=str(envelope.body.get("method")),
-            tool=_tool_in(envelope),
+            tool=CallSubject.read(envelope.body).tool,
             arguments=arguments if isinstance(arguments, dict) else {},
             envelope=envelope,
             _messenger=self._messenger,
@@ -297,15 +297,3 @@ class EventEmitter(Subscriber):
 
 def _level_change(peer: Peer, before: PeerContext) -> tuple[PeerLevelChanged, ...]:
     return (PeerLevelChanged(peer, before),) if peer.context.level != before.level else ()
-
-
-def _tool_in(proposal: Envelope) -> str | None:
-    params = proposal.body.get("params")
-    if proposal.body.get("method") != "tools/call" or not isinstance(params, dict) or params.get("name") is None:
-        return None
-    return str(params["name"])
-
-
-def _arguments_in(proposal: Envelope) -> Any:
-    params = proposal.body.get("params")
-    return params.get("arguments") if isinstance(params, dict) and _tool_in(proposal) is not None else params

@@ -20,20 +20,18 @@ from mew_protocol.context_report import (
     Waiting,
     report_time,
 )
-from mew_protocol.payloads.compactions import CompactionHistory, Recall, RecallDone, RequestHistory, Undo, UndoDone
-from mew_protocol.payloads.participant import Clear, Compact, CompactDone, Control, Forget, PinnedText, Restart, Status
+from mew_protocol.payloads.participant import Clear, Compact, CompactDone, Control, Forget, Restart, Status
 
 from mew_agent.context.policy import MEW, ContextSnapshot, Policy, level_of
-from mew_agent.errors import InvalidReport, PinRefused
+from mew_agent.errors import InvalidReport
 from mew_agent.model.usage import Usage, normalise
+from mew_agent.participant.controls import Archive, Controllable, PinKeeper
 from mew_agent.participant.messenger import timestamp
 from mew_agent.tools.functions import run_function
 
 ReportedBasis = Literal["reported", "agent_reported", "provisional"]
 """How a program knows a figure: from the provider's usage, from what its agent says of itself, or from a call that may
 not belong to the agent's main conversation."""
-
-NO_CONTEXT: Final = "this participant has no context"
 
 HANDLER_TIMEOUT_SECONDS: Final = 300.0
 """How long a handler of a control may take."""
@@ -103,28 +101,11 @@ def _time(at: str) -> datetime:
         raise InvalidReport("measured_at", f"{at!r} is not a time", expected) from None
 
 
-class NothingKept:
-    """The pins and the archive of a context that is kept elsewhere."""
+class ExternalContext(Controllable):
+    """The context of a participant that is no `Agent`. Before the first report it has no figures."""
 
-    @property
-    def texts(self) -> tuple[PinnedText, ...]:
-        return ()
-
-    async def add(self, text: str, origin: str) -> bool:
-        raise PinRefused(f"{NO_CONTEXT} to pin a text in")
-
-    async def remove(self, name: str) -> None:
-        raise PinRefused(f"{NO_CONTEXT}, so it has no pins")
-
-    async def history(self, request: RequestHistory) -> CompactionHistory:
-        return CompactionHistory(error=NO_CONTEXT if request.number is not None else None)
-
-    async def recall(self, request: Recall) -> RecallDone:
-        return RecallDone()
-
-
-class ExternalContext:
-    """The `Controllable` of a participant that is no `Agent`. Before the first report it has no figures."""
+    pins = PinKeeper()
+    archive = Archive()
 
     def __init__(self) -> None:
         self.on_compact: CompactHandler | None = None
@@ -137,7 +118,6 @@ class ExternalContext:
         """Whose levels are shown; None if nothing should act on the figures."""
         self.compact_at_percent: int | None = None
         """The part of the window at which we ask for a compaction ourselves."""
-        self.pins = self.archive = NothingKept()
         self.waiting: tuple[Waiting, ...] = ()
         self.spending: Spending | None = None
         """What the model calls cost so far, as far as our program knows."""
@@ -253,10 +233,6 @@ class ExternalContext:
             context=report,
         )
 
-    def asks_first(self, requester: str) -> bool:
-        """See `Controllable.asks_first`. Its program decides whether it asks."""
-        return False
-
     async def compact(self, request: Compact, asked_by: str | None = None) -> CompactDone:
         if self.on_compact is None:
             return CompactDone(status="skipped", skipped=True, reason=self.refuses_with)
@@ -284,12 +260,6 @@ class ExternalContext:
         with anyio.fail_after(self.handler_timeout_seconds):
             await run_function(self.on_clear, {})
         self.forget_figures("cleared")
-
-    async def undo(self, request: Undo, asked_by: str | None = None) -> UndoDone:
-        return UndoDone(status="refused", number=request.number, reason=NO_CONTEXT)
-
-    async def prefix(self) -> None:
-        """See `Controllable.prefix`. Its program knows the texts."""
 
     # -- the report --------------------------------------------------------------------------------------
 

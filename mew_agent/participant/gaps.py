@@ -6,11 +6,12 @@ connection.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY
+from mew_protocol.json_values import object_at
 from mew_protocol.kinds import SYSTEM_RECEIPT, SYSTEM_WELCOME
 
 MAX_COUNTED_STREAMS = 10_000
@@ -103,7 +104,7 @@ class FrameCounts:
         """
         if not isinstance(frames, Mapping):
             return
-        counts: Mapping[str, Any] = frames["counts"] if isinstance(frames.get("counts"), Mapping) else {}
+        counts = object_at(frames, "counts")
         is_first, is_other_run = self._run is None, self._run != frames.get("run")
         self._run = frames.get("run")
         before = [name for name in self._counts if name not in self._closed]

@@ -22,7 +22,7 @@ from mew_protocol.capability import CapabilityPattern, CapabilitySet
 from mew_protocol.context_report import Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.errors import CAPABILITY_VIOLATION
-from mew_protocol.payloads.mcp import CallSubject, fulfils
+from mew_protocol.payloads.mcp import CallSubject, arguments_of, fulfils
 
 from mew_agent import tracing
 from mew_agent.errors import AnswerLost, GatewayError, NotPermitted, PeerError, PeerFailed, Refused, Rejected
@@ -276,8 +276,7 @@ class McpClient:
     def _wait_for(self, proposal: PendingProposal) -> Waiting:
         sent, peers = proposal.sent, self._messenger.peers
         method, tool = CallSubject.read(sent.body)
-        params = sent.body.get("params")
-        arguments = params.get("arguments") if tool is not None and isinstance(params, Mapping) else params
+        arguments = arguments_of(sent.body)
         is_short = isinstance(arguments, Mapping) and len(json.dumps(arguments)) <= MAX_REPORTED_CHARS
         return Waiting(
             kind="approval",

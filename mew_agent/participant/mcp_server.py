@@ -14,6 +14,7 @@ import anyio.lowlevel
 from mew_protocol import kinds
 from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.envelope import Envelope
+from mew_protocol.json_values import value_at
 from mew_protocol.payloads.mcp import CallSubject, Request
 from pydantic import ValidationError
 
@@ -103,8 +104,7 @@ class McpServer(Subscriber):
 
     def _cancel(self, notification: Envelope) -> None:
         """Stop what the sender of a notification cancels; it refers to the envelope, or its `requestId` names it."""
-        params = notification.body.get("params")
-        named = params.get("requestId") if isinstance(params, dict) else None
+        named = value_at(notification.body, "params", "requestId")
         for scope, request in tuple(self._in_progress.items()):
             if notification.correlation_ids:
                 is_meant = notification.refers_to(request.id)

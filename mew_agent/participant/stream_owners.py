@@ -1,10 +1,11 @@
 """[pure] Who owns each open stream. A frame names what it is about itself, so only its owner can be believed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY, STREAM_GATEWAY
+from mew_protocol.json_values import objects_at
 
 
 class StreamOwners:
@@ -34,6 +35,6 @@ class StreamOwners:
 
 
 def _owners_in(streams: object) -> Iterator[tuple[str, str]]:
-    for stream in streams if isinstance(streams, list) else ():
-        if isinstance(stream, Mapping) and isinstance(stream.get("stream_id"), str):
+    for stream in objects_at(streams):
+        if isinstance(stream.get("stream_id"), str):
             yield stream["stream_id"], str(stream.get("owner") or "")

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from mew_protocol.json_values import objects_at, value_at
+
 import mew_agent.rehearsal.text as texts
 from mew_agent.rehearsal.options import RehearsalOptions, ScriptedToolCall
 from mew_agent.rehearsal.summaries import is_summary_request, quarter_of, summarise, text_to_summarise
@@ -107,13 +109,8 @@ def _answer_from_results(messages: Sequence[Message], limit_tokens: int) -> str:
 
 
 def _call_names(message: Message) -> dict[str, str]:
-    calls = message.get("tool_calls")
-    names: dict[str, str] = {}
-    for call in calls if isinstance(calls, list) else ():
-        function = call.get("function") if isinstance(call, Mapping) else None
-        if isinstance(function, Mapping):
-            names[str(call.get("id"))] = str(function.get("name"))
-    return names
+    calls = objects_at(message, "tool_calls")
+    return {str(call.get("id")): str(value_at(call, "function", "name")) for call in calls if "function" in call}
 
 
 def _essence(text: str, query: frozenset[str], limit_tokens: int) -> str:

@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mew_protocol.json_values import objects_at
+
 from mew_agent.rehearsal.completion import Completion, Json, pieces
 from mew_agent.rehearsal.options import RehearsalOptions
 from mew_agent.rehearsal.tokenizer import encode
@@ -19,10 +21,8 @@ def as_chat(body: Mapping[str, Any]) -> Json:
     messages: list[Json] = []
     if body.get("system"):
         messages.append({"role": "system", "content": body["system"]})
-    given = body.get("messages")
-    for message in given if isinstance(given, list) else ():
-        if isinstance(message, Mapping):
-            messages += _translated(message)
+    for message in objects_at(body, "messages"):
+        messages += _translated(message)
     tools = [
         {
             "type": "function",
@@ -32,8 +32,8 @@ def as_chat(body: Mapping[str, Any]) -> Json:
                 "parameters": tool["input_schema"],
             },
         }
-        for tool in body.get("tools") or ()
-        if isinstance(tool, Mapping) and "input_schema" in tool
+        for tool in objects_at(body, "tools")
+        if "input_schema" in tool
     ]
     return {
         "messages": messages,
@@ -49,7 +49,7 @@ def _translated(message: Mapping[str, Any]) -> list[Json]:
     role, content = message.get("role"), message.get("content")
     if not isinstance(content, list):
         return [{"role": role, "content": content}]
-    blocks = [block for block in content if isinstance(block, Mapping)]
+    blocks = objects_at(content)
     results: list[Json] = [
         {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": block.get("content") or ""}
         for block in blocks

@@ -7,6 +7,8 @@ nothing, so `previous_response_id` is unknown here. Does not know HTTP.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mew_protocol.json_values import objects_at
+
 from mew_agent.rehearsal.completion import Completion, Json, pieces
 from mew_agent.rehearsal.options import RehearsalOptions
 from mew_agent.rehearsal.tokenizer import encode
@@ -34,8 +36,8 @@ def as_chat(body: Mapping[str, Any]) -> Json:
 
 
 def _functions(tools: Any, prefix: str) -> Iterator[Json]:
-    for tool in tools if isinstance(tools, list) else ():
-        kind = tool.get("type") if isinstance(tool, Mapping) else None
+    for tool in objects_at(tools):
+        kind = tool.get("type")
         if kind == "function":
             about = {key: tool.get(key) for key in ("description", "parameters")}
             yield {"type": "function", "function": {"name": f"{prefix}{tool.get('name')}", **about}}

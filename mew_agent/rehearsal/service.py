@@ -14,13 +14,14 @@ from urllib.parse import urlsplit
 
 import anyio
 import anyio.lowlevel
+from mew_protocol.json_values import value_at
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from mew_agent.http_server import break_connection
+from mew_agent.http_server import break_connection, until_disconnected
 from mew_agent.rehearsal import completion as wire
 from mew_agent.rehearsal import messages_api, responses_api
 from mew_agent.rehearsal.behaviour import SELF_DESCRIPTION, PlannedReply, plan_reply
@@ -392,8 +393,7 @@ class _ChunkStream(Response):
         return self._recorded.chunks_sent != options.cut_after_chunks
 
     async def _watch(self, receive: Receive, scope: anyio.CancelScope) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        await until_disconnected(receive)
         self._recorded.is_disconnected = True
         self._service.notify_change()
         scope.cancel()
@@ -440,8 +440,7 @@ def _max_tokens(body: Mapping[str, object]) -> int | None:
 
 
 def _wants_usage(body: Mapping[str, object]) -> bool:
-    options = body.get("stream_options")
-    return isinstance(options, Mapping) and options.get("include_usage") is True
+    return value_at(body, "stream_options", "include_usage") is True
 
 
 def _common_tokens(prompt: Sequence[str], earlier: Sequence[str]) -> int:

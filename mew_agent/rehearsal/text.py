@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
+from mew_protocol.json_values import objects_at
+
 # A sentence ends at a punctuation mark followed by a space, at a CJK mark, and at a line break.
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+|(?<=[。！？])|\n+")
 _HEADING = re.compile(r"^[ \t]*#{1,6}[ \t][^\n]*$", re.MULTILINE)
@@ -36,9 +38,7 @@ def message_text(message: Mapping[str, object]) -> str:
     content = message.get("content")
     if isinstance(content, str):
         return content
-    if isinstance(content, list):
-        return "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
-    return ""
+    return "".join(str(part.get("text", "")) for part in objects_at(content))
 
 
 @lru_cache(maxsize=1024)

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
+from mew_protocol.json_values import object_at
+
 from mew_agent.rehearsal.text import message_text
 
 TOKENS_PER_MESSAGE = 4  # role, separators and end mark of each message
@@ -90,8 +92,7 @@ def _message_parts(message: Mapping[str, object]) -> Iterator[_Part]:
     yield f"<{message.get('role')}>", TOKENS_PER_MESSAGE, message_text(message)
     if isinstance(name, str):
         yield "<name>", TOKENS_FOR_NAME, name
-    for call in calls if isinstance(calls, Sequence) and not isinstance(calls, str) else ():
-        function = call.get("function") if isinstance(call, Mapping) else None
-        function = function if isinstance(function, Mapping) else {}
+    for call in calls if isinstance(calls, list) else ():
+        function = object_at(call, "function")
         yield "<call>", TOKENS_PER_TOOL_CALL, str(function.get("name") or "")
         yield "", 0, str(function.get("arguments") or "")

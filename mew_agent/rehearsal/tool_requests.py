@@ -11,6 +11,8 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from mew_protocol.json_values import object_at
+
 from mew_agent.rehearsal.options import ScriptedToolCall
 
 _VERBS = r"(?:call|use|run|invoke|execute|ask)"
@@ -41,8 +43,7 @@ def _offered(tools: Sequence[Mapping[str, object]]) -> Iterator[tuple[str, Mappi
     ]
     # Longer names first, so that `read_file_lines` is not taken for `read_file`.
     for name, function in sorted(named, key=lambda pair: -len(pair[0])):
-        schema = function.get("parameters")
-        yield name, schema if isinstance(schema, Mapping) else {}
+        yield name, object_at(function, "parameters")
 
 
 def _mentions(name: str, text: str) -> list[re.Match[str]]:
@@ -93,9 +94,8 @@ def _filled(schema: Mapping[str, object], text: str) -> dict[str, object]:
     numbers = iter(_NUMBER.findall(text))
     arguments: dict[str, object] = {}
     for key in required:
-        wanted = properties.get(key)
         if isinstance(key, str):
-            arguments[key] = _value_for(wanted if isinstance(wanted, Mapping) else {}, quoted, numbers, text)
+            arguments[key] = _value_for(object_at(properties, key), quoted, numbers, text)
     return arguments
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from mew_protocol.json_values import object_at
+
 from mew_agent.errors import MewAgentError
 from mew_agent.tools.functions import BadArguments, Toolbox, UnknownTool
 from mew_agent.tools.peer_offers import OTHER_LISTS
@@ -101,5 +103,4 @@ def with_other_lists(tools: dict[str, Any], others: Sequence[str]) -> dict[str, 
     """Add the names of further lists to a list of tools, so that peers need not request empty lists."""
     if not others:
         return tools
-    meta = tools.get("_meta")
-    return {**tools, "_meta": {**(meta if isinstance(meta, dict) else {}), OTHER_LISTS: list(others)}}
+    return {**tools, "_meta": {**object_at(tools, "_meta"), OTHER_LISTS: list(others)}}

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from mew_protocol.json_values import object_at, objects_at, value_at
+
 T = TypeVar("T")
 
 NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
@@ -81,9 +83,8 @@ def read_page(result: object, name: str) -> ListPage:
     entries = result.get(name) if isinstance(result, Mapping) else result
     if not isinstance(entries, list | tuple):
         raise InvalidList(f"expected a list of {name}, not {type(entries).__name__}")
-    cursor = result.get("nextCursor") if isinstance(result, Mapping) else None
-    kept = tuple(entry for entry in entries if isinstance(entry, Mapping))
-    return ListPage(kept, cursor if isinstance(cursor, str) and cursor else None, _others(result))
+    cursor = value_at(result, "nextCursor")
+    return ListPage(tuple(objects_at(entries)), cursor if isinstance(cursor, str) and cursor else None, _others(result))
 
 
 def read_tools(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerTool, ...]:
@@ -113,8 +114,7 @@ def _once_each(
 
 
 def _tool(peer: str, entry: Mapping[str, Any]) -> PeerTool:
-    annotations, output_schema = entry.get("annotations"), entry.get("outputSchema")
-    hints = annotations if isinstance(annotations, Mapping) else {}
+    hints, output_schema = object_at(entry, "annotations"), entry.get("outputSchema")
     return PeerTool(
         peer,
         _text(entry, "name"),
@@ -133,7 +133,7 @@ def _resource(peer: str, entry: Mapping[str, Any]) -> PeerResource:
 
 
 def _prompt(peer: str, entry: Mapping[str, Any]) -> PeerPrompt:
-    arguments = [_text(one, "name") for one in _entries(entry.get("arguments")) if isinstance(one, Mapping)]
+    arguments = [_text(one, "name") for one in objects_at(entry, "arguments")]
     return PeerPrompt(peer, _text(entry, "name"), _text(entry, "description"), tuple(filter(None, arguments)))
 
 
@@ -152,10 +152,5 @@ def _text(entry: Mapping[str, Any], key: str) -> str:
 
 
 def _others(result: object) -> frozenset[str]:
-    meta = result.get("_meta") if isinstance(result, Mapping) else None
-    others = meta.get(OTHER_LISTS) if isinstance(meta, Mapping) else None
-    return frozenset(name for name in _entries(others) if isinstance(name, str))
-
-
-def _entries(value: object) -> tuple[object, ...]:
-    return tuple(value) if isinstance(value, list | tuple) else ()
+    others = value_at(result, "_meta", OTHER_LISTS)
+    return frozenset(name for name in others if isinstance(name, str)) if isinstance(others, list) else frozenset()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mew_protocol.json_values import value_at
 from pydantic_core import from_json, to_json, to_jsonable_python
 
 from mew_agent.errors import NotPermitted, Refused, Rejected
@@ -50,7 +51,7 @@ class ToolResult:
     @classmethod
     def from_peer(cls, raw: Any) -> "ToolResult":
         """Read the answer of a peer's tool: MCP content where it has that shape, else the value as it is."""
-        is_error = isinstance(raw, Mapping) and raw.get("isError") is True
+        is_error = value_at(raw, "isError") is True
         return cls(well_formed(_peer_text(raw)), is_error, raw)
 
     @classmethod
@@ -91,7 +92,7 @@ class ToolResult:
 
 def is_mcp_result(value: Any) -> bool:
     """Whether a value is an MCP tool result. A `content` key alone does not make it one: its parts need a type."""
-    content = value.get("content") if isinstance(value, Mapping) else None
+    content = value_at(value, "content")
     return isinstance(content, list | tuple) and all(
         isinstance(part, Mapping) and isinstance(part.get("type"), str) for part in content
     )
@@ -120,7 +121,7 @@ def _peer_text(raw: Any) -> str:
         return raw
     if isinstance(raw, Mapping) and isinstance(raw.get("content"), list | tuple):
         return _mcp_text(raw)
-    structured = raw.get("structuredContent") if isinstance(raw, Mapping) else None
+    structured = value_at(raw, "structuredContent")
     return _json(raw if structured is None else structured)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from mew_protocol import kinds
 from mew_protocol.context_report import ContextReport
 from mew_protocol.envelope import unix_seconds
+from mew_protocol.json_values import value_at
 from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, UndecidedProposal
 from mew_protocol.payloads.participant import BoardEntry, Status
@@ -136,8 +137,7 @@ def aggregate(items: Iterable[AttentionItem], *, most: int = MOST_OF_A_KIND) -> 
 def approval_item(proposal: UndecidedProposal) -> AttentionItem:
     """Return the item of a proposal that waits for a decision."""
     subject, sender, to = CallSubject.read(proposal.body), proposal.sender, proposal.addressees
-    params = proposal.body.get("params")
-    arguments = params.get("arguments") if isinstance(params, Mapping) else None
+    arguments = value_at(proposal.body, "params", "arguments")
     if subject.tool == COMPACT_CONTEXT:
         what = f"{sender} asks before it compacts its context{_freed(arguments)}"
     else:
@@ -357,8 +357,7 @@ def _draft(kind: str, to: Iterable[str], payload: dict[str, Any], about: tuple[s
 
 
 def _freed(arguments: object) -> str:
-    known = arguments if isinstance(arguments, Mapping) else {}
-    present, freed = known.get("present_tokens"), known.get("freed_tokens")
+    present, freed = value_at(arguments, "present_tokens"), value_at(arguments, "freed_tokens")
     is_known = isinstance(present, int) and isinstance(freed, int)
     return f" of ~{present:,} tokens, which frees ~{freed:,}" if is_known else ""
 

@@ -6,7 +6,6 @@ are in the modules that implement them.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from importlib import import_module
 from typing import Any, Final
 
@@ -211,6 +210,4 @@ def _default(option: Any) -> str | None:
         value = (option.opts if value else option.secondary_opts)[0].lstrip("-")
     elif value is None or value is False:
         return None
-    if isinstance(value, Enum):
-        value = value.value
     return f"default: {value:g}" if isinstance(value, float) else f"default: {value}"

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
 from mew_spaces.gateway import auth
-from mew_spaces.launch.run_file import (
-    LastRun,
-    RunFile,
-    find_run_file,
-    read_last_run,
-    read_run_file,
-    run_file_path,
-)
+from mew_spaces.launch.run_file import LastRun, RunFile, find_run_file, read_last_run, read_run_file, run_file_path
 
 from mew_agent.errors import ConfigError, did_you_mean, listed
 from mew_agent.gateway_address import CA_VARIABLE, addresses

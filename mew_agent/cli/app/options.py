@@ -7,30 +7,14 @@ the group as one parameter.
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
-from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
 import typer
 
 CommandResult = TypeVar("CommandResult")
-
-
-class LogLevel(StrEnum):
-    """The least severe log lines that a program writes."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class LogFormat(StrEnum):
-    """How log lines are written."""
-
-    TEXT = "text"
-    JSON = "json"
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 SHORT_OPTIONS: Final[Mapping[str, str]] = {
@@ -85,10 +69,10 @@ def complete_participants(context: typer.Context, incomplete: str) -> list[str]:
 
 def read_log_level(text: str) -> LogLevel:
     """Read a log level. The TypeScript CLI calls one of them `warn`."""
-    try:
-        return LogLevel("warning" if text == "warn" else text)
-    except ValueError:
-        raise typer.BadParameter(f"'{text}' is not one of {', '.join(LogLevel)}.") from None
+    levels: dict[str, LogLevel] = {level: level for level in get_args(LogLevel)} | {"warn": "warning"}
+    if text not in levels:
+        raise typer.BadParameter(f"'{text}' is not one of {', '.join(get_args(LogLevel))}.")
+    return levels[text]
 
 
 def participant_option(text: str) -> Any:
@@ -129,7 +113,8 @@ LogLevelOption = Annotated[
     option("--log-level, -l LEVEL", "Log at debug, info, warning or error.", parser=read_log_level),
 ]
 LogFormatOption = Annotated[
-    LogFormat | None, option("--log-format FORMAT", "Log as text or json (default: MEW_LOG_FORMAT, then text).")
+    Literal["text", "json"] | None,
+    option("--log-format FORMAT", "Log as text or json (default: MEW_LOG_FORMAT, then text)."),
 ]
 HostOption = Annotated[str, option("--host ADDRESS", "Address to listen on.")]
 PortOption = Annotated[int, option("--port, -p PORT", "Port to listen on; 0 picks a free port.", min=0, max=65535)]

@@ -151,6 +151,11 @@ def drawn_in_place(lines: Callable[[], Iterable[str]], *, per_second: float) -> 
         yield live
 
 
+def now() -> datetime:
+    """The current time in the time zone of the terminal."""
+    return datetime.now(UTC).astimezone()
+
+
 def own_command() -> str:
     """How to type `mew` here: by its path if the shell does not find it, as in a clone after `make demo`."""
     program = Path(sys.executable).parent / "mew"

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mew_protocol import kinds
+from mew_protocol.json_values import object_at, value_at
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
 from pydantic import ValidationError
 
@@ -17,8 +18,7 @@ def apply_event(board: Board | None, name: str, body: Any) -> tuple[Board | None
         return Board.model_validate(body), None
     if name != "envelope" or board is None or not isinstance(body, Mapping):
         return board, None
-    payload = body.get("payload")
-    payload = payload if isinstance(payload, Mapping) else {}
+    payload = object_at(body, "payload")
     at = str(body.get("ts") or board.at)
     match body.get("kind"):
         case kinds.PARTICIPANT_STATUS if not body.get("to"):
@@ -31,8 +31,7 @@ def apply_event(board: Board | None, name: str, body: Any) -> tuple[Board | None
             change["seconds_to_compaction"] = None  # the gateway projects it, from more than this status
             return _with_change(board, sender, at, {"connected": True, **change}), sender
         case kinds.SYSTEM_PRESENCE if payload.get("event") in ("join", "leave"):
-            member = payload.get("participant")
-            member_id = str(member.get("id")) if isinstance(member, Mapping) else ""
+            member_id = str(value_at(payload, "participant", "id") or "")
             if not member_id:
                 return board, None
             return _with_change(board, member_id, at, {"connected": payload["event"] == "join"}), member_id

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from mew_protocol.context_report import ContextReport, PinReport, Progress, SessionContext, UnknownReason, Waiting
-from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject
+from mew_protocol.payloads.mcp import COMPACT_CONTEXT, arguments_of
 from mew_protocol.payloads.participant import BoardEntry, Status, basis_label
 
 NO_CONTEXT: Final = "reports no context"
@@ -284,9 +284,7 @@ def argument_lines(call: Mapping[str, object]) -> list[str]:
 
     `call` is the payload. For a method other than a tool call, they are its parameters.
     """
-    given = call.get("params") or {}
-    if CallSubject.read(call).tool is not None and isinstance(given, Mapping):
-        given = given.get("arguments") or {}
+    given = arguments_of(call) or {}
     if not isinstance(given, Mapping):
         return [clean(json.dumps(given, ensure_ascii=False))]
     texts = {name: text for name, text in given.items() if isinstance(text, str) and "\n" in text.strip()}

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from mew_protocol import kinds
 from mew_protocol.context_report import Progress
 from mew_protocol.envelope import Envelope
+from mew_protocol.json_values import objects_at, value_at
 from mew_protocol.payloads.mcp import CallSubject, fulfils, proposals_in
 from mew_protocol.payloads.participant import CompactDone, Status
 from pydantic import ValidationError
@@ -204,8 +205,7 @@ class TerminalChat:
                 to = f" (to {', '.join(others)})" if others else ""
                 return f"{who}{to}: {body.get('text')}"
             case kinds.SYSTEM_PRESENCE:
-                member = body.get("participant")
-                name = member.get("id") if isinstance(member, Mapping) else "?"
+                name = value_at(body, "participant", "id") or "?"
                 verb = {"join": "joined", "leave": "left"}.get(str(body.get("event")), str(body.get("event")))
                 return f"* {name} {verb}"
             case kinds.SYSTEM_ERROR:
@@ -287,14 +287,9 @@ def _drop_oldest(kept: dict[K, Any]) -> None:
 
 def _result(body: Mapping[str, Any]) -> str:
     if body.get("error") is not None:
-        error = body["error"]
-        return f"error: {error.get('message') if isinstance(error, Mapping) else error}"
-    result = body.get("result")
-    if isinstance(result, Mapping) and isinstance(result.get("content"), list):
-        parts = [part.get("text") for part in result["content"] if isinstance(part, Mapping)]
-        if any(parts):
-            return "\n".join(str(part) for part in parts if part)
-    return json.dumps(result, ensure_ascii=False)
+        return f"error: {value_at(body, 'error', 'message') or body['error']}"
+    texts = [str(part["text"]) for part in objects_at(body, "result", "content") if part.get("text")]
+    return "\n".join(texts) or json.dumps(body.get("result"), ensure_ascii=False)
 
 
 def _freed(body: Mapping[str, Any]) -> str:

@@ -7,7 +7,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
@@ -35,9 +34,9 @@ def shown(*, as_json: bool, names: tuple[str, ...]) -> Iterator[Show]:
 def print_plainly(event: DemoEvent) -> None:
     """Print a line for an event that matters in a log."""
     if event["event"] == "status":
-        terminal.print_line(board_line(entry_from(event), now=_now()))
+        terminal.print_line(board_line(entry_from(event), now=terminal.now()))
     elif (line := line_for(event)) is not None:
-        terminal.print_line(f"{_now():%H:%M:%S}  {line}")
+        terminal.print_line(f"{terminal.now():%H:%M:%S}  {line}")
 
 
 @contextmanager
@@ -48,9 +47,9 @@ def live_table(names: tuple[str, ...]) -> Iterator[Show]:
     last_line = "starting ..."
 
     def lines() -> list[str]:
-        board = Board(space="demo", at=_now().isoformat(), participants=tuple(entries.values()))
+        board = Board(space="demo", at=terminal.now().isoformat(), participants=tuple(entries.values()))
         style = terminal.style_of(sys.stdout)
-        table = board_lines(board, now=_now(), style=style, launched=names, agents=names, detail=True)
+        table = board_lines(board, now=terminal.now(), style=style, launched=names, agents=names, detail=True)
         return ["", *table, *(("", last_line) if last_line else ())]
 
     def show(event: DemoEvent) -> None:
@@ -81,7 +80,11 @@ def entry_from(event: DemoEvent) -> BoardEntry:
     """The board entry for a status event."""
     status = Status.model_validate({key: value for key, value in event.items() if key not in ("event", "participant")})
     return BoardEntry(
-        id=str(event["participant"]), connected=True, status=status, received_at=_now().isoformat(), age_seconds=0.0
+        id=str(event["participant"]),
+        connected=True,
+        status=status,
+        received_at=terminal.now().isoformat(),
+        age_seconds=0.0,
     )
 
 
@@ -125,7 +128,3 @@ _SENTENCES: dict[str, Callable[[DemoEvent], str]] = {
     "check": _check,
     "kept": lambda event: f"the space keeps running in {event['folder']}",
 }
-
-
-def _now() -> datetime:
-    return datetime.now(UTC).astimezone()

@@ -10,7 +10,6 @@ from mew_agent.cli.app.options import (
     DEFAULT_HOST,
     ConnectionOptions,
     HostOption,
-    LogLevel,
     LogLevelOption,
     PortOption,
     option,
@@ -44,7 +43,7 @@ def serve(
         option("--api-key KEY", "Bearer token clients send (default: the person's own token).", envvar=KEY_VARIABLE),
     ] = None,
     timeout: Annotated[float, option("--timeout SECONDS", "Inactivity timeout in seconds.", min=0.1)] = 300.0,
-    log_level: LogLevelOption = LogLevel.WARNING,
+    log_level: LogLevelOption = "warning",
     connection: ConnectionOptions,
 ) -> None:
     """Offer agents, tools and people to A2A clients, each with a card.

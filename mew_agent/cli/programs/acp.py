@@ -13,14 +13,7 @@ from pydantic import ValidationError
 from mew_agent.acp.profiles import PROFILES
 from mew_agent.acp.settings import ACP_CONFIG, AcpSettings
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.options import (
-    ConnectionOptions,
-    LogLevel,
-    LogLevelOption,
-    ProgramConnection,
-    option,
-    with_option_groups,
-)
+from mew_agent.cli.app.options import ConnectionOptions, LogLevelOption, ProgramConnection, option, with_option_groups
 from mew_agent.cli.remote.session import Identity, find_identity
 from mew_agent.errors import ConfigError, first_problem, require_extra
 from mew_agent.participant.participant import Participant
@@ -34,7 +27,7 @@ def start(
     profile: Annotated[str | None, option("--profile NAME", f"A known agent: {', '.join(PROFILES)}.")] = None,
     command: Annotated[list[str] | None, option("--command WORD", "Its program; repeat for each argument.")] = None,
     cwd: Annotated[str, option("--cwd FOLDER", "Its working folder.")] = ".",
-    log_level: LogLevelOption = LogLevel.INFO,
+    log_level: LogLevelOption = "info",
     connection: ProgramConnection,
 ) -> None:
     """Bring an ACP agent, such as Codex, into a space.

@@ -10,13 +10,7 @@ from pydantic import ValidationError
 from mew_agent.bridge.settings import BRIDGE_CONFIG, BridgeSettings
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import OWN_COMMAND
-from mew_agent.cli.app.options import (
-    LogLevel,
-    LogLevelOption,
-    ProgramConnection,
-    option,
-    with_option_groups,
-)
+from mew_agent.cli.app.options import LogLevelOption, ProgramConnection, option, with_option_groups
 from mew_agent.cli.remote.session import find_identity
 from mew_agent.errors import ConfigError, first_problem, require_extra
 from mew_agent.program import run_until_signal
@@ -43,7 +37,7 @@ def start(
     capabilities: Annotated[
         str | None, option("--capabilities JSON", "Accepted but unused; space.yaml grants capabilities.")
     ] = None,
-    log_level: LogLevelOption = LogLevel.INFO,
+    log_level: LogLevelOption = "info",
     connection: ProgramConnection,
 ) -> None:
     """Offer an MCP server's tools in a space.
@@ -70,7 +64,7 @@ def start(
     require_extra("mcp", "the MCP bridge")
     terminal.configure_logging(log_level)
     enable_by_environment()
-    if log_level != LogLevel.DEBUG:
+    if log_level != "debug":
         logging.getLogger("mcp").setLevel(logging.WARNING)  # it logs every request, and session ids
 
     async def run() -> None:

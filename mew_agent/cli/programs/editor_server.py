@@ -8,7 +8,7 @@ import anyio
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import listening_failures
-from mew_agent.cli.app.options import ConnectionOptions, LogLevel, TargetArgument, option, with_option_groups
+from mew_agent.cli.app.options import ConnectionOptions, TargetArgument, option, with_option_groups
 from mew_agent.cli.remote.session import find_identity, require_person
 from mew_agent.errors import ConfigError, require_extra
 from mew_agent.participant.participant import Participant
@@ -62,7 +62,7 @@ def serve_acp(target: TargetArgument, connection: ConnectionOptions) -> None:
     require_pipe(1, "standard output")
     who = find_identity(connection)
     require_person(who)
-    terminal.configure_logging(LogLevel.WARNING)
+    terminal.configure_logging("warning")
 
     async def run() -> None:
         from mew_agent.acp.server import serve_agent  # needs the extra `acp`

@@ -28,7 +28,6 @@ from mew_agent.cli.app.options import (
     HostOption,
     JsonOption,
     LogFormatOption,
-    LogLevel,
     LogLevelOption,
     PortOption,
     option,
@@ -60,7 +59,7 @@ def start(
     drain_seconds: Annotated[
         float, option("--drain-seconds N", "Time for members to move to other gateways when it is stopped.", min=0)
     ] = DRAIN_SECONDS,
-    log_level: LogLevelOption = LogLevel.INFO,
+    log_level: LogLevelOption = "info",
     log_format: LogFormatOption = None,
     auto_start: Annotated[bool, option("--auto-start/--no-auto-start", hidden=True)] = False,
 ) -> None:

@@ -224,29 +224,17 @@ def maze_tools() -> list[Callable[..., str]]:
     make_maze = runpy.run_path(str(_MAZE))["Maze"]
     maze = make_maze()
 
-    def move(direction: str) -> str:
-        # Where the cat has eaten, the next board begins first.
-        return str(maze.next_board() if maze.is_solved() else maze.move(direction))
+    def step(direction: str, description: str) -> Callable[[], str]:
+        def move() -> str:
+            # Where the cat has eaten, the next board begins first.
+            return str(maze.next_board() if maze.is_solved() else maze.move(direction))
+
+        move.__name__, move.__doc__ = direction, description
+        return move
 
     def view() -> str:
         """Show the board, the cat and the possible moves."""
         return str(maze.look())
-
-    def up() -> str:
-        """Move the cat one step up."""
-        return move("up")
-
-    def down() -> str:
-        """Move the cat one step down."""
-        return move("down")
-
-    def left() -> str:
-        """Move the cat one step to the left."""
-        return move("left")
-
-    def right() -> str:
-        """Move the cat one step to the right."""
-        return move("right")
 
     def restart() -> str:
         """Start again with the first board."""
@@ -254,7 +242,9 @@ def maze_tools() -> list[Callable[..., str]]:
         maze = make_maze()
         return view()
 
-    return [view, up, down, left, right, restart]
+    ways = {"up": "up", "down": "down", "left": "to the left", "right": "to the right"}
+    steps = [step(direction, f"Move the cat one step {way}.") for direction, way in ways.items()]
+    return [view, *steps, restart]
 
 
 def _listing(lines: Iterator[str]) -> str:

@@ -19,18 +19,19 @@ import anyio.from_thread
 import anyio.lowlevel
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
+from mew_protocol.json_values import value_at
 from mew_protocol.payloads.chat import Chat
 from mew_protocol.payloads.participant import Board, BoardEntry, Compact, CompactDone
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from mew_agent.agent.board_tools import context_words
 from mew_agent.agent.peer_tools import PeerTools
 from mew_agent.bridge.server import OffersServer
 from mew_agent.cli.app.options import ConnectionOptions
 from mew_agent.cli.board import words
-from mew_agent.cli.remote.request import new_envelope, send_request
+from mew_agent.cli.remote.request import new_envelope, parse_answer, send_request
 from mew_agent.cli.remote.session import ApiSession, Identity, find_identity, open_session, require_person
-from mew_agent.errors import BadAnswer, ConfigError, MewAgentError, PeerTimeout
+from mew_agent.errors import ConfigError, MewAgentError, PeerTimeout
 from mew_agent.participant.discovery import Pace
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerContext
@@ -223,10 +224,7 @@ class SpaceOffers:
         payload = Compact(reason=reason, target_tokens=target_tokens)
         with send_request(self._connection, peer, kinds.PARTICIPANT_COMPACT, payload, wait_seconds) as request:
             _, body = next(request.answers(kinds.PARTICIPANT_COMPACT_DONE))
-        try:
-            done = CompactDone.model_validate(body)
-        except ValidationError as error:
-            raise BadAnswer(peer, str(error.errors(include_url=False)[0]["msg"])) from None
+        done = parse_answer(CompactDone, body, peer)
         return {"participant": peer, **done.model_dump(mode="json", exclude_none=True)}
 
     @in_daemon_thread
@@ -367,11 +365,10 @@ class SpaceLink:
                 self.on_change(BOARD)
                 self.on_change(None)
             case kinds.SYSTEM_PRESENCE:
-                member = envelope.body.get("participant")
                 self.on_change(BOARD)
                 self.on_change(None)
-                if isinstance(member, Mapping):
-                    self.on_change(context_uri(str(member.get("id"))))
+                if member := value_at(envelope.body, "participant", "id"):
+                    self.on_change(context_uri(str(member)))
             case _:
                 pass
 
@@ -436,12 +433,10 @@ def _report(entry: BoardEntry, now: datetime) -> str:
 
 
 def _as_chat(envelope: Mapping[str, Any]) -> dict[str, Any]:
-    payload = envelope.get("payload")
-    text = payload.get("text") if isinstance(payload, Mapping) else None
     return {
         "id": envelope.get("id"),
         "at": envelope.get("ts"),
         "from": envelope.get("from"),
         "to": list(envelope.get("to") or ()),
-        "text": str(text or ""),
+        "text": str(value_at(envelope, "payload", "text") or ""),
     }

@@ -5,14 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import listening_failures, warn_if_reachable
-from mew_agent.cli.app.options import (
-    JsonOption,
-    LogLevel,
-    LogLevelOption,
-    ProgramConnection,
-    option,
-    with_option_groups,
-)
+from mew_agent.cli.app.options import JsonOption, LogLevelOption, ProgramConnection, option, with_option_groups
 from mew_agent.cli.remote.session import find_identity
 from mew_agent.program import run_until_signal
 
@@ -30,7 +23,7 @@ def meter(
     ] = DEFAULT_LISTEN,
     window: Annotated[int | None, option("--window TOKENS", "Size of the agent's window.", min=1)] = None,
     as_json: JsonOption = False,
-    log_level: LogLevelOption = LogLevel.INFO,
+    log_level: LogLevelOption = "info",
     *,
     connection: ProgramConnection,
 ) -> None:

@@ -9,12 +9,7 @@ from mew_protocol.agent_settings import LOCAL
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import listening_failures
 from mew_agent.cli.app.options import DEFAULT_HOST, HostOption, PortOption, option
-from mew_agent.model.local_server import (
-    DEFAULT_WINDOW_TOKENS,
-    LocalModelOptions,
-    find_gguf,
-    serve_local,
-)
+from mew_agent.model.local_server import DEFAULT_WINDOW_TOKENS, LocalModelOptions, find_gguf, serve_local
 from mew_agent.program import run_until_signal
 from mew_agent.rehearsal.options import RehearsalOptions
 from mew_agent.rehearsal.server import serve_rehearsal
@@ -47,35 +42,31 @@ def serve(
     llama.cpp's server with a real model, which needs the extra `local`.
     """
 
-    def announce(what: str, name: str, base_url: str) -> None:
+    address = f"{host}:{port}"
+
+    async def serve_rehearsal_model() -> None:
+        name = model_name or "rehearsal"
+        options = RehearsalOptions(
+            model=name, window_tokens=window, reply_tokens=reply_tokens or 120, chunk_delay_seconds=chunk_delay
+        )
+        with listening_failures("--port", address):
+            async with serve_rehearsal(options, host=host, port=port) as server:
+                what = f"rehearsal model '{name}' (canned replies, no real model; window {window:,} tokens)"
+                await announce(what, name, server.base_url)
+
+    async def serve_gguf() -> None:
+        found = find_gguf(gguf or LOCAL, where="--local" if gguf is None else "--gguf")
+        options = LocalModelOptions(found, window, threads, model_name or "", reply_tokens or 0)
+        with terminal.ProgressLine() as progress, listening_failures("--port", address):
+            progress.show(f"loading {found} ({found.stat().st_size // 1_000_000:,} MB)")
+            async with serve_local(options, host=host, port=port) as base_url:
+                progress.clear()
+                await announce(f"{found} on llama.cpp", options.model_name, base_url)
+
+    async def announce(what: str, name: str, base_url: str) -> None:
         terminal.print_line(f"{what} at {base_url}")
         if not of_space:  # `mew up` configures its agents itself
             terminal.print_line(f"to use it: OPENAI_BASE_URL={base_url} OPENAI_MODEL={name}")
+        await anyio.sleep_forever()
 
-    if local or gguf is not None:
-        found = find_gguf(gguf or LOCAL, where="--local" if gguf is None else "--gguf")
-        options = LocalModelOptions(found, window, threads, model_name or "", reply_tokens or 0)
-
-        async def run() -> None:
-            with terminal.ProgressLine() as progress, listening_failures("--port", f"{host}:{port}"):
-                progress.show(f"loading {found} ({found.stat().st_size // 1_000_000:,} MB)")
-                async with serve_local(options, host=host, port=port) as base_url:
-                    progress.clear()
-                    announce(f"{found} on llama.cpp", options.model_name, base_url)
-                    await anyio.sleep_forever()
-
-        run_until_signal(run)
-        return
-    name = model_name or "rehearsal"
-    rehearsal = RehearsalOptions(
-        model=name, window_tokens=window, reply_tokens=reply_tokens or 120, chunk_delay_seconds=chunk_delay
-    )
-    what = f"rehearsal model '{name}' (canned replies, no real model; window {window:,} tokens)"
-
-    async def rehearse() -> None:
-        with listening_failures("--port", f"{host}:{port}"):
-            async with serve_rehearsal(rehearsal, host=host, port=port) as server:
-                announce(what, name, server.base_url)
-                await anyio.sleep_forever()
-
-    run_until_signal(rehearse)
+    run_until_signal(serve_gguf if local or gguf is not None else serve_rehearsal_model)

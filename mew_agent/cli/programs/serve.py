@@ -3,8 +3,7 @@
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from mew_protocol.kinds import CHAT
 from mew_spaces.config.loading import SpaceConfig
@@ -16,7 +15,6 @@ from mew_agent.cli.app.options import (
     DEFAULT_HOST,
     ConnectionOptions,
     HostOption,
-    LogLevel,
     LogLevelOption,
     PortOption,
     option,
@@ -26,6 +24,7 @@ from mew_agent.cli.remote.session import Identity, configuration_at, find_identi
 from mew_agent.errors import ConfigError, NotPermitted
 from mew_agent.openai_api.app import create_app, serve_app
 from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
+from mew_agent.openai_api.sessions import SessionPolicy
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
 
@@ -36,22 +35,6 @@ DEFAULT_SERVE_PORT: Final = 8190
 KEY_VARIABLE: Final = "MEW_SERVE_API_KEY"
 REACHABLE: Final = "anyone with the API key can talk to your agents"
 """The risk of a server that other machines can reach."""
-
-
-class NoticePlacement(StrEnum):
-    """Where an answer mentions compactions."""
-
-    CONTENT = "content"
-    REASONING = "reasoning"
-    OFF = "off"
-
-
-class Sessions(StrEnum):
-    """Which requests continue one conversation with an agent."""
-
-    CHAT = "chat"
-    CLIENT = "client"
-    SHARED = "shared"
 
 
 @with_option_groups
@@ -68,12 +51,13 @@ def serve(
         ),
     ] = None,
     sessions: Annotated[
-        Sessions,
+        SessionPolicy,
         option("--sessions HOW", "Start a session per chat, or per client (key and user), or use one shared."),
-    ] = Sessions.CHAT,
+    ] = "chat",
     notices: Annotated[
-        NoticePlacement, option("--notices WHERE", "Mention compactions in content, reasoning or off.")
-    ] = NoticePlacement.CONTENT,
+        Literal["content", "reasoning", "off"],
+        option("--notices WHERE", "Mention compactions in content, reasoning or off."),
+    ] = "content",
     timeout: Annotated[float, option("--timeout SECONDS", "Inactivity timeout in seconds.", min=0.1)] = 300.0,
     hold: Annotated[int, option("--hold N", "Characters to hold back in case a tool call follows.", min=0)] = 400,
     pass_background: Annotated[
@@ -82,7 +66,7 @@ def serve(
     allow_origin: Annotated[
         list[str] | None, option("--allow-origin URL", "Allow browser requests from this origin; repeatable.")
     ] = None,
-    log_level: LogLevelOption = LogLevel.WARNING,
+    log_level: LogLevelOption = "warning",
     connection: ConnectionOptions,
 ) -> None:
     """Offer the agents as models to OpenAI clients.
@@ -97,7 +81,7 @@ def serve(
     given = (api_key or "").strip()
     keys = read_keys(given or f"mew-{secrets.token_hex(20)}")
     options = ChatOptions(
-        configured=agents_of(config, who), inactivity_seconds=timeout, hold_characters=hold, notices=notices.value
+        configured=agents_of(config, who), inactivity_seconds=timeout, hold_characters=hold, notices=notices
     )
     warn_if_reachable(host, REACHABLE)
 
@@ -109,7 +93,7 @@ def serve(
         app = create_app(
             participant,
             api_key=keys,
-            sessions=sessions.value,
+            sessions=sessions,
             answer_background=not pass_background,
             allow_origins=origins,
             write_metrics=write_metrics,

@@ -2,9 +2,8 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
@@ -15,7 +14,6 @@ from mew_agent.cli.app.line_io import lines_of_stdin, read_lines
 from mew_agent.cli.app.options import (
     ConnectionOptions,
     GatewayOption,
-    LogLevel,
     LogLevelOption,
     SpaceOption,
     option,
@@ -33,21 +31,16 @@ from mew_agent.simple_agents.fulfiller_policy import TERMINAL, FulfillerPolicy, 
 from mew_agent.tracing import enable_by_environment
 
 
-class SimpleAgentType(StrEnum):
-    """Participants that need no model."""
-
-    ECHO = "echo"
-    CALCULATOR = "calculator"
-    FULFILLER = "fulfiller"
-
-
 def start(
-    simple_type: Annotated[SimpleAgentType, option("--type, -t TYPE", "Run an echo, a calculator or a fulfiller.")],
+    simple_type: Annotated[
+        Literal["echo", "calculator", "fulfiller"],
+        option("--type, -t TYPE", "Run an echo, a calculator or a fulfiller."),
+    ],
     gateway: GatewayOption = None,
     space: SpaceOption = None,
     agent_id: Annotated[str | None, participant_option("Participant id (default: TYPE-agent).")] = None,
     token: Annotated[str | None, option("--token TOKEN", "Token; MEW_TOKEN keeps it out of the process list.")] = None,
-    log_level: LogLevelOption = LogLevel.INFO,
+    log_level: LogLevelOption = "info",
     config: Annotated[
         Path | None, option("--config, -c FILE", "Policy of a fulfiller (default: fulfil all proposals).")
     ] = None,
@@ -61,7 +54,7 @@ def start(
     who = find_identity(connection, participant=f"{simple_type}-agent", token="")
     terminal.configure_logging(log_level)
     enable_by_environment()
-    policy = fulfiller_policy(config, is_fulfiller=simple_type is SimpleAgentType.FULFILLER)
+    policy = fulfiller_policy(config, is_fulfiller=simple_type == "fulfiller")
 
     async def run() -> None:
         me = Participant(who.ws_url, space=who.space, id=who.participant, token=who.token)

@@ -5,7 +5,7 @@ Owns how the answers are printed. What can be undone is up to the participant.
 
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -108,7 +108,7 @@ def show(
         terminal.print_json({"participant": request.target, **_json_of(whole)})
     else:
         _print_entries(shown)
-        terminal.print_lines(_texts(shown, items, _now()))
+        terminal.print_lines(_texts(shown, items, terminal.now()))
 
 
 def _show_composition(request: TargetedRequest) -> None:
@@ -165,7 +165,7 @@ def recall(
         request.print("nothing that left the context matches", _json_of(done))
     else:
         for item in done.found:
-            terminal.print_lines(_item_lines(item, _now()))
+            terminal.print_lines(_item_lines(item, terminal.now()))
     return ExitCode.DONE if done.found else ExitCode.SKIPPED
 
 
@@ -184,7 +184,7 @@ def _print_recorded(request: TargetedRequest, recorded: ParticipantFigures) -> N
         request.print("the gateway recorded no compaction in this time", _json_of(recorded))
         return
     for done in recorded.compactions:
-        terminal.print_line(f"{words.clock(done.at, _now())}  {compaction_line(done)}")
+        terminal.print_line(f"{words.clock(done.at, terminal.now())}  {compaction_line(done)}")
         if done.summary is not None:
             terminal.print_lines(_indented(done.summary))
 
@@ -192,7 +192,7 @@ def _print_recorded(request: TargetedRequest, recorded: ParticipantFigures) -> N
 def _write_chart(path: Path, recorded: ParticipantFigures) -> None:
     if path.suffix.lower() != ".svg":
         raise ConfigError("--plot", f"'{path}' is not an SVG file", "a name that ends in .svg")
-    terminal.write_text(path, chart_svg(recorded, _now().tzinfo), "--plot")
+    terminal.write_text(path, chart_svg(recorded, terminal.now().tzinfo), "--plot")
     terminal.print_line(f"{path}: {len(recorded.samples):,} reports, {len(recorded.compactions):,} compactions")
 
 
@@ -208,15 +208,15 @@ def _ask(request: TargetedRequest, payload: BaseModel, kind: str, model: type[A]
     with request.send(kind, payload) as sent:
         for answered, body in sent.answers(ARCHIVE_ANSWERS[kind], kinds.PARTICIPANT_STATUS):
             if answered != kinds.PARTICIPANT_STATUS:
-                return parse_answer(model, body)
-            if (problem := refusal_in(parse_answer(Status, body).status)) is not None:
+                return parse_answer(model, body, request.target)
+            if (problem := refusal_in(parse_answer(Status, body, request.target).status)) is not None:
                 raise ControlRefused(request.target, kind, words.clean(problem))
     raise AssertionError("`answers` ends by raising only")
 
 
 def _print_entries(found: CompactionHistory) -> None:
     for entry in found.entries:
-        terminal.print_lines(_lines(entry, _now()))
+        terminal.print_lines(_lines(entry, terminal.now()))
 
 
 def _lines(entry: CompactionEntry, now: datetime) -> Iterator[str]:
@@ -271,7 +271,3 @@ def _figure(tokens: int | None) -> str:
 
 def _json_of(answer: BaseModel) -> dict[str, object]:
     return answer.model_dump(mode="json", exclude_none=True)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC).astimezone()

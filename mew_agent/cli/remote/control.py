@@ -105,8 +105,8 @@ def compact(
         for kind, body in sent.answers(kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE):
             if kind == kinds.PARTICIPANT_COMPACT_DONE:
                 progress.clear()
-                return _print_compaction(request, sent, parse_answer(CompactDone, body), target_tokens)
-            status = parse_answer(Status, body)
+                return _print_compaction(request, sent, parse_answer(CompactDone, body, request.target), target_tokens)
+            status = parse_answer(Status, body, request.target)
             if status.status != "compacted":
                 continue
             progress.clear()

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote, urlsplit
 
 from mew_protocol.errors import CAPABILITY_VIOLATION, UNAUTHORIZED
+from mew_protocol.json_values import value_at
 from mew_protocol.payloads.figures import KEPT_SECONDS
 
 from mew_agent.cli.app import terminal
@@ -311,9 +312,8 @@ class GatewayApi:
             said = json.loads(answer.read())
         except (OSError, http.client.HTTPException, ValueError):
             said = None
-        said = said if isinstance(said, dict) else {}
-        code = str(said.get("error") or "")
-        message = str(said.get("message") or code or f"HTTP {answer.status} {answer.reason}")
+        code = str(value_at(said, "error") or "")
+        message = str(value_at(said, "message") or code or f"HTTP {answer.status} {answer.reason}")
         if answer.status == HTTPStatus.UNAUTHORIZED or code == UNAUTHORIZED:
             return Unauthorized(self.participant)
         return _RefusedError(message, code)

@@ -14,6 +14,7 @@ import typer
 from mew_protocol import kinds
 from mew_protocol.capability import patterns_problem
 from mew_protocol.envelope import Envelope
+from mew_protocol.json_values import object_at, value_at
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, Reject, UndecidedProposal, UndecidedProposals
 
 from mew_agent.cli.app import terminal
@@ -122,11 +123,8 @@ def _check_counts(events: SpaceEvents, request: Envelope, proposer: str) -> None
             body = events.next(deadline=deadline).body
         except TimeoutError:
             return
-        body = body if isinstance(body, Mapping) else {}
-        if body.get("from") == proposer and request.id in (body.get("correlation_id") or ()):
-            payload = body.get("payload")
-            error = payload.get("error") if isinstance(payload, Mapping) else None
-            if isinstance(error, Mapping):
+        if value_at(body, "from") == proposer and request.id in (value_at(body, "correlation_id") or ()):
+            if error := object_at(body, "payload", "error"):
                 raise PeerFailed(proposer, None, str(error.get("message")))
             return
 
@@ -184,10 +182,8 @@ def _is_compaction(proposal: UndecidedProposal) -> bool:
     return is_own and CallSubject.read(proposal.body).tool == COMPACT_CONTEXT
 
 
-def _arguments(proposal: UndecidedProposal) -> dict[str, Any]:
-    params = proposal.body.get("params")
-    found = params.get("arguments") if isinstance(params, Mapping) else None
-    return dict(found) if isinstance(found, Mapping) else {}
+def _arguments(proposal: UndecidedProposal) -> Mapping[str, Any]:
+    return object_at(proposal.body, "params", "arguments")
 
 
 def _check_decider(proposal: UndecidedProposal, me: str) -> None:
@@ -232,7 +228,7 @@ def _details(proposal: UndecidedProposal) -> list[str]:
 
 
 def _extent(given: object) -> str:
-    extent = given if isinstance(given, Mapping) else {}
+    extent = object_at(given)
     said = f': "{extent["first"]}" to "{extent["last"]}"' if "first" in extent and "last" in extent else ""
     pins = f", {extent['pins']} pins" if extent.get("pins") else ""
     return f"{_number(extent.get('messages'))} messages in {_number(extent.get('turns'))} turns{pins}{said}"

@@ -19,6 +19,7 @@ import typer
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
+from mew_protocol.json_values import object_at, objects_at, value_at
 from mew_protocol.payloads.fit import TextBasis, fit_in
 from mew_protocol.payloads.participant import Board
 
@@ -184,14 +185,13 @@ def _ask_for_tools(
             body = events.next(deadline=deadline).body
         except TimeoutError:
             break
-        if not isinstance(body, Mapping) or body.get("kind") != kinds.MCP_RESPONSE:
+        if value_at(body, "kind") != kinds.MCP_RESPONSE:
             continue
         request = next((one for one in body.get("correlation_id") or () if one in open_requests), None)
         if request is None or body.get("from") != open_requests[request]:
             continue
-        name, result = open_requests.pop(request), (body.get("payload") or {}).get("result")
-        result = result if isinstance(result, Mapping) else {}
-        pages.setdefault(name, []).extend(one for one in result.get("tools") or () if isinstance(one, Mapping))
+        name, result = open_requests.pop(request), object_at(body, "payload", "result")
+        pages.setdefault(name, []).extend(objects_at(result, "tools"))
         if result.get("nextCursor"):
             send(name, cursor=str(result["nextCursor"]))
         else:

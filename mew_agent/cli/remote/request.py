@@ -13,7 +13,8 @@ from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 from mew_protocol import kinds
-from mew_protocol.envelope import Envelope
+from mew_protocol.envelope import Envelope, wire_timestamp
+from mew_protocol.json_values import object_at
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
 from pydantic import BaseModel, ValidationError
 
@@ -23,7 +24,7 @@ from mew_agent.cli.board import words
 from mew_agent.cli.board.live_board import apply_event, entry_of
 from mew_agent.cli.remote.http_api import SpaceEvents
 from mew_agent.cli.remote.session import ApiSession, open_session
-from mew_agent.errors import ConfigError, NotConnected, PeerError, PeerTimeout, did_you_mean, listed
+from mew_agent.errors import BadAnswer, ConfigError, NotConnected, PeerTimeout, did_you_mean, first_problem, listed
 
 STATUS_SECONDS: Final = 30.0
 """How long to wait for what a participant answers at once."""
@@ -84,7 +85,7 @@ class SentRequest:
             if changed == self.participant:
                 for follow in self.on_status:
                     follow()
-            body = event.body if event.name == "envelope" and isinstance(event.body, Mapping) else {}
+            body = object_at(event.body) if event.name == "envelope" else {}
             if body.get("from") == self.participant and self._is_answered_by(body, accept_uncorrelated):
                 if body.get("kind") in kinds:
                     yield str(body["kind"]), body.get("payload") or {}
@@ -93,7 +94,7 @@ class SentRequest:
 
     def next_status(self, *, passing: str | None = None) -> Status:
         """The status that answers. A status `passing` comes before the answer and is skipped."""
-        statuses = (parse_answer(Status, body) for _, body in self.answers(kinds.PARTICIPANT_STATUS))
+        statuses = (parse_answer(Status, body, self.participant) for _, body in self.answers(kinds.PARTICIPANT_STATUS))
         return next(status for status in statuses if passing is None or status.status != passing)
 
     @property
@@ -185,12 +186,12 @@ class SlowRequest(TargetedRequest):
     timeout: TimeoutOption = ANSWER_SECONDS
 
 
-def parse_answer(model: type[P], body: Mapping[str, Any]) -> P:
-    """Read the payload of an answer. Raises `PeerError`."""
+def parse_answer(model: type[P], body: Mapping[str, Any], peer: str) -> P:
+    """Read the payload of an answer of this peer. Raises `BadAnswer`."""
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        raise PeerError(f"received an invalid answer: {error.errors(include_url=False)[0]['msg']}") from None
+        raise BadAnswer(peer, first_problem(error)) from None
 
 
 def new_envelope(
@@ -204,7 +205,7 @@ def new_envelope(
     return Envelope.write(
         kind,
         id=str(uuid4()),
-        ts=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        ts=wire_timestamp(datetime.now(UTC)),
         sender=session.api.participant,
         to=to,
         correlation_id=correlation_id,

@@ -8,7 +8,6 @@ once is removed again. If no space runs, only the file changes.
 import os
 import shlex
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,19 +18,14 @@ from mew_protocol.envelope import Draft
 from mew_protocol.ids import new_id_problem
 from mew_protocol.private_files import replace_file
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, parse_space, with_participant
+from mew_spaces.config.roles import Role
 from mew_spaces.launch.program_logs import log_folder, log_path
 from mew_spaces.launch.run_file import RunFile
 
 from mew_agent.acp.profiles import PROFILES
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.locate import (
-    find_run,
-    people_of,
-    relative_to,
-    space_config_path,
-    space_folder,
-)
+from mew_agent.cli.app.locate import find_run, people_of, relative_to, space_config_path, space_folder
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, SpaceFileOptions, option, with_option_groups
 from mew_agent.cli.remote.permissions import read_capabilities
 from mew_agent.cli.remote.session import ApiSession, open_session
@@ -39,15 +33,6 @@ from mew_agent.cli.space.plan import check_new_participant
 from mew_agent.cli.space.restart import start_program, supervisor_of
 from mew_agent.cli.space.up import RELOAD_SIGNAL
 from mew_agent.errors import ConfigError, GatewayError, MewAgentError, did_you_mean
-
-
-class ParticipantRole(StrEnum):
-    """What a participant may send; the values are those of `mew_spaces.config.roles`."""
-
-    AGENT = "agent"
-    TOOL = "tool"
-    PERSON = "person"
-    OBSERVER = "observer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +53,7 @@ class NewParticipant:
     mcp: Annotated[str | None, option("--mcp URL", "Offer the tools of the MCP server at URL.")] = None
     meter: Annotated[str | None, option("--meter URL", "Meter an agent that calls the model server at URL.")] = None
     is_person: Annotated[bool, option("--person", "Add a person; starts no program.")] = False
-    role: Annotated[
-        ParticipantRole | None, option("--role ROLE", "agent, tool, person or observer (default: what fits).")
-    ] = None
+    role: Annotated[Role | None, option("--role ROLE", "agent, tool, person or observer (default: what fits).")] = None
     capabilities: Annotated[
         str | None, option("--capabilities, -c JSON", "List of patterns or kinds (default: those of its role).")
     ] = None
@@ -97,13 +80,13 @@ class NewParticipant:
         elif self.command is not None:
             program, *arguments = shlex.split(self.command) or [""]
             section = {"command": program, "args": arguments}
-        elif not self.is_person and self.role in (None, ParticipantRole.AGENT):
+        elif not self.is_person and self.role in (None, "agent"):
             keys = ("model", "base_url", "api_key_env", "system_prompt")
             section = {"agent": {key: value for key in keys if (value := getattr(self, key)) is not None}}
         if section:
             section["auto_start"] = self.starts
         if self.role is not None or self.capabilities is None:
-            section["role"] = str(self.role or ParticipantConfig.model_validate(section).acts_as)
+            section["role"] = self.role or ParticipantConfig.model_validate(section).acts_as
         if self.capabilities is not None:
             section["capabilities"] = read_capabilities("--capabilities", self.capabilities)
         return section

@@ -47,7 +47,6 @@ from mew_agent.cli.app.options import (
     BackplaneOption,
     HostOption,
     LogFormatOption,
-    LogLevel,
     LogLevelOption,
     complete_participants,
     option,
@@ -98,7 +97,7 @@ class StartOptions:
     folder: Annotated[Path | None, option("--space-dir, -d FOLDER", "Folder of the space (default: this one).")] = None
     host: HostOption = DEFAULT_HOST
     backplane: BackplaneOption = None
-    log_level: LogLevelOption = LogLevel.INFO
+    log_level: LogLevelOption = "info"
     log_format: LogFormatOption = None
 
 

@@ -16,7 +16,7 @@ from mew_spaces.launch.supervisor import stop_space
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import find_run, not_in_space
-from mew_agent.cli.app.options import ConnectionOptions, FolderOption, JsonOption, LogLevel, participant_argument
+from mew_agent.cli.app.options import ConnectionOptions, FolderOption, JsonOption, participant_argument, read_log_level
 from mew_agent.cli.remote.session import ApiSession, open_session
 from mew_agent.cli.space.plan import StartOptions, check_new_participant, make_launch_plan
 from mew_agent.cli.space.up import JOIN_SECONDS, RELOAD_SIGNAL, start_detached
@@ -46,7 +46,7 @@ def restart(
         return _restart_participant(participant, path, run, as_json=as_json)
     load_space(run.config)  # a mistake in it must not stop the space
     options = StartOptions(
-        port=urlsplit(run.ws).port, config=Path(run.config), host=run.host, log_level=LogLevel(run.log_level)
+        port=urlsplit(run.ws).port, config=Path(run.config), host=run.host, log_level=read_log_level(run.log_level)
     )
     stop_space(path, run)
     return start_detached(make_launch_plan(options), as_json=as_json)

@@ -6,7 +6,9 @@ Owns the dashboard's address, and how the logs of programs are shown. What they 
 
 import time
 import webbrowser
+from collections import deque
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -29,7 +31,6 @@ from mew_agent.errors import ConfigError, did_you_mean, listed
 from mew_agent.gateway_address import addresses, http_url
 
 _POLL_SECONDS: Final = 0.2
-_BLOCK_BYTES: Final = 64 * 1024
 
 
 @with_option_groups
@@ -149,16 +150,10 @@ class _LogReader:
 
 
 def _start_of_last(path: Path, lines: int) -> int:
-    """Where the last lines of a file start, in bytes. Reads backwards, since a log may be large."""
+    """Where the last lines of a log start, in bytes."""
     with path.open("rb") as file:
-        start = file.seek(0, 2)
-        tail = b""
-        while start > 0 and tail.count(b"\n") <= lines:
-            size = min(_BLOCK_BYTES, start)
-            start = file.seek(start - size)
-            tail = file.read(size) + tail
-    wanted = b"".join(tail.splitlines(keepends=True)[-lines:]) if lines else b""
-    return path.stat().st_size - len(wanted)
+        ends = deque(accumulate(map(len, file)), maxlen=lines + 1)
+    return ends[0] if len(ends) > lines else 0
 
 
 def _state(space_dir: Path | None) -> Path:

@@ -6,9 +6,8 @@ Owns how they are listed, printed and exported. What a session file contains is 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import anyio
 from mew_spaces.gateway.auth import state_dir
@@ -23,14 +22,6 @@ from mew_agent.context.store import StoreLimits
 from mew_agent.errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
-
-
-class ExportFormat(StrEnum):
-    """In which format a conversation is exported."""
-
-    JSONL = "jsonl"
-    JSON = "json"
-    MARKDOWN = "markdown"
 
 
 _COLUMNS = "{:<16}  {:>10}  {:>10}  {:>7}  {:>7}  {:>9}  {}"
@@ -77,7 +68,9 @@ def export(
     agent: AgentArgument,
     *,
     output: Annotated[Path | None, option("--output, -o FILE", "File to write (default: standard output).")] = None,
-    form: Annotated[ExportFormat, option("--format FORMAT", "Write jsonl, json or markdown.")] = ExportFormat.JSONL,
+    form: Annotated[
+        Literal["jsonl", "json", "markdown"], option("--format FORMAT", "Write jsonl, json or markdown.")
+    ] = "jsonl",
     space_dir: FolderOption = None,
 ) -> None:
     """Export a whole conversation as JSON Lines, JSON or Markdown.
@@ -85,9 +78,9 @@ def export(
     Writes all items, oldest first, including what a compaction removed from the context.
     """
     items = _ask(_file(agent, space_dir), lambda store: store.items(None))
-    if form is ExportFormat.MARKDOWN:
+    if form == "markdown":
         lines = list(_markdown(agent, items))
-    elif form is ExportFormat.JSON:
+    elif form == "json":
         lines = [terminal.json_line({"agent": agent, "items": [asdict(item) for item in items]})]
     else:
         lines = [terminal.json_line(asdict(item)) for item in items]

@@ -9,9 +9,8 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from mew_protocol.ids import id_problem, new_id_problem
 from mew_spaces.config.loading import SpaceConfig, load_space
@@ -35,15 +34,8 @@ from mew_agent.cli.space.add import running_space
 from mew_agent.errors import ConfigError
 
 _SECONDS: Final[Mapping[str, int]] = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+TokenFormat = Literal["text", "json", "env"]
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,5})([smhd])")
-
-
-class TokenFormat(StrEnum):
-    """How to print a token."""
-
-    TEXT = "text"
-    JSON = "json"
-    ENV = "env"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +69,7 @@ class NewTokenOptions:
     """How long a new token is valid, and how to print it, as given on the command line."""
 
     output: Annotated[TokenFormat, option("--format, --output, -o FORMAT", "Print text, json, or env for a shell.")] = (
-        TokenFormat.TEXT
+        "text"
     )
     expires: Annotated[str | None, option("--expires TIME", "Create a token for this time, such as 30m, 8h or 7d.")] = (
         None
@@ -97,12 +89,12 @@ class NewTokenOptions:
 
     def print(self, name: str, space: SpaceConfig, token: str) -> None:
         """Print a token in the chosen format."""
-        match TokenFormat.JSON if self.as_json else self.output:
-            case TokenFormat.TEXT:
+        match "json" if self.as_json else self.output:
+            case "text":
                 terminal.print_line(token)
-            case TokenFormat.JSON:
+            case "json":
                 terminal.print_json({"participant": name, "space": space.space.id, "token": token})
-            case TokenFormat.ENV:
+            case "env":
                 terminal.print_line(f"export {token_variable(name)}={shlex.quote(token)}")
 
 
@@ -172,7 +164,7 @@ def revoke(holder: TokenHolder, place: SpaceFileOptions, *, as_json: JsonOption 
 @with_option_groups
 def list_tokens(
     place: SpaceFileOptions,
-    output: Annotated[TokenFormat, option("--output, -o FORMAT", hidden=True)] = TokenFormat.TEXT,
+    output: Annotated[TokenFormat, option("--output, -o FORMAT", hidden=True)] = "text",
     *,
     as_json: JsonOption = False,
 ) -> None:
@@ -187,7 +179,7 @@ def list_tokens(
         expires = None if stored.expires_at is None else stored.expires_at.isoformat(timespec="seconds")
         role = "participant" if file.suffix == ".token" else "observer"
         rows.append({"id": file.stem, "role": role, "expires_at": expires, "expired": stored.has_expired(now)})
-    if as_json or output is TokenFormat.JSON:
+    if as_json or output == "json":
         terminal.print_json(rows)
         return
     for row in rows:

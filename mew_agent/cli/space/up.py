@@ -18,7 +18,7 @@ import anyio
 from mew_protocol.agent_settings import REHEARSAL
 from mew_spaces.errors import SpacesError
 from mew_spaces.launch.launch import GATEWAY, MODEL
-from mew_spaces.launch.program_logs import log_path, prepare_log_folder
+from mew_spaces.launch.program_logs import last_line, log_path, prepare_log_folder
 from mew_spaces.launch.run_file import RunFile, claim_run_file, pop_restart_requests, read_run_file, remove_run_file
 from mew_spaces.launch.supervisor import SELF, ProgramFailed, Supervisor, stop_space
 
@@ -217,7 +217,7 @@ def _wait_ready(
         if run is not None and run.ready and run.pids.supervisor == child.pid:
             return run
         if child.poll() is not None:
-            raise ConfigError(plan.space, f"did not start: {_last_line(own_log)}")
+            raise ConfigError(plan.space, f"did not start: {_last_words(own_log)}")
         is_loading = plan.serves not in (None, REHEARSAL)
         progress.show(f"{plan.space}: {f'loading {plan.serves}' if is_loading else 'starting the gateway'}")
         time.sleep(_POLL_SECONDS)
@@ -333,9 +333,8 @@ def _next_steps(plan: LaunchPlan, *, is_background: bool) -> list[str]:
     return [*lines, heading, *(f"  {command:<{width}}  {purpose}" for command, purpose in steps)]
 
 
-def _last_line(log: Path) -> str:
-    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return clean(lines[-1]).removeprefix("mew: ") if lines else f"its log is empty (see {log})"
+def _last_words(log: Path) -> str:
+    return clean(last_line(log)).removeprefix("mew: ") or f"its log is empty (see {log})"
 
 
 class _Printer:

@@ -5,7 +5,7 @@ Owns the layout, the keys and when what is drawn again. What happens in the spac
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import ClassVar, Final, Literal
 
 from mew_protocol.attention import AttentionItem, AttentionLevel
@@ -19,6 +19,7 @@ from textual.css.query import NoMatches
 from textual.screen import Screen
 from textual.widgets import Footer, Input, OptionList, Static
 
+from mew_agent.cli.app import terminal
 from mew_agent.cli.board import words
 from mew_agent.cli.board.needs import single_items
 from mew_agent.cli.board.table import TerminalStyle
@@ -122,7 +123,7 @@ class SpaceApp(App[None]):
         *,
         start_on: Focus = "conversation",
         bell: bool = False,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC).astimezone(),
+        now: Callable[[], datetime] = terminal.now,
         joined: type[JoinedSpace] = JoinedSpace,
     ) -> None:
         """`now` is the clock for ages, `joined` the kind of connection."""

@@ -12,6 +12,7 @@ from mew_protocol import kinds
 from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
+from mew_protocol.json_values import object_at
 
 from mew_agent.cli.board import words
 from mew_agent.participant.stream_owners import StreamOwners
@@ -88,10 +89,8 @@ class ConversationFeed:
     def receive_frame(self, frame: StreamFrame) -> FeedEntry | None:
         """The entry that a frame of a reasoning stream adds text to."""
         try:
-            value = json.loads(frame.data)
+            value = object_at(json.loads(frame.data))
         except ValueError:
-            return None
-        if not isinstance(value, Mapping):
             return None
         work, text = self.entries.get(f"work:{value.get('context')}"), value.get("value")
         if work is None or not work.is_running or not isinstance(text, str):
@@ -136,8 +135,8 @@ def clean_text(text: str) -> str:
 
 def _call_in(body: Mapping[str, Any]) -> str | None:
     """The tool call of a thought as `list_files {"path": "."}`; None for other thoughts."""
-    call = body.get("actionInput")
-    if body.get("action") != "tool" or not isinstance(call, Mapping):
+    call = object_at(body, "actionInput")
+    if body.get("action") != "tool" or not call:
         return None
     arguments = call.get("arguments")
     shown = f" {arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)}"

@@ -5,7 +5,7 @@ Owns the connection and the requests over HTTP. It calls `on_change` after each 
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 import anyio
@@ -19,6 +19,7 @@ from mew_protocol.payloads.participant import Board, BoardEntry, PrefixPart, Req
 from mew_spaces.launch.run_file import read_run_file
 from pydantic import ValidationError
 
+from mew_agent.cli.app import terminal
 from mew_agent.cli.board.live_board import apply_event, entry_of
 from mew_agent.cli.chat.line_chat import enter_line
 from mew_agent.cli.chat.terminal_chat import TerminalChat, progress_of
@@ -102,7 +103,7 @@ class JoinedSpace:
             logger.warning("could not read the history of the space: %s", error)
         if self.board is None:
             here = [BoardEntry(id=name, connected=True) for name in (self.who.participant, *self.me.peers)]
-            self.board = Board(space=self.who.space, at=_now().isoformat(), participants=tuple(here))
+            self.board = Board(space=self.who.space, at=terminal.now().isoformat(), participants=tuple(here))
         early, self._early = self._early or [], None
         self.on_change([entry for one in past if (entry := self.feed.receive(one)) is not None])
         for message in early:
@@ -261,7 +262,3 @@ def _newest(api: GatewayApi) -> tuple[Board, list[Envelope]]:
             if event.name == "envelope" and event.body.get("kind") == kinds.CHAT:
                 found.append(Envelope.model_validate(event.body))
     return Board.model_validate(event.body), found[-PAST_CHATS:]
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

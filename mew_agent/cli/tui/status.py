@@ -6,7 +6,7 @@ Owns where the board comes from and how often it is drawn. Its layout is `board.
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 from mew_protocol.attention import Attention, AttentionItem
@@ -133,7 +133,7 @@ def _print_changes(session: ApiSession, *, bell: bool, as_json: bool) -> None:
             _ring(items, seen, bell=bell)
             for one in items:
                 if one.id not in seen and not as_json:
-                    terminal.print_line(attention_line(one, now=_now()))
+                    terminal.print_line(attention_line(one, now=terminal.now()))
             seen = {one.id for one in items}
             for entry in view.board.participants:
                 if view.changed is not None and entry.id not in view.changed:
@@ -143,7 +143,7 @@ def _print_changes(session: ApiSession, *, bell: bool, as_json: bool) -> None:
                 elif entry.status is not None and view.has_new_board:
                     run = session.run()
                     fault = run.faults().get(entry.id) if run else None
-                    terminal.print_line(board_line(entry, now=_now(), fault=fault))
+                    terminal.print_line(board_line(entry, now=terminal.now(), fault=fault))
 
 
 def _redraw(session: ApiSession, *, bell: bool) -> None:
@@ -197,14 +197,14 @@ def _views(events: SpaceEvents) -> Iterator[_View]:
 
 def _with_faults(view: _View, session: ApiSession) -> tuple[AttentionItem, ...]:
     run = session.run()
-    return with_faults(view.items, view.board, run.faults() if run else {}, now=_now())
+    return with_faults(view.items, view.board, run.faults() if run else {}, now=terminal.now())
 
 
 def _lines(view: _View, session: ApiSession, agents: frozenset[str]) -> list[str]:
     run = session.run()
     launched = tuple(run.pids.participants) if run else ()
     faults = run.faults() if run else None
-    style, now = terminal.style_of(sys.stdout), _now()
+    style, now = terminal.style_of(sys.stdout), terminal.now()
     items = _with_faults(view, session)
     heading, *table = board_lines(
         view.board,
@@ -223,7 +223,3 @@ def _agents(session: ApiSession) -> frozenset[str]:
     config = configuration_at(session.run_path)
     participants = config.participants if config else {}
     return frozenset(name for name, one in participants.items() if one.agent is not None)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC).astimezone()

@@ -11,6 +11,7 @@ from mew_protocol import kinds
 from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
+from mew_protocol.json_values import object_at, value_at
 from mew_protocol.payloads.chat import TurnReport
 from mew_protocol.payloads.fit import WOULD_OVERFLOW
 from mew_protocol.payloads.participant import is_whole_status
@@ -235,8 +236,7 @@ class AnswerRouter:
 
 
 def _tool_call(answer: AnswerBuilder, thought: Mapping[str, Any]) -> Sequence[AnswerEvent]:
-    call = thought.get("actionInput")
-    call = call if isinstance(call, Mapping) else {}
+    call = object_at(thought, "actionInput")
     arguments = call.get("arguments", "")
     return answer.add_tool_call(
         str(call.get("tool") or "a tool"),
@@ -248,8 +248,7 @@ def _tool_call(answer: AnswerBuilder, thought: Mapping[str, Any]) -> Sequence[An
 
 def _needs_choice(acknowledgement: Envelope) -> bool:
     """Whether an agent holds a chat that it can make no room for, until its sender says how to deliver it."""
-    fit = acknowledgement.body.get("fit")
-    is_stuck = isinstance(fit, Mapping) and fit.get("fits_after_compaction") is False
+    is_stuck = value_at(acknowledgement.body, "fit", "fits_after_compaction") is False
     return is_stuck and acknowledgement.body.get("held") is True
 
 

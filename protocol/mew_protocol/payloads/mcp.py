@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError
 
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
+from mew_protocol.json_values import value_at
 from mew_protocol.payloads.base import Payload
 
 COMPACT_CONTEXT: Final = "compact_context"
@@ -116,9 +117,14 @@ class CallSubject(NamedTuple):
     @classmethod
     def read(cls, body: Mapping[str, Any], *, max_chars: int = 256) -> "CallSubject":
         """Read the payload of a request or a proposal; longer names are cut."""
-        method, params = str(body.get("method"))[:max_chars], body.get("params")
-        name = params.get("name") if method == "tools/call" and isinstance(params, Mapping) else None
+        method = str(body.get("method"))[:max_chars]
+        name = value_at(body, "params", "name") if method == "tools/call" else None
         return cls(method, None if name is None else str(name)[:max_chars])
+
+
+def arguments_of(body: Mapping[str, Any]) -> Any:
+    """Return what a request or a proposal passes: the arguments of a tool call, the parameters of another method."""
+    return body.get("params") if CallSubject.read(body).tool is None else value_at(body, "params", "arguments")
 
 
 def fulfils(request: Envelope, proposal: Envelope) -> bool:

@@ -9,7 +9,7 @@ from mew_spaces.launch.processes import started_mark
 from mew_spaces.launch.run_file import Exit, Pids, RunFile, write_run_file
 
 from mew_agent.cli.space.plan import LaunchPlan, StartOptions, make_launch_plan
-from mew_agent.cli.space.up import _last_line, _print_started, _print_summary, _Printer, _recorded_faults
+from mew_agent.cli.space.up import _last_words, _print_started, _print_summary, _Printer, _recorded_faults
 
 SPACE = """
 space: {id: review}
@@ -129,6 +129,6 @@ def test_each_line_follows_its_programs_name(capsys: pytest.CaptureFixture[str])
 def test_last_log_line_of_a_failed_start_is_found(tmp_path: Path) -> None:
     log = tmp_path / "mew.log"
     log.write_text("first\nmew: the gateway exited with code 2\n\n")
-    assert _last_line(log) == "the gateway exited with code 2"
+    assert _last_words(log) == "the gateway exited with code 2"
     log.write_text("")
-    assert "its log is empty" in _last_line(log)
+    assert "its log is empty" in _last_words(log)
