@@ -29,6 +29,7 @@ _USAGE_WORDS: Final = (
     (r"Input should be less than or equal to", "must be at most"),
     (r"Input should be ", "must be "),
     (r"\(Possible options: (.*)\)", r"(did you mean \1?)"),
+    (r"Got unexpected extra arguments? ?(?:\(s\))? \((.*)\)", r"Unexpected argument: \1"),
 )
 """How typer and pydantic say what is wrong with an option, and how we do."""
 

@@ -126,9 +126,10 @@ def drain(
     running = {number: one for number, path in gateways.items() if (one := _process_in(path)) is not None}
     chosen = next(iter(running)) if port is None and len(running) == 1 else port
     if chosen not in running:
-        known = ", ".join(map(str, sorted(running)))
-        problem = "several gateways run in this folder" if port is None and running else "no such gateway runs here"
-        raise ConfigError("--port", problem, known or "a gateway of `mew gateway start`")
+        problem = "several gateways run in this folder" if port is None else "no gateway of this folder has it"
+        if not running:
+            problem = "no gateway of `mew gateway start` runs in this folder"
+        raise ConfigError("--port", problem, ", ".join(map(str, sorted(running))) or None)
     pid, mark = running[chosen]
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_SECONDS

@@ -231,7 +231,10 @@ def check_known(session: ApiSession, board: Board, participant: str) -> BoardEnt
 def check_member(session: ApiSession, board: Board, participant: str) -> None:
     """Raise `NoSuchParticipant` or `ParticipantOffline` unless the participant is connected."""
     if not check_known(session, board, participant).connected:
-        problem = f"'{participant}' is not connected to space '{session.api.space}'"
+        run = session.run()
+        has_program = run is not None and participant in {*run.pids.participants, *run.exits}
+        hint = f"; `mew restart {participant}` starts it" if has_program else ""
+        problem = f"'{participant}' is not connected to space '{session.api.space}'{hint}"
         raise ParticipantOffline(session.api.gateway, problem)
 
 

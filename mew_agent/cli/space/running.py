@@ -88,8 +88,9 @@ def logs(
     folder = log_folder(_state(space_dir))
     known = {path.stem: path for path in sorted(folder.glob("*.log")) if not path.stem.endswith(".previous")}
     if name is not None and name not in known:
-        names = listed(known) if known else f"none; {relative_to(Path.cwd(), folder)} is empty"
-        raise ConfigError("NAME", f"no log of '{name}'{did_you_mean(name, known)}", names)
+        if not known:
+            raise ConfigError("NAME", f"no log of '{name}', {relative_to(Path.cwd(), folder)} is empty")
+        raise ConfigError("NAME", f"no log of '{name}'{did_you_mean(name, known)}", listed(known))
     readers = [_LogReader(path, last) for one, path in known.items() if name in (None, one)]
     width = max((len(reader.name) for reader in readers), default=0)
     if not readers:
