@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import termios
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, chdir
 from functools import partial
 from pathlib import Path
@@ -82,12 +82,12 @@ class Folder:
     async def mew(self, *arguments: str, code: int = 0) -> str:
         """Run a command inside the test, which saves the start of a Python. Returns both outputs."""
         before = dict(os.environ)
-        _replace_environment(environment())
+        cli.replace_environment(environment())
         try:
             with chdir(self.path):
                 ended = await cli.mew(*arguments, output=cli.Output.merged())
         finally:
-            _replace_environment(before)
+            cli.replace_environment(before)
         assert ended.code == code, ended.out
         assert "Traceback" not in ended.out
         return ended.out
@@ -127,11 +127,6 @@ class Folder:
 def environment() -> dict[str, str]:
     """Ours, without anything that would speak for the space under test."""
     return {key: value for key, value in os.environ.items() if not key.startswith(("MEW_", "OPENAI_"))}
-
-
-def _replace_environment(values: Mapping[str, str]) -> None:
-    os.environ.clear()
-    os.environ.update(values)
 
 
 async def ended(process: Process) -> int:

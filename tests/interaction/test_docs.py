@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
@@ -34,12 +34,12 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.gateway.http import OPERATIONS
 
-from mew_agent.cli.main import run as run_mew
 from mew_agent.config.agent_config import build_agent_config, file_source, load_policy
 from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy
 from tests.interaction.test_failures import TABLE
-from tests.support.cli import Output
+from tests.support.cli import Outcome, mew_in, run_program
 from tests.support.ports import unused_ports
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
 
@@ -51,7 +51,6 @@ GENERATED = {DOCS / "reference" / f"{name}.md" for name in ("agent-config", "cli
 
 WRITTEN = [page for page in DOCS.rglob("*.md") if page not in GENERATED]
 PAGES = sorted([*WRITTEN, ROOT / "README.md", ROOT / "CONTRIBUTING.md", *TEMPLATES.glob("*/README.md")])
-COMMAND_SECONDS = 120
 PORTS = ("8080", "8190", "8191", "8193", "7100")
 """Ports that pages name; each test replaces them by free ones."""
 
@@ -251,10 +250,10 @@ def run_page(page: Path, reader: "Reader", without: list[str]) -> None:
                     background.enter_context(reader.keeps_running(command))
                     continue
                 done = reader.run(command)
-                shown[command] = shown.get(command, "") + done.stdout
+                shown[command] = shown.get(command, "") + done.out
                 is_last = command == block.commands[-1]
                 wanted = int(block.note.removeprefix("exit code ")) if "exit code" in block.note and is_last else 0
-                assert done.returncode == wanted, f"{block}\n$ {command}\n{done.stdout}{done.stderr}"
+                assert done.code == wanted, f"{block}\n$ {command}\n{done.out}{done.err}"
     if page.name in QUOTES_OUTPUT:
         printed = [line for text in shown.values() for line in text.splitlines()]
         blocks = [block.code for block in blocks_of(page) if block.language == "text" and not block.title]
@@ -322,40 +321,16 @@ class Reader:
             if path.is_file() and path.name != "space.yaml":
                 path.unlink()
 
-    def run(self, command: str) -> subprocess.CompletedProcess[str]:
+    def run(self, command: str) -> Outcome:
         """Type a command and wait for its end."""
         command = self._with_own_ports(command)
         words = command_words(command)
-        here = STARTS_NO_PROGRAM.match(command) and words
-        done = self._run_here(words) if here else self._run_in_shell(command)
-        print(f"$ {command}\n{done.stdout}{done.stderr}")
+        if STARTS_NO_PROGRAM.match(command) and words:
+            done = mew_in(self.folder, *words[1:], environment=self._environment)
+        else:
+            done = run_program(("bash", "-c", command), self.folder, self._environment)
+        print(f"$ {command}\n{done.out}{done.err}")
         return done
-
-    def _run_here(self, words: list[str]) -> subprocess.CompletedProcess[str]:
-        kept, environ = Output.empty(), dict(os.environ)
-        with chdir(self.folder), Path(os.devnull).open() as nothing, pytest.MonkeyPatch.context() as patch:
-            os.environ.clear()
-            os.environ.update(self._environment)
-            patch.setattr(sys, "stdin", nothing)
-            try:
-                with redirect_stdout(kept.out), redirect_stderr(kept.err):
-                    code = run_mew(words[1:])
-            finally:
-                os.environ.clear()
-                os.environ.update(environ)
-        return subprocess.CompletedProcess(words, code, kept.text(kept.out), kept.text(kept.err))
-
-    def _run_in_shell(self, command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["bash", "-c", command],
-            cwd=self.folder,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_SECONDS,
-            check=False,
-        )
 
     @contextmanager
     def keeps_running(self, command: str) -> Iterator[None]:
@@ -378,7 +353,7 @@ class Reader:
             finally:
                 program.send_signal(signal.SIGINT)
                 try:
-                    rest, _ = program.communicate(timeout=COMMAND_SECONDS)
+                    rest, _ = program.communicate(timeout=PATIENCE_SECONDS)
                 finally:
                     program.kill()
                 print(f"# second terminal: {command}\n{first}{rest}")

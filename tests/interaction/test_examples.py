@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import anyio
@@ -20,6 +21,7 @@ import mew_agent.participant.events
 from mew_agent import ChatReceived, ContextReported, Participant
 from mew_agent.participant.gaps import SpaceEvent
 from mew_agent.rehearsal.tokenizer import count
+from tests.support.cli import Outcome, mew_in, run_program
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
@@ -29,7 +31,7 @@ EXAMPLES = ROOT / "docs" / "examples"
 WINDOW_TOKENS = 4096
 
 
-@dataclass(frozen=True)
+@dataclass
 class Examples:
     """A copy of the folder whose space runs."""
 
@@ -43,25 +45,21 @@ class Examples:
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("MEW_", "OPENAI_"))}
         return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
-    def mew(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*arguments),
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_SECONDS,
-            check=False,
-        )
+    def mew(self, *arguments: str) -> Outcome:
+        """Run a command; only one that starts programs needs a process of its own."""
+        if arguments[0] not in ("up", "run"):
+            return mew_in(self.folder, *arguments, environment=self.environment)
+        return run_program(self.command(*arguments), self.folder, self.environment)
 
+    @cached_property
     def place(self) -> dict[str, str]:
         """What programs that are run by hand find in their environment."""
-        shown = self.mew("run", "env").stdout.splitlines()
+        shown = self.mew("run", "env").out.splitlines()
         return dict(line.split("=", 1) for line in shown if line.startswith("MEW_"))
 
     def ada(self) -> Participant:
         """Ada, as a program of hers finds her place."""
-        return Participant.from_environment(self.place())
+        return Participant.from_environment(self.place)
 
     @contextmanager
     def started_by_hand(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
@@ -83,17 +81,17 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Examples]:
     space = Examples(folder)
     up = space.mew("up", "--detach", "--port", "0")
     try:
-        assert up.returncode == 0, up.stdout + up.stderr
-        assert [name for name in ("coder", "dice", "steward", "words") if f"  {name}: joined" not in up.stdout] == []
+        assert up.code == 0, up.out + up.err
+        assert [name for name in ("coder", "dice", "steward", "words") if f"  {name}: joined" not in up.out] == []
         yield space
     finally:
-        assert space.mew("down").returncode == 0
+        assert space.mew("down").code == 0
 
 
 def test_ask_prints_the_answer_and_how_full_the_agent_is_then(examples: Examples) -> None:
     done = examples.mew("run", "ask.py", "dice", 'call roll_dice with {"sides": 20, "times": 3}')
-    assert done.returncode == 0, done.stderr
-    call, answer, _, context = done.stdout.splitlines()
+    assert done.code == 0, done.err
+    call, answer, _, context = done.out.splitlines()
     assert call == '  [roll_dice {"sides": 20, "times": 3}]'
     rolled = re.fullmatch(r"roll_dice answered: (\d+) and (\d+) and (\d+)", answer)
     assert rolled is not None
@@ -103,9 +101,9 @@ def test_ask_prints_the_answer_and_how_full_the_agent_is_then(examples: Examples
 
 def test_ask_says_what_is_wrong_in_a_line(examples: Examples) -> None:
     missing = examples.mew("run", "ask.py", "ghost", "Hello?")
-    assert (missing.returncode, missing.stderr) == (1, "'ghost' is not in the space\n")
+    assert (missing.code, missing.err) == (1, "'ghost' is not in the space\n")
     usage = examples.mew("run", "ask.py", "coder")
-    assert usage.stderr == "usage: mew run ask.py AGENT QUESTION\n"
+    assert usage.err == "usage: mew run ask.py AGENT QUESTION\n"
 
 
 async def test_the_word_counter_offers_a_tool_and_a_resource(examples: Examples) -> None:

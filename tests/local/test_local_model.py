@@ -17,6 +17,7 @@ from mew_agent.model.local_server import find_gguf
 from mew_agent.model.openai_client import OpenAIModel
 from tests.interaction.test_docs import DOCS, Reader, blocks_of, reader
 from tests.local.conftest import WINDOW_TOKENS
+from tests.support.waiting import until_in_thread
 
 __all__ = ["reader"]  # a fixture
 
@@ -83,26 +84,30 @@ async def test_an_agent_without_a_space_runs_the_model_in_its_process() -> None:
 
 def test_agents_of_a_space_share_one_server_that_ends_with_it(reader: Reader, tmp_path: Path) -> None:
     (tmp_path / "space.yaml").write_text(SPACE)
-    assert reader.run("mew up --detach").returncode == 0
+    assert reader.run("mew up --detach").code == 0
     run = read_run_file(run_file_path(tmp_path / ".mew"))
     assert run is not None
     assert run.pids.model is not None
     server = psutil.Process(run.pids.model)
     asked = [reader.run(f"mew chat {name} 'Is snow white? Answer in one word.'") for name in ("coder", "editor")]
-    assert [one.returncode for one in asked] == [0, 0]
-    rows = [json.loads(line) for line in reader.run("mew status --json").stdout.splitlines()]
+    assert [one.code for one in asked] == [0, 0]
+    rows = [json.loads(line) for line in reader.run("mew status --json").out.splitlines()]
     contexts = [row["status"]["context"] for row in rows if row["id"] in ("coder", "editor")]
     assert [one["basis"] for one in contexts] == ["reported", "reported"]
     assert {one["model"] for one in contexts} == {"SmolLM2-135M-Instruct"}
     server.send_signal(signal.SIGKILL)
     server.wait(30)
+
     # The supervisor starts it again. Until then the agent says what failed.
-    tries = (reader.run("mew chat coder 'Are you there?'").stdout for _ in range(20))
-    assert next((text for text in tries if text and "model call failed" not in text), None)
+    def is_answered() -> bool:
+        answer = reader.run("mew chat coder 'Are you there?'").out
+        return answer != "" and "model call failed" not in answer
+
+    until_in_thread(is_answered)
     run = read_run_file(run_file_path(tmp_path / ".mew"))
     assert run is not None
     assert run.pids.model not in (None, server.pid)
-    assert reader.run("mew down").returncode == 0
+    assert reader.run("mew down").code == 0
     assert not psutil.pid_exists(run.pids.model or 0)
 
 
@@ -111,16 +116,16 @@ def test_a_damaged_file_is_named(reader: Reader, tmp_path: Path) -> None:
     with find_gguf("local", where="").open("rb") as whole:
         damaged.write_bytes(whole.read(1_000_000))
     outcome = reader.run("mew model serve --gguf damaged.gguf --port 0")
-    assert outcome.returncode == 2
-    assert outcome.stderr.startswith(f"mew: {damaged}: llama.cpp cannot load it: damaged")
-    assert outcome.stderr.count("\n") == 1
+    assert outcome.code == 2
+    assert outcome.err.startswith(f"mew: {damaged}: llama.cpp cannot load it: damaged")
+    assert outcome.err.count("\n") == 1
 
 
 def test_a_taken_port_is_named(reader: Reader) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         outcome = reader.run(f"mew model serve --local --port {taken.getsockname()[1]}")
-    assert outcome.stderr.startswith("mew: --port: cannot listen on 127.0.0.1:")
-    assert outcome.stderr.count("\n") == 1
+    assert outcome.err.startswith("mew: --port: cannot listen on 127.0.0.1:")
+    assert outcome.err.count("\n") == 1
 
 
 def test_the_commands_of_the_page_run(reader: Reader) -> None:
@@ -136,4 +141,4 @@ def test_the_commands_of_the_page_run(reader: Reader) -> None:
                 with reader.keeps_running(command):
                     continue
             done = reader.run(command)
-            assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
+            assert done.code == 0, f"$ {command}\n{done.out}{done.err}"
