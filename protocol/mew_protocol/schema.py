@@ -9,6 +9,7 @@ Owns the names and the form of the files.
 import argparse
 import json
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ def file_name(kind: str) -> str:
     return f"payload.{kind.replace('/', '.')}.json"
 
 
+@cache
 def schemas() -> dict[str, str]:
     """Return the text of every schema file, by file name."""
     models: dict[str, tuple[type[BaseModel], str]] = {
@@ -54,9 +56,8 @@ def outdated(folder: Path = FOLDER) -> list[str]:
 
 def write(folder: Path = FOLDER) -> list[str]:
     """Update the files. Returns the names of those that changed."""
-    changed = outdated(folder)
+    changed, expected = outdated(folder), schemas()
     folder.mkdir(parents=True, exist_ok=True)
-    expected = schemas()
     for name in changed:
         if name in expected:
             (folder / name).write_text(expected[name], encoding="utf-8")

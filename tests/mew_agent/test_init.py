@@ -95,31 +95,41 @@ def test_unknown_name_raises_attribute_error() -> None:
         _ = mew_agent.Agnet
 
 
-@pytest.mark.parametrize(
-    ("program", "heavy"),
-    [
-        ("import mew_agent", {"pydantic", "anyio", "openai", "websockets", "starlette", "yaml", "typer"}),
-        ("from mew_agent import Participant", SERVER_AND_MODEL | {"typer", "rich", "yaml", "sqlite3", "mcp"}),
-        (
-            "from mew_agent import Message, Model, ModelReply, ModelRequest, TextDelta, Usage, Window",
-            SERVER_AND_MODEL | {"anyio", "websockets", "yaml", "typer", "rich", "pytest"},
-        ),
-        ("from mew_agent import Agent", SERVER_AND_MODEL | {"typer", "rich", "mcp"}),
-        ("import mew_agent.cli.programs.gateway", {"nats"}),  # only a space with a backplane needs it
-        (
-            "from mew_agent.cli.main import run; run(['--help'])",
-            {"pydantic", "anyio", "openai", "websockets", "starlette", "yaml", "rich"},
-        ),
-    ],
-)
-def test_import_loads_nothing_that_is_not_used(program: str, heavy: set[str]) -> None:
-    code = f"{program}\nimport sys\nprint('LOADED', *sorted(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, cwd=ROOT.parent
+# Each forbids what those before it forbid or do not load, so that one process runs them all, in this order.
+LIGHT_IMPORTS = {
+    "import mew_agent": {"pydantic", "anyio", "openai", "websockets", "starlette", "yaml", "typer"},
+    "from mew_agent import Message, Model, ModelReply, ModelRequest, TextDelta, Usage, Window": (
+        SERVER_AND_MODEL | {"anyio", "websockets", "yaml", "typer", "rich", "pytest"}
+    ),
+    "from mew_agent import Participant": SERVER_AND_MODEL | {"typer", "rich", "yaml", "sqlite3", "mcp"},
+    "from mew_agent import Agent": SERVER_AND_MODEL | {"typer", "rich", "mcp"},
+    "import mew_agent.cli.programs.gateway": {"nats"},  # only a space with a backplane needs it
+}
+HELP = {
+    "from mew_agent.cli.main import run; run(['--help'])": (
+        {"pydantic", "anyio", "openai", "websockets", "starlette", "yaml", "rich"}
     )
-    loaded = set(done.stdout.rpartition("LOADED")[2].split())
-    assert "mew_agent" in loaded
-    assert not heavy & loaded
+}
+
+
+@pytest.mark.parametrize("programs", [LIGHT_IMPORTS, HELP], ids=["imports", "help"])
+def test_import_loads_nothing_that_is_not_used(programs: dict[str, set[str]]) -> None:
+    code = "".join(f"{program}\nprint('\\nLOADED', *sorted(sys.modules))\n" for program in programs)
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        cwd=ROOT.parent,
+    )
+    loaded = [set(line.split()) for line in done.stdout.splitlines() if line.startswith("LOADED")]
+    assert all("mew_agent" in names for names in loaded)
+    assert [
+        (program, heavy & names)
+        for (program, heavy), names in zip(programs.items(), loaded, strict=True)
+        if heavy & names
+    ] == []
 
 
 def test_help_does_not_print_the_environment() -> None:

@@ -60,13 +60,13 @@ class Surfaces:
 
     def _sent(self, agent: str) -> tuple[str, Figure]:
         """The id and the figure of the agent's newest status to everyone, as it went to the members."""
-        log, found = self.gateway.service.log, ("", (None, ""))
-        for entry in log.since(log.start, limit=100_000) or ():
+        log = self.gateway.service.log
+        for entry in reversed(log.since(log.start, limit=100_000) or ()):
             envelope = json.loads(entry.data)
             if (envelope["from"], envelope["kind"]) == (agent, "participant/status") and not envelope.get("to"):
                 body = envelope["payload"]
-                found = envelope["id"], (body.get("tokens"), body.get("context", {}).get("basis", ""))
-        return found
+                return envelope["id"], (body.get("tokens"), body.get("context", {}).get("basis", ""))
+        return "", (None, "")
 
     async def _read(self, agent: str, figure: Figure) -> dict[str, Figure]:
         gateway, built = self.gateway, self.built

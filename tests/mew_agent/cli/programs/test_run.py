@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cli import mew
+
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a program takes another's place on POSIX systems only")
 
 WHO = ("--gateway", "http://127.0.0.1:4711/", "--space", "demo", "--participant", "ada", "--token", "secret")
@@ -19,11 +21,11 @@ sys.exit(7)
 """
 
 
-def mew_run(folder: Path, *arguments: str, who: tuple[str, ...] = WHO) -> subprocess.CompletedProcess[str]:
+def mew_run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     root = str(Path(__file__).parents[3])
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MEW_")}
     return subprocess.run(
-        (sys.executable, "-P", "-m", "mew_agent", "run", *who, *arguments),
+        (sys.executable, "-P", "-m", "mew_agent", "run", *WHO, *arguments),
         cwd=folder,
         env={**environment, "PYTHONPATH": root},
         capture_output=True,
@@ -45,16 +47,15 @@ def test_any_program_can_run(tmp_path: Path) -> None:
     assert (done.stdout, done.returncode) == ("ada in demo\n", 0)
 
 
-def test_a_participant_behind_the_program_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "show.py").write_text(SHOW, encoding="utf-8")
-    done = mew_run(tmp_path, "show.py", "--participant=eve", who=WHO[:4])
-    assert "--participant: after show.py is an argument of that program" in done.stderr
-    assert "`mew run --participant ... show.py`" in done.stderr
-    assert (done.stdout, done.returncode) == ("", 2)
-
-
 @pytest.mark.parametrize("command", ["no-such-program", "missing.py"])
-def test_missing_program_is_named(tmp_path: Path, command: str) -> None:
-    done = mew_run(tmp_path, command)
-    assert done.stderr == f"mew: COMMAND: program '{command}' not found\n"
-    assert done.returncode == 2
+async def test_missing_program_is_named(command: str) -> None:
+    done = await mew("run", *WHO, command)
+    assert done.err == f"mew: COMMAND: program '{command}' not found\n"
+    assert done.code == 2
+
+
+async def test_a_participant_behind_the_program_is_refused() -> None:
+    done = await mew("run", *WHO[:4], "no-such-program", "--participant=eve")
+    assert "--participant: after no-such-program is an argument of that program" in done.err
+    assert "`mew run --participant ... no-such-program`" in done.err
+    assert (done.out, done.code) == ("", 2)
