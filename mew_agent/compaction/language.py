@@ -176,8 +176,9 @@ def is_question(sentence: str) -> bool:
 def identifiers(text: str) -> list[str]:
     """Paths, files, URLs, ids, code names, numbers and names within sentences, each once, in order."""
     found = [match.strip("`").rstrip(".,;:") for match in IDENTIFIER.findall(text)]
-    # German writes every noun with a capital letter, so capitals show no names there.
-    names = [] if language_of(text) == "German" else _NAME.findall(text)
+    names = _NAME.findall(text)
+    if names and language_of(text) == "German":
+        names = []  # German writes every noun with a capital letter, so capitals show no names there
     return [name for name in dict.fromkeys([*found, *names]) if name]
 
 

@@ -18,10 +18,10 @@ from mew_agent.agent.agent import Agent
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.context.store import Store
 from mew_agent.participant.participant import Participant
-from mew_agent.rehearsal import RecordedRequest, RehearsalOptions, RehearsalServer, serve_rehearsal
+from mew_agent.rehearsal import RecordedRequest, RehearsalServer, serve_rehearsal
 from tests.support.conversation_driver import StartConversation
 from tests.support.conversation_driver import start_conversation as new_conversation
-from tests.support.rehearsal_model import rehearsal_model
+from tests.support.rehearsal_model import rehearsal_model, rehearsal_options
 from tests.support.waiting import PATIENCE_SECONDS
 
 SPACE = """
@@ -198,7 +198,7 @@ def start_agent(gateway: RunningGateway) -> StartAgent:
         **options: Any,
     ) -> AsyncIterator[AgentDriver]:
         async with (
-            serve_rehearsal(RehearsalOptions(**options)) as server,
+            serve_rehearsal(rehearsal_options(**options)) as server,
             running_agent(gateway, server, agent, store, call_bound_seconds, name, tools) as (actor, ended),
             Participant(gateway.ws_url, space="demo", id="ada", token=gateway.token_of("ada")) as ada,
         ):

@@ -20,10 +20,10 @@ from mew_agent.conversation.model_calls import COUNT_SECONDS, ConversationOption
 from mew_agent.errors import ContextOverflow
 from mew_agent.model.interface import ModelEvent, ModelReply, ToolSpec
 from mew_agent.model.openai_client import OpenAIModel
-from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
+from mew_agent.rehearsal import RehearsalServer, serve_rehearsal
 from mew_agent.rehearsal.tokenizer import count_request
 from mew_agent.tokens.tokenizers import TextCounter
-from tests.support.rehearsal_model import rehearsal_model
+from tests.support.rehearsal_model import rehearsal_model, rehearsal_options
 from tests.support.waiting import PATIENCE_SECONDS
 
 TOOL = ToolSpec("look_up", "Looks something up.", {"type": "object", "properties": {"q": {"type": "string"}}})
@@ -102,7 +102,7 @@ async def start_conversation(
     **options: Any,
 ) -> AsyncIterator[ConversationDriver]:
     """A conversation with a rehearsal model, without a gateway. `options` are those of `RehearsalOptions`."""
-    async with serve_rehearsal(RehearsalOptions(**options)) as server:
+    async with serve_rehearsal(rehearsal_options(**options)) as server:
         model = rehearsal_model(server.base_url, model_class=model_class)
         tracker = Tracker(
             history=History(),

@@ -235,7 +235,7 @@ async def test_a_due_compaction_does_not_repeat_a_requested_one(
     async with start_conversation(fixed_usage=usage) as driver:
         for _ in range(3):
             await driver.turn(text(250))
-        driver.server.change(chunk_delay_seconds=0.005)
+        driver.server.change(chunk_delay_seconds=0.005, tokens_per_chunk=6)
         answers: list[CompactDone] = []
 
         async def compact() -> None:

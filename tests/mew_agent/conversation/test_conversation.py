@@ -191,7 +191,7 @@ async def test_new_tools_count_between_calls_only(start_conversation: StartConve
         assert next_prompt_tokens(driver) > without
         driver.tools = ()
         assert next_prompt_tokens(driver) == without
-        driver.server.change(chunk_delay_seconds=0.01)
+        driver.server.change(chunk_delay_seconds=0.01, tokens_per_chunk=6)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(driver.turn, "A short thought.")
             await driver.server.wait_until(
@@ -232,7 +232,7 @@ async def test_a_cleared_question_enters_again_before_its_call(
     """A clear that waits for the compaction before a request runs right before that request."""
     async with start_conversation(window_tokens=2048) as driver:
         await fill(driver, text, below=0.6)
-        driver.server.change(chunk_delay_seconds=0.01)
+        driver.server.change(chunk_delay_seconds=0.01, tokens_per_chunk=6)
         question = text(700)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(driver.turn, question)

@@ -339,7 +339,7 @@ async def test_a_compact_during_a_call_runs_after_the_call(start_agent: StartAge
     async with start_agent() as s:
         for _ in range(4):
             await s.ask(text(150))
-        s.server.change(chunk_delay_seconds=0.005)
+        s.server.change(chunk_delay_seconds=0.005, tokens_per_chunk=6)
         question = await s.send_chat(text(150))
         await s.server.wait_until(lambda: s.main_requests[-1].number == 5 and s.main_requests[-1].chunks_sent > 1)
         sent = await s.control("compact")

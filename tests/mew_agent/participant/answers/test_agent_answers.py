@@ -20,7 +20,7 @@ Joined = Callable[..., Participant]
 
 
 async def test_answer_streams_as_events_and_ends_with_text_and_context(start_agent: StartAgent) -> None:
-    async with start_agent() as played:
+    async with start_agent(tokens_per_chunk=6) as played:
         pieces: list[AnswerEvent] = [piece async for piece in played.ada.ask_agent("coder", "What is the tide?")]
         *before, last = pieces
         assert isinstance(last, Answered)
