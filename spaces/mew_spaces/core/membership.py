@@ -279,8 +279,7 @@ class Membership:
                     return True
 
         undecided = (name for name in decision.correlation_ids if name in self._undecided)
-        by = decision.sender
-        return tuple(change for name in undecided for change in self._close_proposals(name, is_decided, by=by))
+        return tuple(change for name in undecided for change in self._close_proposals(name, is_decided, decision))
 
     def decided_before(self, decision: Envelope) -> tuple[str, str] | None:
         """Return the first proposal that a request or rejection comes too late for, and the participant that decided.
@@ -291,8 +290,11 @@ class Membership:
             found = self.state.proposals.get(proposal_id, ())
             if decision.kind == kinds.MCP_REQUEST:
                 found = tuple(one for one in found if _is_fulfilled(one, decision))
-            if found and found[-1].decided_by is not None and all(one.envelope is None for one in found):
-                return proposal_id, found[-1].decided_by
+            newest = found[-1] if found and all(one.envelope is None for one in found) else None
+            if newest is None or newest.decided_by is None:
+                continue
+            if (newest.decided_by, newest.decision_id) != (decision.sender, decision.id):
+                return proposal_id, newest.decided_by
         return None
 
     def close_proposals_of(self, proposer: str) -> Changes:
@@ -304,10 +306,12 @@ class Membership:
         )
 
     def _close_proposals(
-        self, proposal_id: str, is_closed: Callable[[OpenProposal], bool], *, by: str | None = None
+        self, proposal_id: str, is_closed: Callable[[OpenProposal], bool], decision: Envelope | None = None
     ) -> Changes:
         before = self.state.proposals[proposal_id]
-        closed = {"envelope": None, "truncated": False, "proposed_at": None, "decided_by": by}
+        closed: dict[str, Any] = {"envelope": None, "truncated": False, "proposed_at": None}
+        if decision is not None:
+            closed |= {"decided_by": decision.sender, "decision_id": decision.id}
         after = tuple(one.model_copy(update=closed) if is_closed(one) else one for one in before)
         return self._apply(Change("proposals", proposal_id, after)) if after != before else ()
 

@@ -65,6 +65,8 @@ class OpenProposal(_Record):
     truncated: bool = False
     proposed_at: datetime | None = None
     decided_by: str | None = None
+    decision_id: str | None = None
+    """The id of the envelope that decided it. The same one may come again, if it could not be stored."""
 
     def describe(self, now: datetime) -> dict[str, Any]:
         """Return the description that late joiners get: the proposal with its age."""

@@ -113,6 +113,27 @@ async def test_a_stream_that_is_not_stored_is_neither_announced_nor_kept(
     assert list(restarted.streams) == [opened]
 
 
+async def test_a_decision_that_is_not_stored_can_be_sent_again(service: SpaceService, log: RecordingLog) -> None:
+    connection, ada = await joined(service, ADA)
+    call = {"method": "tools/call", "params": {"name": "write"}}
+    receive(service, connection, "mcp/proposal", "p", **call)
+    await until(lambda: kinds(ada)[-1] == "mcp/proposal")
+    for is_full, name, outcome in (
+        (True, "d1", "not_stored"),
+        (False, "d1", "mcp/request"),
+        (False, "d2", "already_decided"),
+    ):
+        log.is_full = is_full
+        service.expire()
+        await until(lambda: service.is_storing)
+        draft = {"kind": "mcp/request", "id": name, "correlation_id": ["p"], "to": ["coder"], "payload": call}
+        before = len(ada.written)
+        service.receive(connection, ADA, read_draft(draft))
+        await until(lambda: len(ada.written) > before)  # noqa: B023
+        last = messages(ada)[-1]
+        assert last["payload"].get("error", last["kind"]) == outcome
+
+
 async def test_a_full_disk_is_tried_again_only_at_intervals(service: SpaceService, log: RecordingLog) -> None:
     connection, ada = await joined(service, ADA)
     log.is_full = True
