@@ -7,6 +7,7 @@ import pytest
 
 from mew_agent.rehearsal import RecordedRequest, ScriptedReply, ScriptedToolCall
 from tests.mew_agent.conftest import StartAgent
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def look_up(q: str) -> str:
@@ -29,13 +30,13 @@ RULES = (
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "problem"),
-    [("silent", "not complete after"), ("endless", "did not end within")],
+    ("behaviour", "seconds", "problem"),
+    [("silent", 0.2, "not complete after"), ("endless", PATIENCE_SECONDS, "did not end within")],
 )
 async def test_a_summariser_without_end_blocks_no_chat(
-    start_agent: StartAgent, text: Callable[[int], str], behaviour: str, problem: str
+    start_agent: StartAgent, text: Callable[[int], str], behaviour: str, seconds: float, problem: str
 ) -> None:
-    async with start_agent(agent={"summary_timeout_seconds": 0.2}, summary_behaviour=behaviour) as s:
+    async with start_agent(agent={"summary_timeout_seconds": seconds}, summary_behaviour=behaviour) as s:
         for _ in range(4):
             await s.ask(text(150))
         sent = await s.control("compact")
