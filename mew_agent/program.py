@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable
-from functools import partial
 from types import FrameType
 from typing import Final, NoReturn, TypeVar, TypeVarTuple, Unpack
 
@@ -47,28 +46,34 @@ def run_until_signal(main: Callable[[Unpack[Arguments]], Awaitable[T]], *args: *
     stops its loop, where Python may lose the exception. A cancelled scope cancels every `await` until the end.
 
     Returns what `main` returns, or None if SIGTERM cancelled it. Raises what it raises, and `KeyboardInterrupt` at the
-    end if SIGINT arrived, or at once if something else had arrived before. Ignored signals stay ignored.
+    end if SIGINT arrived. A SIGINT as the second signal stops the loop at once. Ignored signals stay ignored.
     """
     received: list[int] = []
-    cancel: Callable[[], object] | None = None
+    loop: asyncio.AbstractEventLoop | None = None
+    scope: anyio.CancelScope
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        if received and number == signal.SIGINT:
-            raise KeyboardInterrupt
         received.append(number)
-        if cancel is not None:
-            cancel()
+        if loop is not None and len(received) == 1:
+            loop.call_soon_threadsafe(scope.cancel)
+        elif number != signal.SIGINT or len(received) == 1:
+            return
+        elif loop is not None and len(received) == 2:
+            loop.set_exception_handler(lambda _loop, _context: None)  # what is cut short is not worth a traceback
+            loop.call_soon_threadsafe(loop.stop)
+        else:
+            raise KeyboardInterrupt
 
     async def cancellable() -> T | None:
-        nonlocal cancel
+        nonlocal loop, scope
         with anyio.CancelScope() as scope:
-            cancel = partial(asyncio.get_running_loop().call_soon_threadsafe, scope.cancel)
+            loop = asyncio.get_running_loop()
             try:
                 if received:  # before there was a loop
                     scope.cancel()
                 return await main(*args)
             finally:
-                cancel = None
+                loop = None
         return None
 
     defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
@@ -77,6 +82,10 @@ def run_until_signal(main: Callable[[Unpack[Arguments]], Awaitable[T]], *args: *
     replaced = {one: signal.signal(one, handle) for one, usual in defaults.items() if signal.getsignal(one) is usual}
     try:
         result = anyio.run(cancellable)
+    except RuntimeError:  # of a loop that was stopped
+        if len(received) < 2:
+            raise
+        result = None
     finally:
         for one, handler in replaced.items():
             signal.signal(one, handler)

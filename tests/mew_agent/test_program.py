@@ -29,6 +29,19 @@ async def main(name: str) -> None:
 run(main, "ada")
 """
 
+STUBBORN = """
+async def main() -> None:
+    try:
+        print("here I am", flush=True)
+        await anyio.sleep_forever()
+    finally:
+        with anyio.CancelScope(shield=True):
+            print("goodbye", flush=True)
+            await anyio.sleep_forever()
+
+run(main)
+"""
+
 TERMINATED = """
 import os, signal
 
@@ -109,6 +122,17 @@ def test_ctrl_c_ends_a_program_in_order_and_quietly(what: str) -> None:
         assert program.wait(PATIENCE_SECONDS) == 130
         assert program.stdout.read().removeprefix("May it? ") == "goodbye\n"
         assert program.stderr.read() == ""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signal to send to one process there")
+def test_a_second_ctrl_c_ends_a_program_that_does_not_stop() -> None:
+    with started(STUBBORN) as program:
+        assert program.stdout is not None
+        for line in ("here I am\n", "goodbye\n"):
+            assert program.stdout.readline() == line
+            program.send_signal(signal.SIGINT)
+        _, reported = program.communicate(timeout=PATIENCE_SECONDS)
+    assert (program.returncode, reported) == (130, "")
 
 
 def test_ctrl_c_is_lost_in_no_step_of_the_loop() -> None:
