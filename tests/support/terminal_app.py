@@ -1,8 +1,5 @@
 """The terminal application as a person sees it: keys in, text out."""
 
-import html
-import re
-
 import pytest
 from textual.pilot import Pilot
 
@@ -10,17 +7,12 @@ from mew_agent.cli.tui.app import SpaceApp
 from mew_agent.cli.tui.widgets import Composer
 from tests.support.waiting import until
 
-CELL = 12.2
-"""The width of a character in an exported picture."""
-
 
 def screen_text(app: SpaceApp) -> str:
     """What the screen shows, line by line."""
-    rows: dict[float, str] = {}
-    found = re.findall(r'<text[^>]*? x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)</text>', app.export_screenshot())
-    for x, y, text in sorted(found, key=lambda one: (float(one[1]), float(one[0]))):
-        rows[float(y)] = rows.get(float(y), "").ljust(round(float(x) / CELL)) + html.unescape(text).replace("\xa0", " ")
-    return "\n".join(line.rstrip() for line in rows.values())
+    # `export_screenshot` draws a picture, which takes much longer.
+    lines = (strip.text.replace("\xa0", " ").rstrip() for strip in app.screen._compositor.render_strips())
+    return "\n".join(lines).rstrip("\n")
 
 
 class Screen:
