@@ -127,25 +127,26 @@ class Ledger:
     def record(self, usage: Usage, *, served_model: str, fingerprint: str, last_seq: int) -> Drift | None:
         """Record the usage of a kept main call that sent all items up to `last_seq`. Returns the prediction's drift."""
         reported, before, same_model = usage.prompt_tokens, self.prompt_tokens, served_model == self._served_model
-        sent, projected = self._take_sent(last_seq)
+        sent, projected = self._tail.remove_until(last_seq, self.calibration)
         is_comparable = before is not None and same_model and fingerprint == self._fingerprint
+        is_whole = is_comparable and not self._cut_since_record and not self._thinking_items
         drift: Drift | None = None
         if before is not None:
             # The prediction: the prompt before, the change of prefix and pins, and the items sent.
             predicted = before + sum(self._prefix_change()) + projected
-            is_whole = is_comparable and not self._cut_since_record and not self._thinking_items
             drift = drift_of(predicted, reported, before, may_be_truncated=is_whole)
-        if drift is None or not is_comparable or self._cut_since_record or self._thinking_items:
+        if drift is None or not is_whole:
             self._standstill.reset()
         elif self._standstill.observe(before or 0, reported, projected, is_steady=not self._unsteady_items):
             drift = drift._replace(truncated_by_server=True, window_tokens=reported)
-        self._note_proof(sent, drift if is_comparable else None, served_model)
+        has_old_calls = self._unsteady_items > self._thinking_items and any(measure.question for measure in sent)
+        drift_tokens = drift.tokens if drift is not None and is_comparable else None
+        self._count_proof.observe(served_model, drift_tokens, sent, self.calibration, has_old_calls=has_old_calls)
         # After an inexact cut there will be no interval to doubt.
         is_in_doubt = drift is not None and (
             drift.rebased or (not self._moved_since_record and is_doubtful(drift.tokens, sent, self.calibration))
         )
-        has_moved = self._cut_since_record or self._moved_since_record
-        has_fallen = before is not None and reported < before and not has_moved
+        has_fallen = before is not None and reported < before and not self._cut_since_record
         if has_fallen and is_comparable:
             self._fallen_until = last_seq
         if is_in_doubt or has_fallen or not is_comparable:  # a prompt that only grows cannot fall: something left it
@@ -167,25 +168,6 @@ class Ledger:
             self._rescale(reported, measured_may_stay=same_model and explains_fall)
         self._finish_report(reported, served_model, fingerprint)
         return drift
-
-    def _take_sent(self, last_seq: int) -> tuple[list[Measure], int]:
-        """Take the items up to `last_seq` out of the tail, with their projected tokens."""
-        projected, sent = self._tail.tokens, self._tail.remove_until(last_seq)
-        # The running sum is right in the usual case: everything in the tail was sent.
-        if self._tail.items:
-            projected = sum([measure.project(self.calibration) for measure in sent])
-        return sent, projected
-
-    def _note_proof(self, sent: Sequence[Measure], drift: Drift | None, served_model: str) -> None:
-        """Note whether a tokenizer's counts predicted a report. A prompt that is not comparable proves nothing."""
-        has_old_calls = self._unsteady_items > self._thinking_items and any(measure.question for measure in sent)
-        self._count_proof.observe(
-            served_model,
-            None if drift is None else drift.tokens,
-            is_counted=None not in [measure.counted_tokens for measure in sent] and self.calibration.counts_fit,
-            has_old_calls=has_old_calls,
-            is_taught=self.calibration.wrapped > 0,
-        )
 
     def _book_interval(self, sent: Sequence[Measure], grown: int, *, is_in_doubt: bool) -> None:
         units = sum([measure.features for measure in sent])
@@ -234,8 +216,7 @@ class Ledger:
         pins = Units.from_counts(anchor.pins_counts) if anchor.pins_counts else 0.0
         self.describe_prefix(Units.from_counts(anchor.prefix_counts), pins)
         self._sent_prefix_features, self._sent_pins_features = self.prefix_features, self.pins_features
-        sent = self._tail.remove_until(anchor.last_seq)
-        self._book_lump(sent, sum([measure.project(self.calibration) for measure in sent]))
+        self._book_lump(*self._tail.remove_until(anchor.last_seq, self.calibration))
         self._rescale(anchor.prompt_tokens, measured_may_stay=True)
         self._tail.project(self.calibration)
         self.prompt_tokens, self._served_model = anchor.prompt_tokens, served_model

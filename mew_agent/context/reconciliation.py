@@ -117,22 +117,28 @@ class CountProof:
     _keeps_old_calls: set[str] = field(default_factory=set)
 
     def observe(
-        self, model: str, drift_tokens: int | None, *, is_counted: bool, has_old_calls: bool, is_taught: bool
+        self,
+        model: str,
+        drift_tokens: int | None,
+        sent: Sequence[Measure],
+        calibration: Calibration,
+        *,
+        has_old_calls: bool,
     ) -> None:
-        """Observe a report; `drift_tokens` is None if it is not comparable with the one before.
+        """Observe a report about the items `sent`; `drift_tokens` is None if no report before is comparable.
 
-        `is_counted` says whether all texts sent were counted, `has_old_calls` whether a tool call became old, and
-        `is_taught` whether an earlier interval taught the template's overhead.
+        `has_old_calls` says whether a tool call became old with them.
         """
         if model != self._model:
             self._model, self._calls = model, 0
         elif drift_tokens:
             self._calls = 0
             self._keeps_old_calls.discard(model)
-            if is_taught:
-                # A wrong tokenizer may predict some calls by chance, so one error disproves it permanently.
+            if calibration.wrapped:
+                # An interval has taught the template's overhead. A wrong tokenizer may predict some calls by chance,
+                # so one error disproves it permanently.
                 self._miscounted.add(model)
-        elif drift_tokens is not None and is_counted:
+        elif drift_tokens is not None and calibration.counts_fit and None not in [m.counted_tokens for m in sent]:
             self._calls += 1
             if has_old_calls:
                 self._keeps_old_calls.add(model)

@@ -15,12 +15,13 @@ from mew_agent.context.policy import compact_at_tokens, level_of
 from mew_agent.tokens.projection import Units, features
 
 if TYPE_CHECKING:
-    from mew_agent.context.policy import ContextSnapshot, Policy
+    from mew_agent.context.policy import Policy
     from mew_agent.context.tracker import Tracker
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
 _EMPTY = dict(ContextReport(basis="unknown", reason="no_call_yet"))
+_REPORT_KEYS, _PART_KEYS = set(_EMPTY), set(BreakdownPart.model_fields)
 _set = object.__setattr__
 
 
@@ -29,11 +30,13 @@ def report_of(tracker: "Tracker") -> ContextReport:
     snapshot, policy, measurement = tracker.snapshot(), tracker.policy, tracker.measurement
     basis, reason = tracker.shown_basis
     level, severity = level_of(policy, snapshot)
+    limit_tokens = tracker.shown_limit_tokens
     known: dict[str, Any] = {
+        **_EMPTY,
         "basis": basis,
         "reason": reason,
         "measure": policy.measure,
-        "max_tokens_basis": None if tracker.shown_limit_tokens is None else tracker.window.basis,
+        "max_tokens_basis": None if limit_tokens is None else tracker.window.basis,
         "level": level,
         "severity": "unknown" if severity is None else severity,
         "policy": policy.name,
@@ -72,15 +75,15 @@ def report_of(tracker: "Tracker") -> ContextReport:
         )
     if measurement.tokens is not None and basis != "unknown":
         known["breakdown"] = _breakdown(tracker, measurement.tokens)
-    _add_outlook(known, tracker, snapshot)
-    return _built(ContextReport, {**_EMPTY, **known})
+    _add_outlook(known, tracker, snapshot.used_tokens, limit_tokens)
+    return _built(ContextReport, known, _REPORT_KEYS)
 
 
-def _built(kind: type[_Model], values: dict[str, Any]) -> _Model:
-    """A model with these values as validation would build it, in a third of the time: a report follows every call."""
+def _built(kind: type[_Model], values: dict[str, Any], keys: set[str]) -> _Model:
+    """A model with all `keys` as validation would build it, in a third of the time: a report follows every call."""
     model = kind.__new__(kind)
     _set(model, "__dict__", values)
-    _set(model, "__pydantic_fields_set__", set(values))
+    _set(model, "__pydantic_fields_set__", keys)
     _set(model, "__pydantic_extra__", {})
     _set(model, "__pydantic_private__", None)
     return model
@@ -106,15 +109,13 @@ def _features_of(text: str) -> Units:
     return features(text)
 
 
-def _add_outlook(known: dict[str, Any], tracker: "Tracker", snapshot: "ContextSnapshot") -> None:
-    """The spend and its budget, or the trend and the next compaction."""
-    used_tokens = snapshot.used_tokens
+def _add_outlook(known: dict[str, Any], tracker: "Tracker", used_tokens: int | None, limit_tokens: int | None) -> None:
+    """Add the spend and its budget, or the trend and the next compaction."""
     # A spend is not part of the window, so no compaction can lower it.
     if tracker.policy.measure == "cumulative":
-        spend = {"spent_tokens": used_tokens, "budget_tokens": _budget_tokens(tracker.policy)}
-        known.update((key, tokens) for key, tokens in spend.items() if tokens is not None)
+        known["spent_tokens"], known["budget_tokens"] = used_tokens, _budget_tokens(tracker.policy)
         return
-    at = known["compact_at_tokens"] = compact_at_tokens(tracker.policy, tracker.shown_limit_tokens)
+    at = known["compact_at_tokens"] = compact_at_tokens(tracker.policy, limit_tokens)
     per_turn = tracker.measurement.trend.tokens_per_turn
     if per_turn is None:
         return
@@ -144,5 +145,5 @@ def _breakdown(tracker: "Tracker", tokens: int) -> tuple[BreakdownPart, ...] | N
         ("reply", tokens - prompt_tokens, "reported" if tracker.basis == "reported" else "projected"),
         ("unsent", tracker.unsent_besides_reply_tokens if sizes.unsent else 0, "projected"),
     )
-    parts = [{"part": part, "tokens": size, "basis": basis} for part, size, basis in rows if size]
-    return tuple([_built(BreakdownPart, part) for part in parts])
+    known = [{"part": part, "tokens": size, "basis": basis} for part, size, basis in rows if size]
+    return tuple([_built(BreakdownPart, values, _PART_KEYS) for values in known])

@@ -30,13 +30,15 @@ class Tail:
         self.items.append(measure)
         self._add_to_sums(measure, calibration)
 
-    def remove_until(self, last_seq: int) -> list[Measure]:
-        """Remove and return the items up to `last_seq`. Call `project` afterwards to sum up the rest."""
+    def remove_until(self, last_seq: int, calibration: Calibration) -> tuple[list[Measure], int]:
+        """Remove the items up to `last_seq`. Returns them and what they will probably take together."""
+        removed, tokens = self.items, self.tokens
         # Usually everything was sent, and then nothing has to be searched.
-        everything = not self.items or self.items[-1].seq <= last_seq
-        place = len(self.items) if everything else span(self.items, 0, last_seq).stop
-        removed, self.items = self.items[:place], self.items[place:]
-        return removed
+        everything = not removed or removed[-1].seq <= last_seq
+        place = len(removed) if everything else span(removed, 0, last_seq).stop
+        removed, self.items = removed[:place], removed[place:]
+        self.project(calibration)
+        return removed, tokens - self.tokens
 
     def cut(self, first_seq: int, last_seq: int, calibration: Calibration) -> None:
         """Remove the items first_seq..last_seq."""

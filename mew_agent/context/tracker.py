@@ -284,15 +284,15 @@ class Tracker:
 
     def snapshot(self, at_seconds: float = 0.0) -> ContextSnapshot:
         """The input of the policy at this moment."""
-        policy, measurement = self.policy, self.measurement
+        policy, measurement, measure = self.policy, self.measurement, self.policy.measure
         used_tokens, basis = measurement.tokens, measurement.basis
-        if policy.measure == "cumulative":
+        if measure == "cumulative":
             # The spend is a sum of reports, whatever has happened to the window since.
             is_missing = measurement.reason in ("usage_unavailable", "model_changed")
             used_tokens = None if is_missing else measurement.spent_since_clear or None
             basis = "unknown" if used_tokens is None else "reported"
         elif used_tokens is not None:
-            if policy.measure == "prompt":
+            if measure == "prompt":
                 used_tokens -= measurement.reply.tokens
             if policy.counts_messages:
                 used_tokens += self.unsent_besides_reply_tokens
@@ -301,7 +301,7 @@ class Tracker:
             basis,
             self.limit_tokens,
             measurement.reason,
-            measurement.reply.hidden_tokens if policy.measure == "total" else 0,
+            measurement.reply.hidden_tokens if measure == "total" else 0,
             self.next_prompt.tokens,
             at_seconds,
             measurement.call_id,

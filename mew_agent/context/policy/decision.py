@@ -117,11 +117,12 @@ def _end_request(state: PolicyState, flags: GenerationFlags) -> PolicyState:
 class _Deciding:
     """A decision in the making: `state` and `actions` change rule by rule."""
 
-    __slots__ = ("_phase", "_policy", "_rules", "_snapshot", "actions", "state")
+    __slots__ = ("_marks", "_phase", "_policy", "_rules", "_snapshot", "actions", "state")
 
     def __init__(self, policy: "Policy", state: PolicyState, snapshot: ContextSnapshot, phase: r.Phase) -> None:
         self._policy, self._snapshot, self._phase = policy, snapshot, phase
         self._rules = policy.rule_index
+        self._marks = self._rules.marks(snapshot.limit_tokens)
         self.state = state
         self.actions: list[acts.Action] = []
 
@@ -171,7 +172,7 @@ class _Deciding:
 
     def _announce_near_limit(self, used_tokens: int) -> None:
         limit, at_seconds = self._snapshot.limit_tokens, self._snapshot.at_seconds
-        for rule, never_below in self._rules.marks(limit).near_limit.get(self._phase, ()):
+        for rule, never_below in self._marks.near_limit.get(self._phase, ()):
             if not self.state.armed and limit is not None and rule.rearm_below.exceeds(used_tokens, limit):
                 self.state = replace(self.state, armed=True)
             # Most calls end here, without evaluating a condition.
@@ -197,8 +198,7 @@ class _Deciding:
 
     def _first_intervention(self) -> r.Intervention | None:
         used = self._snapshot.used_tokens
-        marks = self._rules.marks(self._snapshot.limit_tokens)
-        for rule, never_below in marks.interventions.get(self._phase, ()):
+        for rule, never_below in self._marks.interventions.get(self._phase, ()):
             # Most calls end here, without evaluating a condition.
             if never_below and (used is None or used < never_below):
                 continue

@@ -16,17 +16,22 @@ def tail_of(*measures: Measure) -> Tail:
     return tail
 
 
+def _removed(tail: Tail, last_seq: int) -> tuple[list[int], int]:
+    measures, tokens = tail.remove_until(last_seq, TYPICAL)
+    return [measure.seq for measure in measures], tokens
+
+
 def test_its_sum_is_that_of_its_items_whatever_enters_and_leaves() -> None:
     tail = tail_of(*(Measure(seq, 10.0 * seq) for seq in range(6)))
     assert tail.tokens == 150 + 6 * 4
-    assert [measure.seq for measure in tail.remove_until(1)] == [0, 1]
+    assert _removed(tail, 1) == ([0, 1], 10 + 2 * 4)
     tail.cut(3, 4, TYPICAL)
     assert [measure.seq for measure in tail.items] == [2, 5]
     assert tail.tokens == 20 + 50 + 2 * 4
     tail.replace({5: Measure(5, 1.0)}, TYPICAL)
     assert tail.tokens == 20 + 1 + 2 * 4
     assert tail.between(5, 9) == [Measure(5, 1.0)]
-    assert [measure.seq for measure in tail.remove_until(7)] == [2, 5]
+    assert _removed(tail, 7) == ([2, 5], 20 + 1 + 2 * 4)
     assert tail.items == []
 
 
