@@ -21,7 +21,7 @@ Mew = Callable[..., str]
 def mew(tmp_path: Path) -> Iterator[Mew]:
     """Runs a command in the space's folder, holds it to exit code 0 and returns what it printed.
 
-    Only one that starts a space needs a process of its own.
+    `up` has a process of its own, as people start it; the others run inside the test.
     """
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("MEW_", "OPENAI_"))}
     environment = {**kept, "HOME": str(tmp_path)}

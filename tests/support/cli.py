@@ -74,10 +74,7 @@ async def mew(*arguments: str, output: Output | None = None) -> Outcome:
 
 
 def mew_in(folder: Path, *arguments: str, environment: Mapping[str, str]) -> Outcome:
-    """Run a command in a folder, inside the test: a process of its own would import for 0.3 s.
-
-    Not for a command that starts a space: it forks.
-    """
+    """Run a command in a folder, inside the test: a process of its own would import for 0.3 s."""
     kept, before = Output.empty(), dict(os.environ)
     with chdir(folder), Path(os.devnull).open() as nothing, pytest.MonkeyPatch.context() as patch:
         replace_environment(environment)
