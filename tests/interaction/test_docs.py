@@ -290,9 +290,9 @@ def command_words(command: str) -> list[str]:
     return [] if any(re.fullmatch(r"[();<>|&]+", word) for word in words) else words
 
 
-STARTS_NO_PROGRAM = re.compile(
+RUN_IN_THE_TEST = re.compile(
     r"mew (agent add|chat|clear|compact|context|down|fit|grant|history|pause|pin|proposals|restart \w+|resume|revoke"
-    r"|shutdown|status|token|tools|unpin)\b"
+    r"|shutdown|status|token|tools|unpin|up --port \d+ --detach)\b"
 )
 """Commands that run in the process of the tests, where everything is imported: each process of `mew` imports for 0.3 s.
 Real processes of them are in test_cli_processes.py."""
@@ -331,7 +331,7 @@ class Reader:
         """Type a command and wait for its end."""
         command = self._with_own_ports(command)
         words = command_words(command)
-        if STARTS_NO_PROGRAM.match(command) and words:
+        if RUN_IN_THE_TEST.match(command) and words:
             done = mew_in(self.folder, *words[1:], environment=self._environment)
         else:
             done = run_program(("bash", "-c", command), self.folder, self._environment)

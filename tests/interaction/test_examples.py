@@ -46,8 +46,8 @@ class Examples:
         return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
     def mew(self, *arguments: str) -> Outcome:
-        """Run a command; only one that starts programs needs a process of its own."""
-        if arguments[0] not in ("up", "run"):
+        """Run a command; only one that becomes another program needs a process of its own."""
+        if arguments[0] != "run":
             return mew_in(self.folder, *arguments, environment=self.environment)
         return run_program(self.command(*arguments), self.folder, self.environment)
 

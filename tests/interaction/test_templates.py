@@ -21,13 +21,13 @@ Mew = Callable[..., str]
 def mew(tmp_path: Path) -> Iterator[Mew]:
     """Runs a command in the space's folder, holds it to exit code 0 and returns what it printed.
 
-    `up` has a process of its own, as people start it; the others run inside the test.
+    One that text is typed at has a process of its own; the others run inside the test.
     """
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("MEW_", "OPENAI_"))}
     environment = {**kept, "HOME": str(tmp_path)}
 
     def run(*arguments: str, typed: str = "") -> str:
-        if arguments[0] == "up":
+        if typed:
             done = run_program((*MEW, *arguments), tmp_path, environment, typed)
         else:
             done = mew_in(tmp_path, *arguments, environment=environment)
