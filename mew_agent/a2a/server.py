@@ -38,7 +38,7 @@ from mew_agent._version import __version__
 from mew_agent.a2a.tasks import CONTEXT_EXTENSION, ParticipantTasks, RecentTasks, UsableRequests, tools_of
 from mew_agent.a2a.tools import JSON, A2ARole, extension_of, skills_of
 from mew_agent.http_server import serving
-from mew_agent.openai_api.app import MAX_BODY_BYTES, KeyCheck, health_routes, respond_to_failure
+from mew_agent.openai_api.app import FAILURE_HANDLERS, MAX_BODY_BYTES, KeyCheck, health_routes
 from mew_agent.openai_api.chat_participant import ChatParticipant
 from mew_agent.openai_api.format import NOT_FOUND, TOO_LARGE, OpenAIApiError
 from mew_agent.tracing import TracedRequests
@@ -94,7 +94,7 @@ class A2AServer:
                 Middleware(KeyCheck, api_keys={"": self.token}, requires_key=_requires_token),
                 Middleware(TracedRequests),
             ],
-            exception_handlers=dict.fromkeys((OpenAIApiError, HTTPException, Exception), respond_to_failure),
+            exception_handlers=FAILURE_HANDLERS,
         )
 
     async def _all_cards(self, request: Request) -> Response:

@@ -22,7 +22,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -106,7 +106,7 @@ def create_app(
             Route("/v1/responses", responses, methods=["POST"]),
         ],
         middleware=middleware,
-        exception_handlers=dict.fromkeys((OpenAIApiError, HTTPException, Exception), respond_to_failure),
+        exception_handlers=FAILURE_HANDLERS,
     )
 
 
@@ -357,7 +357,7 @@ def _error_response(error: OpenAIApiError) -> Response:
     return JSONResponse(error.as_dict(), status_code=error.status, headers=headers)
 
 
-async def respond_to_failure(request: Request, error: Exception) -> Response:
+async def _respond_to_failure(request: Request, error: Exception) -> Response:
     """The response to a request that raised `error`."""
     match error:
         case OpenAIApiError():
@@ -366,7 +366,16 @@ async def respond_to_failure(request: Request, error: Exception) -> Response:
             routes = [f"{'POST' if 'POST' in one.methods else 'GET'} {one.path}" for one in request.app.routes]
             message = f"{request.method} {request.url.path}: {error.detail.lower()}; routes: {', '.join(routes)}"
             return _error_response(OpenAIApiError(error.status_code, "no_such_route", message))
+        case ClientDisconnect():
+            message = "body: the client closed the connection before it ended"
+            return _error_response(OpenAIApiError(BAD_REQUEST, "invalid_request", message))
         case _:
             logger.error("request failed", exc_info=error)
             problem = f"internal error: {type(error).__name__}"
             return _error_response(OpenAIApiError(INTERNAL_ERROR, "internal_error", problem))
+
+
+FAILURE_HANDLERS: Final = dict.fromkeys(
+    (OpenAIApiError, HTTPException, ClientDisconnect, Exception), _respond_to_failure
+)
+"""What Starlette calls for a request that raises one of these."""

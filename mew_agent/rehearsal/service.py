@@ -16,7 +16,7 @@ import anyio
 import anyio.lowlevel
 from mew_protocol.json_values import value_at
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -410,6 +410,8 @@ async def _respond_to_error(request: Request, error: Exception) -> Response:
 async def _json_object(request: Request) -> Mapping[str, object]:
     try:
         body = json.loads(await request.body())
+    except ClientDisconnect:
+        raise _invalid("The client closed the connection before the body ended.", None) from None
     except ValueError as error:
         raise _invalid(f"The body is not JSON: {error}", None) from error
     if not isinstance(body, dict):
