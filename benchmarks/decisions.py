@@ -42,8 +42,8 @@ NOISE_MICROSECONDS = 2.0
 WINDOW_TOKENS = 10**9
 """Large enough that the longest history stays below every threshold, so that nothing is compacted."""
 
-QUESTION = "What does the gateway do with a frame that is larger than it accepts, and who is notified about it?"
-ANSWER = "It rejects the frame, sends the sender a system error, and continues; no other participant is notified."
+QUESTION = "What does the gateway do with a frame that is larger than it accepts, and who learns about it?"
+ANSWER = "It refuses the frame, sends a system error to the sender, and goes on; nobody else learns of it."
 SYSTEM = "You are an agent in a space. " * 20
 
 
