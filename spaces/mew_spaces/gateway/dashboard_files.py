@@ -66,7 +66,7 @@ async def _serve(request: Request) -> Response:
     name = request.path_params.get("file", "index.html")
     try:
         response = await _FILES.get_response(name, request.scope)
-    except HTTPException:
+    except (HTTPException, ValueError):  # ValueError: a null byte, in older versions of Starlette
         raise HTTPException(404, f"the dashboard has no file '{name}'") from None
     response.headers["cache-control"] = "no-cache"  # the browser asks each time, and usually gets a 304
     return response
