@@ -117,7 +117,7 @@ def _check(event: DemoEvent) -> str:
 
 def cause_of(trigger: str) -> str:
     """Why a compaction was made."""
-    return "on request" if trigger == "requested" else f"automatic ({trigger})"
+    return "on request" if trigger == "requested" else f"automatically ({trigger})"
 
 
 _SENTENCES: dict[str, Callable[[DemoEvent], str]] = {

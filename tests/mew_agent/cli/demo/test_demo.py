@@ -82,8 +82,8 @@ def test_summary_compares_announced_and_reported() -> None:
         width=80,
     )
     text = "\n".join(lines)
-    assert "reader      automatic (threshold)   2,165       2,163            2 (0.1%)" in text
-    assert "editor      on request              1,774       1,773            1 (0.1%)" in text
+    assert "reader      automatically (threshold)   2,165       2,163            2 (0.1%)" in text
+    assert "editor      on request                  1,774       1,773            1 (0.1%)" in text
     assert "done in 9.1 s" in text
 
 
