@@ -86,7 +86,7 @@ class _Page:
     get_params: Callable[[Any], list[Any]]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments. Every error in them knows this command, whose help it names."""
+        """Read the arguments. Errors refer to the help of this command."""
         try:
             return super().parse_args(ctx, args)  # type: ignore[misc,no-any-return]
         except Exception as error:
