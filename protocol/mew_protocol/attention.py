@@ -234,7 +234,8 @@ def _waiting_items(entry: BoardEntry, report: ContextReport) -> Iterator[Attenti
             yield item.model_copy(update={"id": f"loop:{entry.id}:{one.peer or ''}"})
     held = [one for one in waits if one.kind == "room"]
     if held:
-        reason = f"{entry.id} holds {len(held)} message{'s' if len(held) > 1 else ''} for which its context has no room"
+        messages = "1 message that does" if len(held) == 1 else f"{len(held)} messages that do"
+        reason = f"{entry.id} holds {messages} not fit into its context"
         yield _item(entry, "held", "warning", reason, min(one.since for one in held), *_make_room(entry.id))
 
 
@@ -257,7 +258,7 @@ def _program_item(entry: BoardEntry, reason: str, detail: str) -> AttentionItem:
 
 
 def _disconnected(entry: BoardEntry, level: AttentionLevel) -> AttentionItem:
-    how = "is not connected any more" if entry.status is not None else "has not joined"
+    how = "is no longer connected" if entry.status is not None else "has not joined"
     actions = (_logs(entry.id), _restart(entry.id))
     return _item(entry, "disconnected", level, f"{entry.id} {how}", entry.received_at, *actions)
 
@@ -299,10 +300,10 @@ _TOGETHER: Final[Mapping[AttentionKind, str]] = {
     "compaction_stalled": "agents compact without progress",
     "compaction_failed": "agents could not compact",
     "loop": "agents no longer answer another agent",
-    "held": "agents hold messages for which they have no room",
+    "held": "agents hold messages that do not fit into their contexts",
     "disconnected": "participants are not connected",
-    "nearly_full": "agents are nearly full and do not compact by themselves",
-    "about_to_compact": "agents compact by themselves in their next turn",
+    "nearly_full": "agents are nearly full and do not compact automatically",
+    "about_to_compact": "agents compact automatically in their next turn",
 }
 
 

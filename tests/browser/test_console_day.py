@@ -182,7 +182,7 @@ async def test_a_day_in_the_browser(config: SpaceConfig, tab: Tab, tmp_path: Pat
                 await assert_one_truth(page, gateway, agent)
                 cut = page.locator("#detail .cut-list > details")
                 await cut.locator("> summary").click()
-                await expect(cut).to_contain_text("What took its place")
+                await expect(cut).to_contain_text("What replaced it")
                 await expect(cut).to_contain_text("asked byada")
                 await page.get_by_role("button", name="Undo compaction 1 of coder").click()
                 await expect(page.locator("#detail > .answer")).to_have_text(re.compile("^Undone: restored"))

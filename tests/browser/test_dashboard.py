@@ -374,7 +374,7 @@ async def test_proposals_are_approved_rejected_and_allowed_always(open_dashboard
         await expect(queue).to_have_count(0)
         await expect(log(page)).to_contain_text("rejected by ada: not on Friday")
         await coder.send_envelope(kinds.MCP_PROPOSAL, call, to=["writer"])
-        await queue.get_by_role("button", name="Allow this tool always").click()
+        await queue.get_by_role("button", name="Always allow this tool").click()
         granted = await coder.received(kinds.CAPABILITY_GRANT)
         pattern = {"kind": "mcp/request", "payload": {"method": "tools/call", "params": {"name": "edit"}}}
         assert granted["payload"]["capabilities"] == [{**pattern, "to": ["writer"]}]

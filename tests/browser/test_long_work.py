@@ -60,7 +60,7 @@ async def test_older_messages_load_above_and_missed_ones_are_counted(
     seen = chats.filter(has_text=re.compile("^message 400$"))
     await expect(seen).to_be_in_viewport()
     await page.get_by_role("log").evaluate("list => (list.scrollTop = 0)")
-    await expect(page.get_by_text("The beginning of what the gateway keeps.")).to_be_visible()
+    await expect(page.get_by_text("These are the oldest messages that the gateway keeps.")).to_be_visible()
     await expect(chats).to_have_count(900)
     assert await chats.all_inner_texts() == [f"message {number}" for number in range(900)]
     # What a reader missed is counted while it arrives; 12 events are not worth a word.

@@ -18,7 +18,7 @@ class ExitCode(IntEnum):
     DONE = 0, "done"
     FAILED = 1, "failed"
     BAD_INPUT = 2, "bad input: an option, file, token or capability, or a port in use"
-    SKIPPED = 3, "skipped by the participant, such as a compaction of nothing"
+    SKIPPED = 3, "skipped by the participant: for example, nothing to compact"
     NO_ANSWER = 4, "no answer: no gateway, or no reply in time"
     INTERRUPTED = 130, "interrupted"
     PIPE_CLOSED = 141, "the reader closed the pipe"

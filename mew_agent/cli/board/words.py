@@ -309,7 +309,7 @@ def _report_remarks(entry: BoardEntry, report: ContextReport, now: datetime) -> 
         mark = "" if report.queued.basis == "tokenizer" else "~"
         yield f"{count_of(report.queued.messages, 'message')} queued ({mark}{report.queued.tokens:,} tokens)"
     if held := sum(wait.kind == "room" for wait in report.waiting or ()):
-        yield f"{count_of(held, 'message')} held without room"
+        yield f"{count_of(held, 'message')} held for lack of room"
     if isinstance(report.severity, int) and report.severity > 0:
         yield words(report.level)
     if report.stale_messages:

@@ -105,7 +105,7 @@ class TerminalChat:
                 return as_typed(value)
         first = text.split()[0].rstrip(".,:;!?")
         if names and first.startswith("@") and first[1:] not in names:
-            raise InvalidLine(f"no participant '{first[1:]}' is here; here are {listed(names)}")
+            raise InvalidLine(f"no participant '{first[1:]}' is here; expected one of {listed(names)}")
         return TypedEnvelope(kinds.CHAT, {"text": text}, mentioned(text, names) or self.targets)
 
     def _target(self, parts: list[str]) -> PrintText:

@@ -52,11 +52,11 @@ def serve(
     ] = None,
     sessions: Annotated[
         SessionPolicy,
-        option("--sessions HOW", "Start a session per chat, or per client (key and user), or use one shared."),
+        option("--sessions HOW", "One session per chat, per client (key and user), or shared by all."),
     ] = "chat",
     notices: Annotated[
         Literal["content", "reasoning", "off"],
-        option("--notices WHERE", "Mention compactions in content, reasoning or off."),
+        option("--notices WHERE", "Where to report compactions: content, reasoning or off."),
     ] = "content",
     timeout: Annotated[float, option("--timeout SECONDS", "Inactivity timeout in seconds.", min=0.1)] = 300.0,
     hold: Annotated[int, option("--hold N", "Characters to hold back in case a tool call follows.", min=0)] = 400,

@@ -47,7 +47,7 @@ def history(
     as_csv: Annotated[bool, option("--csv", "Print the figures over time as CSV.")] = False,
     plot: Annotated[Path | None, option("--plot FILE", "Draw the figures over time into an SVG file.")] = None,
     minutes: Annotated[
-        int | None, option("--minutes N", "How far back figures go (default: an hour).", min=1, max=MAX_MINUTES)
+        int | None, option("--minutes N", "Minutes that the figures go back (default: 60).", min=1, max=MAX_MINUTES)
     ] = None,
     request: TargetedRequest,
 ) -> None:

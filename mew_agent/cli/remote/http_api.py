@@ -303,7 +303,7 @@ class GatewayApi:
             if isinstance(error, OSError | http.client.HTTPException):
                 raise tls_failure(self.gateway, error) or NotConnected(self.gateway, cause_of(error)) from None
             if isinstance(error, ValueError):
-                raise ConfigError("--token", "contains characters that no token has") from None
+                raise ConfigError("--token", "is not a token: it contains invalid characters") from None
             raise
         return connection, answer, wire
 

@@ -293,7 +293,7 @@ def revoke(change: CapabilityChange, connection: ConnectionOptions) -> None:
     change.send(session, kinds.CAPABILITY_REVOKE)
     if _capabilities_of(session, recipient) == before:
         raise ConfigError(
-            recipient, f"was not granted {_pattern_names(patterns)}; change in space.yaml what space.yaml grants"
+            recipient, f"was not granted {_pattern_names(patterns)}; to remove what space.yaml gives, edit space.yaml"
         )
     outcome = {"participant": recipient, "revoked": patterns}
     terminal.print_outcome(f"{recipient}: {_pattern_names(patterns)} revoked", outcome, as_json=change.as_json)

@@ -89,7 +89,7 @@ def show_history(
         else:
             terminal.print_line(_message_line(message, datetime.now(UTC).astimezone()))
     if not newest and not as_json:
-        terminal.print_line("the gateway keeps no such envelope")
+        terminal.print_line("the gateway keeps no matching envelopes")
 
 
 def _markdown(message: Message) -> str:

@@ -130,7 +130,7 @@ def find_identity(
         config = configuration_at(path)
         if config is not None and chosen not in config.participants:
             raise not_in_space("--participant", chosen, config, f"space '{space}'")
-        raise ConfigError("--token", f"found no token of '{chosen}'", "--token, MEW_TOKEN or a file in .mew/tokens")
+        raise ConfigError("--token", f"no token of '{chosen}' found", "--token, MEW_TOKEN or a file in .mew/tokens")
     return Identity(gateway, space, chosen, known, path)
 
 

@@ -182,7 +182,7 @@ def running_space(path: Path, config: SpaceConfig) -> RunningSpace | None:
     if found is None or not (found[1].is_running(found[1].pids.gateway) or found[1].is_gateway_restarting):
         return None
     if Path(found[1].config).resolve() != path.resolve():
-        raise GatewayError(f"another space is running in this folder: {found[1].config}")
+        raise GatewayError(f"another space is running in this folder: {found[1].config}; stop it with `mew down` first")
     return RunningSpace(*found, config)
 
 

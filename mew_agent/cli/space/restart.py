@@ -58,7 +58,7 @@ def _restart_participant(name: str, path: Path, run: RunFile, *, as_json: bool) 
     if name not in config.participants:
         raise not_in_space("PARTICIPANT", name, config, run.config)
     if not config.participants[name].has_program:
-        raise ConfigError("PARTICIPANT", f"'{name}' has no program in {run.config}")
+        raise ConfigError("PARTICIPANT", f"'{name}' has no program in {run.config}, so there is nothing to restart")
     supervisor = supervisor_of(run)
     if supervisor is None:
         raise ConfigError(run.space, "its `mew up` has ended; use `mew restart` without a participant")
@@ -74,7 +74,7 @@ def _restart_participant(name: str, path: Path, run: RunFile, *, as_json: bool) 
     try:
         fault = start_program(name, path, run, supervisor, session)
     except TimeoutError as error:
-        fault = str(error)
+        fault = f"{error}; `mew logs {name}` may show why"
     text = fault or ("started" if is_first else "restarted")
     outcome = {"participant": name, "restarted": fault is None, "fault": fault, "text": text}
     terminal.print_outcome(f"{name}: {text}", outcome, as_json=as_json)
@@ -101,7 +101,7 @@ def start_program(name: str, path: Path, run: RunFile, supervisor: int, session:
     while time.monotonic() < until:
         newest = read_run_file(path)
         if newest is None or supervisor_of(newest) is None:
-            return "the space has ended"
+            return "the space has ended; `mew up` starts it again"
         if _program(newest, name) != _program(run, name):
             if (ended := newest.exits.get(name)) is not None:  # the supervisor records each end with its reason
                 return ended.words

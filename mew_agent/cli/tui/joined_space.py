@@ -220,7 +220,7 @@ class JoinedSpace:
     async def act(self, action: AttentionAction) -> None:
         """Do what an item of the queue offers. The answer arrives as a note."""
         if action.envelope is None:
-            self.note(f"type in a shell: {action.command}")
+            self.note(f"run in a shell: {action.command}")
             return
         await self._send(action.envelope)
 

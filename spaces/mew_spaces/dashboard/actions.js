@@ -61,7 +61,7 @@ export const ACTIONS = {
     label: "Restart program",
     kind: "program/restart",
     isProgram: true,
-    confirm: (id) => `Restart the program of ${id}? It starts with the settings that space.yaml has now, and continues its stored session.`,
+    confirm: (id) => `Restart the program of ${id}? It starts with the current settings of space.yaml and continues its stored session.`,
   },
   shutdown: { label: "Shut down", kind: "participant/shutdown", confirm: (id) => `Shut ${id} down? It leaves the space.`, payload: withReason, fields: [REASON], isAnswer: isStatus },
   grant: {

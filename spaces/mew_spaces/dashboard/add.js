@@ -11,7 +11,7 @@ import { sentence, wholeSentence } from "./text.js";
 const WAYS = {
   link: { hint: "A person gets a link to sign in." },
   agent: { label: "start it here", hint: "The agent is started next to the gateway and is written to space.yaml." },
-  url: { label: "MCP server at a URL", hint: "A bridge next to the gateway connects to it and offers its tools. Write one that needs a key, or a command, into space.yaml and start it here." },
+  url: { label: "MCP server at a URL", hint: "A bridge next to the gateway connects to it and offers its tools. For a server that needs a command or a key, edit space.yaml; then start it with “from space.yaml”." },
   declared: { label: "from space.yaml", hint: "Its program is in space.yaml and has not been started." },
   away: { label: "it runs elsewhere", hint: "Its program runs elsewhere and joins with the token that appears here." },
 };

@@ -204,7 +204,7 @@ class SpaceView {
     } else if (connection.state === "live" && this._wasLost) {
       this._wasLost = false;
       const seconds = text.span(Date.now() - this._lostMs);
-      this._conversation.note(new Date().toISOString(), `Reconnected after ${seconds}; what was missed is shown above or follows.`);
+      this._conversation.note(new Date().toISOString(), `Reconnected after ${seconds}. Missed messages are shown above or still arrive.`);
       this._readPermissionsSoon();
     }
     showConnection(connection);

@@ -111,7 +111,7 @@ export class Chart {
     this._cursor = makeSvg("line", { class: "cursor", y1: MARGIN.top - 6, y2: HEIGHT - MARGIN.bottom });
     svg.append(this._cursor);
     this._plot.replaceChildren(svg);
-    this._plot.setAttribute("aria-label", "History; arrow keys read single figures");
+    this._plot.setAttribute("aria-label", "History; arrow keys step through the figures");
     this._read(undefined);
   }
 

@@ -109,7 +109,7 @@ export class ConversationView {
   _showEmpty() {
     const isEmpty = ![...this._nodes.values()].some((node) => !node.hidden);
     this._empty.hidden = !isEmpty;
-    setText(this._empty, this._only === undefined ? "Nothing has been said yet." : `Nothing has been said to or by ${this._only} yet.`);
+    setText(this._empty, this._only === undefined ? "No messages yet." : `No messages to or from ${this._only} yet.`);
   }
 
   _drawOne(id, nowMs, above) {

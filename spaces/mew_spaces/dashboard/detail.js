@@ -85,7 +85,7 @@ export class Detail {
       ]),
       (this._plain = make("p", "remark")),
       this._toolSection = section("tools", "Tools", false, this._tools),
-      (this._logSection = section("log", "Log", false, this._program.node, make("h4", "", "Its states"), this._log)),
+      (this._logSection = section("log", "Log", false, this._program.node, make("h4", "", "Status changes"), this._log)),
     );
     this._about.dir = "auto";
     this._word.dir = "auto";
@@ -265,12 +265,12 @@ export class Detail {
   _shownCut(found, whole) {
     const nodes = [];
     if (whole.error) nodes.push(makeText("p", "problem", whole.error));
-    if (whole.summary) nodes.push(make("h4", "", "What took its place"), render(whole.summary));
+    if (whole.summary) nodes.push(make("h4", "", "What replaced it"), render(whole.summary));
     else nodes.push(make("p", "soft", "No summary was written."));
     const pins = this._line.entry.status?.context?.pins?.length ?? 0;
     nodes.push(make("p", "soft", pins ? `${text.counted(pins, "pin")} stayed.` : "No pins."));
     const items = (whole.items ?? []).map((item) => make("li", "", make("b", "", item.sender ? `${item.sender} (${item.role})` : item.role), " ", makeText("span", "", text.shortened(item.text, 1_500))));
-    if (items.length) nodes.push(fold(`What left: ${text.counted(items.length, "message")}${whole.next ? " and more" : ""}`, make("ol", "items", ...items)));
+    if (items.length) nodes.push(fold(`What was removed: ${text.counted(items.length, "message")}${whole.next ? " and more" : ""}`, make("ol", "items", ...items)));
     if (found.undone_by === undefined && found.trigger !== "undo" && !found.problem && this._services.maySend("participant/undo", this.id)) {
       const undo = make("button", "", "Undo");
       undo.setAttribute("aria-label", `Undo compaction ${found.number} of ${this.id}`);
@@ -282,7 +282,7 @@ export class Detail {
 
   async _past(payload) {
     if (!this._services.maySend("participant/request-history", this.id)) throw new Error("You may not request past compactions of this participant.");
-    if (!this._line.entry.connected) throw new Error(`${this.id} is disconnected; it keeps the rest.`);
+    if (!this._line.entry.connected) throw new Error(`${this.id} is disconnected, and only it has the rest.`);
     return (await this._ask("participant/request-history", payload, (one) => one.kind === "participant/history")).payload ?? {};
   }
 

@@ -69,8 +69,8 @@ export class EarlierMessages {
     this._place = answer.next;
     const isFull = this._count >= MAX_OLDER;
     this._hasMore = answer.more === true && answer.complete === true && !isFull;
-    this._end = "The beginning of what the gateway keeps.";
-    if (isFull) this._end = `${text.grouped(this._count)} older messages are shown; older ones are not loaded here.`;
+    this._end = "These are the oldest messages that the gateway keeps.";
+    if (isFull) this._end = `${text.grouped(this._count)} older messages are shown; this page loads no more.`;
     return this._add(envelopes);
   }
 }

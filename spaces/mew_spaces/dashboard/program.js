@@ -18,7 +18,7 @@ export class ProgramLog {
     this._hint = make("p", "soft", "In a terminal: ", make("code", "", `mew logs ${id} --follow`));
     const refresh = make("button", "quiet", "Refresh");
     refresh.addEventListener("click", () => void this.load());
-    this.node = make("div", "program", make("h4", "", "Its program ", refresh), this._note, this._text, this._hint);
+    this.node = make("div", "program", make("h4", "", "Output of its program ", refresh), this._note, this._text, this._hint);
   }
 
   /** Read the log again, and show its end. */
@@ -26,7 +26,7 @@ export class ProgramLog {
     const wasAtEnd = this._text.hidden || this._text.scrollHeight - this._text.scrollTop - this._text.clientHeight < 40;
     try {
       const lines = await this._read(LINES);
-      setText(this._note, lines.length ? "" : "It wrote nothing since it was started.");
+      setText(this._note, lines.length ? "" : "No output since it was started.");
       setText(this._text, lines.join("\n"));
       this._text.hidden = !lines.length;
       if (wasAtEnd) this._text.scrollTop = this._text.scrollHeight;

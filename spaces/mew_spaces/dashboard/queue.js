@@ -118,7 +118,7 @@ export class Queue {
       bar.append(button(isReject ? "Reject…" : action.label, { action: isReject ? "reject" : "send", index }, index === 0));
     });
     const grant = proposal && this._grant(item);
-    if (grant && this._actions.maySend("capability/grant")) bar.append(button("Allow this tool always", { action: "grant" }));
+    if (grant && this._actions.maySend("capability/grant")) bar.append(button("Always allow this tool", { action: "grant" }));
     if (item.items?.length) bar.append(button(this._open.has(item.id) ? "Fold" : `Show all ${item.items.length}`, { action: "unfold" }));
     if (item.participant) bar.append(button("Show", { action: "select" }));
     const restarts = this._restarts(item);

@@ -56,7 +56,7 @@ export class Requests {
   async ask(envelope, isAnswer, { timeoutMs = ANSWER_TIMEOUT_MS, onAccepted } = {}) {
     const id = newId();
     const answered = new Promise((resolve, reject) => {
-      const timer = setTimeout(() => this._end(id, () => reject(new Refused(`No answer for ${span(timeoutMs)}. It may still come.`))), timeoutMs);
+      const timer = setTimeout(() => this._end(id, () => reject(new Refused(`No answer after ${span(timeoutMs)}. It may still arrive.`))), timeoutMs);
       this._open.set(id, { to: envelope.to[0], isAnswer, resolve, reject, timer });
     });
     answered.catch(() => undefined); // the send may fail first
@@ -105,7 +105,7 @@ export class Requests {
       const headers = { Authorization: `Bearer ${this._session.token}`, "Content-Type": "application/json" };
       response = await fetch(url, { ...options, headers, cache: "no-store", signal: AbortSignal.timeout(timeoutMs) });
     } catch (error) {
-      throw new Refused(error.name === "TimeoutError" ? `No answer for ${span(timeoutMs)}.` : "Not sent: the gateway is unreachable.");
+      throw new Refused(error.name === "TimeoutError" ? `No answer after ${span(timeoutMs)}.` : "Not sent: the gateway is unreachable.");
     }
     if (!response.ok) throw new Refused(`Refused: ${sentence(await messageOf(response))}`);
     return response.json();

@@ -23,7 +23,7 @@ export function start() {
     const isAllowed = isOn || (await Notification.requestPermission()) === "granted";
     write("notify", !isOn && isAllowed ? "on" : "off");
     showNotify();
-    if (!isAllowed) byId("notify").title = "The browser does not allow notifications of this page.";
+    if (!isAllowed) byId("notify").title = "The browser blocks notifications from this page.";
   });
 }
 

@@ -190,7 +190,7 @@ export function remarks(entry, receivedAgo, age) {
   for (const one of waits) if (one.kind === "approval") found.push(approval(one, age));
   if (report?.queued?.messages > 0) found.push(`${counted(report.queued.messages, "message")} queued (${partTokens(report.queued)} tokens)`);
   const held = waits.filter((one) => one.kind === "room").length;
-  if (held) found.push(`${counted(held, "message")} held without room`);
+  if (held) found.push(`${counted(held, "message")} held for lack of room`);
   if (report?.pins?.length) found.push(pins(report.pins));
   if (report?.sessions?.length) found.push(sessions(report.sessions));
   if (report?.injection) {

@@ -148,7 +148,7 @@ def ensure_token(state: Path, participant: str, *, environ: Mapping[str, str] | 
         raise TokenError(f"{path}: cannot be stored: {error}") from None
     stored = read_token_file(path)  # another process may have created it first
     if stored is None:
-        raise TokenError(f"{path}: was deleted while it was created; try again")
+        raise TokenError(f"{path}: was deleted while it was being created; try again")
     return stored.token
 
 

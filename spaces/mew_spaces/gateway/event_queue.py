@@ -190,7 +190,7 @@ class EventQueue:
     def note_success(self, what: str) -> None:
         """Record that the backplane did something."""
         if self._failing_since.pop(what, None) is not None and not self._failing_since:
-            log.info("backplane: it answers again")
+            log.info("backplane: answering again")
 
     async def _send(self) -> None:
         self._number += 1

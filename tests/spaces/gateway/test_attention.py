@@ -112,7 +112,7 @@ def test_an_absence_counts_after_a_while_from_its_beginning() -> None:
     assert datetime.fromisoformat(gone.since or "") == left_at
     moment[0] += START_GRACE
     assert [one.reason for one in needed(service)] == [
-        "coder is not connected any more",
+        "coder is no longer connected",
         "tools has not joined",
     ]
     assert not service.refresh_attention()

@@ -33,7 +33,7 @@ async def test_a_grant_holds_until_it_is_revoked(gateway: RunningGateway) -> Non
         assert (revoked.code, revoked.out) == (0, "guest: mcp/* revoked\n")
         again = await mew("revoke", "guest", "chat", *seat(gateway))
         assert again.code == 2
-        assert "was not granted chat; change in space.yaml what space.yaml grants" in again.err
+        assert "was not granted chat; to remove what space.yaml gives, edit space.yaml" in again.err
 
 
 async def test_a_mistake_in_a_grant_is_named(gateway: RunningGateway) -> None:

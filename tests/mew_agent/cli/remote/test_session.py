@@ -81,7 +81,7 @@ def test_environment_token_serves_its_participant_only(tmp_path: Path, monkeypat
 
 def test_folder_token_is_not_sent_to_another_gateway(tmp_path: Path) -> None:
     running_space(tmp_path)
-    with pytest.raises(ConfigError, match="found no token of 'ada'"):
+    with pytest.raises(ConfigError, match="no token of 'ada' found"):
         open_session(ConnectionOptions(gateway="ws://elsewhere:1", space="review", participant="ada"))
     for gateway in ("ws://127.0.0.1:8080/", "ws://localhost:8080", "http://LOCALHOST:8080", "ws://[::1]:8080"):
         same = open_session(ConnectionOptions(gateway=gateway, participant="ada"))
