@@ -31,7 +31,9 @@ def start(
         list[str] | None, option("--mcp-header HEADER", "NAME: VALUE to send with each request; repeatable.")
     ] = None,
     init_timeout: Annotated[int, option("--init-timeout MS", "Startup timeout in milliseconds.", min=1)] = 30_000,
-    request_timeout: Annotated[int, option("--request-timeout MS", "Request timeout in milliseconds.", min=1)] = 300_000,
+    request_timeout: Annotated[
+        int, option("--request-timeout MS", "Request timeout in milliseconds.", min=1)
+    ] = 300_000,
     reconnect: Annotated[str, option("--reconnect BOOL", "Restart the server when it ends.")] = "true",
     max_reconnects: Annotated[int, option("--max-reconnects N", "Maximum restarts in a row.", min=0)] = 3,
     capabilities: Annotated[

@@ -126,7 +126,9 @@ def drain(
     running = {number: one for number, path in gateways.items() if (one := _process_in(path)) is not None}
     chosen = next(iter(running)) if port is None and len(running) == 1 else port
     if chosen not in running:
-        problem = "several gateways run in this folder" if port is None else f"no gateway of this folder listens on {port}"
+        problem = (
+            "several gateways run in this folder" if port is None else f"no gateway of this folder listens on {port}"
+        )
         if not running:
             problem = "no gateway of `mew gateway start` runs in this folder"
         raise ConfigError("--port", problem, ", ".join(map(str, sorted(running))) or None)
@@ -135,7 +137,9 @@ def drain(
     deadline = time.monotonic() + STOP_SECONDS
     while is_running(pid, mark):
         if time.monotonic() >= deadline:
-            raise GatewayError(f"the gateway at port {chosen} (process {pid}) is still running after {STOP_SECONDS:g} seconds; see its output")
+            raise GatewayError(
+                f"the gateway at port {chosen} (process {pid}) is still running after {STOP_SECONDS:g} seconds; see its output"
+            )
         time.sleep(0.05)
     outcome = {"port": chosen, "stopped": True}
     terminal.print_outcome(f"the gateway at port {chosen} has stopped", outcome, as_json=as_json)

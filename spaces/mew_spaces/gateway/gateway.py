@@ -251,7 +251,9 @@ def _open_space(space: HostedSpace, port: int, replica: ReplicaOptions | None) -
         try:
             audit = AuditLog(logs, config.space.id, logging_options(config.gateway_logging), writer)
         except OSError as error:
-            raise SpacesError(f"{logs}: cannot write logs: {error}; make it writable, or set gateway_logging.enabled to false") from None
+            raise SpacesError(
+                f"{logs}: cannot write logs: {error}; make it writable, or set gateway_logging.enabled to false"
+            ) from None
     audit = audit if audit is not None and audit.is_on else None
     if space.backplane is not None:
         folder = None if state is None else space_folder(state)

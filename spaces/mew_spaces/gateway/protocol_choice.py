@@ -85,7 +85,9 @@ async def _check_close_by_client(connection: "_Connection") -> None:
     connection.feed(Frame(Opcode.TEXT, b"whole"), Frame(Opcode.TEXT, b"in ", fin=False))
     connection.feed(Frame(Opcode.PING, b"?"), Frame(Opcode.CONT, b"parts"))
     _expect(connection.received == [b"whole", b"in parts"], "messages are delivered differently")
-    _expect(connection.take_written() == Frame(Opcode.PONG, b"?").serialize(mask=False), "pings are answered differently")
+    _expect(
+        connection.take_written() == Frame(Opcode.PONG, b"?").serialize(mask=False), "pings are answered differently"
+    )
     connection.feed(Frame(Opcode.CLOSE, Close(1000, "").serialize()))
     _expect(not connection.channel.is_open, "a close frame goes unnoticed")
     _expect(connection.take_written()[:1] == b"\x88", "a close frame is not answered")
