@@ -137,9 +137,8 @@ def drain(
     deadline = time.monotonic() + STOP_SECONDS
     while is_running(pid, mark):
         if time.monotonic() >= deadline:
-            raise GatewayError(
-                f"the gateway at port {chosen} (process {pid}) is still running after {STOP_SECONDS:g} seconds; see its output"
-            )
+            where = f"the gateway at port {chosen} (process {pid})"
+            raise GatewayError(f"{where} is still running after {STOP_SECONDS:g} seconds; see its output")
         time.sleep(0.05)
     outcome = {"port": chosen, "stopped": True}
     terminal.print_outcome(f"the gateway at port {chosen} has stopped", outcome, as_json=as_json)
