@@ -104,7 +104,7 @@ class Intervals:
     _exact_ones: int = 0
     _doubts: list[tuple[int, float, float]] = field(default_factory=list)
     """Pending doubts, oldest first: the number of intervals then, and the scales of the measured pool they joined."""
-    _counts: tuple[int, ...] | None = None
+    _counts: tuple[float, ...] | None = None
     _bare_units: float = 0.0
 
     def __len__(self) -> int:

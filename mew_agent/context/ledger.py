@@ -10,6 +10,8 @@ After them comes the unsent tail: the kept reply and whatever entered since.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
 from typing import Literal, NamedTuple
 
 from mew_agent.context.intervals import Intervals, apportion, fit, span
@@ -133,7 +135,8 @@ class Ledger:
         drift: Drift | None = None
         if before is not None:
             # The prediction: the prompt before, the change of prefix and pins, and the items sent.
-            predicted = before + sum(self._prefix_change()) + projected
+            prefix, pins = self._prefix_change()
+            predicted = before + prefix + pins + projected
             drift = drift_of(predicted, reported, before, may_be_truncated=is_whole)
         if drift is None or not is_whole:
             self._standstill.reset()
@@ -170,24 +173,26 @@ class Ledger:
         return drift
 
     def _book_interval(self, sent: Sequence[Measure], grown: int, *, is_in_doubt: bool) -> None:
-        units = sum([measure.features for measure in sent])
+        units = reduce(add, [measure.features for measure in sent])
         self.calibration = learn_from_interval(self.calibration, grown, sent, units)
         oldest = self._intervals.items[0] if self._intervals.items else sent[0]
         may_return = oldest.seq <= self._fallen_until
         is_exact = not (is_in_doubt or may_return or self._cut_since_record or self._unsteady_items)
         self._intervals.append(sent, grown, "exact" if is_exact else "measured", units, self.calibration)
-        self._review_lumps()
+        if self._lump_reviews_left:
+            self._review_lumps()
 
     def _book_lump(self, sent: Sequence[Measure], projected: int) -> None:
         prefix, pins = self._prefix_change()
         self.prefix_tokens += prefix
         self.pins_tokens += pins
         if sent:
-            units = sum([measure.features for measure in sent])
+            units = reduce(add, [measure.features for measure in sent])
             self._intervals.append(sent, projected, "lump", units, self.calibration)
 
     def _finish_report(self, reported: int, served_model: str, fingerprint: str) -> None:
-        self._tail.project(self.calibration)
+        if self._tail.items:
+            self._tail.project(self.calibration)
         self.prompt_tokens = reported
         self._served_model, self._fingerprint = served_model, fingerprint
         self._sent_prefix_features, self._sent_pins_features = self.prefix_features, self.pins_features
@@ -407,8 +412,6 @@ class Ledger:
 
     def _review_lumps(self) -> None:
         """Divide lumps again within their reported total: the first intervals of a model teach how they divide."""
-        if not self._lump_reviews_left:
-            return
         self._lump_reviews_left -= 1
         lumps = self._intervals.lumps
         whole = self.prefix_tokens + self.summary_tokens + self.pins_tokens + lumps.tokens

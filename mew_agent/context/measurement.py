@@ -94,7 +94,8 @@ class Measurement:
     def record(self, usage: Usage, call: CallRecord, *, last_seq: int, turn: int) -> None:
         """Record the usage of a main call that sent all items up to `last_seq`."""
         # A report stays the newest even if the clock was set back.
-        at = call.at if self.measured_at is None else max(call.at, self.measured_at)
+        before = self.measured_at
+        at = call.at if before is None or call.at > before else before
         self.usage, self.call_id, self.measured_at, self.served_model = usage, call.id, at, call.model
         self.revision, self.last_seq, self.reply_seq = call.revision, last_seq, None
         self.tokens, self.basis, self.reason = usage.total_tokens, "reported", None

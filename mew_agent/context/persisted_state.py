@@ -40,8 +40,8 @@ class PromptAnchor(BaseModel):
 
     prompt_tokens: int
     last_seq: int  # the newest item in it
-    prefix_counts: tuple[int, ...]  # features of prefix and pins, see `projection`
-    pins_counts: tuple[int, ...]
+    prefix_counts: tuple[float, ...]  # features of prefix and pins, see `projection`
+    pins_counts: tuple[float, ...]
     model: str  # the configured model; for another one the figure means nothing
 
 

@@ -3,7 +3,7 @@
 Owns the bounds of drift, doubt and truncation by the server. Keeps no books; see `ledger`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -44,23 +44,26 @@ class Drift(NamedTuple):
     window_tokens: int | None = None  # the prompt at which the server began to drop old messages, if it stalls
 
 
-def implausibility(usage: Usage, *, projected: int, before: int | None, window_tokens: int | None) -> str | None:
+def implausibility(
+    usage: Usage, *, before: int | None, window_tokens: int | None, project: Callable[[], int]
+) -> str | None:
     """Why no call can have had this usage; None if it is plausible.
 
-    `projected` is the prompt as we projected it, `before` the last reported one, None without. Pass a window only if it
-    is known.
+    `before` is the last reported prompt, None without; `project` gives the prompt as we projected it, which is rarely
+    needed. Pass a window only if it is known.
     """
     prompt = usage.prompt_tokens
     if usage.contradicts_itself:
         return f"prompt {prompt:,}, completion {usage.completion_tokens:,}, total {usage.total_tokens:,}"
-    if window_tokens is not None and prompt > max(window_tokens, BEYOND_WINDOW_FACTOR * projected):
+    if window_tokens is not None and prompt > window_tokens and prompt > BEYOND_WINDOW_FACTOR * project():
         return f"a prompt of {prompt:,} tokens in a window of {window_tokens:,}"
     if before is None:
         return None
     low, high = (prompt, before) if prompt < before else (before, prompt)
-    is_jump = high >= JUMP_FACTOR * max(low, JUMP_LEAST_TOKENS)
-    if is_jump and max(prompt, projected) > 2 * min(prompt, projected):
-        return f"a prompt of {prompt:,} tokens after one of {before:,}"
+    if high >= JUMP_FACTOR * low and high >= JUMP_FACTOR * JUMP_LEAST_TOKENS:
+        projected = project()
+        if max(prompt, projected) > 2 * min(prompt, projected):
+            return f"a prompt of {prompt:,} tokens after one of {before:,}"
     return None
 
 
@@ -76,8 +79,8 @@ def drift_of(predicted: int, reported: int, before: int, *, may_be_truncated: bo
 
 def is_within_drift(drift_tokens: int, prompt_tokens: int, projected_tokens: int = 0) -> bool:
     """Whether a prediction was off by no more than usual. Half of the projected part may be wrong, too."""
-    bound = max(DRIFT_TOLERANCE_TOKENS, prompt_tokens * DRIFT_TOLERANCE_PERCENT // 100)
-    return abs(drift_tokens) <= bound + projected_tokens // 2
+    off = abs(drift_tokens) - projected_tokens // 2
+    return off <= DRIFT_TOLERANCE_TOKENS or off <= prompt_tokens * DRIFT_TOLERANCE_PERCENT // 100
 
 
 @dataclass
@@ -96,7 +99,7 @@ class Standstill:
         grown = reported - before
         may_be_template = not is_steady and abs(grown) * 100 > reported * DRIFT_TOLERANCE_PERCENT
         if grown * STILL_FACTOR >= sent_tokens or may_be_template:
-            self.reset()
+            self._calls = self._missing_tokens = 0
             return False
         self._calls += 1
         self._missing_tokens += sent_tokens - grown
@@ -152,7 +155,7 @@ class CountProof:
 def is_doubtful(drift_tokens: int, sent: Sequence[Measure], calibration: Calibration) -> bool:
     """Whether an interval's growth may include more, or less, than the items sent in it."""
     off = abs(drift_tokens)
-    if off <= max(DOUBT_TOKENS, DOUBT_TOKENS_PER_ITEM * len(sent)):
+    if off <= DOUBT_TOKENS or off <= DOUBT_TOKENS_PER_ITEM * len(sent):
         return False
     part, whole = DOUBT_SHARE
     return off > sum(m.project(calibration) for m in sent if m.known_tokens is None) * part // whole

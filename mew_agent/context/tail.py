@@ -33,9 +33,10 @@ class Tail:
     def remove_until(self, last_seq: int, calibration: Calibration) -> tuple[list[Measure], int]:
         """Remove the items up to `last_seq`. Returns them and what they will probably take together."""
         removed, tokens = self.items, self.tokens
-        # Usually everything was sent, and then nothing has to be searched.
-        everything = not removed or removed[-1].seq <= last_seq
-        place = len(removed) if everything else span(removed, 0, last_seq).stop
+        if not removed or removed[-1].seq <= last_seq:  # usually everything was sent
+            self.items, self.tokens, self._projected, self._counted = [], 0, 0, 0
+            return removed, tokens
+        place = span(removed, 0, last_seq).stop
         removed, self.items = removed[:place], removed[place:]
         self.project(calibration)
         return removed, tokens - self.tokens

@@ -92,8 +92,12 @@ class Tracker:
         if usage is not None:
             # A window that is only assumed says nothing about a report.
             window_tokens = None if self.window.basis == "assumed" else self.window.max_tokens
-            projected, before = ledger.next_prompt_tokens, ledger.prompt_tokens
-            problem = implausibility(usage, projected=projected, before=before, window_tokens=window_tokens)
+            problem = implausibility(
+                usage,
+                before=ledger.prompt_tokens,
+                window_tokens=window_tokens,
+                project=lambda: ledger.next_prompt_tokens,
+            )
             usage = usage if problem is None else None
         if usage is not None:
             measurement.spent_since_clear += usage.total_tokens

@@ -28,7 +28,8 @@ class Usage:
     @property
     def contradicts_itself(self) -> bool:
         """Whether no call can have these figures: an empty prompt, or a total below one of its parts."""
-        return not self.prompt_tokens or self.total_tokens < max(self.prompt_tokens, self.completion_tokens)
+        prompt, total = self.prompt_tokens, self.total_tokens
+        return not prompt or total < prompt or total < self.completion_tokens
 
 
 def normalise(raw: Mapping[str, object] | None) -> Usage | None:

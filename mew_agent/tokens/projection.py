@@ -69,12 +69,13 @@ class Units(float):
     """
 
     __slots__ = ("counts",)
-    counts: tuple[int, ...]
+    counts: tuple[float, ...]
+    """Whole numbers, but floats: products of an integer and a float are slower."""
 
     @classmethod
-    def from_counts(cls, counts: Iterable[int]) -> "Units":
+    def from_counts(cls, counts: Iterable[float]) -> "Units":
         """Units from feature counts, in the order of the weights."""
-        kept = tuple(counts)
+        kept = tuple(map(float, counts))
         units = cls(_weigh(_WEIGHTS, kept))
         units.counts = kept
         return units
@@ -227,7 +228,7 @@ class Calibration(NamedTuple):
         return cls(observed, counted, weights or None, doubt or None, *rest[:_BESIDE])
 
     def _updated_weights(
-        self, tokens: float, counts: Sequence[int], noise: float
+        self, tokens: float, counts: Sequence[float], noise: float
     ) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Weights and doubt after one interval. Runs after every call, so it uses C iterators where they are faster."""
         weights = self.weights or tuple([self.k * weight for weight in _WEIGHTS])
@@ -244,7 +245,7 @@ class Calibration(NamedTuple):
                 left[at] += fading
         learnt = [
             new if low <= (new := weight + move * step) <= high else max(low, min(new, high))
-            for weight, move, low, high in zip(weights, moves, _LOWEST, _HIGHEST, strict=False)
+            for weight, move, (low, high) in zip(weights, moves, _BOUNDS, strict=False)
         ]
         return tuple(learnt), tuple(left)
 
@@ -313,22 +314,25 @@ def most_tokens(feature_units: float) -> int:
 
 
 def _weigh(weights: Iterable[float], counts: Iterable[float]) -> float:
-    return float(sum(map(mul, weights, counts)))
+    return sum(map(mul, weights, counts), 0.0)
 
 
-def _covariance_with(counts: Sequence[int], doubt: Sequence[float]) -> list[float]:
+def _covariance_with(counts: Sequence[float], doubt: Sequence[float]) -> list[float]:
     """The covariance of each weight with the tokens of a text: the matrix times the counts, most of which are 0."""
     moves: list[float] = []
-    # Floats, because products of an integer and a float are slower.
-    for row_of, count in zip(_ROWS, map(float, counts), strict=False):
+    for row_of, count in zip(_ROWS, counts, strict=False):
         if count:
-            added = [part * count for part in row_of(doubt)]
-            moves = list(map(add, moves, added)) if moves else added
+            row = row_of(doubt)
+            if moves:
+                moves = [move + part * count for move, part in zip(moves, row, strict=False)]
+            else:
+                moves = [part * count for part in row]
     return moves
 
 
 def _within(figure: float, typical: float) -> float:
-    return min(_K_MAX * typical, max(_K_MIN * typical, figure))
+    low, high = _K_MIN * typical, _K_MAX * typical
+    return figure if low <= figure <= high else min(high, max(low, figure))
 
 
 FEATURES: Final = len(_WEIGHTS)
@@ -347,8 +351,7 @@ _ROWS: Final[tuple[Callable[[Sequence[float]], tuple[float, ...]], ...]] = tuple
 )
 """Getters of whole rows of the covariance."""
 
-_LOWEST: Final = tuple(_K_MIN * weight for weight in _WEIGHTS)
-_HIGHEST: Final = tuple(_K_MAX * weight for weight in _WEIGHTS)
+_BOUNDS: Final = tuple((_K_MIN * weight, _K_MAX * weight) for weight in _WEIGHTS)
 
 _FADING: Final = tuple(
     (_PAIRS.index((at, at)), _FIRST_DOUBT[_PAIRS.index((at, at))], (_DRIFT * weight) ** 2)
