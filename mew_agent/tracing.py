@@ -14,11 +14,12 @@ Source: https://github.com/open-telemetry/semantic-conventions-genai (spans `inv
 import logging
 import os
 import re
-from collections.abc import Mapping
-from contextvars import ContextVar, Token
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from http.client import INTERNAL_SERVER_ERROR
-from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from mew_protocol import kinds
@@ -28,7 +29,7 @@ from mew_agent.errors import MissingExtra
 from mew_agent.model.interface import ModelIdentity, ModelReply, ModelRequest, ToolCall
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer, TracerProvider
+    from opentelemetry.trace import Span, Tracer, TracerProvider
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 logger = logging.getLogger("mew_agent.tracing")
@@ -122,96 +123,61 @@ def log_ids() -> dict[str, str]:
 
 
 class ActiveSpan:
-    """A span that is the current one while a `with` block runs.
+    """The span of a `with` block. Without tracing it records nothing."""
 
-    Without tracing it only sets the ids of log lines, and the trace context that envelopes pass on.
-    """
-
-    def __init__(self, ids: Mapping[str, str | None], header: str | None = None) -> None:
-        """`header` is the trace context that arrived with what the span is about."""
-        self._known = {key: value for key, value in ids.items() if value is not None}
-        self._header = header
-        self._reset: Token[Mapping[str, str]] | None = None
-        self._reset_header: Token[str | None] | None = None
+    def __init__(self, recorded: "Span | None" = None) -> None:
+        self._recorded = recorded
 
     def set(self, **attributes: object) -> None:
         """Set attributes; `gen_ai__usage__input_tokens` is `gen_ai.usage.input_tokens`. None is left out."""
+        if self._recorded is not None:
+            self._recorded.set_attributes(_named(attributes))
 
     def fail(self, error_type: str) -> None:
         """Mark the span as failed, with a short name of the error."""
+        if self._recorded is not None:
+            from opentelemetry.trace import StatusCode
 
-    def __enter__(self) -> Self:
-        self._reset = _ids.set({**_ids.get(), **self._known})
-        self._reset_header = _received.set(self._header or _received.get())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._reset is not None
-        assert self._reset_header is not None
-        _ids.reset(self._reset)
-        _received.reset(self._reset_header)
+            self._recorded.set_attribute("error.type", error_type)
+            self._recorded.set_status(StatusCode.ERROR)
 
 
-class _RecordedSpan(ActiveSpan):
-    def __init__(
-        self,
-        tracer: "Tracer",
-        ids: Mapping[str, str | None],
-        name: str,
-        kind: str,
-        header: str | None,
-        attributes: Mapping[str, object],
-    ) -> None:
-        from opentelemetry import context, trace
-
-        super().__init__(ids, header)
-        self._context = context
-        self._span = tracer.start_span(
-            name,
-            context=_context_in(header),
-            kind=trace.SpanKind[kind],
-            attributes=_named({**attributes, **{f"mew.{key}": value for key, value in self._known.items()}}),
-            record_exception=False,
-            set_status_on_exception=False,
-        )
-        self._token: Any = None
-
-    def set(self, **attributes: object) -> None:
-        self._span.set_attributes(_named(attributes))
-
-    def fail(self, error_type: str) -> None:
-        from opentelemetry.trace import StatusCode
-
-        self._span.set_attribute("error.type", error_type)
-        self._span.set_status(StatusCode.ERROR)
-
-    def __enter__(self) -> Self:
-        from opentelemetry import trace
-
-        self._token = self._context.attach(trace.set_span_in_context(self._span))
-        return super().__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self.fail(kind.__name__)
-        super().__exit__(kind, error, trace)
-        self._context.detach(self._token)
-        self._span.end()
-
-
+@contextmanager
 def _span(
     ids: Mapping[str, str | None], name: str, kind: str, header: str | None = None, **attributes: object
-) -> ActiveSpan:
-    if _tracer is None:
-        return ActiveSpan(ids, header)
-    return _RecordedSpan(_tracer, ids, name, kind, header, attributes)
+) -> Iterator[ActiveSpan]:
+    """Make a span the current one while the block runs; `header` is the trace context that arrived with its cause.
+
+    Without tracing, only sets the ids of log lines and the trace context that envelopes pass on.
+    """
+    known = {key: value for key, value in ids.items() if value is not None}
+    reset_ids, reset_header = _ids.set({**_ids.get(), **known}), _received.set(header or _received.get())
+    try:
+        if _tracer is None:
+            yield ActiveSpan()
+            return
+        from opentelemetry.trace import SpanKind
+
+        with _tracer.start_as_current_span(
+            name,
+            context=_context_in(header),
+            kind=SpanKind[kind],
+            attributes=_named({**attributes, **{f"mew.{key}": value for key, value in known.items()}}),
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as recorded:
+            span = ActiveSpan(recorded)
+            try:
+                yield span
+            except BaseException as error:
+                span.fail(type(error).__name__)
+                raise
+    finally:
+        _ids.reset(reset_ids)
+        _received.reset(reset_header)
 
 
-def turn_span(agent: str, model: str | None, chat: Draft, session: str | None) -> ActiveSpan:
+def turn_span(agent: str, model: str | None, chat: Draft, session: str | None) -> AbstractContextManager[ActiveSpan]:
     """The span of the turn that answers a chat; it continues the trace of the chat's sender."""
     ids, header = {"envelope_id": chat.id, "participant": chat.sender}, header_of(chat)
     return _span(
@@ -227,7 +193,9 @@ def turn_span(agent: str, model: str | None, chat: Draft, session: str | None) -
     )
 
 
-def model_span(call_id: str, identity: ModelIdentity, request: ModelRequest, *, is_compacted: bool) -> ActiveSpan:
+def model_span(
+    call_id: str, identity: ModelIdentity, request: ModelRequest, *, is_compacted: bool
+) -> AbstractContextManager[ActiveSpan]:
     """The span of a model call; `record_reply` completes it. `call_id` is that of the context report."""
     server = urlsplit(identity.endpoint)
     return _span(
@@ -259,7 +227,7 @@ def record_reply(span: ActiveSpan, reply: ModelReply) -> None:
     )
 
 
-def tool_span(call: ToolCall) -> ActiveSpan:
+def tool_span(call: ToolCall) -> AbstractContextManager[ActiveSpan]:
     """The span of a tool call of a model, wherever the tool runs."""
     return _span(
         {"tool_call_id": call.id},
@@ -274,7 +242,7 @@ def tool_span(call: ToolCall) -> ActiveSpan:
 
 def request_span(
     participant: str, request: Draft, method: str, tool: str | None, proposed_in: str | None
-) -> ActiveSpan:
+) -> AbstractContextManager[ActiveSpan]:
     """The span of an MCP request that a participant answers; it continues the trace of the request's sender.
 
     `proposed_in` is the trace context of the proposal that the request fulfils; programs without tracing approve, too.
@@ -292,20 +260,20 @@ def request_span(
     )
 
 
-def approval_span(proposal: Draft, peer: str, method: str, tool: str | None) -> ActiveSpan:
+def approval_span(proposal: Draft, peer: str, method: str, tool: str | None) -> AbstractContextManager[ActiveSpan]:
     """The span in which a proposal waits for its decision. `mew.approval.decision` and `.by` say what it was."""
     ids, name = {"proposal_id": proposal.id}, f"await_approval {tool or method}"
     return _span(ids, name, "INTERNAL", gen_ai__tool__name=tool, mew__approval__peer=peer)
 
 
-def http_span(method: str, path: str, header: str | None) -> ActiveSpan:
+def http_span(method: str, path: str, header: str | None) -> AbstractContextManager[ActiveSpan]:
     """The span of an HTTP request that an agent answers; it continues the trace in the header `traceparent`."""
     return _span(
         {}, f"{method} {path}", "SERVER", _valid(header), http__request__method=method, http__route=path, url__path=path
     )
 
 
-def compaction_span(model: str, trigger: str, tokens_before: int | None) -> ActiveSpan:
+def compaction_span(model: str, trigger: str, tokens_before: int | None) -> AbstractContextManager[ActiveSpan]:
     """The span of a compaction; its summary calls are within it."""
     return _span(
         {},
