@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import anyio
 from mew_protocol.context_report import (
@@ -46,7 +46,7 @@ ClearHandler = Callable[[], Awaitable[None] | None]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One accepted report: the size in tokens, how it is known, and when it was measured (ISO 8601)."""
+    """One report: the size in tokens, how it is known, and when it was measured (ISO 8601)."""
 
     tokens: int
     basis: ReportedBasis
@@ -56,41 +56,25 @@ class Figures:
     messages: int | None = None
     model: str | None = None
 
+    def __post_init__(self) -> None:
+        """Raise `InvalidReport` with the argument that is wrong, for figures that no call can have."""
+        for name, least in (("tokens", 1), ("window", 1), ("messages", 0)):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+                raise InvalidReport(name, f"{value!r} is not possible", f"a whole number of {least} or more")
+        if self.usage is not None and self.tokens < self.usage.prompt_tokens:
+            raise InvalidReport("tokens", f"{self.tokens} is below the prompt of {self.usage.prompt_tokens} tokens")
+        if self.basis not in get_args(ReportedBasis):
+            raise InvalidReport("basis", f"{self.basis!r} is not known", " or ".join(get_args(ReportedBasis)))
+        _time(self.measured_at)
 
-def checked_figures(
-    tokens: int | None,
-    usage: Usage | Mapping[str, object] | None,
-    basis: ReportedBasis,
-    measured_at: str,
-    window: int | None = None,
-    messages: int | None = None,
-    model: str | None = None,
-    previous: Figures | None = None,
-) -> Figures:
-    """[pure] The figures of a report. Raises `InvalidReport` with the argument that is wrong."""
+
+def _checked_usage(usage: Usage | Mapping[str, object] | None) -> Usage | None:
     read = normalise(usage) if isinstance(usage, Mapping) else usage
-    is_possible = read is not None and not read.contradicts_itself
-    if usage is not None and not is_possible:
+    if usage is not None and (read is None or read.contradicts_itself):
         expected = "prompt_tokens, completion_tokens and total_tokens of one call, none below its parts"
         raise InvalidReport("usage", f"no call has these figures: {usage!r}", expected)
-    if read is not None:
-        tokens = read.total_tokens if tokens is None else tokens
-        if tokens < read.prompt_tokens:
-            raise InvalidReport("tokens", f"{tokens} is below the prompt of {read.prompt_tokens} tokens")
-    if tokens is None:
-        raise InvalidReport("tokens", "neither `tokens` nor `usage` was given", "one of them, or `unknown`")
-    counts: tuple[tuple[str, Any, int], ...] = (("tokens", tokens, 1), ("window", window, 1), ("messages", messages, 0))
-    for name, value, least in counts:
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-            raise InvalidReport(name, f"{value!r} is not possible", f"a whole number of {least} or more")
-    if basis not in ("reported", "agent_reported", "provisional"):
-        raise InvalidReport("basis", f"{basis!r} is not known", "reported, agent_reported or provisional")
-    if previous is not None and _time(measured_at) < _time(previous.measured_at):
-        raise InvalidReport("measured_at", f"{measured_at} is older than the last report", previous.measured_at)
-    if previous is not None:
-        window, model = window or previous.window, model or previous.model
-        messages = previous.messages if messages is None else messages
-    return Figures(tokens, basis, measured_at, read, window, messages, model)
+    return read
 
 
 def _time(at: str) -> datetime:
@@ -145,9 +129,20 @@ class ExternalContext(Controllable):
         model: str | None = None,
     ) -> None:
         """Replace the figures; the first ones after a compaction complete `last_compaction`. Raises `InvalidReport`."""
+        previous, read = self._figures, _checked_usage(usage)
+        if tokens is None:
+            if read is None:
+                raise InvalidReport("tokens", "neither `tokens` nor `usage` was given", "one of them, or `unknown`")
+            tokens = read.total_tokens
         if measured_at is None:  # a clock that was set back makes no report an older one
-            measured_at = max(now, self._figures.measured_at, key=_time) if self._figures is not None else now
-        figures = checked_figures(tokens, usage, basis, measured_at, window, messages, model, self._figures)
+            measured_at = max(now, previous.measured_at, key=_time) if previous is not None else now
+        elif previous is not None and _time(measured_at) < _time(previous.measured_at):
+            raise InvalidReport("measured_at", f"{measured_at} is older than the last report", previous.measured_at)
+        if previous is not None:
+            window = previous.window if window is None else window
+            messages = previous.messages if messages is None else messages
+            model = model or previous.model
+        figures = Figures(tokens, basis, measured_at, read, window, messages, model)
         last = self._last_compaction
         if self._unknown == "compacted" and last is not None and last.freed_tokens is None and last.tokens_before:
             freed = max(0, last.tokens_before - figures.tokens)

@@ -53,6 +53,14 @@ def test_an_impossible_report_is_refused_and_changes_nothing(values: dict[str, A
     assert context.status() == before
 
 
+def test_a_first_report_with_a_malformed_time_is_refused() -> None:
+    context = ExternalContext()
+    with pytest.raises(InvalidReport) as caught:
+        context.report(500, basis="reported", now=NOW, measured_at="yesterday")
+    assert caught.value.where == "measured_at"
+    assert context.figures is None
+
+
 def test_a_report_keeps_earlier_figures_despite_a_clock_change() -> None:
     context = ExternalContext()
     context.report(None, USAGE, basis="reported", now=LATER, window=2000, messages=4, model="m")
