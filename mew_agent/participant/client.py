@@ -53,8 +53,6 @@ _SHORTEST_ATTEMPT_SECONDS = 0.05
 _MESSAGE_TOO_BIG = 1009
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
-_NOTHING_PAST = DeliveryRequest(batches_presence=True)
-
 Receive = Callable[[Message], Awaitable[None]]
 
 
@@ -75,20 +73,13 @@ class Client:
     before the first welcome, or no first connection within `first_connect_seconds`.
     """
 
-    def __init__(
-        self,
-        credentials: Credentials,
-        *,
-        first_connect_seconds: float = 10.0,
-        delivery: DeliveryRequest = _NOTHING_PAST,
-    ) -> None:
-        """`delivery` says which past envelopes the first connection is to bring; later ones bring what was missed."""
+    def __init__(self, credentials: Credentials, *, first_connect_seconds: float = 10.0) -> None:
         self.credentials = credentials
         self._gateways = deque(addresses(credentials.gateway))
         self._gateways.rotate(random.randrange(len(self._gateways)))  # noqa: S311 - no secret
         self.delivery = Delivery(credentials.participant)
-        self.first_delivery = delivery
-        """Past envelopes that the first connection brings; set it before `run`."""
+        self.first_delivery = DeliveryRequest(batches_presence=True)
+        """Which past envelopes the first connection brings; set it before `run`. Later ones bring what was missed."""
         self.arrived = Arrived()
         """What is being passed on now, or was passed on last."""
         self._caught_up = anyio.Event()

@@ -12,7 +12,7 @@ from enum import Enum, auto
 import anyio
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
-from mew_protocol.ids import GATEWAY, STREAM_GATEWAY
+from mew_protocol.ids import GATEWAY_IDS
 from mew_protocol.json_values import object_at, objects_at, value_at
 from mew_protocol.kinds import (
     STREAM_CLOSE,
@@ -145,7 +145,7 @@ class Delivery:
             return Arrival.PASS_ON
         number = (envelope.model_extra or {}).pop("seq", None)
         # Only what the gateway sends to one connection, without a number, can decide about an envelope of ours.
-        if envelope.sender in (GATEWAY, STREAM_GATEWAY) and not isinstance(number, int):
+        if envelope.sender in GATEWAY_IDS and not isinstance(number, int):
             return self._receive_from_gateway(envelope)
         if isinstance(number, int):
             if number <= reached.sequence:  # a replay may overlap with what the last connection still brought

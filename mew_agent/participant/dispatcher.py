@@ -71,7 +71,7 @@ class Dispatcher:
         self._parts = tuple(parts)
         self._hooks = hooks
         self._events = events
-        self._connections_seen = 0
+        self._joins_seen = 0
 
     async def dispatch(self, message: Envelope | StreamFrame | StreamGap) -> None:
         """Handle one envelope, frame or gap. Logs every failure but an unreadable first welcome, which it raises."""
@@ -116,8 +116,8 @@ class Dispatcher:
             return
         self._messenger.capabilities = CapabilitySet(welcome.you.capabilities)
         session.welcomed.set()
-        if session.connections != self._connections_seen:
-            self._connections_seen = session.connections
+        if session.client.joins != self._joins_seen:
+            self._joins_seen = session.client.joins
             self._messenger.pending.connected()
             for part in self._parts:
                 part.connected()

@@ -230,7 +230,7 @@ class EventEmitter(Subscriber):
         self._messenger = messenger
         self._listeners = listeners
         self._proposals = OpenProposals()
-        self._connections_seen = 0
+        self._joins_seen = 0
 
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
         """See `Subscriber.receive`."""
@@ -285,10 +285,10 @@ class EventEmitter(Subscriber):
         yield proposal
 
     def _gaps_in(self, envelope: Envelope) -> Iterator[HistoryGap]:
-        gap, connections = history_gap_in(envelope), self._messenger.session.connections
+        gap, joins = history_gap_in(envelope), self._messenger.session.client.joins
         if envelope.kind == kinds.SYSTEM_WELCOME:
-            is_first, is_again = not self._connections_seen, self._connections_seen == connections
-            self._connections_seen = connections
+            is_first, is_again = not self._joins_seen, self._joins_seen == joins
+            self._joins_seen = joins
             if is_again or (is_first and gap is not None and gap.reason == "not_supported"):
                 return  # nothing was missed before the first connection, or since the welcome before this one
         if gap is not None:

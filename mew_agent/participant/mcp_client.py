@@ -145,9 +145,9 @@ class McpClient:
         """Whether we may propose such a request."""
         return self._messenger.may_send(kinds.MCP_PROPOSAL, _payload(method, params), (peer,))
 
-    def may_ask(self, peer: str, method: str, params: Mapping[str, Any] | None = None) -> bool:
+    def may_ask(self, peer: str, method: str) -> bool:
         """Whether we may send or propose such a request."""
-        return self.may_request(peer, method, params) or self.may_propose(peer, method, params)
+        return self.may_request(peer, method) or self.may_propose(peer, method)
 
     def may_ask_with_any_arguments(self, peer: str, method: str, params: Mapping[str, Any] | None = None) -> bool:
         """Whether there are arguments, beyond `params`, with which we may send or propose such a request.

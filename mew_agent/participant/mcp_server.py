@@ -116,7 +116,7 @@ class McpServer(Subscriber):
 
     def _list_changed(self, name: str) -> None:
         # Peers ask every participant that joins, so there is nothing to announce before that.
-        if not self._messenger.session.is_joined or name in self._changed_lists:
+        if not self._messenger.session.client.is_joined or name in self._changed_lists:
             return
         self._changed_lists.append(name)
         if len(self._changed_lists) == 1:

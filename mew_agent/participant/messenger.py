@@ -15,7 +15,7 @@ import anyio
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Envelope, wire_timestamp
-from mew_protocol.ids import GATEWAY, STREAM_GATEWAY
+from mew_protocol.ids import GATEWAY_IDS
 from pydantic import BaseModel
 
 from mew_agent import tracing
@@ -137,7 +137,7 @@ class Messenger:
         Raises `NotPermitted`, `PeerAbsent` if the peer is not here, and `NotConnected`.
         """
         self._check_permission(request.sent)
-        if request.peer not in self.peers and request.peer not in (self.id, GATEWAY, STREAM_GATEWAY):
+        if request.peer not in self.peers and request.peer not in {self.id, *GATEWAY_IDS}:
             raise PeerAbsent(request.peer)
         with self.pending.tracking(request):
             try:

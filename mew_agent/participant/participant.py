@@ -32,7 +32,6 @@ from mew_agent.participant.listeners import Listeners
 from mew_agent.participant.mcp_client import McpClient, Timeouts
 from mew_agent.participant.mcp_server import McpServer
 from mew_agent.participant.messenger import Messenger, timestamp
-from mew_agent.participant.peer_archive import PeerArchive
 from mew_agent.participant.peer_controls import PeerControls
 from mew_agent.participant.peers import Peer, PeerContext, Peers
 from mew_agent.participant.session import SpaceSession
@@ -47,7 +46,7 @@ ENVIRONMENT = ("MEW_GATEWAY", "MEW_SPACE", "MEW_PARTICIPANT_ID", "MEW_TOKEN")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Participant(PeerControls, PeerArchive, Subscriptions):
+class Participant(PeerControls, Subscriptions):
     """Join a space: `async with Participant(gateway, space=..., id=..., token=...) as me`.
 
     Entering returns when the gateway has welcomed us; it raises `Unauthorized`, `CertificateRejected` or `NotConnected`
@@ -194,7 +193,7 @@ class Participant(PeerControls, PeerArchive, Subscriptions):
     @property
     def is_joined(self) -> bool:
         """Whether there is a joined connection right now; without one, sending waits for the next."""
-        return self.session.is_joined
+        return self.session.client.is_joined
 
     @property
     def peers(self) -> Peers:

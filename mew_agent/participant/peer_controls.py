@@ -1,4 +1,4 @@
-"""Asks peers to change or report their context: compactions, pins, status requests; and whether a text fits there.
+"""Asks peers to change or report their context: compactions and their history, pins, status; and whether a text fits.
 
 Owns how the answer to each control is read. Participants inherit these methods.
 """
@@ -6,6 +6,16 @@ Owns how the answer to each control is read. Participants inherit these methods.
 from mew_protocol import kinds
 from mew_protocol.context_report import PinReport, pin_hash
 from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.compactions import (
+    ARCHIVE_ANSWERS,
+    ArchivedItem,
+    CompactionHistory,
+    Recall,
+    RecallDone,
+    RequestHistory,
+    Undo,
+    UndoDone,
+)
 from mew_protocol.payloads.fit import Delivery, Fit, TextBasis, fit_in
 from mew_protocol.payloads.participant import (
     Compact,
@@ -15,19 +25,24 @@ from mew_protocol.payloads.participant import (
     RequestStatus,
     Status,
     UnpinRequest,
-    refusal_in,
 )
 from pydantic import BaseModel
 
 from mew_agent.errors import BadAnswer, ControlRefused, PeerAbsent
 from mew_agent.participant.messenger import Messenger
-from mew_agent.participant.requests import CompactionRequest, read_answer
+from mew_agent.participant.requests import Answer, CompactionRequest, ControlRequest, read_answer
 from mew_agent.tokens.projection import Calibration
 from mew_agent.tokens.sizes import Sizes
 
+ARCHIVE_SECONDS = 60.0
+"""How long a peer may take to list or search what left its context."""
+
 
 class PeerControls:
-    """The controls that a participant sends to its peers."""
+    """The controls that a participant sends to its peers.
+
+    Those about past compactions also raise `ControlRefused`: the peer may lack the capability for the answer.
+    """
 
     def __init__(self, messenger: Messenger) -> None:
         self.messenger = messenger
@@ -56,7 +71,7 @@ class PeerControls:
 
         Returns the pin as the peer reports it. Raises `ControlRefused` if it does not fit, and what `ask` raises.
         """
-        status = await self._control(kinds.PARTICIPANT_PIN, PinRequest(text=text), peer, timeout_seconds)
+        status = await self._ask(peer, kinds.PARTICIPANT_PIN, PinRequest(text=text), Status, timeout_seconds)
         pins = status.context.pins if status.context is not None else None
         found = next((pin for pin in pins or () if pin.hash == pin_hash(text)), None)
         if found is None:
@@ -65,12 +80,13 @@ class PeerControls:
 
     async def unpin(self, peer: str, pin: str, *, timeout_seconds: float = 30.0) -> None:
         """Remove a pin by its id or its whole text. Raises what `pin` raises."""
-        await self._control(kinds.PARTICIPANT_UNPIN, UnpinRequest(pin=pin), peer, timeout_seconds)
+        await self._ask(peer, kinds.PARTICIPANT_UNPIN, UnpinRequest(pin=pin), Status, timeout_seconds)
 
     async def pins(self, peer: str, *, timeout_seconds: float = 30.0) -> tuple[PinnedText, ...]:
         """Ask a peer for its pins with their texts. Raises what `ask` raises, and `BadAnswer`."""
         request = RequestStatus(fields=("pins",))
-        return (await self._ask_status(kinds.PARTICIPANT_REQUEST_STATUS, request, peer, timeout_seconds)).pins or ()
+        kind = kinds.PARTICIPANT_REQUEST_STATUS
+        return (await self._ask(peer, kind, request, Status, timeout_seconds)).pins or ()
 
     async def would_fit(self, peer: str, text: str | int) -> Fit:
         """Whether a text, or a number of tokens, fits into a peer's context, by its last report.
@@ -95,18 +111,70 @@ class PeerControls:
         """
         return await self.messenger.send(kinds.CHAT, {"text": how, "deliver": how}, to=peer, correlation_id=(chat_id,))
 
-    async def _control(self, kind: str, payload: BaseModel, peer: str, timeout_seconds: float) -> Status:
-        """Send a control and return the status that answers it. Raises `ControlRefused` and what `ask` raises."""
-        status = await self._ask_status(kind, payload, peer, timeout_seconds)
-        if (problem := refusal_in(status.status)) is not None:
-            raise ControlRefused(peer, kind, problem)
-        return status
-
     async def request_status(self, peer: str, *, timeout_seconds: float = 30.0) -> Status:
         """Ask a peer for its current status. Raises what `ask` raises, and `BadAnswer`."""
-        return await self._ask_status(kinds.PARTICIPANT_REQUEST_STATUS, RequestStatus(), peer, timeout_seconds)
+        return await self._ask(peer, kinds.PARTICIPANT_REQUEST_STATUS, RequestStatus(), Status, timeout_seconds)
 
-    async def _ask_status(self, kind: str, payload: BaseModel, peer: str, timeout_seconds: float) -> Status:
-        answer = kinds.PARTICIPANT_STATUS
-        envelope = await self.messenger.ask(kind, payload, to=peer, answer=answer, timeout_seconds=timeout_seconds)
-        return read_answer(envelope, Status)
+    # -- past compactions --------------------------------------------------------------------------------
+
+    async def compaction_history(self, peer: str, *, timeout_seconds: float = ARCHIVE_SECONDS) -> CompactionHistory:
+        """List a peer's compactions, oldest first: trigger, sizes, cost and who asked. `dropped` are not kept."""
+        return await self._page(peer, RequestHistory(), timeout_seconds)
+
+    async def show_compaction(
+        self, peer: str, number: int, *, timeout_seconds: float = ARCHIVE_SECONDS
+    ) -> CompactionHistory:
+        """Read one compaction of a peer: its `summary`, and the `items` that it replaced.
+
+        Raises `ControlRefused` if there is no such compaction.
+        """
+        shown = await self._page(peer, RequestHistory(number=number), timeout_seconds)
+        items = list(shown.items)
+        following = shown.next
+        while following is not None:
+            page = await self._page(peer, RequestHistory(number=number, after=following), timeout_seconds)
+            items += page.items
+            following = page.next
+        return shown.model_copy(update={"items": tuple(items), "next": None})
+
+    async def undo(
+        self,
+        peer: str,
+        number: int | None = None,
+        *,
+        reason: str | None = None,
+        timeout_seconds: float = 120.0,
+    ) -> UndoDone:
+        """Undo a peer's compaction (default: the newest) and wait until that is done. Check `status` and `reason`."""
+        return await self._ask(
+            peer, kinds.PARTICIPANT_UNDO, Undo(number=number, reason=reason), UndoDone, timeout_seconds
+        )
+
+    async def recall(
+        self, peer: str, words: str, *, limit: int = 10, timeout_seconds: float = ARCHIVE_SECONDS
+    ) -> tuple[ArchivedItem, ...]:
+        """Search what left a peer's context: an extract of each item that matches, the best match first.
+
+        Raises `ControlRefused` if its archive cannot be searched.
+        """
+        request = Recall(words=words, limit=limit)
+        done = await self._ask(peer, kinds.PARTICIPANT_RECALL, request, RecallDone, timeout_seconds)
+        if done.error is not None:
+            raise ControlRefused(peer, kinds.PARTICIPANT_RECALL, done.error)
+        return done.found
+
+    async def _page(self, peer: str, request: RequestHistory, timeout_seconds: float) -> CompactionHistory:
+        kind = kinds.PARTICIPANT_REQUEST_HISTORY
+        history = await self._ask(peer, kind, request, CompactionHistory, timeout_seconds)
+        if history.error is not None:
+            raise ControlRefused(peer, kind, history.error)
+        return history
+
+    async def _ask(
+        self, peer: str, kind: str, payload: BaseModel, model: type[Answer], timeout_seconds: float
+    ) -> Answer:
+        """Send a control and read its answer. Raises `ControlRefused`, `BadAnswer`, and what `ask` raises."""
+        answer = ARCHIVE_ANSWERS.get(kind, kinds.PARTICIPANT_STATUS)
+        request = ControlRequest(self.messenger.draft(kind, payload, to=(peer,)), peer, answer)
+        await self.messenger.send_and_wait(request, timeout_seconds)
+        return read_answer(request.reply_or_raise(timeout_seconds), model)

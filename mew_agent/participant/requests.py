@@ -12,7 +12,7 @@ import anyio
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.errors import PayloadError
-from mew_protocol.ids import GATEWAY, STREAM_GATEWAY
+from mew_protocol.ids import GATEWAY_IDS
 from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.participant import CompactDone, Status, refusal_in
@@ -97,8 +97,8 @@ class CompactionRequest(PendingRequest):
         return _outcome_from_status(read_answer(answer, Status))
 
 
-class ArchiveRequest(PendingRequest):
-    """A request about past compactions; a peer without the capability for the answer refuses it in a status."""
+class ControlRequest(PendingRequest):
+    """A control; a peer that does not carry it out refuses it in a status, whatever the kind of the answer."""
 
     def receive(self, envelope: Envelope) -> str | None:
         """See `PendingRequest.receive`."""
@@ -157,7 +157,7 @@ class PendingRequests:
 
     def to_peers(self) -> tuple[PendingRequest, ...]:
         """The open requests that a peer, not the gateway, has to answer."""
-        return tuple(one for one in self._open() if one.peer not in (GATEWAY, STREAM_GATEWAY, self._me))
+        return tuple(one for one in self._open() if one.peer not in GATEWAY_IDS and one.peer != self._me)
 
     def _open(self) -> tuple[PendingRequest, ...]:
         return tuple(dict.fromkeys(self._by_id.values()))
@@ -165,12 +165,7 @@ class PendingRequests:
 
 def is_refusal(envelope: Envelope) -> bool:
     """Whether this is the gateway's refusal to relay the envelope that it refers to."""
-    return envelope.kind == kinds.SYSTEM_ERROR and is_from_gateway(envelope)
-
-
-def is_from_gateway(envelope: Envelope) -> bool:
-    """Whether the gateway itself sent this."""
-    return envelope.sender in (GATEWAY, STREAM_GATEWAY)
+    return envelope.kind == kinds.SYSTEM_ERROR and envelope.sender in GATEWAY_IDS
 
 
 def read_answer(answer: Envelope, model: type[Answer]) -> Answer:

@@ -35,16 +35,6 @@ class SpaceSession:
         self._failure: Exception | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
 
-    @property
-    def is_joined(self) -> bool:
-        """Whether there is a joined connection right now; without one, sending waits for the next."""
-        return self.client.is_joined
-
-    @property
-    def connections(self) -> int:
-        """The number of connections so far."""
-        return self.client.joins
-
     async def open(self, receive: Receive) -> None:
         """Join and pass everything that arrives to `receive`. Raises the error that makes joining impossible."""
         self._listeners.open()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
-from mew_protocol.ids import GATEWAY, STREAM_GATEWAY
+from mew_protocol.ids import GATEWAY_IDS
 from mew_protocol.json_values import objects_at
 
 
@@ -16,15 +16,14 @@ class StreamOwners:
 
     def receive(self, envelope: Envelope) -> None:
         """Follow what an envelope says about streams."""
-        is_from_gateway = envelope.sender in (GATEWAY, STREAM_GATEWAY)
         match envelope.kind:
-            case kinds.SYSTEM_WELCOME if is_from_gateway:
+            case kinds.SYSTEM_WELCOME if envelope.sender in GATEWAY_IDS:
                 self._owners = dict(_owners_in(envelope.body.get("active_streams")))
-            case kinds.STREAM_OPEN if is_from_gateway:
+            case kinds.STREAM_OPEN if envelope.sender in GATEWAY_IDS:
                 self._owners |= _owners_in([envelope.body])
             case kinds.STREAM_CLOSE:
                 stream_id = str(envelope.body.get("stream_id"))
-                if is_from_gateway or envelope.sender == self._owners.get(stream_id):
+                if envelope.sender in GATEWAY_IDS or envelope.sender == self._owners.get(stream_id):
                     self._owners.pop(stream_id, None)
             case _:
                 pass

@@ -32,7 +32,8 @@ class ReasoningStream:
         self._opening_id: str | None = None
         self._waiting: list[str] = []
         self._closed = False
-        self._connection = messenger.session.connections
+        self._client = messenger.session.client
+        self._connection = self._client.joins
         self._opened = anyio.Event()
 
     def start(self) -> None:
@@ -71,7 +72,7 @@ class ReasoningStream:
     @property
     def _may_have_lost_frames(self) -> bool:
         """Whether the connection broke since the start: readers get the rest with the answer, not text with a hole."""
-        return not self._messenger.session.is_joined or self._messenger.session.connections != self._connection
+        return not self._client.is_joined or self._client.joins != self._connection
 
     async def _open(self) -> None:
         try:
@@ -98,7 +99,6 @@ class ReasoningStream:
     async def _send_frame(self, stream_id: str, text: str) -> None:
         frame, connection = encode_frame(stream_id, text), self._connection
         try:
-            send = self._messenger.session.client.send_unconfirmed
-            await send(frame, wait_seconds=FRAME_TIMEOUT_SECONDS, only_on=connection)
+            await self._client.send_unconfirmed(frame, wait_seconds=FRAME_TIMEOUT_SECONDS, only_on=connection)
         except GatewayError:
             self._connection = -1  # `aclose` still closes the stream

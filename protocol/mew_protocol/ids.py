@@ -13,6 +13,8 @@ GATEWAY = ParticipantId("system:gateway")
 STREAM_GATEWAY = ParticipantId("gateway")
 """Sender of stream messages of the gateway, and the addressee of stream/request: an older name on the wire."""
 
+GATEWAY_IDS = frozenset({GATEWAY, STREAM_GATEWAY})
+
 MAX_ID_LENGTH = 128
 MAX_ID_BYTES = 200
 """Ids in UTF-8: file systems allow 255 bytes for the name of a file, and the files of a participant add to its id."""

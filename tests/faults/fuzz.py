@@ -142,7 +142,7 @@ class FuzzRun:
                 self._check(texts == [str(n) for n in range(1, len(texts) + 1)], f"the witness said {texts[-5:]}")
                 self._check(len(texts) >= self._spoken, f"{self._spoken} chats confirmed, {len(texts)} arrived")
                 self._check(
-                    (witness.session.connections, listener.session.connections) == (1, 1), "a member had to reconnect"
+                    (witness.session.client.joins, listener.session.client.joins) == (1, 1), "a member had to reconnect"
                 )
         finally:
             self.gateway.close()

@@ -204,7 +204,7 @@ class FaultMember(Participant):
         while not run.is_stopping:
             await anyio.sleep(random.uniform(0, 1.0))
             with suppress(MewAgentError):
-                connection = self.session.connections
+                connection = self.session.client.joins
                 opening = await self.ask(
                     kinds.STREAM_REQUEST, {}, to="gateway", answer=kinds.STREAM_OPEN, timeout_seconds=10
                 )

@@ -87,7 +87,7 @@ async def test_rolling_restart_under_load_loses_nothing(space: RunningSpace) -> 
             tasks.start_soon(send_on)
             for kills in range(KILLS):
                 due = sent + 50
-                await until(lambda due=due, kills=kills: sent >= due and ada.session.connections > kills)  # type: ignore[misc]
+                await until(lambda due=due, kills=kills: sent >= due and ada.session.client.joins > kills)  # type: ignore[misc]
                 space.kill_gateway()
                 await until(lambda: space.run.is_gateway_restarting)
                 await until(lambda: not space.run.is_gateway_restarting)

@@ -22,7 +22,7 @@ from mew_agent.participant.answers.context_notes import PAUSED_TEXT, ContextNote
 from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.gaps import StreamGap
 from mew_agent.participant.peers import PeerContext, Peers
-from mew_agent.participant.requests import is_from_gateway
+from mew_agent.participant.requests import is_refusal
 from mew_agent.participant.stream_owners import StreamOwners
 
 MAX_ABANDONED: Final = 200
@@ -89,7 +89,7 @@ class AnswerRouter:
         """Route an envelope. Returns whether it starts a reasoning about an abandoned question."""
         self._streams.receive(envelope)
         match envelope.kind:
-            case kinds.SYSTEM_ERROR if is_from_gateway(envelope):
+            case kinds.SYSTEM_ERROR if is_refusal(envelope):
                 self._receive_refusal(envelope)
             case kinds.PARTICIPANT_STATUS if is_whole_status(envelope) and envelope.sender in self._peers:
                 self._receive_status(envelope, self._peers[envelope.sender].context)

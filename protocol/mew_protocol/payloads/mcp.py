@@ -18,6 +18,9 @@ COMPACT_CONTEXT: Final = "compact_context"
 it."""
 
 
+_MAX_NAME_CHARS: Final = 256
+
+
 class Request(Payload, kind=kinds.MCP_REQUEST):
     """An MCP request, such as `tools/call`."""
 
@@ -115,11 +118,11 @@ class CallSubject(NamedTuple):
     tool: str | None
 
     @classmethod
-    def read(cls, body: Mapping[str, Any], *, max_chars: int = 256) -> "CallSubject":
+    def read(cls, body: Mapping[str, Any]) -> "CallSubject":
         """Read the payload of a request or a proposal; longer names are cut."""
-        method = str(body.get("method"))[:max_chars]
+        method = str(body.get("method"))[:_MAX_NAME_CHARS]
         name = value_at(body, "params", "name") if method == "tools/call" else None
-        return cls(method, None if name is None else str(name)[:max_chars])
+        return cls(method, None if name is None else str(name)[:_MAX_NAME_CHARS])
 
 
 def arguments_of(body: Mapping[str, Any]) -> Any:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import anyio
 from anyio import to_thread
 from mew_protocol.envelope import Envelope
-from mew_protocol.ids import GATEWAY, STREAM_GATEWAY, ParticipantId
+from mew_protocol.ids import GATEWAY_IDS, ParticipantId
 from mew_protocol.kinds import STREAM_OPEN, SYSTEM_RECEIPT
 
 from mew_spaces.core.effects import Broadcast, ConnectionId, Deliver, Effect
@@ -262,7 +262,7 @@ class Outbox:
             self._perform(item)
         elif item.effect.envelope.kind == STREAM_OPEN:
             return  # the request that it answers is refused
-        elif item.effect.envelope.sender in (GATEWAY, STREAM_GATEWAY):
+        elif item.effect.envelope.sender in GATEWAY_IDS:
             # No one would send it again, and members must not keep someone on their lists who has left.
             self._write(item.effect, item.data, None, item.is_logged)
         else:

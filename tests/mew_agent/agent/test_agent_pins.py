@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from mew_protocol.payloads.participant import PinRequest
+from mew_protocol.payloads.participant import PinRequest, Status
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.gateway import RunningGateway
 
@@ -102,8 +102,9 @@ async def test_a_refusal_says_where_and_what_is_expected(start_agent: StartAgent
     async with start_agent(agent={"pins": ["be brief"]}, window_tokens=1_000) as s:
         with pytest.raises(ControlRefused, match=r"payload.text: pins of about .* half of the window"):
             await s.ada.pin("coder", "word " * 700)
+        too_long = PinRequest.model_construct(text="x" * 4_001)
         with pytest.raises(ControlRefused, match=r"payload.text: String should have at most 4000 characters"):
-            await s.ada._control("participant/pin", PinRequest.model_construct(text="x" * 4_001), "coder", 30.0)
+            await s.ada._ask("coder", "participant/pin", too_long, Status, 30.0)
         with pytest.raises(ControlRefused, match=r"payload.pin: 's1' is from the agent's settings; remove it there"):
             await s.ada.unpin("coder", "s1")
         with pytest.raises(ControlRefused, match=r"payload.pin: 'p7' is not pinned \(pins: s1\)"):

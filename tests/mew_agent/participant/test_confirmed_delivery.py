@@ -247,7 +247,7 @@ async def test_a_slow_connection_gets_numbers_from_its_first_envelope() -> None:
         link.latency_seconds = 0.3  # longer than a gateway waits for the join frame of a client with a bearer header
         await link.cut("reset")
         with anyio.fail_after(PATIENCE_SECONDS):
-            while ada.session.connections < 2:
+            while ada.session.client.joins < 2:
                 await anyio.sleep(0.01)
             link.latency_seconds = 0
             await ada.chat("confirmed")

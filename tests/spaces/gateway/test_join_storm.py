@@ -143,7 +143,7 @@ async def test_a_session_that_comes_too_soon_retries_later(gateway: RunningGatew
         await plain.until("system/welcome")
     me = Participant(gateway.ws_url, space="demo", id="m3", token=gateway.token_of("m3"))
     async with me:
-        assert me.session.connections == 1
+        assert me.session.client.joins == 1
     gateway.service.join_pace = JoinPace(per_second=0.001, burst=0)
     token, cause = gateway.token_of("m4"), "no answer in time"
     for seconds in (0.5, 5.0, 50.0):  # a busy gateway may give no answer in the first

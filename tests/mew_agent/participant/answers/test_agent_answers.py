@@ -124,4 +124,4 @@ async def test_an_answer_survives_a_lost_connection_of_the_asker(gateway: Runnin
         async with Participant(link.url, space="demo", id="ada", token=gateway.token_of("ada")) as ada:
             with anyio.fail_after(PATIENCE_SECONDS):
                 answered = await ada.ask_agent("bob", "Hello?")
-        assert (answered.text, ada.session.connections) == ("Here I am.", 2)
+        assert (answered.text, ada.session.client.joins) == ("Here I am.", 2)
