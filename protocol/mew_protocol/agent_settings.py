@@ -102,7 +102,7 @@ class ModelFacts(_Settings):
     withhold_tool_results_above_bytes: Positive | None = None
     """Size in bytes above which a policy may withhold a tool result at high levels."""
     price: ModelPrice | None = None
-    """What the provider charges; reports of compactions then show their cost in money."""
+    """What the provider charges; reports then show in money what compactions and all model calls cost."""
 
 
 class Summariser(_Settings):

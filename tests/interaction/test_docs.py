@@ -177,6 +177,7 @@ def json_values(text: str) -> list[Any]:
 
 EXPECTED = {
     "how-to/approve.md": [
+        ("mew proposals", r"coder proposes calculator/add,.* ada may approve"),
         ("mew chat coder 'call calculator__add", r"\b5\b"),
         ("mew chat coder 'call calculator__evaluate", r"'keeper' rejected .*only sums and products"),
     ],
