@@ -222,7 +222,8 @@ class PeerTimeout(PeerError):
 
     def __str__(self) -> str:
         tail = f" ({self.detail})" if self.detail else ""
-        return f"'{self.peer}' did not answer '{self.kind}' within {self.waited_seconds:g} seconds{tail}"
+        unit = "second" if self.waited_seconds == 1 else "seconds"
+        return f"'{self.peer}' did not answer '{self.kind}' within {self.waited_seconds:g} {unit}{tail}"
 
 
 @dataclass(eq=False)

@@ -62,7 +62,8 @@ def report_error(error: BaseException) -> int:
 def _message(error: BaseException) -> str:
     match error:
         case Unauthorized():
-            return f"{_refusal(error)}. The tokens of a space are in its .mew/tokens/ folder"
+            command = f"`mew token create --participant {error.participant}`"
+            return f"{_refusal(error)}. In the folder of the space, {command} prints its token"
         case MewAgentError() | SpacesError():
             return str(error)
         case OSError(strerror=str(reason)):

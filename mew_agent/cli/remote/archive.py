@@ -138,7 +138,7 @@ def undo(
     """
     done = _ask(request, Undo(number=number, reason=reason), kinds.PARTICIPANT_UNDO, UndoDone)
     if done.status != "undone":
-        request.print(f"not undone, {words.clean(done.reason or '')}", _json_of(done))
+        request.print(f"not undone: {words.clean(done.reason or '')}", _json_of(done))
         return ExitCode.SKIPPED
     messages = words.count_of(done.restored_messages or 0, "message")
     size = "" if done.tokens_after is None else f"; now {done.tokens_after:,} of {done.max_tokens or 0:,} (projected)"
@@ -162,7 +162,7 @@ def recall(
     if done.error is not None:
         raise ControlRefused(request.target, kinds.PARTICIPANT_RECALL, words.clean(done.error))
     if request.as_json or not done.found:
-        request.print("nothing that left the context matches", _json_of(done))
+        request.print("no match among the messages that left the context", _json_of(done))
     else:
         for item in done.found:
             terminal.print_lines(_item_lines(item, terminal.now()))

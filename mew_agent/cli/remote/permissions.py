@@ -278,7 +278,7 @@ def grant(change: CapabilityChange, connection: ConnectionOptions) -> None:
     terminal.print_outcome(f"{recipient}: may now send {_pattern_names(patterns)}", outcome, as_json=change.as_json)
     if change.as_json:
         return
-    terminal.print_line("  it ends when the participant leaves; to keep it, add to space.yaml, under its capabilities:")
+    terminal.print_line(f"  until {recipient} leaves; to keep it, add this to its capabilities in space.yaml:")
     terminal.print_lines(f"  - {json.dumps(pattern)}" for pattern in patterns)
 
 

@@ -74,7 +74,7 @@ def show_history(
     Reads what the gateway still keeps, oldest first.
     """
     if as_json and as_markdown:
-        raise ConfigError("--markdown", "excludes --json")
+        raise ConfigError("--markdown", "cannot be combined with --json")
     patterns = ["*"] if everything else kind or [kinds.CHAT]
     newest: deque[Message] = deque(maxlen=last)
     for message in (one for page in open_session(connection).pages() for one in page["messages"]):

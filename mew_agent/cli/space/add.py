@@ -67,7 +67,7 @@ class NewParticipant:
         given = {"--model": self.model, "--base-url": self.base_url, "--prompt": self.system_prompt}
         of_an_agent = [flag for flag, value in given.items() if value is not None]
         if len(given_kinds) > 1 or (given_kinds and of_an_agent):
-            raise ConfigError(given_kinds[0], f"excludes {(given_kinds[1:] + of_an_agent)[0]}")
+            raise ConfigError(given_kinds[0], f"cannot be combined with {(given_kinds[1:] + of_an_agent)[0]}")
         if self.meter is not None:
             section = {"meter": self.meter}
         elif self.mcp is not None:

@@ -316,7 +316,7 @@ def _next_steps(plan: LaunchPlan, *, is_background: bool) -> list[str]:
         pages = [(name, url.partition("#")[0]) for name, url in pages[:1]]
     lines = [f"dashboard{f' of {name}' if len(pages) > 1 else ''}: {url}" for name, url in pages]
     if len(people) > 1:
-        lines.append(f"commands act as one of {', '.join(people)}: --participant ID; or {default_hint(people[0])}")
+        lines.append(f"{len(people)} people here: add --participant ID to commands, or {default_hint(people[0])}")
     place = "" if Path.cwd().is_relative_to(plan.launch.folder.resolve()) else f" --space-dir {plan.launch.folder}"
     who = f" --participant {people[0]}" if plan.person is None and people else ""
     agents = [name for name, one in plan.launch.config.participants.items() if one.agent is not None]

@@ -41,15 +41,15 @@ def test_first_error_of_a_group_is_reported(capsys: pytest.CaptureFixture[str]) 
     assert "not connected to the gateway at ws://x" in capsys.readouterr().err
 
 
-def test_refused_token_says_where_tokens_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused_token_names_the_command_that_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
     report_error(Unauthorized("coder", "the gateway refused this token for 'coder'"))
     report_error(Unauthorized("coder", "the gateway needs a token for 'coder'"))
     report_error(Unauthorized("coder", "the door is shut"))
-    place = "The tokens of a space are in its .mew/tokens/ folder"
+    advice = "In the folder of the space, `mew token create --participant coder` prints its token"
     assert capsys.readouterr().err.splitlines() == [
-        f"mew: the gateway refused this token for 'coder' (unauthorized). {place}",
-        f"mew: the gateway needs a token for 'coder'. {place}",
-        f"mew: the gateway refused this token for 'coder' (unauthorized): the door is shut. {place}",
+        f"mew: the gateway refused this token for 'coder' (unauthorized). {advice}",
+        f"mew: the gateway needs a token for 'coder'. {advice}",
+        f"mew: the gateway refused this token for 'coder' (unauthorized): the door is shut. {advice}",
     ]
 
 

@@ -65,10 +65,10 @@ async def test_compactions_are_listed_shown_recalled_and_undone() -> None:
         found = await mew("context", "recall", "coder", "door", "K-07", *seat(gateway))
         assert "e0" in found.out.splitlines()[0]
         nothing = await mew("context", "recall", "coder", "submarine", *seat(gateway))
-        assert (nothing.code, nothing.out) == (3, "coder: nothing that left the context matches\n")
+        assert (nothing.code, nothing.out) == (3, "coder: no match among the messages that left the context\n")
 
         refused = await mew("context", "undo", "coder", "1", *seat(gateway))
-        assert (refused.code, refused.out) == (3, "coder: not undone, 2 came after it; undo 2 first\n")
+        assert (refused.code, refused.out) == (3, "coder: not undone: 2 came after it; undo 2 first\n")
         undone = await mew("context", "undo", "coder", *seat(gateway))
         assert undone.code == 0
         assert undone.out.startswith("coder: undid 2; 1 message and ")

@@ -149,7 +149,7 @@ async def test_a_chat_says_what_it_waits_for_and_who_can_decide(waiting: Waiting
     what = 'approval of write on files {"path": "a.txt"}'
     commands = f"`mew approve {name}` or `mew reject {name}`"
     assert hint == f"mew: 'coder' waits for {what}; ada may approve: {commands}"
-    assert timeout == f"mew: 'coder' did not answer 'chat' within 1 seconds (it waits for {what}; see `mew proposals`)"
+    assert timeout == f"mew: 'coder' did not answer 'chat' within 1 second (it waits for {what}; see `mew proposals`)"
 
 
 async def test_a_listed_proposal_is_approved_by_the_beginning_of_its_id(waiting: Waiting) -> None:

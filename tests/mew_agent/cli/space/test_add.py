@@ -111,7 +111,7 @@ def test_a_new_participant_gets_the_role_that_fits() -> None:
     assert (bot["role"], bot["capabilities"]) == ("agent", [{"kind": "a/b"}])
     meter = NewParticipant("m", meter="http://127.0.0.1:7100/v1").settings()
     assert meter == {"meter": "http://127.0.0.1:7100/v1", "auto_start": True, "role": "agent"}
-    with pytest.raises(ConfigError, match=r"--meter: .*excludes --person"):
+    with pytest.raises(ConfigError, match=r"--meter: .*cannot be combined with --person"):
         NewParticipant("m", meter="http://127.0.0.1:7100/v1", is_person=True).settings()
     server = NewParticipant("s", mcp="https://x.example/mcp").settings()
     assert server == {"mcp_server": {"url": "https://x.example/mcp"}, "auto_start": True, "role": "tool"}

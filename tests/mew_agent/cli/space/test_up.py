@@ -60,8 +60,7 @@ def test_with_two_people_each_printed_command_names_one(
     # Output that a program keeps has no token.
     assert page == f"dashboard: {both.launch.address.http}/dashboard"
     assert act == (
-        "commands act as one of ada, bob: --participant ID; "
-        "or set `default_participant: ada` under `space` in space.yaml"
+        "2 people here: add --participant ID to commands, or set `default_participant: ada` under `space` in space.yaml"
     )
     assert [step.split("  ")[1] for step in steps] == [
         'mew chat --participant ada coder "Hello."',
