@@ -27,7 +27,7 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.acp.agent import AcpAgent
-from mew_agent.acp.settings import AcpSettings
+from mew_agent.acp.settings import AcpConfig
 from mew_agent.participant.events import ProposalMade
 from mew_agent.participant.participant import Participant
 
@@ -115,7 +115,7 @@ async def measure(rounds: int) -> dict[str, list[float]]:
             def credentials(name: str) -> Any:
                 return {"space": "blocked", "id": name, "token": gateway.token_of(name)}
 
-            settings = AcpSettings(command=(sys.executable, "-c", AGENT), cwd=folder, space_tools=False)
+            settings = AcpConfig(command=sys.executable, args=("-c", AGENT), cwd=folder, space_tools=False)
             ada, eve = (Participant(gateway.ws_url, **credentials(name)) for name in ("ada", "eve"))
             ada.on(kinds.PARTICIPANT_STATUS)(note)
             ada.on_proposal(proposals.append)

@@ -25,7 +25,7 @@ from mew_agent.acp.kept_session import KeptSession
 from mew_agent.acp.own_compactions import OwnCompactions
 from mew_agent.acp.profiles import UNKNOWN, AcpProfile, CompactionStep, profile_for
 from mew_agent.acp.session import AcpFailed, AcpSession, open_session
-from mew_agent.acp.settings import AcpSettings
+from mew_agent.acp.settings import AcpConfig
 from mew_agent.acp.turn import AcpTurn, text_in
 from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
 from mew_agent.agent.chat_worker import attempt
@@ -80,7 +80,7 @@ class AcpAgent(Participant):
 
     def __init__(
         self,
-        settings: AcpSettings,
+        settings: AcpConfig,
         gateway: str,
         *,
         space: str,
@@ -125,7 +125,7 @@ class AcpAgent(Participant):
         """The turn that answers a chat now."""
         self.external_context.policy = None
         self.external_context.compact_at_percent = settings.compact_at_percent
-        self.external_context.handler_timeout_seconds = settings.compact_timeout_seconds
+        self.external_context.handler_timeout_seconds = settings.compact_seconds
         self._own_compactions = OwnCompactions(self, settings.compact_at_percent, settings.max_compacting)
         self.on_compact(self._compact)
         self.on_clear(self._clear)
@@ -291,7 +291,7 @@ class AcpAgent(Participant):
     async def _answer(self, turn: AcpTurn) -> None:
         remarks = await self._remarks(turn.question)
         with tracing.turn_span(self.id, None, turn.question.envelope, None):
-            await turn.run(self._prompt_turn, remarks, self.settings.turn_timeout_seconds)
+            await turn.run(self._prompt_turn, remarks, self.settings.turn_seconds)
 
     async def _remarks(self, chat: StoredChat) -> str:
         """The chats to others since the last prompt."""
@@ -436,7 +436,7 @@ class AcpAgent(Participant):
         try:
             with scope:
                 decision = await self.mcp.propose_to_self(
-                    "tools/call", params, tuple(self.peers), self.settings.permission_timeout_seconds
+                    "tools/call", params, tuple(self.peers), self.settings.permission_seconds
                 )
         except (NotPermitted, GatewayError, PeerError) as error:
             logger.warning("could not ask for permission: %s", error)

@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import anyio.to_thread
-
-FileAccess = Literal["none", "read", "write"]
-"""What an agent may do through us; `write` includes `read`."""
+from mew_protocol.acp_settings import FileAccess
 
 READ: Final = "fs/read_text_file"
 WRITE: Final = "fs/write_text_file"

@@ -21,7 +21,7 @@ from mew_protocol.json_values import object_at, objects_at, value_at
 from mew_agent._version import __version__
 from mew_agent.acp.files import ProjectFiles
 from mew_agent.acp.profiles import PROFILES
-from mew_agent.acp.settings import AcpSettings
+from mew_agent.acp.settings import AcpConfig
 from mew_agent.acp.terminals import Terminals, terminals_below
 from mew_agent.child_program import ChildFailed, ChildProgram, running_program
 
@@ -96,7 +96,7 @@ class LineTransport:
 class AcpSession:
     """A session that is ready for prompts. `ended` is set when the agent can no longer answer."""
 
-    settings: AcpSettings
+    settings: AcpConfig
     program: ChildProgram
     ended: anyio.Event
     connection: Connection
@@ -169,13 +169,11 @@ class AcpSession:
                 await answered.wait()
             except anyio.get_cancelled_exc_class():
                 on_cancel()
-                with anyio.move_on_after(self.settings.cancel_timeout_seconds, shield=True):
+                with anyio.move_on_after(self.settings.cancel_seconds, shield=True):
                     await self._cancel_turn()
                     await answered.wait()
                 if not answered.is_set():
-                    self.problem = (
-                        f"did not end a turn within {self.settings.cancel_timeout_seconds:g} s after its cancel"
-                    )
+                    self.problem = f"did not end a turn within {self.settings.cancel_seconds:g} s after its cancel"
                     self.ended.set()
                 scope.cancel()
                 raise
@@ -243,7 +241,7 @@ class _Updates:
 
 @asynccontextmanager
 async def open_session(
-    settings: AcpSettings,
+    settings: AcpConfig,
     on_update: OnUpdate,
     on_permission: OnPermission,
     on_response: OnResponse,
@@ -284,10 +282,10 @@ async def open_session(
         session = AcpSession(settings, program, ended=lines.closed, connection=connection, updates=updates)
         tasks.start_soon(updates.run)
         try:
-            with anyio.move_on_after(settings.start_timeout_seconds) as bound:
+            with anyio.move_on_after(settings.start_seconds) as bound:
                 await session.open(files.capabilities, session_id, mcp_servers)
             if bound.cancelled_caught:
-                waited = f"did not answer within {settings.start_timeout_seconds:g} seconds"
+                waited = f"did not answer within {settings.start_seconds:g} seconds"
                 raise AcpFailed(program.name, waited, program.stderr_tail)
             yield session
         finally:
@@ -302,7 +300,7 @@ def _can_use(capabilities: Mapping[str, Any], server: Mapping[str, Any]) -> bool
     return kind == "stdio" or bool(value_at(capabilities, "mcpCapabilities", kind))
 
 
-def _ways_to_sign_in(about: Mapping[str, Any], settings: AcpSettings) -> str:
+def _ways_to_sign_in(about: Mapping[str, Any], settings: AcpConfig) -> str:
     """The agent's `authMethods` as a sentence, with the commands to run."""
     profile = PROFILES.get(settings.agent or "")
     own = (profile.sign_in,) if profile is not None and profile.sign_in else ()
@@ -310,7 +308,7 @@ def _ways_to_sign_in(about: Mapping[str, Any], settings: AcpSettings) -> str:
     return "; or ".join((*own, *named)) or "start it once by hand"
 
 
-def _way_to_sign_in(method: Mapping[str, Any], settings: AcpSettings) -> str:
+def _way_to_sign_in(method: Mapping[str, Any], settings: AcpConfig) -> str:
     text = str(method.get("description") or method.get("name") or method.get("id")).rstrip(".")
     terminal = object_at(method, "_meta", "terminal-auth")
     if terminal.get("command"):

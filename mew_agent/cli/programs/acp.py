@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import ValidationError
 
 from mew_agent.acp.profiles import PROFILES
-from mew_agent.acp.settings import ACP_CONFIG, AcpSettings
+from mew_agent.acp.settings import ACP_CONFIG, AcpConfig
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import ConnectionOptions, LogLevelOption, ProgramConnection, option, with_option_groups
 from mew_agent.cli.remote.session import Identity, find_identity
@@ -34,17 +34,19 @@ def start(
 
     ACP is the Agent Client Protocol. `mew up` passes the settings of `acp:` in MEW_ACP_CONFIG.
     """
-    passed = os.environ.get(ACP_CONFIG)
+    passed, expected = os.environ.get(ACP_CONFIG), f"one of {', '.join(PROFILES)}, or --command"
     try:
-        if profile is None and command is None and passed is not None:
-            settings = AcpSettings.model_validate_json(passed)
+        if profile is not None or command:
+            program, *arguments = command or (None,)
+            settings = AcpConfig(agent=profile, command=program, args=tuple(arguments), cwd=cwd)
+        elif passed is not None:
+            settings = AcpConfig.model_validate_json(passed)
         else:
-            settings = AcpSettings(agent=profile, command=tuple(command or ()), cwd=cwd)
+            raise ConfigError("--profile", "no agent given", expected)
     except ValidationError as error:
         raise ConfigError(ACP_CONFIG if passed else "mew acp start", first_problem(error)) from None
-    if not settings.command and settings.agent not in PROFILES:
-        problem = f"no agent '{settings.agent}'" if settings.agent else "no agent given"
-        raise ConfigError("--profile", problem, f"one of {', '.join(PROFILES)}, or --command")
+    if settings.command is None and settings.agent not in PROFILES:
+        raise ConfigError("--profile", f"no agent '{settings.agent}'", expected)
     who = find_identity(connection)
     require_extra("acp", "an ACP agent")
     terminal.configure_logging(log_level)

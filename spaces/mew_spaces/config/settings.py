@@ -7,7 +7,8 @@ import ipaddress
 import re
 from typing import Annotated, Any, Literal, Self
 
-from mew_protocol.agent_settings import ModelFacts, WrittenAgentSettings, bare_off_as_text
+from mew_protocol.acp_settings import AcpSettings
+from mew_protocol.agent_settings import ModelFacts, Text, WrittenAgentSettings, bare_off_as_text
 from mew_protocol.attention import AttentionKind
 from mew_protocol.capability import MAX_PATTERNS, number_problem, patterns_problem
 from mew_protocol.codec import DEFAULT_MAX_BYTES, DEFAULT_MAX_DEPTH
@@ -53,13 +54,6 @@ def _checked_network(text: str) -> str:
     return text
 
 
-def _as_text(value: object) -> object:
-    """YAML reads `PORT: 8080` as a number; programs need text."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int | float) else value
-
-
 def _as_capability(value: object) -> object:
     if isinstance(value, str):
         raise ValueError(f"a capability must be a mapping; write {{kind: {value!r}}}")
@@ -103,7 +97,6 @@ class Capability(_ConfigSection):
 
 
 Id = Annotated[str, AfterValidator(_checked_id)]
-Text = Annotated[str, BeforeValidator(_as_text)]
 Capabilities = Annotated[
     tuple[Annotated[Capability, BeforeValidator(_as_capability)], ...], BeforeValidator(_check_number)
 ]
@@ -142,41 +135,6 @@ class McpServerConfig(_ConfigSection):
             raise ValueError(f"'{of_program[0]}' needs 'command', not 'url'; remove one of them")
         if self.command is not None and self.headers:
             raise ValueError("'headers' need 'url', not 'command'; remove one of them")
-        return self
-
-
-class AcpConfig(_ConfigSection):
-    """An agent that speaks the Agent Client Protocol: the name of a known one, or a program to start."""
-
-    agent: str | None = Field(default=None, min_length=1)
-    command: str | None = Field(default=None, min_length=1)
-    args: tuple[Text, ...] = ()
-    env: dict[str, Text] = Field(default_factory=dict)
-    files: Literal["none", "read", "write"] = "none"
-    """What the agent may do with files through `mew`, only below its working folder."""
-    terminal: bool = False
-    """Whether the agent may run commands through `mew`, which start below its working folder."""
-    answer_broadcasts: bool = False
-    permission_seconds: float = Field(default=600.0, gt=0)
-    """How long a request for permission waits for a decision; then it is rejected."""
-    turn_seconds: float = Field(default=3600.0, gt=0)
-    compact_seconds: float = Field(default=300.0, gt=0)
-    compact_at: str | None = Field(default=None, pattern=r"^[1-9][0-9]?%$")
-    """A part of its window, such as `80%`: at the end of a turn that reaches it, the agent is asked to compact."""
-    max_compacting: int | None = Field(default=None, ge=1)
-    """How many agents of the space may compact at the same time; further ones wait (default: half of them)."""
-    space_tools: bool = True
-    """Whether the agent gets the tools of the space: the board, chats to peers, compaction of peers."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_name(cls, value: object) -> object:
-        return {"agent": value} if isinstance(value, str) else value
-
-    @model_validator(mode="after")
-    def _check_program(self) -> Self:
-        if self.agent is None and self.command is None:
-            raise ValueError("needs 'agent' or 'command'")
         return self
 
 
@@ -226,7 +184,7 @@ class ParticipantConfig(_ConfigSection):
     """With `on-failure`, a program that was asked to stop and exits with code 0 has not failed."""
     agent: WrittenAgentSettings | None = None
     """Short for `command: mew` with `args: [agent, run, ...]`: the settings of an agent."""
-    acp: AcpConfig | None = None
+    acp: AcpSettings | None = None
     """An agent of another project, which works in `cwd`."""
     meter: MeterConfig | None = None
     """Short for `command: mew` with `args: [meter, ...]`: shows the context of an agent that runs elsewhere."""

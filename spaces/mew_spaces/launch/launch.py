@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from mew_protocol.acp_settings import AcpSettings
 from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_protocol.environment import inherited
 
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig
-from mew_spaces.config.settings import AcpConfig, McpServerConfig
+from mew_spaces.config.settings import McpServerConfig
 from mew_spaces.gateway.auth import token_variable
 from mew_spaces.launch.processes import RUN_VARIABLE
 from mew_spaces.launch.run_file import Role
@@ -231,24 +232,15 @@ class Launch:
         return named | {key: substitute(value, known) for key, value in {**participant.env, **own}.items()}
 
     def _acp_settings(
-        self, name: str, participant: ParticipantConfig, acp: AcpConfig, known: Mapping[str, str]
+        self, name: str, participant: ParticipantConfig, acp: AcpSettings, known: Mapping[str, str]
     ) -> dict[str, Any]:
         """Return the settings of an ACP agent as `mew acp start` reads them."""
-        program = (acp.command, *acp.args) if acp.command is not None else ()
         return {
-            "agent": acp.agent,
-            "command": [substitute(one, known) for one in program],
+            **acp.model_dump(mode="json", exclude_none=True),
+            **({} if acp.command is None else {"command": substitute(acp.command, known)}),
+            "args": [substitute(one, known) for one in acp.args],
             "env": self._named_variables(participant, acp.env, known),
             "cwd": str(self.folder / (participant.cwd or "")),
-            "files": acp.files,
-            "terminal": acp.terminal,
-            "answer_broadcasts": acp.answer_broadcasts,
-            "permission_timeout_seconds": acp.permission_seconds,
-            "turn_timeout_seconds": acp.turn_seconds,
-            "compact_timeout_seconds": acp.compact_seconds,
-            "max_compacting": acp.max_compacting,
-            "compact_at_percent": None if acp.compact_at is None else int(acp.compact_at.rstrip("%")),
-            "space_tools": acp.space_tools,
             "store": None if self.sessions is None else str(self.sessions / f"{name}.db"),
         }
 

@@ -17,7 +17,7 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent import Participant
-from mew_agent.acp.settings import AcpSettings
+from mew_agent.acp.settings import AcpConfig
 from mew_agent.cli.programs.acp import serving_tools
 from mew_agent.cli.remote.session import Identity
 from tests.mew_agent.conftest import EnvelopeRecorder
@@ -114,7 +114,8 @@ def start(tmp_path: Path) -> Start:
     ) -> AsyncIterator[Stage]:
         chosen = {
             "agent": style if style in ("codex", "opencode", "kimi", "qwen") else None,
-            "command": (sys.executable, str(PROGRAM)),
+            "command": sys.executable,
+            "args": (str(PROGRAM),),
             "env": {"AGENT_STYLE": {"kimi": "late"}.get(style, style)},
             "cwd": str(tmp_path),
             **settings,
@@ -126,7 +127,7 @@ def start(tmp_path: Path) -> Start:
             ada, bob = [await stack.enter_async_context(joined(running, name)) for name in ("ada", "bob")]
             bob.tool(add)
             agent = AcpAgent(
-                AcpSettings.model_validate(chosen),
+                AcpConfig.model_validate(chosen),
                 running.ws_url,
                 space="demo",
                 id="codex",

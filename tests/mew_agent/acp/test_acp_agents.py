@@ -134,7 +134,7 @@ async def test_the_first_of_two_simultaneous_decisions_counts(start: Start, seco
 
 
 async def test_a_permission_without_a_decision_is_rejected_at_the_deadline(start: Start) -> None:
-    async with start(permission_timeout_seconds=0.05) as s:
+    async with start(permission_seconds=0.05) as s:
         assert await s.ask("permission please") == "You said no."
         assert len(s.recorder.sent_by("codex", "mcp/withdraw")) == 1
 
@@ -186,9 +186,9 @@ async def test_noise_and_unknown_updates_change_nothing(start: Start) -> None:
     [
         ("broken", {}, "exited with code 1; stderr: cannot start: no key"),
         ("no-input", {}, "exited with code 1; stderr: lost its input"),
-        ("silent", {"start_timeout_seconds": 0.5}, "did not answer within 0.5 seconds"),
+        ("silent", {"start_seconds": 0.5}, "did not answer within 0.5 seconds"),
         ("signed-out", {}, "needs a sign-in: Get a key; or Here: run `"),
-        ("codex", {"command": ("/no/such/agent",)}, "cannot be started: no such file or directory"),
+        ("codex", {"command": "/no/such/agent"}, "cannot be started: no such file or directory"),
     ],
 )
 async def test_board_and_chat_say_why_an_agent_cannot_start(
@@ -249,7 +249,7 @@ async def test_a_restarted_agent_resumes_and_answers_each_question_once(start: S
 
 
 async def test_an_agent_that_ignores_its_cancel_is_started_again(start: Start) -> None:
-    async with start(cancel_timeout_seconds=0.1) as s:
+    async with start(cancel_seconds=0.1) as s:
         await s.ask("hello")
         asked = await s.ada.chat("hang in a tool", to="codex")
         await s.recorder.first("codex", "reasoning/start", about=asked)
@@ -260,7 +260,7 @@ async def test_an_agent_that_ignores_its_cancel_is_started_again(start: Start) -
 
 
 async def test_a_compaction_that_the_agent_ignores_ends_with_timeout(start: Start) -> None:
-    async with start("deaf", compact_timeout_seconds=2.0, cancel_timeout_seconds=0.1) as s:
+    async with start("deaf", compact_seconds=2.0, cancel_seconds=0.1) as s:
         await s.ask("hello")  # the timeout must not pass before the command is sent
         done = await s.ada.compact("codex", timeout_seconds=PATIENCE_SECONDS)
         assert (done.skipped, done.reason) == (True, "timeout")
@@ -282,7 +282,7 @@ async def test_an_interrupted_agent_is_asked_to_go_on_after_the_compaction(start
 
 @pytest.mark.parametrize("style", ["codex", "kimi"])
 async def test_an_agent_compacts_at_its_threshold_with_a_cooldown(start: Start, style: str) -> None:
-    async with start(style, compact_at_percent=9) as s:
+    async with start(style, compact_at="9%") as s:
         assert (await s.until_status(lambda body: body["status"] == "ready")) is not None
         await s.ask("first")
         status = await s.until_status(lambda body: body.get("tokens") == 1500)
@@ -316,7 +316,7 @@ async def test_of_three_full_agents_one_compacts_at_a_time(start: Start, tmp_pat
 
     names = ("codex", "second", "third")
     space = SPACE + "".join(f"  {name}: {{acp: codex}}\n" for name in names[1:])
-    limits = {"compact_at_percent": 5, "max_compacting": 1}
+    limits = {"compact_at": "5%", "max_compacting": 1}
     async with serve_gateway(parse_space(space)) as gateway, AsyncExitStack() as stack:
         s = await stack.enter_async_context(start(gateway=gateway, **limits))
         settings = s.agent.settings.model_copy(update={"space_tools": False})

@@ -63,7 +63,7 @@ async def test_no_request_for_a_compaction_stalls_an_agent(
     async def work(number: int, count: int) -> None:
         chance = random.Random(SEED * 1000 + number)
         store = str(tmp_path / f"{number}.db")
-        async with start(style, store=store, cancel_timeout_seconds=0.3, max_restarts=1) as s:
+        async with start(style, store=store, cancel_seconds=0.3, max_restarts=1) as s:
             rest = [SITUATIONS[(number + step) % len(SITUATIONS)] for step in range(count)]
             chance.shuffle(rest)
             for step, situation in enumerate(rest):

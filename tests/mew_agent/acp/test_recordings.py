@@ -22,7 +22,7 @@ async def test_recorded_agent_shows_what_its_model_server_counted(start: Start, 
     def shows(tokens: int | None) -> Any:
         return lambda status: status.get("tokens") == tokens and "context" in status
 
-    async with start(agent=name, command=(sys.executable, str(PROGRAM), str(recording))) as s:
+    async with start(agent=name, command=sys.executable, args=(str(PROGRAM), str(recording))) as s:
         for figure in (first, second):
             assert not (await s.ask("Next?")).startswith("I cannot")
             status = await s.until_status(shows(figure))

@@ -1,0 +1,56 @@
+"""[pure] The settings of an agent that speaks the Agent Client Protocol (ACP): each key, its type, bounds and default.
+
+Owns what `acp:` of a space.yaml and the program that runs the agent have in common. `mew_agent.acp` decides what the
+settings mean for an agent.
+"""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from mew_protocol.agent_settings import Text
+
+FileAccess = Literal["none", "read", "write"]
+"""What an agent may do with files through `mew`; `write` includes `read`."""
+
+
+class AcpSettings(BaseModel):
+    """An agent that speaks the Agent Client Protocol: the name of a known one, or a program to start."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    agent: str | None = Field(default=None, min_length=1)
+    command: str | None = Field(default=None, min_length=1)
+    args: tuple[Text, ...] = ()
+    env: dict[str, Text] = Field(default_factory=dict)
+    files: FileAccess = "none"
+    """What the agent may do with files through `mew`, only below its working folder; its own tools are not limited."""
+    terminal: bool = False
+    """Whether the agent may run commands through `mew`, which start below its working folder."""
+    answer_broadcasts: bool = False
+    permission_seconds: float = Field(default=600.0, gt=0)
+    """How long a request for permission waits for a decision; then it is rejected."""
+    turn_seconds: float = Field(default=3600.0, gt=0)
+    compact_seconds: float = Field(default=300.0, gt=0)
+    compact_at: str | None = Field(default=None, pattern=r"^[1-9][0-9]?%$")
+    """A part of its window, such as `80%`: at the end of a turn that reaches it, the agent is asked to compact."""
+    max_compacting: int | None = Field(default=None, ge=1)
+    """How many agents of the space may compact at the same time; further ones wait (default: half of them)."""
+    space_tools: bool = True
+    """Whether the agent gets the tools of the space: the board, chats to peers, compaction of peers."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_name(cls, value: object) -> object:
+        return {"agent": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _check_program(self) -> Self:
+        if self.agent is None and self.command is None:
+            raise ValueError("needs 'agent' or 'command'")
+        return self
+
+    @property
+    def compact_at_percent(self) -> int | None:
+        """`compact_at` as a number."""
+        return None if self.compact_at is None else int(self.compact_at.rstrip("%"))
