@@ -42,6 +42,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from mew_protocol.envelope import Envelope
+from mew_protocol.setting_problems import did_you_mean, expectation
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -412,7 +413,7 @@ def first_problem(error: "ValidationError", *, hidden_steps: Collection[str] = (
     """The first mistake that pydantic found, as `key.path: problem`; `hidden_steps` are not keys of the user."""
     first = error.errors(include_url=False)[0]
     place = ".".join(str(step) for step in first["loc"] if step not in hidden_steps)
-    return f"{place}: {first['msg']}"
+    return f"{place}: {expectation(first)}"
 
 
 def first_cause(error: BaseException) -> BaseException:
@@ -433,16 +434,6 @@ def unknown_key(where: str, key: str, known: Iterable[str], inside: str = "") ->
     known = list(known)
     hint = did_you_mean(key, known)
     return ConfigError(where, f"unknown key '{key}'{inside}{hint}", None if hint else f"one of {', '.join(known)}")
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` (did you mean 'x'?)` with the known name that means the same or is most similar; empty if none is."""
-    from mew_protocol.agent_settings import OTHER_NAMES  # only needed for an error
-
-    known = list(known)
-    meant = OTHER_NAMES.get(name)
-    found = [meant] if meant in known else difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean '{found[0]}'?)" if found else ""
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:

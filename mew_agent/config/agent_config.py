@@ -27,12 +27,13 @@ from mew_protocol.agent_settings import (
     WrittenAgentSettings,
 )
 from mew_protocol.ids import id_problem
+from mew_protocol.setting_problems import did_you_mean, expectation
 from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationError
 
 from mew_agent.config.policy_choice import ChosenPolicy, configure_policy, mapping_of, policy_from, policy_problem
 from mew_agent.context.policy import PRESETS, Policy
 from mew_agent.context.policy.threshold import Fraction
-from mew_agent.errors import ConfigError, did_you_mean, refuse_misspelled, unknown_key
+from mew_agent.errors import ConfigError, refuse_misspelled, unknown_key
 from mew_agent.gateway_address import websocket_url
 from mew_agent.tokens.tokenizers import TokenizerSettings, refuse_unavailable
 
@@ -247,9 +248,7 @@ def _error_of(error: ValidationError, origins: _Origins) -> ConfigError:
     if detail["type"] == "extra_forbidden" and key in _NESTED:
         *outer, wrong = (key, *inner)
         return unknown_key(where, wrong, _NESTED[key].model_fields, f" in {'.'.join(outer)}")
-    message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-    found = f", not {detail['input']!r}" if not _SECRETS & {key, *inner} else ""
-    return ConfigError(where, f"{dotted}: {message}{found}")
+    return ConfigError(where, f"{dotted}: {expectation(detail, shows_found=not _SECRETS & {key, *inner})}")
 
 
 def _option_of(key: str) -> str:

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from mew_protocol.setting_problems import did_you_mean, expectation
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from mew_agent.context.policy import PRESETS, Policy
 from mew_agent.context.policy.threshold import PolicyPart
-from mew_agent.errors import ConfigError, did_you_mean
+from mew_agent.errors import ConfigError
 from mew_agent.model.interface import Window
 
 LM_STUDIO = "lmstudio"
@@ -161,26 +162,11 @@ def _expected(detail: ErrorDetails) -> str:
             return f"needs the key {detail['ctx']['discriminator'].replace(chr(39), '`')}"
         case "union_tag_invalid":
             found = detail["ctx"]
-            hint = _similar(str(found["tag"]), found["expected_tags"])
+            hint = did_you_mean(str(found["tag"]), found["expected_tags"].split("'")[1::2])
             key = found["discriminator"].strip(chr(39))
             return f"unknown {key} '{found['tag']}'{hint}; use {found['expected_tags']}"
-        case "literal_error":
-            expected = detail["ctx"]["expected"]
-            return f"must be {expected}{_similar(str(detail['input']), expected)}"
-        case "tuple_type":
-            return "must be a list"
-        case "too_short":
-            return "must not be empty"
-        case "model_type" | "model_attributes_type":
-            return "must be a mapping"
         case _:
-            message = detail["msg"].removeprefix("Value error, ").replace("Input should", "must")
-            return message.replace("must be a valid", "must be a")
-
-
-def _similar(name: str, quoted: str) -> str:
-    """The suggestion for a wrong word among those that pydantic quotes."""
-    return did_you_mean(name, quoted.split("'")[1::2])
+            return expectation(detail)
 
 
 def _key_path(loc: Sequence[int | str]) -> str:

@@ -56,13 +56,19 @@ def _checked_model_url(text: str) -> str:
     raise ValueError(f"must be a URL like http://127.0.0.1:1234/v1, '{REHEARSAL}' or '{LOCAL}'")
 
 
+def _checked_part(text: str) -> str:
+    if re.fullmatch(r"\s*[0-9]+\s*(%|/\s*[1-9][0-9]*)\s*", text):
+        return text
+    raise ValueError("must be a part of the window, such as 75% or 3/4")
+
+
 Text = Annotated[str, BeforeValidator(_as_text)]
 Count = Annotated[int, BeforeValidator(_refuse_boolean)]
 Positive = Annotated[Count, Field(gt=0)]
 Seconds = Annotated[float, BeforeValidator(_refuse_boolean), Field(gt=0, allow_inf_nan=False)]
 Price = Annotated[float, BeforeValidator(_refuse_boolean), Field(ge=0, allow_inf_nan=False)]
 Number = Annotated[float, BeforeValidator(_refuse_boolean)]
-PartOfWindow = Annotated[str, Field(pattern=r"^\s*[0-9]+\s*(%|/\s*[1-9][0-9]*)\s*$")]
+PartOfWindow = Annotated[str, AfterValidator(_checked_part)]
 ModelUrl = Annotated[str, AfterValidator(_checked_model_url)]
 PinText = Annotated[str, Field(min_length=1, max_length=MAX_PIN_CHARS)]
 TokenizerChoice = Literal["auto", "off", "gpt", "mistral", "llama2", "llama3"]
@@ -283,15 +289,6 @@ class WrittenAgentSettings(AgentSettings):
             values["summariser"]["api_key"] = self.summariser.api_key.get_secret_value()
         return values
 
-
-OTHER_NAMES: Final = dict.fromkeys(
-    (
-        *("context_window", "context_window_tokens", "context_length", "context_limit", "context_size"),
-        *("window", "window_tokens", "max_context_tokens", "max_tokens", "n_ctx", "num_ctx", "token_limit"),
-    ),
-    "context_token_limit",
-)
-"""What other programs call a key, for the hint in an error."""
 
 IGNORED_KEYS: Final[dict[str, str]] = {
     key: str(field.deprecated) for key, field in WrittenAgentSettings.model_fields.items() if field.deprecated

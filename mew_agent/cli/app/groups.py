@@ -143,7 +143,7 @@ class LazyGroup(_Page, TyperGroup):
         if name not in self.entries and not name.startswith("-"):
             from difflib import get_close_matches  # both only needed for an error
 
-            from mew_agent.errors import did_you_mean
+            from mew_protocol.setting_problems import did_you_mean
 
             hint, root = did_you_mean(name, self.entries), ctx.find_root().command.entries
             if elsewhere := _paths_to(name, root) or ([] if hint else get_close_matches(name, root, n=1)):

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
+from mew_protocol.setting_problems import did_you_mean
 from mew_spaces.gateway import auth
 from mew_spaces.launch.run_file import LastRun, RunFile, find_run_file, read_last_run, read_run_file, run_file_path
 
-from mew_agent.errors import ConfigError, did_you_mean, listed
+from mew_agent.errors import ConfigError, listed
 from mew_agent.gateway_address import CA_VARIABLE, addresses
 
 if TYPE_CHECKING:  # most commands, and agents, only read the run file: the models of space.yaml take 20 ms to load

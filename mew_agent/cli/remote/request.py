@@ -16,6 +16,7 @@ from mew_protocol import kinds
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.json_values import object_at
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
+from mew_protocol.setting_problems import did_you_mean
 from pydantic import BaseModel, ValidationError
 
 from mew_agent.cli.app import terminal
@@ -24,7 +25,7 @@ from mew_agent.cli.board import words
 from mew_agent.cli.board.live_board import apply_event, entry_of
 from mew_agent.cli.remote.http_api import SpaceEvents
 from mew_agent.cli.remote.session import ApiSession, open_session
-from mew_agent.errors import BadAnswer, ConfigError, NotConnected, PeerTimeout, did_you_mean, first_problem, listed
+from mew_agent.errors import BadAnswer, ConfigError, NotConnected, PeerTimeout, first_problem, listed
 
 STATUS_SECONDS: Final = 30.0
 """How long to wait for what a participant answers at once."""

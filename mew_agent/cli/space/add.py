@@ -17,6 +17,7 @@ from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import new_id_problem
 from mew_protocol.private_files import replace_file
+from mew_protocol.setting_problems import did_you_mean
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, parse_space, with_participant
 from mew_spaces.config.roles import Role
 from mew_spaces.launch.program_logs import log_folder, log_path
@@ -32,7 +33,7 @@ from mew_agent.cli.remote.session import ApiSession, open_session
 from mew_agent.cli.space.plan import check_new_participant
 from mew_agent.cli.space.restart import start_program, supervisor_of
 from mew_agent.cli.space.up import RELOAD_SIGNAL
-from mew_agent.errors import ConfigError, GatewayError, MewAgentError, did_you_mean
+from mew_agent.errors import ConfigError, GatewayError, MewAgentError
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Annotated, Final
 import typer
 from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_protocol.private_files import make_private_folder
+from mew_protocol.setting_problems import did_you_mean
 from mew_spaces.config.loading import parse_space
 
 from mew_agent.cli.app import terminal
@@ -28,7 +29,7 @@ from mew_agent.cli.space.templates import (
     find_templates,
     render,
 )
-from mew_agent.errors import ConfigError, did_you_mean
+from mew_agent.errors import ConfigError
 
 IGNORED: Final = (
     ".mew/fifos/",

@@ -12,6 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Final
 
+from mew_protocol.setting_problems import did_you_mean
 from mew_spaces.gateway.auth import state_dir
 from mew_spaces.launch.program_logs import log_folder
 from mew_spaces.launch.supervisor import stop_space
@@ -27,7 +28,7 @@ from mew_agent.cli.app.options import (
     with_option_groups,
 )
 from mew_agent.cli.remote.session import Identity, configuration_at, find_identity
-from mew_agent.errors import ConfigError, did_you_mean, listed
+from mew_agent.errors import ConfigError, listed
 from mew_agent.gateway_address import addresses, http_url
 
 _POLL_SECONDS: Final = 0.2

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 import anyio
+from mew_protocol.setting_problems import did_you_mean
 from mew_spaces.gateway.auth import state_dir
 
 from mew_agent.cli.app import terminal
@@ -19,7 +20,7 @@ from mew_agent.cli.board.words import clean
 from mew_agent.context.history import Item
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import StoreLimits
-from mew_agent.errors import ConfigError, did_you_mean
+from mew_agent.errors import ConfigError
 
 T = TypeVar("T")
 

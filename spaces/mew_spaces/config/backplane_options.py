@@ -6,6 +6,7 @@ Owns the forms that are accepted. Does not connect, and does not read the files 
 import re
 from typing import Annotated, Any, Final, Literal, Self
 
+from mew_protocol.setting_problems import expectation
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -105,7 +106,7 @@ def with_servers(options: BackplaneOptions | None, text: str) -> BackplaneOption
     try:
         read = BackplaneOptions.model_validate(text)
     except ValidationError as error:
-        raise ValueError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+        raise ValueError(expectation(error.errors()[0])) from None
     if options is None or options.is_embedded or read.is_embedded:
         return read
     return options.model_copy(update={"servers": read.servers})

@@ -4,7 +4,6 @@ Owns the way from a text to the model, and from a mistake back to its position. 
 tokens, the supervisor starts programs, and `mew_protocol.capability` reads capability patterns.
 """
 
-import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import yaml
-from mew_protocol.agent_settings import OTHER_NAMES
+from mew_protocol.setting_problems import did_you_mean, expectation
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -83,16 +82,21 @@ def with_participant(text: str, name: str, settings: Mapping[str, Any], *, path:
 
 def _check_across(config: SpaceConfig, document: "_Document") -> None:
     """Check what involves several keys: names that have to exist, tokens that have to be unique."""
-    default = config.space.default_participant
-    if default is not None and default not in config.participants:
-        problem = f"no participant '{default}' under 'participants'{_closest(default, config.participants)}"
-        raise document.error_at(("space", "default_participant"), problem)
+
+    def check_name(name: str | None, *place: str) -> None:
+        if name is not None and name not in config.participants:
+            problem = f"no participant '{name}' under 'participants'{did_you_mean(name, config.participants)}"
+            raise document.error_at(place, problem)
+
+    check_name(config.space.default_participant, "space", "default_participant")
     owners: dict[str, str] = {}
     for name, participant in config.participants.items():
         compaction = participant.agent.compaction if participant.agent is not None else None
         for approver in compaction.approve if compaction is not None else ():
             if approver not in config.participants:
-                problem = f"no participant '{approver}' under 'participants'{_closest(approver, config.participants)}"
+                problem = (
+                    f"no participant '{approver}' under 'participants'{did_you_mean(approver, config.participants)}"
+                )
                 raise document.error_at(("participants", name, "agent", "compaction", "approve"), problem)
         for index, token in enumerate(participant.tokens):
             if owners.setdefault(token, name) != name:
@@ -128,19 +132,19 @@ class _Document:
         """Return a validation error in terms of the file."""
         place = tuple(self._steps(detail["loc"]))
         if place and place[-1] == _KEY_MARK:
-            return self.error_at(place[:-1], f"{_dotted(place[:-1])}: {_expectation(detail)}", at_key=True)
+            return self.error_at(place[:-1], f"{_dotted(place[:-1])}: {expectation(detail)}", at_key=True)
         under, name = _dotted(place[:-1]), str(place[-1]) if place else ""
         beneath = f" under {under}" if under else ""
         match detail["type"]:
             case "extra_forbidden":
-                hint = _closest(name, known) if (known := _known_keys(place[:-1])) else ""
+                hint = did_you_mean(name, known) if (known := _known_keys(place[:-1])) else ""
                 expected = f"; expected one of {', '.join(known)}" if known and not hint else ""
                 return self.error_at(place, f"unknown key '{name}'{beneath}{hint}{expected}", at_key=True)
             case "missing":
                 return self.error_at(place[:-1], f"'{name}' is missing{beneath}")
             case "model_type" | "dict_type" if not place:
                 return self.error_at(place, "must be a mapping with the keys 'space' and 'participants'")
-        return self.error_at(place, f"{_dotted(place)}: {_expectation(detail)}")
+        return self.error_at(place, f"{_dotted(place)}: {expectation(detail)}")
 
     def end_of(self, section: str, new_key: str) -> tuple[int | None, int]:
         """Return the line after a block mapping (None without one) and its indentation; raises if it cannot grow."""
@@ -209,27 +213,8 @@ class _Document:
         return SpaceConfigError(self.path, problem, *position)
 
 
-def _expectation(detail: ErrorDetails) -> str:
-    """Return what was expected and what was found, in YAML terms."""
-    message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-    message = message.replace("a valid boolean, unable to interpret input", "true or false")
-    message = re.sub(r"a valid (dictionary|dict)( or instance of \w+)?", "a mapping", message)
-    message = message.replace("a valid tuple", "a list").replace("a valid ", "a ")
-    found = detail["input"]
-    if not message.startswith("must be") or not isinstance(found, str | int | float | None):
-        return message
-    quoting = "; quote it" if message == "must be a string" and isinstance(found, int | float) else ""
-    return f"{message}, not {'nothing' if found is None else repr(found)}{quoting}"
-
-
 def _dotted(place: Sequence[int | str]) -> str:
     return ".".join(str(step) for step in place)
-
-
-def _closest(word: str, known: Mapping[str, object] | Sequence[str]) -> str:
-    meant = OTHER_NAMES.get(word)
-    near = [meant] if meant in known else difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" (did you mean '{near[0]}'?)" if near else ""
 
 
 def _known_keys(place: Sequence[int | str]) -> list[str]:
