@@ -26,7 +26,7 @@ from mew_protocol.agent_settings import (
     Summariser,
     WrittenAgentSettings,
 )
-from mew_protocol.ids import id_problem
+from mew_protocol.ids import checked_id
 from mew_protocol.setting_problems import did_you_mean, expectation
 from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationError
 
@@ -70,19 +70,12 @@ def _checked_gateway_url(text: str) -> str:
         raise ValueError(f"must be {error.expected}") from None
 
 
-def _checked_participant_id(text: str) -> str:
-    problem = id_problem(text)
-    if problem:
-        raise ValueError(problem)
-    return text
-
-
 class AgentConfig(AgentSettings):
     """All settings of one agent: those of `AgentSettings`, its identity, its API key and its store."""
 
     space: str = Field(min_length=1)
     """Space to join."""
-    id: Annotated[str, AfterValidator(_checked_participant_id)]
+    id: Annotated[str, AfterValidator(checked_id)]
     """Participant id."""
     token: str = Field(min_length=1, repr=False)
     """Token of the participant."""

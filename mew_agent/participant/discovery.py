@@ -45,7 +45,13 @@ MAX_OBSERVED_REQUESTS: Final = 1_000
 """How many requests of others are remembered until they are answered; the oldest are forgotten."""
 
 Reader = Callable[[str, tuple[Mapping[str, Any], ...]], tuple[Any, ...]]
-READERS: Final[Mapping[str, Reader]] = {"tools": read_tools, "resources": read_resources, "prompts": read_prompts}
+LISTS: Final[Mapping[str, tuple[str, Reader]]] = {
+    "tools": ("tools/list", read_tools),
+    "resources": ("resources/list", read_resources),
+    "resourceTemplates": ("resources/templates/list", read_resources),
+    "prompts": ("prompts/list", read_prompts),
+}
+"""The lists of MCP by their key in an answer: the method that requests one, and what reads its entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +159,7 @@ class Discovery(Subscriber):
         """Ask a peer for its resources and templates now. Raises what `Participant.request` raises."""
         resources: tuple[PeerResource, ...] = (await self._fetch(peer, "resources")).offers
         try:
-            method, key = "resources/templates/list", "resourceTemplates"
-            templates = (await self._fetch(peer, "resources", method=method, key=key)).offers
+            templates = (await self._fetch(peer, "resourceTemplates")).offers
         except PeerError as error:
             logger.debug("'%s' did not list its resource templates: %s", peer, error)
             templates = ()
@@ -271,8 +276,8 @@ class Discovery(Subscriber):
                 self.on_tools_changed()
         inquiry.tried.set()
 
-    async def _fetch(self, peer: str, name: str, *, method: str = "", key: str = "") -> Listing:
-        return await fetch_list(self._mcp, peer, name, self.pace.answer_seconds, method=method, key=key)
+    async def _fetch(self, peer: str, name: str) -> Listing:
+        return await fetch_list(self._mcp, peer, name, self.pace.answer_seconds)
 
 
 class ObservedListings:
@@ -302,14 +307,12 @@ class ObservedListings:
                 yield response.sender, Listing(read_tools(response.sender, page.entries), page.others)
 
 
-async def fetch_list(
-    mcp: McpClient, peer: str, name: str, answer_seconds: float, *, method: str = "", key: str = ""
-) -> Listing:
-    """Fetch all pages of a peer's list `name` (`tools`, `resources`, `prompts`), each within `answer_seconds`.
+async def fetch_list(mcp: McpClient, peer: str, name: str, answer_seconds: float) -> Listing:
+    """Fetch all pages of a peer's list (a key of `LISTS`), each within `answer_seconds`.
 
-    `method` and `key` default to `NAME/list` and `NAME`. A peer that does not know the method has an empty list. Raises
-    `PeerError` and `NotPermitted`.
+    A peer that does not know the method has an empty list. Raises `PeerError` and `NotPermitted`.
     """
+    method, read = LISTS[name]
     entries: list[Mapping[str, Any]] = []
     others: frozenset[str] = frozenset()
     cursor: str | None = None
@@ -317,8 +320,8 @@ async def fetch_list(
     for _ in range(MAX_PAGES):
         params = None if cursor is None else {"cursor": cursor}
         try:
-            result = await mcp.request(peer, method or f"{name}/list", params, timeouts=timeouts)
-            page = read_page(result, key or name)
+            result = await mcp.request(peer, method, params, timeouts=timeouts)
+            page = read_page(result, name)
         except PeerFailed as error:
             if error.code != METHOD_NOT_FOUND:
                 raise
@@ -330,4 +333,4 @@ async def fetch_list(
         if page.cursor is None or page.cursor == cursor:
             break
         cursor = page.cursor
-    return Listing(READERS[name](peer, tuple(entries)), others)
+    return Listing(read(peer, tuple(entries)), others)

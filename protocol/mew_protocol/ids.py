@@ -47,6 +47,13 @@ def id_problem(text: str, *, max_length: int = MAX_ID_LENGTH) -> str | None:
     return None
 
 
+def checked_id(text: str) -> str:
+    """Return a participant or space id, for models. Raises `ValueError` with what is wrong with it."""
+    if problem := id_problem(text):
+        raise ValueError(problem)
+    return text
+
+
 def new_id_problem(text: str) -> str | None:
     """Return what is wrong with an id that a person chooses for a new participant, or None.
 

@@ -13,7 +13,7 @@ from mew_protocol.attention import AttentionKind
 from mew_protocol.capability import MAX_PATTERNS, number_problem, patterns_problem
 from mew_protocol.codec import DEFAULT_MAX_BYTES, DEFAULT_MAX_DEPTH
 from mew_protocol.context_report import MAX_PIN_CHARS
-from mew_protocol.ids import MAX_ID_LENGTH, id_problem
+from mew_protocol.ids import MAX_ID_LENGTH, checked_id
 from mew_protocol.payloads.fit import WouldFit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -25,13 +25,6 @@ BRIDGE = "mcp-bridge"
 
 _GUEST_PATTERNS: tuple[dict[str, Any], ...] = ({"kind": "chat"},)
 """What a participant may send that space.yaml does not name."""
-
-
-def _checked_id(text: str) -> str:
-    problem = id_problem(text)
-    if problem:
-        raise ValueError(problem)
-    return text
 
 
 def _checked_public_url(text: str) -> str:
@@ -96,7 +89,7 @@ class Capability(_ConfigSection):
         return self
 
 
-Id = Annotated[str, AfterValidator(_checked_id)]
+Id = Annotated[str, AfterValidator(checked_id)]
 Capabilities = Annotated[
     tuple[Annotated[Capability, BeforeValidator(_as_capability)], ...], BeforeValidator(_check_number)
 ]

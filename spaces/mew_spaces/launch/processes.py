@@ -65,18 +65,18 @@ def stop_groups(marks: Mapping[int, str | None], run_id: str, *, grace_seconds: 
 
     `marks` are the ids of group leaders with their start times. Returns the leaders that were running.
     """
-    running = [pid for pid, mark in marks.items() if signal_group(pid, mark, signal.SIGTERM)]
-    # Without its leader, the id of a group may belong to strangers by now; its members are recognised one by one.
-    for pid in left_behind(marks, run_id):
-        _signal(pid, signal.SIGTERM)
-    if _wait_until_gone(marks, run_id, grace_seconds):
-        return running
-    kill = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
-    for pid, mark in marks.items():
-        signal_group(pid, mark, kill)
-    for pid in left_behind(marks, run_id):
-        _signal(pid, kill)
-    _wait_until_gone(marks, run_id, 1.0)
+
+    def signal_all(number: signal.Signals) -> list[int]:
+        signalled = [pid for pid, mark in marks.items() if signal_group(pid, mark, number)]
+        # Without its leader, the id of a group may belong to strangers by now; its members are recognised one by one.
+        for pid in left_behind(marks, run_id):
+            _signal(pid, number)
+        return signalled
+
+    running = signal_all(signal.SIGTERM)
+    if not _wait_until_gone(marks, run_id, grace_seconds):
+        signal_all(signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
+        _wait_until_gone(marks, run_id, 1.0)
     return running
 
 

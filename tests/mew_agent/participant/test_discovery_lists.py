@@ -29,10 +29,10 @@ class Answering:
         return answer  # type: ignore[no-any-return]
 
 
-async def asked_for(offers: Answering, name: str = "tools", **more: str) -> Listing:
+async def asked_for(offers: Answering, name: str = "tools") -> Listing:
     async with space_of_peers() as (_, join), join("more", offers=offers), join("asker") as me:
         with anyio.fail_after(PATIENCE_SECONDS):
-            return await fetch_list(me.mcp, "more", name, 5.0, **more)
+            return await fetch_list(me.mcp, "more", name, 5.0)
 
 
 async def test_list_is_fetched_page_by_page() -> None:
@@ -60,7 +60,7 @@ async def test_page_that_points_to_itself_is_the_last() -> None:
 async def test_list_may_come_without_a_key_or_under_another_key() -> None:
     assert [tool.name for tool in (await asked_for(Answering([{"name": "bare"}]))).offers] == ["bare"]
     templates = Answering({"resourceTemplates": [{"uriTemplate": "x://{y}", "name": "y"}]})
-    listing = await asked_for(templates, "resources", method="resources/templates/list", key="resourceTemplates")
+    listing = await asked_for(templates, "resourceTemplates")
     assert [resource.uri for resource in listing.offers] == ["x://{y}"]
     assert templates.requested == [("resources/templates/list", {})]
 
