@@ -8,6 +8,7 @@ mean is in `profiles`, and when they hold in `figures`.
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -28,7 +29,6 @@ from mew_agent.acp.session import AcpFailed, AcpSession, open_session
 from mew_agent.acp.settings import AcpConfig
 from mew_agent.acp.turn import AcpTurn, text_in
 from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
-from mew_agent.agent.chat_worker import attempt
 from mew_agent.agent.inbox import Inbox
 from mew_agent.agent.loop_guard import LoopGuard
 from mew_agent.agent.reception import Reception
@@ -279,9 +279,15 @@ class AcpAgent(Participant):
         await self.session.client.until_caught_up()
         while True:
             chat = await self._inbox.next(self.messenger.until_active)
-            self.turn = turn = AcpTurn(self, self._inbox, chat)
+            self.turn = turn = AcpTurn(
+                participant=self,
+                inbox=self._inbox,
+                question=chat,
+                prompt=self._prompt_turn,
+                max_seconds=self.settings.turn_seconds,
+            )
             try:
-                is_done = await attempt(self, self._inbox, turn, self._answer)
+                is_done = await turn.attempt(partial(self._answer, turn))
             finally:
                 self.turn = None
             if is_done:
@@ -289,9 +295,9 @@ class AcpAgent(Participant):
                 await self._own_compactions.apply_pending()
 
     async def _answer(self, turn: AcpTurn) -> None:
-        remarks = await self._remarks(turn.question)
-        with tracing.turn_span(self.id, None, turn.question.envelope, None):
-            await turn.run(self._prompt_turn, remarks, self.settings.turn_seconds)
+        turn.remarks = await self._remarks(turn.question)
+        with tracing.turn_span(self.id, None, turn.chat, None):
+            await turn.run()
 
     async def _remarks(self, chat: StoredChat) -> str:
         """The chats to others since the last prompt."""

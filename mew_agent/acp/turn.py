@@ -1,25 +1,19 @@
 """One chat, answered by an ACP agent.
 
-Owns the steps from the question to the answer, and what peers see of the agent's updates. Does not send prompts itself;
-`TurnEnvelopes` sends the envelopes.
+Owns how the agent's response becomes an answer, and what peers see of its updates. Does not send prompts itself.
 """
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import anyio
-from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import value_at
 
-from mew_agent.agent.inbox import Inbox
-from mew_agent.agent.turn import MAX_ATTEMPTS
-from mew_agent.agent.turn_envelopes import TurnEnvelopes
+from mew_agent.agent.chat_turn import ChatTurn
 from mew_agent.context.store import StoredChat
-from mew_agent.conversation.texts import GAVE_UP
 from mew_agent.errors import MewAgentError
-from mew_agent.participant.participant import Participant
 
 MAX_ARGUMENT_CHARS: Final = 4_000
 
@@ -32,75 +26,44 @@ Prompt = Callable[[str, bool], Awaitable[Mapping[str, Any]]]
 """Sends a prompt and returns the agent's response. The flag says that an earlier process may have sent it already."""
 
 
-class AcpTurn:
-    """Answers one chat. `run` returns when the answer is confirmed, or the turn is cancelled."""
+@dataclass(eq=False, kw_only=True)
+class AcpTurn(ChatTurn):
+    """Answers one chat with an ACP agent."""
 
-    def __init__(self, me: Participant, inbox: Inbox, question: StoredChat) -> None:
-        self._inbox, self.question = inbox, question
-        self.envelopes = TurnEnvelopes(me, inbox, question)
-        self._scope = anyio.CancelScope()
-        self._cancelled: str | None = None
-        self._failure: str | None = None
-        self.texts: list[str] = []
-        """What the agent has written so far."""
-        self._calls: set[str] = set()
-
-    @property
-    def chat(self) -> Envelope:
-        """The chat to answer."""
-        return self.question.envelope
-
-    def cancel(self, reason: str) -> None:
-        """Stop: the agent is asked to end its turn, and no answer is sent."""
-        self._cancelled = reason
-        self._scope.cancel()
+    prompt: Prompt
+    max_seconds: float
+    remarks: str = ""
+    """What was said to others before the chat."""
+    texts: list[str] = field(default_factory=list)
+    """What the agent has written so far."""
+    _failure: str | None = None
+    _calls: set[str] = field(default_factory=set)
 
     def fail(self, problem: str) -> None:
         """Stop: the agent is gone for good; the answer reports it."""
         self._failure = problem
         self._scope.cancel()
 
-    async def run(self, prompt: Prompt, remarks: str, max_seconds: float) -> None:
-        """Answer the chat. `remarks` are what was said to others before. Raises the `GatewayError` of sending.
+    async def _begin(self) -> StoredChat:
+        return await self.inbox.begin(self.question, 0, 0)
 
-        Each step is in the inbox before the next one: a restarted process continues there, and sends an answer that it
-        has under the same id.
-        """
-        if self.question.state != "queued":
-            await self.envelopes.conclude_for_killed_process(self.question)
-        if self.question.state in ("queued", "answering"):
-            was_begun = self.question.state == "answering"
-            await self.envelopes.acknowledge()
-            self.question = await self._inbox.begin(self.question, 0, 0)
-            await self.envelopes.start_reasoning(self.question)
-            said = f"{self.chat.sender}: {self.chat.body.get('text')}"
-            text = f"{remarks}\n{said}" if remarks else said
-            answer: str | None = GAVE_UP.format(count=self.question.attempts - 1)
-            if self.question.attempts <= MAX_ATTEMPTS:
-                answer = await self._answer(prompt, text, max_seconds, is_repeated=was_begun)
-            if answer is None:
-                self.question = replace(self.question, state="cancelled")
-                await self._inbox.mark_cancelled()
-            else:
-                self.question = await self._inbox.keep_answer(self.question, answer)
-            await self.envelopes.conclude(self.question, answer, self._cancelled)
-        if self.question.answer is not None:
-            await self.envelopes.send_answer(self.question, {})
-
-    async def _answer(self, prompt: Prompt, text: str, max_seconds: float, *, is_repeated: bool) -> str | None:
+    async def _answer(self) -> str | None:
+        await self.envelopes.start_reasoning(self.question)
+        said = f"{self.chat.sender}: {self.chat.body.get('text')}"
+        text = f"{self.remarks}\n{said}" if self.remarks else said
         response: Mapping[str, Any] | None = None
-        self._scope.deadline = anyio.current_time() + max_seconds
+        self._scope.deadline = anyio.current_time() + self.max_seconds
         try:
             with self._scope:
-                response = await prompt(text, is_repeated)
+                response = await self.prompt(text, self._was_begun)
         except MewAgentError as error:
             return FAILED.format(problem=error)
-        if self._cancelled is not None:
+        if self._cancel_reason is not None:
             return None
         if self._failure is not None:
             return FAILED.format(problem=self._failure)
         if response is None:
-            return NO_TIME.format(seconds=max_seconds)
+            return NO_TIME.format(seconds=self.max_seconds)
         written = "".join(self.texts).strip() or EMPTY
         reason = str(response.get("stopReason") or "end_turn")
         return written if reason == "end_turn" else STOPPED.format(text=written, reason=reason.replace("_", " "))

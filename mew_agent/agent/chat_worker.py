@@ -1,22 +1,18 @@
 """Answers the chats of an agent's inbox, one after another.
 
 Owns what comes before and after a turn: chats kept as context, outdated questions, the discovery of peers and
-of the model's window, idle maintenance, and a second attempt when the gateway is lost. Does not know which chats are
-for the agent (see `Inbox`) or how a turn runs (see `Turn`).
+of the model's window, and idle maintenance. Does not know which chats are for the agent (see `Inbox`) or how a turn
+runs (see `Turn`).
 """
 
 import logging
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
-
-import anyio
+from functools import partial
 
 from mew_agent import tracing
 from mew_agent.agent.board_tools import context_line
 from mew_agent.agent.headroom import HeadroomCheck
 from mew_agent.agent.inbox import Inbox
-from mew_agent.agent.reception import RunningTurn
 from mew_agent.agent.sessions import AgentSessions
 from mew_agent.agent.turn import Turn
 from mew_agent.config.agent_config import AgentConfig
@@ -24,44 +20,18 @@ from mew_agent.context.store import InboxChange, StoredChat
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.model_calls import CallInterrupted
 from mew_agent.conversation.texts import CANCELLED_RESULT, TOO_OLD
-from mew_agent.errors import GatewayError, ModelError, NotConfirmed, NotConnected, NotPermitted, PolicyStopped
+from mew_agent.errors import ModelError, PolicyStopped
 from mew_agent.model.interface import ModelEvent, ToolCall
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.results import ToolResult, images_in, prompt_texts
 
 logger = logging.getLogger("mew_agent.agent.chat_worker")
 
-RETRY_SECONDS = 1.0
-"""Pause before an answer is sent again that the gateway did not confirm."""
-
 DISCOVERY_SECONDS = 5.0
 """How long an answer waits for peers that have not listed their tools yet. Each peer delays at most one answer."""
 
-
 NOT_AVAILABLE = "only the tools for reminders and clear_mind can be called now; there is no request to answer."
 """The result of any other tool that the model calls during idle maintenance."""
-
-T = TypeVar("T", bound=RunningTurn)
-
-
-async def attempt(me: Participant, inbox: Inbox, turn: T, answer: Callable[[T], Awaitable[None]]) -> bool:
-    """Answer a chat. Returns False if the gateway did not confirm the answer: the chat is then in the queue again.
-
-    Any other failure is logged and ends the attempt only.
-    """
-    sender = turn.question.envelope.sender
-    try:
-        await answer(turn)
-    except (NotConnected, NotConfirmed) as error:
-        me.session.log_failure(error, f"answer to '{sender}' not sent yet")
-        inbox.put_back(turn.question)
-        await anyio.sleep(RETRY_SECONDS)
-        return False
-    except (GatewayError, NotPermitted) as error:
-        logger.warning("answer to '%s' not sent: %s", sender, error)
-    except Exception:
-        logger.exception("failed to answer a chat from '%s'", sender)
-    return True
 
 
 @dataclass(eq=False)
@@ -85,7 +55,7 @@ class ChatWorker:
             self.turn = turn = await self._turn_for(chat)
             await self.headroom.count_queued()
             try:
-                is_done = await attempt(self.participant, self.inbox, turn, self._answer_traced)
+                is_done = await turn.attempt(partial(self._answer_traced, turn))
             finally:
                 self.turn = None
             if is_done:
@@ -99,12 +69,12 @@ class ChatWorker:
             status = self.participant.control.status() if is_main else session.conversation.status()
             prefix = f"{context_line(status)}\n\n"
         return Turn(
-            self.participant,
-            session,
-            self.inbox,
-            chat,
+            participant=self.participant,
+            inbox=self.inbox,
+            question=chat,
+            shows_reasoning=self.config.reasoning_enabled,
+            session=session,
             max_iterations=self.config.max_iterations,
-            show_reasoning=self.config.reasoning_enabled,
             max_seconds=self.config.max_turn_seconds,
             prefix=prefix,
         )

@@ -7,7 +7,7 @@ may be an `Agent`, or represent an agent whose engine is elsewhere.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 from mew_protocol import kinds
@@ -16,11 +16,10 @@ from mew_protocol.join import DeliveryRequest
 from mew_protocol.json_values import objects_at, value_at
 from mew_protocol.payloads.mcp import proposals_in
 
+from mew_agent.agent.chat_turn import ChatTurn
 from mew_agent.agent.headroom import HeadroomCheck
 from mew_agent.agent.inbox import Inbox, is_about
 from mew_agent.agent.loop_guard import LoopGuard, Verdict
-from mew_agent.agent.turn_envelopes import TurnEnvelopes
-from mew_agent.context.store import StoredChat
 from mew_agent.participant.participant import Participant
 
 FIRST_HISTORY: Final = 1_000
@@ -29,17 +28,6 @@ FIRST_HISTORY: Final = 1_000
 LOOP_STOPPED = (
     "I stopped answering '{peer}': {reason}. I continue as soon as a person or a program sends a message to one of us."
 )
-
-
-class RunningTurn(Protocol):
-    """The answering of one chat."""
-
-    question: StoredChat
-    envelopes: TurnEnvelopes
-
-    def cancel(self, reason: str) -> None:
-        """Stop the answer."""
-        ...
 
 
 class Reception:
@@ -51,7 +39,7 @@ class Reception:
         inbox: Inbox,
         loops: LoopGuard,
         *,
-        running_turn: Callable[[], RunningTurn | None],
+        running_turn: Callable[[], ChatTurn | None],
         waits_changed: Callable[[], None],
         headroom: HeadroomCheck | None = None,
     ) -> None:
@@ -98,7 +86,7 @@ class Reception:
                 self._waits_changed()  # other participants may decide now
             case kinds.CHAT_CANCEL:
                 await self._cancel(envelope)
-                if turn is not None and is_about(envelope, turn.question.envelope):
+                if turn is not None and is_about(envelope, turn.chat):
                     turn.cancel(_cancel_reason(envelope))
             case kinds.REASONING_CANCEL if turn is not None and turn.envelopes.reasoning_id is not None:
                 if envelope.context == turn.envelopes.reasoning_id:

@@ -1,25 +1,23 @@
 """One turn: answers a chat with model calls and tools.
 
-Owns the steps from the question to the answer, which thoughts and frames peers see of them, and how a turn continues
-that a killed process began. Does not know how the envelopes are sent (see `TurnEnvelopes`), nor what is in context or
-whether it fits; the conversation does.
+Owns the calls from the question to the answer, which thoughts and frames peers see of them, and how they continue when
+a killed process began the turn. The conversation decides what is in context and whether it fits; `ChatTurn` has the
+steps around the answer.
 """
 
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import anyio
-from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import TokenUsage, TurnReport
 from mew_protocol.payloads.participant import Status
 
-from mew_agent.agent.inbox import Inbox
+from mew_agent.agent.chat_turn import ChatTurn
 from mew_agent.agent.references import add_question
 from mew_agent.agent.sessions import AgentSession
-from mew_agent.agent.turn_envelopes import TurnEnvelopes
 from mew_agent.context.persisted_state import CallRecord
 from mew_agent.context.store import StoredChat
 from mew_agent.conversation.conversation import Conversation
@@ -29,7 +27,6 @@ from mew_agent.conversation.overflow import cut_reason
 from mew_agent.conversation.texts import (
     CANCELLED_RESULT,
     EMPTY_ANSWER,
-    GAVE_UP,
     REFUSED_CALL,
     TOO_LONG,
     TOO_MANY_STEPS,
@@ -42,16 +39,12 @@ from mew_agent.errors import ContextOverflow, GatewayError, MewAgentError, Model
 from mew_agent.model.interface import ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall
 from mew_agent.model.usage import Usage
 from mew_agent.participant.messenger import timestamp
-from mew_agent.participant.participant import Participant
 from mew_agent.tools.results import ToolResult, images_in, prompt_texts
 from mew_agent.tools.sources import CallContext
 
 logger = logging.getLogger("mew_agent.agent.turn")
 
 MAX_INTERRUPTIONS = 3
-MAX_ATTEMPTS = 5
-"""How many processes may begin to answer one question, in case the question itself ends them."""
-
 MAX_REPORTED_CALLS = 500
 """How many of the newest model calls are searched for those of a turn."""
 
@@ -61,24 +54,18 @@ NO_ROOM = "I could not make room either ({problem}), so I left your message out;
 INTERNAL_FAILURE = "Something inside me failed ({name}); my log says more."
 
 
-@dataclass(eq=False)
-class Turn:
-    """Answers one chat. `run` returns when the answer is confirmed or the turn is cancelled."""
+@dataclass(eq=False, kw_only=True)
+class Turn(ChatTurn):
+    """Answers one chat with a model."""
 
-    participant: Participant
+    last_thought: ClassVar[dict[str, Any] | None] = LAST_THOUGHT
     session: AgentSession
-    inbox: Inbox
-    question: StoredChat
     max_iterations: int
-    show_reasoning: bool
     max_seconds: float = math.inf
     prefix: str = ""
     """Precedes the question in the context."""
     failure: str | None = None
     """The name of the error that ended the turn."""
-    envelopes: TurnEnvelopes = field(init=False)
-    _scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    _cancel_reason: str | None = None
     _turn: int = -1
     _question_seq: int = -1
     _refused: dict[str, str] = field(default_factory=dict)
@@ -86,64 +73,30 @@ class Turn:
     _began_at: str | None = None
     _problem: str | None = None
 
-    def __post_init__(self) -> None:
-        self.envelopes = TurnEnvelopes(self.participant, self.inbox, self.question, shows_reasoning=self.show_reasoning)
-
     @property
     def conversation(self) -> Conversation:
         """The conversation in which the chat is answered."""
         return self.session.conversation
 
-    @property
-    def chat(self) -> Envelope:
-        """The chat to answer."""
-        return self.question.envelope
-
     def cancel(self, reason: str) -> None:
         """Stop the turn: the model call is cancelled, and open tool calls get a result with this reason."""
-        self._cancel_reason = reason
-        self._scope.cancel()
+        super().cancel(reason)
         self.conversation.calls.interrupt_summary()  # of a compaction that follows the answer
 
-    async def run(self, instead: str | None = None) -> None:
-        """Answer the chat, with the text `instead` of a model call if given. Raises the `GatewayError` of sending."""
-        was_begun = self.question.state == "answering"
-        if self.question.state != "queued":
-            await self.envelopes.conclude_for_killed_process(self.question)
-        if was_begun and self.question.attempts >= MAX_ATTEMPTS:
-            instead = GAVE_UP.format(count=self.question.attempts)
-        if instead is not None:
-            self.question = await self.inbox.keep_answer(self.question, instead)
-        if self.question.state in ("queued", "answering"):
-            await self.envelopes.acknowledge()
-            await self._begin(was_begun=was_begun)
-            with self.conversation.events.subscribed(self._show_notice):
-                answer = await self._answer()
-            if answer is not None:
-                answer = answer or EMPTY_ANSWER
-                self.question = await self.inbox.keep_answer(self.question, answer)
-                await self.envelopes.send_thought(LAST_THOUGHT)
-            else:
-                self.question = replace(self.question, state="cancelled")  # only the conclusion is tried again
-                await self.inbox.mark_cancelled()
-            await self.envelopes.conclude(self.question, answer, self._cancel_reason)
-        if self.question.answer is not None:
-            await self.envelopes.send_answer(self.question, await self._turn_report())
-
-    async def _begin(self, *, was_begun: bool) -> None:
+    async def _begin(self) -> StoredChat:
         """Begin the turn, or continue the one that a killed process began."""
         question, history = self.question, self.conversation.history
-        self._began_at = None if was_begun else timestamp()
+        self._began_at = None if self._was_begun else timestamp()
         form = self.chat.body.get("response_format")
         self.conversation.calls.response_format = form if isinstance(form, dict) else None
-        self._turn = await self.conversation.begin_turn(resumed=question.turn if was_begun else None)
+        self._turn = await self.conversation.begin_turn(resumed=question.turn if self._was_begun else None)
         first_seq = question.first_seq if self._turn == question.turn else history.next_seq
         asked = ("user", self.chat.id, self.chat.sender)
         found = (one.seq for one in history.items if (one.role, one.envelope_id, one.name) == asked)
         self._question_seq = next((seq for seq in found if seq >= first_seq), -1)
-        self.question = await self.inbox.begin(question, self._turn, first_seq)
+        return await self.inbox.begin(question, self._turn, first_seq)
 
-    async def _turn_report(self) -> dict[str, Any]:
+    async def _report(self) -> dict[str, Any]:
         """The `turn` of an answer, for a chat that named a session."""
         if not isinstance(self.chat.body.get("session"), str):
             return {}
@@ -160,6 +113,10 @@ class Turn:
     # -- model calls and tools ---------------------------------------------------------------------------
 
     async def _answer(self) -> str | None:
+        with self.conversation.events.subscribed(self._show_notice):
+            return await self._answer_or_report()
+
+    async def _answer_or_report(self) -> str | None:
         """The answer, or the report of a failure; None if the turn was cancelled."""
         answer: str | None = None
         try:
@@ -226,7 +183,7 @@ class Turn:
         if reason is None:
             hidden = {name: problem for name, problem in self._refused.items() if problem not in reply.text}
             refusals = (REFUSED_CALL.format(name=name, problem=problem) for name, problem in hidden.items())
-            return "\n\n".join((reply.text, *refusals)) if hidden else reply.text
+            return "\n\n".join((reply.text, *refusals)) if hidden else reply.text or EMPTY_ANSWER
         logger.warning("the model's reply is incomplete: %s", reason)
         await self.conversation.emit_status(f"reply_cut:{reason}")
         return cut_short_text(reply.text, reason)
