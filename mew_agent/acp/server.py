@@ -25,6 +25,7 @@ from mew_agent.participant.answers.builder import Answered, AnswerEvent, Context
 from mew_agent.participant.events import ContextReported, ProposalMade
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerContext
+from mew_agent.tools.catalog import INTERNAL_ERROR, INVALID_PARAMS
 
 logger = logging.getLogger("mew_agent.acp.server")
 
@@ -34,8 +35,6 @@ OPTIONS: Final = (
     {"optionId": "allow", "name": "Allow", "kind": "allow_once"},
     {"optionId": "reject", "name": "Reject", "kind": "reject_once"},
 )
-INVALID_PARAMS: Final = -32602
-INTERNAL_ERROR: Final = -32603
 
 
 class AcpServer:

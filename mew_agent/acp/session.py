@@ -24,14 +24,13 @@ from mew_agent.acp.profiles import PROFILES
 from mew_agent.acp.settings import AcpConfig
 from mew_agent.acp.terminals import Terminals, terminals_below
 from mew_agent.child_program import ChildFailed, ChildProgram, running_program
+from mew_agent.tools.catalog import INVALID_PARAMS
 
 logger = logging.getLogger("mew_agent.acp")
 
 PROTOCOL_VERSION: Final = 1
 AUTH_REQUIRED: Final = -32000
 """The error code of an agent that needs a sign-in."""
-
-INVALID_PARAMS: Final = -32602
 
 OnUpdate = Callable[[Mapping[str, Any]], Awaitable[None]]
 OnResponse = Callable[[], Awaitable[None]]

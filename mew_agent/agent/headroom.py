@@ -66,16 +66,14 @@ class HeadroomCheck:
         """
         if self.mode == "off" or not _is_for_main(chat) or not self._inbox.is_addressed(chat):
             return None
-        fit = await self.fit_of(str(chat.body.get("text")))
+        size = await self._conversation.state.sizes.measure(str(chat.body.get("text")))
+        fit = await self._fit_of(size)
         if fit.fits is not False or (not is_busy and not len(self._inbox) and fit.fits_after_compaction):
             return None
         return fit
 
-    async def fit_of(self, text: str) -> Fit:
-        """Whether a text fits together with everything that is queued, by the projection of this moment."""
-        return await self._fit_of_size(await self._conversation.state.sizes.measure(text))
-
-    async def _fit_of_size(self, size: Size) -> Fit:
+    async def _fit_of(self, size: Size) -> Fit:
+        """Whether a text of this size fits together with everything that is queued, as projected now."""
         await self.count_queued()
         if not self._conversation.calls.lock.locked():
             self._conversation.calls.describe_prefix()
@@ -131,11 +129,9 @@ class HeadroomCheck:
 
     async def _size_of(self, chat: StoredChat) -> Size:
         key = chat.number, chat.form
-        if key not in self._sizes:
-            size = await self._conversation.state.sizes.measure(text_as_read(chat))
-            self._sizes[key] = size
-            return size
-        return self._sizes[key]
+        if (size := self._sizes.get(key)) is None:
+            size = self._sizes[key] = await self._conversation.state.sizes.measure(text_as_read(chat))
+        return size
 
     def _tokens(self, size: Size) -> int:
         calibration = self._conversation.tracker.ledger.calibration
@@ -168,7 +164,7 @@ class HeadroomCheck:
         }
         chat = held.envelope
         # Its id is the same after a restart, so that the gateway drops a repetition.
-        name = self._inbox.notice_id(held)
+        name = self._inbox.id_for(held, "no room")
         await self._me.messenger.send(kinds.CHAT, payload, to=chat.sender, correlation_id=(chat.id,), id=name)
 
     # -- held chats --------------------------------------------------------------------------------------
@@ -196,7 +192,7 @@ class HeadroomCheck:
             return
         async with self._lock:
             for held in self._inbox.without_room:
-                fit = await self._fit_of_size(await self._size_of(held))
+                fit = await self._fit_of(await self._size_of(held))
                 is_free = self._is_idle() and not len(self._inbox)
                 if self.mode != "hold" or fit.fits is not False or (is_free and fit.fits_after_compaction):
                     await self._inbox.make_room_for(held)
@@ -212,7 +208,7 @@ class HeadroomCheck:
         for held in self._inbox.without_room:
             chat = held.envelope
             if chat.id not in shown:
-                fit = await self._fit_of_size(await self._size_of(held))
+                fit = await self._fit_of(await self._size_of(held))
                 what = HELD.format(tokens=fit.tokens, basis=fit.tokens_basis)
                 shown[chat.id] = Waiting(kind="room", what=what, since=chat.ts, peer=chat.sender, message=chat.id)
             waits.append(shown[chat.id])

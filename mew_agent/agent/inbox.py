@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Literal
 from uuid import UUID, uuid5
 
 import anyio
@@ -238,7 +239,7 @@ class Inbox:
     async def forget_answered(self, answer: Envelope) -> None:
         """Remove the chat that an earlier process answered with this envelope, although it could not record that."""
         for chat in tuple(self._queued):
-            if self.answer_id(chat) == answer.id:
+            if self.id_for(chat, "answer") == answer.id:
                 self._queued.remove(chat)
                 await self._change(removed=(chat.number,))
 
@@ -309,27 +310,17 @@ class Inbox:
 
     # -- ids ---------------------------------------------------------------------------------------------
 
-    def answer_id(self, chat: StoredChat) -> str:
-        """The id of the answer to a chat: the same after a restart, so that the gateway recognises a repetition."""
-        return self._id_about(chat, "answer")
+    def id_for(self, chat: StoredChat, what: Literal["answer", "reasoning", "conclusion", "no room"]) -> str:
+        """The id of an envelope about a chat; `no room`: the chat that says that it does not fit.
 
-    def reasoning_id(self, chat: StoredChat) -> str:
-        """The id of the reasoning of the newest attempt."""
-        return self._id_about(chat, f"reasoning {chat.attempts}")
-
-    def conclusion_id(self, chat: StoredChat) -> str:
-        """The id of the conclusion of that reasoning."""
-        return self._id_about(chat, f"conclusion {chat.attempts}")
-
-    def notice_id(self, chat: StoredChat) -> str:
-        """The id of the chat that says that a chat does not fit."""
-        return self._id_about(chat, "no room")
-
-    def _id_about(self, chat: StoredChat, what: str) -> str:
-        asked = chat.envelope
+        It is the same after a restart, so that the gateway recognises a repetition. Each attempt has a reasoning of its
+        own, and a conclusion.
+        """
+        asked, attempt = chat.envelope, f" {chat.attempts}" if what in ("reasoning", "conclusion") else ""
         # Some clients count their ids from 1 at every start, so an id alone does not identify a chat.
         place = chat.position or f"#{chat.number}"
-        return str(uuid5(_NAMESPACE, "\n".join((self._agent_id, asked.sender, asked.id, asked.ts, place, what))))
+        parts = (self._agent_id, asked.sender, asked.id, asked.ts, place, f"{what}{attempt}")
+        return str(uuid5(_NAMESPACE, "\n".join(parts)))
 
     # -- storing -----------------------------------------------------------------------------------------
 

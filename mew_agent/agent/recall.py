@@ -35,9 +35,8 @@ SLACK_TOKENS: Final = 8
 class RecallTools(FunctionTools):
     """The source of these tools; see `ToolSource`."""
 
-    def __init__(self, state: ContextState) -> None:
-        self._state = state
-        self._archive = ContextArchive(state)
+    def __init__(self, state: ContextState, archive: ContextArchive) -> None:
+        self._state, self._archive = state, archive
         self._offered: set[str] = set()
         super().__init__(self.recall_result, self.recall, self.read_reference)
 

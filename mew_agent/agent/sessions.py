@@ -231,7 +231,8 @@ class AgentSessions:
             session.tools.add(conversation.context_tools)
         if self.config.pin_tools:
             session.tools.add(PinTools(conversation.pins, self.config.id, self.main.conversation.emit_status))
-        for source in (*others, RecallTools(conversation.state)):  # last: what is offered later follows a cached prefix
+        recall = RecallTools(conversation.state, conversation.archive)
+        for source in (*others, recall):  # last: what is offered later follows a cached prefix
             session.tools.add(source)
 
     async def _open(self, key: SessionKey) -> AgentSession:

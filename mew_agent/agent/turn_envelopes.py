@@ -46,7 +46,7 @@ class TurnEnvelopes:
         if not self._shows_reasoning or not self._participant.may_send(kinds.REASONING_START):
             return
         text = str(question.envelope.body.get("text") or "")
-        payload, name = {"message": text, "input": text}, self._inbox.reasoning_id(question)
+        payload, name = {"message": text, "input": text}, self._inbox.id_for(question, "reasoning")
         try:
             await self._send(kinds.REASONING_START, payload, id=name, wait_seconds=OPTIONAL_SECONDS)
         except NotConfirmed:
@@ -84,7 +84,7 @@ class TurnEnvelopes:
         """Conclude the reasoning that a killed process left open. The gateway drops a conclusion that it knows."""
         if not self._shows_reasoning or not question.attempts:
             return
-        self.reasoning_id = self._inbox.reasoning_id(question)
+        self.reasoning_id = self._inbox.id_for(question, "reasoning")
         if question.state == "answering":
             await self._send_conclusion(question, {"message": INTERRUPTED, "interrupted": True})
         else:
@@ -96,7 +96,7 @@ class TurnEnvelopes:
 
         Raises `NotConnected` and `NotConfirmed`, after which the turn is tried again, and other errors of sending.
         """
-        payload, name = {"text": question.answer, **report}, self._inbox.answer_id(question)
+        payload, name = {"text": question.answer, **report}, self._inbox.id_for(question, "answer")
         await self._send(kinds.CHAT, payload, to=self._asker, id=name, wait_seconds=ANSWER_SECONDS)
 
     async def close_stream(self, reason: str) -> None:
@@ -105,7 +105,7 @@ class TurnEnvelopes:
             await self.stream.aclose(reason)
 
     async def _send_conclusion(self, question: StoredChat, payload: dict[str, Any]) -> None:
-        kind, name = kinds.REASONING_CONCLUSION, self._inbox.conclusion_id(question)
+        kind, name = kinds.REASONING_CONCLUSION, self._inbox.id_for(question, "conclusion")
         with suppress(NotPermitted, NotAccepted):
             await self._send(kind, payload, context=self.reasoning_id, id=name, wait_seconds=ANSWER_SECONDS)
 

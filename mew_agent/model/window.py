@@ -6,6 +6,7 @@ pass `fetch`. Each reader takes a decoded JSON body and returns None for a shape
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -50,11 +51,12 @@ async def discover_window(fetch: Fetch, base_url: str, model: str) -> Window | N
     if (best is not None and best.basis == "loaded") or (address.hostname or "").endswith(OPENAI_HOSTS):
         return best
     root = base.removesuffix("/v1")
-    servers: list[Callable[[Fetch, str, str], Awaitable[Window | None]]] = [_ask_lm_studio, _ask_ollama, _ask_litellm]
+    lm_studio = [partial(_ask_lm_studio, version) for version in ("v0", "v1")]
+    servers: list[Callable[[Fetch, str, str], Awaitable[Window | None]]] = [*lm_studio, _ask_ollama, _ask_litellm]
     if owners & _CLOUD_OWNERS:
         servers = [_ask_litellm]
     elif "library" in owners or address.port == _OLLAMA_PORT:
-        servers = [_ask_ollama, _ask_lm_studio]
+        servers = [_ask_ollama, *lm_studio]
     for ask in servers:
         found = await ask(fetch, root, model)
         if found is not None and found.basis == "loaded":
@@ -63,14 +65,8 @@ async def discover_window(fetch: Fetch, base_url: str, model: str) -> Window | N
     return best
 
 
-async def _ask_lm_studio(fetch: Fetch, root: str, model: str) -> Window | None:
-    best: Window | None = None
-    for version in ("v0", "v1"):
-        found = read_lm_studio(await _fetch_or_none(fetch, "GET", f"{root}/api/{version}/models"), model)
-        if found is not None and found.basis == "loaded":
-            return found
-        best = best or found
-    return best
+async def _ask_lm_studio(version: str, fetch: Fetch, root: str, model: str) -> Window | None:
+    return read_lm_studio(await _fetch_or_none(fetch, "GET", f"{root}/api/{version}/models"), model)
 
 
 async def _ask_ollama(fetch: Fetch, root: str, model: str) -> Window | None:

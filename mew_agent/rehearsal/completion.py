@@ -1,15 +1,16 @@
 """[pure] Turn a planned reply into the JSON that is sent: its limits, reported usage, chunks and bodies."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 from mew_agent.model.interface import ToolCall
 from mew_agent.rehearsal.behaviour import PlannedReply
 from mew_agent.rehearsal.options import RehearsalOptions, ReportedUsage
 from mew_agent.rehearsal.tokenizer import count_tool_call, encode
 
-Json = dict[str, object]
+Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +98,24 @@ def body_of(completion: Completion, usage: Json | None) -> Json:
     if completion.reasoning:
         message["reasoning_content"] = "".join(completion.reasoning)
     if completion.calls:
-        message["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in completion.calls
-        ]
+        message["tool_calls"] = [function_call(call.id, call.name, call.arguments) for call in completion.calls]
     choices = [{"index": 0, "message": message, "finish_reason": completion.finish_reason}]
     body = {**_frame(completion, "chat.completion"), "choices": choices}
     return body if usage is None else {**body, "usage": usage}
 
 
+def function_call(call_id: object, name: object, arguments: object) -> Json:
+    """A tool call in a message of chat completions."""
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
 def chunks_of(completion: Completion, options: RehearsalOptions, usage: Json | None) -> Iterator[Json]:
     """The chunks of a streamed reply. `options.usage_on` decides where `usage` goes; None reports no usage."""
-    running = _RunningUsage(completion, usage) if usage is not None and options.usage_on == "every_chunk" else None
+    running = usage if options.usage_on == "every_chunk" else None
+    sent = completion.reasoning_tokens - len(completion.reasoning)
     for delta, tokens in _deltas(completion, options.tokens_per_chunk):
-        yield _chunk(completion, delta, usage=running.after(tokens) if running else None)
+        sent += tokens
+        yield _chunk(completion, delta, usage=_usage_after(sent, running) if running else None)
     on_finish = usage if options.usage_on in ("finish_chunk", "every_chunk") else None
     yield _chunk(completion, {}, finish_reason=completion.finish_reason, usage=on_finish)
     if usage is not None and options.usage_on != "finish_chunk":
@@ -125,20 +130,10 @@ def unlimited_chunks(completion: Completion) -> Iterator[Json]:
         yield _chunk(completion, {"content": f"Point {number} follows from the point before it. "}, usage=None)
 
 
-class _RunningUsage:
-    """Usage so far, as reported by servers that put a figure on every chunk."""
-
-    def __init__(self, completion: Completion, usage: Mapping[str, object]) -> None:
-        self._usage = usage
-        self._tokens = completion.reasoning_tokens - len(completion.reasoning)
-
-    def after(self, tokens: int) -> Json:
-        self._tokens += tokens
-        prompt, generated = self._usage["prompt_tokens"], self._usage["completion_tokens"]
-        assert isinstance(prompt, int)
-        assert isinstance(generated, int)
-        so_far = min(self._tokens, generated)
-        return {**self._usage, "completion_tokens": so_far, "total_tokens": prompt + so_far}
+def _usage_after(tokens: int, usage: Json) -> Json:
+    """The usage after this part of a reply, as servers report it that put a figure on every chunk."""
+    so_far = min(tokens, usage["completion_tokens"])
+    return {**usage, "completion_tokens": so_far, "total_tokens": usage["prompt_tokens"] + so_far}
 
 
 def _deltas(completion: Completion, tokens_per_chunk: int) -> Iterator[tuple[Json, int]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from mew_protocol.json_values import objects_at
 
-from mew_agent.rehearsal.completion import Completion, Json, pieces
+from mew_agent.rehearsal.completion import Completion, Json, function_call, pieces
 from mew_agent.rehearsal.options import RehearsalOptions
 from mew_agent.rehearsal.tokenizer import encode
 
@@ -24,20 +24,13 @@ def as_chat(body: Mapping[str, Any]) -> Json:
     for message in objects_at(body, "messages"):
         messages += _translated(message)
     tools = [
-        {
-            "type": "function",
-            "function": {
-                "name": tool.get("name"),
-                "description": tool.get("description"),
-                "parameters": tool["input_schema"],
-            },
-        }
+        {**{key: tool.get(key) for key in ("name", "description")}, "parameters": tool["input_schema"]}
         for tool in objects_at(body, "tools")
         if "input_schema" in tool
     ]
     return {
         "messages": messages,
-        "tools": tools,
+        "tools": [{"type": "function", "function": tool} for tool in tools],
         "stream": body.get("stream"),
         "stream_options": {"include_usage": True},
         "max_tokens": body.get("max_tokens"),
@@ -55,12 +48,8 @@ def _translated(message: Mapping[str, Any]) -> list[Json]:
         for block in blocks
         if block.get("type") == "tool_result"
     ]
-    calls: list[Json] = [
-        {
-            "id": block.get("id"),
-            "type": "function",
-            "function": {"name": block.get("name"), "arguments": json.dumps(block.get("input"), ensure_ascii=False)},
-        }
+    calls = [
+        function_call(block.get("id"), block.get("name"), json.dumps(block.get("input"), ensure_ascii=False))
         for block in blocks
         if block.get("type") == "tool_use"
     ]
@@ -89,7 +78,7 @@ def events_of(completion: Completion, options: RehearsalOptions, usage: Json | N
     yield {"type": "message_stop"}
 
 
-def _block_events(index: int, block: dict[str, Any], size: int) -> Iterator[Json]:
+def _block_events(index: int, block: Json, size: int) -> Iterator[Json]:
     kind = block["type"]
     opened: Json = {kind: ""}
     text, delta, key = str(block.get(kind)), f"{kind}_delta", kind
@@ -102,8 +91,8 @@ def _block_events(index: int, block: dict[str, Any], size: int) -> Iterator[Json
     yield {"type": "content_block_stop", "index": index}
 
 
-def _blocks(completion: Completion) -> list[dict[str, Any]]:
-    blocks: list[dict[str, Any]] = []
+def _blocks(completion: Completion) -> list[Json]:
+    blocks: list[Json] = []
     if completion.reasoning:
         blocks.append({"type": "thinking", "thinking": "".join(completion.reasoning), "signature": "rehearsal"})
     if completion.text or not completion.calls:

@@ -9,8 +9,8 @@ from typing import Any
 
 from mew_protocol.json_values import objects_at
 
-from mew_agent.model.responses_format import Json, ResponseWriter, usage_in_responses
-from mew_agent.rehearsal.completion import Completion, pieces
+from mew_agent.model.responses_format import ResponseWriter, usage_in_responses
+from mew_agent.rehearsal.completion import Completion, Json, function_call, pieces
 from mew_agent.rehearsal.options import RehearsalOptions
 from mew_agent.rehearsal.tokenizer import encode
 
@@ -52,8 +52,7 @@ def _add_item(messages: list[Json], item: Any) -> None:
         messages.append({"role": item.get("role"), "content": item.get("content")})
     elif kind in _CALLS:
         name = ".".join(filter(None, (item.get("namespace"), item.get("name"))))
-        function = {"name": name, "arguments": item.get(_CALLS[kind])}
-        call = {"id": item.get("call_id"), "type": "function", "function": function}
+        call = function_call(item.get("call_id"), name, item.get(_CALLS[kind]))
         previous = messages[-1].get("tool_calls") if messages else None
         if isinstance(previous, list):  # parallel calls are separate items here
             previous.append(call)
