@@ -32,7 +32,6 @@ class AcpProfile:
     """How its messages about a compaction begin, for an agent that only writes them. It may compact between prompts."""
     usage_is_late: bool = False
     """Whether the figure of a turn arrives after the turn's response."""
-    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     sign_in: str = ""
     """How to sign in, for an agent that names no command for it."""
     install: str = ""

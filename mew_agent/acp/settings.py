@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 from mew_protocol.acp_settings import AcpSettings
 from mew_protocol.environment import inherited
@@ -10,12 +9,9 @@ from pydantic import Field
 
 from mew_agent.acp.profiles import PROFILES
 
-ACP_CONFIG: Final = "MEW_ACP_CONFIG"
-"""Environment variable with the settings as JSON. Not an argument, because `ps` would show the keys in it."""
-
 
 class AcpConfig(AcpSettings):
-    """All settings of one ACP agent: those of `AcpSettings`, its working folder, its store, and limits of its program.
+    """All settings of one ACP agent. Times are in seconds.
 
     `store` is the file of the chats that are not answered yet; the id of the session is kept in a file next to it, so
     that a later start can continue it.
@@ -40,6 +36,5 @@ class AcpConfig(AcpSettings):
         return PROFILES[self.agent or ""].command if self.command is None else (self.command, *self.args)
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The environment of the program: the inherited part of `environ`, what the profile needs, and `env`."""
-        profile = PROFILES.get(self.agent or "")
-        return {**inherited(environ), **(profile.environment if profile else {}), **self.env}
+        """The environment of the program: the inherited part of `environ`, and `env`."""
+        return {**inherited(environ), **self.env}

@@ -4,11 +4,14 @@ Owns what `acp:` of a space.yaml and the program that runs the agent have in com
 settings mean for an agent.
 """
 
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from mew_protocol.agent_settings import Text
+
+ACP_CONFIG: Final = "MEW_ACP_CONFIG"
+"""Environment variable with the settings as JSON. Not an argument, because `ps` would show the keys in it."""
 
 FileAccess = Literal["none", "read", "write"]
 """What an agent may do with files through `mew`; `write` includes `read`."""
@@ -23,7 +26,10 @@ class AcpSettings(BaseModel):
     command: str | None = Field(default=None, min_length=1)
     args: tuple[Text, ...] = ()
     env: dict[str, Text] = Field(default_factory=dict)
-    files: FileAccess = "none"
+    files: ACP_CONFIG: Final = "MEW_ACP_CONFIG"
+"""Environment variable with the settings as JSON. Not an argument, because `ps` would show the keys in it."""
+
+FileAccess = "none"
     """What the agent may do with files through `mew`, only below its working folder; its own tools are not limited."""
     terminal: bool = False
     """Whether the agent may run commands through `mew`, which start below its working folder."""

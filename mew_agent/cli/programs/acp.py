@@ -8,10 +8,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.util import find_spec
 from typing import Annotated, Any
 
+from mew_protocol.acp_settings import ACP_CONFIG
 from pydantic import ValidationError
 
 from mew_agent.acp.profiles import PROFILES
-from mew_agent.acp.settings import ACP_CONFIG, AcpConfig
+from mew_agent.acp.settings import AcpConfig
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import ConnectionOptions, LogLevelOption, ProgramConnection, option, with_option_groups
 from mew_agent.cli.remote.session import Identity, find_identity

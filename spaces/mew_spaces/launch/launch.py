@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from mew_protocol.acp_settings import AcpSettings
+from mew_protocol.acp_settings import ACP_CONFIG, AcpSettings
 from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_protocol.environment import inherited
 
@@ -29,9 +29,6 @@ MODEL: Final = "system:model"
 
 BRIDGE_CONFIG: Final = "MEW_BRIDGE_CONFIG"
 """Environment variable with the settings of a bridge: as arguments, `ps` would show the keys in them."""
-
-ACP_CONFIG: Final = "MEW_ACP_CONFIG"
-"""Environment variable with the settings of an ACP agent."""
 
 FIFOS: Final = "fifos"
 """Folder of the FIFOs `<id>-in` and `<id>-out`, in the folder of the space."""
