@@ -26,10 +26,7 @@ class AcpSettings(BaseModel):
     command: str | None = Field(default=None, min_length=1)
     args: tuple[Text, ...] = ()
     env: dict[str, Text] = Field(default_factory=dict)
-    files: ACP_CONFIG: Final = "MEW_ACP_CONFIG"
-"""Environment variable with the settings as JSON. Not an argument, because `ps` would show the keys in it."""
-
-FileAccess = "none"
+    files: FileAccess = "none"
     """What the agent may do with files through `mew`, only below its working folder; its own tools are not limited."""
     terminal: bool = False
     """Whether the agent may run commands through `mew`, which start below its working folder."""
