@@ -88,7 +88,7 @@ class ChildProgram:
         return " / ".join(self._stderr_lines)[-_TAIL_CHARS:]
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """The lines of its standard output. Raises `ChildFailed` for a line of more than 32 MiB."""
+        """Yield the lines of its standard output. Raises `ChildFailed` for a line of more than 32 MiB."""
         assert self.process.stdout is not None
         async for line in _lines(self.process.stdout):
             if len(line) > MAX_LINE_BYTES:
@@ -101,7 +101,7 @@ class ChildProgram:
         await self.process.stdin.send(line.encode() + b"\n")
 
     async def exit_reason(self) -> str:
-        """Why its output ended, as a predicate. Waits a few seconds for the process and its standard error to end."""
+        """Return why its output ended, as a predicate. Waits a few seconds for the process and its stderr to end."""
         with anyio.move_on_after(_EXIT_WAIT_SECONDS):
             await self.process.wait()
             await self._stderr_ended.wait()
@@ -168,12 +168,12 @@ async def end_process(process: Process) -> None:
 
 
 def group_exists(process: Process) -> bool:
-    """Whether the process, or a program that it started, still runs."""
+    """Return whether the process, or a program that it started, still runs."""
     return process.returncode is None or _signal(process, 0)
 
 
 async def _is_gone(process: Process) -> bool:
-    """Whether the process and its group exit in time. `wait` is no help: it also waits for inherited pipes."""
+    """Return whether the process and its group exit in time. `wait` is no help: it also waits for inherited pipes."""
     with anyio.move_on_after(CLOSE_SECONDS):
         while group_exists(process):  # noqa: ASYNC110 - a process group has no exit event
             await anyio.sleep(_POLL_SECONDS)
@@ -196,7 +196,7 @@ def _signal(process: Process, number: int) -> bool:
 
 
 async def _lines(stream: ByteReceiveStream) -> AsyncIterator[bytes]:
-    """Lines without their line ends. A line that exceeds the limit is yielded incomplete."""
+    """Yield lines without their line ends. A line that exceeds the limit is yielded incomplete."""
     rest = bytearray()
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
         async for chunk in stream:

@@ -410,14 +410,14 @@ class ToolsUnsupported(ModelError):
 
 
 def first_problem(error: "ValidationError", *, hidden_steps: Collection[str] = ()) -> str:
-    """The first mistake that pydantic found, as `key.path: problem`; `hidden_steps` are not keys of the user."""
+    """Return the first mistake that pydantic found, as `key.path: problem`; `hidden_steps` are not keys of the user."""
     first = error.errors(include_url=False)[0]
     place = ".".join(str(step) for step in first["loc"] if step not in hidden_steps)
     return f"{place}: {expectation(first)}"
 
 
 def first_cause(error: BaseException) -> BaseException:
-    """The first exception in a group, or in a group of groups; any other exception itself."""
+    """Return the first exception in a group, or in a group of groups; any other exception itself."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -78,7 +78,7 @@ class _Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to the address. Raises `OSError` if the port is taken."""
+    """Return a socket bound to the address. Raises `OSError` if the port is taken."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

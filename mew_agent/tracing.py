@@ -178,7 +178,7 @@ def _span(
 
 
 def turn_span(agent: str, model: str | None, chat: Draft, session: str | None) -> AbstractContextManager[ActiveSpan]:
-    """The span of the turn that answers a chat; it continues the trace of the chat's sender."""
+    """Open the span of the turn that answers a chat; it continues the trace of the chat's sender."""
     ids, header = {"envelope_id": chat.id, "participant": chat.sender}, header_of(chat)
     return _span(
         ids,
@@ -196,7 +196,7 @@ def turn_span(agent: str, model: str | None, chat: Draft, session: str | None) -
 def model_span(
     call_id: str, identity: ModelIdentity, request: ModelRequest, *, is_compacted: bool
 ) -> AbstractContextManager[ActiveSpan]:
-    """The span of a model call; `record_reply` completes it. `call_id` is that of the context report."""
+    """Open the span of a model call; `record_reply` completes it. `call_id` is that of the context report."""
     server = urlsplit(identity.endpoint)
     return _span(
         {"call_id": call_id},
@@ -228,7 +228,7 @@ def record_reply(span: ActiveSpan, reply: ModelReply) -> None:
 
 
 def tool_span(call: ToolCall) -> AbstractContextManager[ActiveSpan]:
-    """The span of a tool call of a model, wherever the tool runs."""
+    """Open the span of a tool call of a model, wherever the tool runs."""
     return _span(
         {"tool_call_id": call.id},
         f"execute_tool {call.name}",
@@ -243,7 +243,7 @@ def tool_span(call: ToolCall) -> AbstractContextManager[ActiveSpan]:
 def request_span(
     participant: str, request: Draft, method: str, tool: str | None, proposed_in: str | None
 ) -> AbstractContextManager[ActiveSpan]:
-    """The span of an MCP request that a participant answers; it continues the trace of the request's sender.
+    """Open the span of an MCP request that a participant answers; it continues the trace of the request's sender.
 
     `proposed_in` is the trace context of the proposal that the request fulfils; programs without tracing approve, too.
     """
@@ -261,20 +261,20 @@ def request_span(
 
 
 def approval_span(proposal: Draft, peer: str, method: str, tool: str | None) -> AbstractContextManager[ActiveSpan]:
-    """The span in which a proposal waits for its decision. `mew.approval.decision` and `.by` say what it was."""
+    """Open the span in which a proposal waits for its decision. `mew.approval.decision` and `.by` say what it was."""
     ids, name = {"proposal_id": proposal.id}, f"await_approval {tool or method}"
     return _span(ids, name, "INTERNAL", gen_ai__tool__name=tool, mew__approval__peer=peer)
 
 
 def http_span(method: str, path: str, header: str | None) -> AbstractContextManager[ActiveSpan]:
-    """The span of an HTTP request that an agent answers; it continues the trace in the header `traceparent`."""
+    """Open the span of an HTTP request that an agent answers; it continues the trace in the header `traceparent`."""
     return _span(
         {}, f"{method} {path}", "SERVER", _valid(header), http__request__method=method, http__route=path, url__path=path
     )
 
 
 def compaction_span(model: str, trigger: str, tokens_before: int | None) -> AbstractContextManager[ActiveSpan]:
-    """The span of a compaction; its summary calls are within it."""
+    """Open the span of a compaction; its summary calls are within it."""
     return _span(
         {},
         "compact_context",

@@ -73,7 +73,7 @@ class A2AServer:
                 await handler.aclose()
 
     def participants(self) -> dict[str, A2ARole]:
-        """The participants that are served, present or absent, and how each answers."""
+        """Return the participants that are served, present or absent, and how each answers."""
         me, found = self.participant, dict(self.roles)
         for name, peer in me.peers.items():
             found.setdefault(name, "tool" if peer.tools else "person")
@@ -81,7 +81,7 @@ class A2AServer:
         return {name: found[name] for name in sorted(found) if name in (self.only or found) and name != me.id}
 
     def app(self) -> Starlette:
-        """The ASGI application."""
+        """Return the ASGI application."""
         return Starlette(
             routes=[
                 *health_routes(self.participant),
@@ -130,7 +130,7 @@ class A2AServer:
         return response
 
     def _named(self, request: Request) -> tuple[str, A2ARole]:
-        """The participant that the path names, and how it answers. Raises `OpenAIApiError` (404)."""
+        """Return the participant that the path names, and how it answers. Raises `OpenAIApiError` (404)."""
         name, found = request.path_params["name"], self.participants()
         if name not in found:
             problem = f"no participant '{name}' is offered here ({', '.join(found) or 'none yet'})"
@@ -172,7 +172,7 @@ def _requires_token(path: str) -> bool:
 
 
 def _bounded(receive: Receive) -> Receive:
-    """`receive` that refuses bodies above `MAX_BODY_BYTES`."""
+    """Wrap `receive` so that it refuses bodies above `MAX_BODY_BYTES`."""
     received = 0
 
     async def bounded() -> Message:

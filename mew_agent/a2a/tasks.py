@@ -100,11 +100,11 @@ class ParticipantTasks(AgentExecutor):
             await updater.complete()
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
-        """Nothing to do here: the library cancels `execute` next, which cancels the participant's work."""
+        """Do nothing: the library cancels `execute` next, which cancels the participant's work."""
 
 
 async def tools_of(me: ChatParticipant, name: str) -> tuple[PeerTool, ...]:
-    """The tools of a participant, which is asked for them if they are not known; empty if it has none or is absent."""
+    """Return the tools of a participant; asks it if they are not known. Empty if it has none or is absent."""
     if name in me.peers and me.peers[name].tools is None:
         with suppress(MewAgentError), anyio.move_on_after(DISCOVERY_SECONDS):
             await me.discover(name)
@@ -148,7 +148,7 @@ class _TaskUpdates:
         await self._finish()
 
     async def _next_event(self, due: float) -> tuple[AnswerEvent | None, bool]:
-        """The next event, and whether the collected text is to be sent before it."""
+        """Return the next event, and whether the collected text is to be sent before it."""
         if self._collected is None:
             return await self._exchange.next_event(), False
         with anyio.CancelScope(deadline=due):
@@ -192,7 +192,7 @@ class _TaskUpdates:
 
 
 def context_metadata(agent: str, context: PeerContext) -> dict[str, Any] | None:
-    """The metadata of the extension: the agent's status as it reported it, or None if it has reported none."""
+    """Return the metadata of the extension: the agent's status as it reported it, or None if it has reported none."""
     status = context.as_status()
     if status is None:
         return None
@@ -200,7 +200,7 @@ def context_metadata(agent: str, context: PeerContext) -> dict[str, Any] | None:
 
 
 def _state_after(error: OpenAIApiError) -> TaskState:
-    """The final state of a task without an answer."""
+    """Return the final state of a task without an answer."""
     if error.status in (FORBIDDEN, BUSY):
         return TaskState.TASK_STATE_REJECTED
     return TaskState.TASK_STATE_CANCELED if error.code == "cancelled" else TaskState.TASK_STATE_FAILED

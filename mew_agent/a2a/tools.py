@@ -36,7 +36,7 @@ class DataPartCall:
 
 
 def call_in(parts: Sequence[Part], *, reads_text: bool = False) -> DataPartCall | None:
-    """The call in a message with one data part, or with `reads_text` in a text that is such JSON; None without one."""
+    """Return the call in the only data part of a message, or with `reads_text` in a JSON text. None without one."""
     data: object = None
     if (found := [part for part in parts if part.HasField("data")]) and len(found) == 1:
         data = _with_whole_numbers(MessageToDict(found[0].data))
@@ -52,7 +52,7 @@ def call_in(parts: Sequence[Part], *, reads_text: bool = False) -> DataPartCall 
 
 
 def _with_whole_numbers(value: Any) -> Any:
-    """The same value with 3 for 3.0: protobuf knows floating-point numbers only."""
+    """Return the same value with 3 for 3.0: protobuf knows floating-point numbers only."""
     if isinstance(value, dict):
         return {key: _with_whole_numbers(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -61,7 +61,7 @@ def _with_whole_numbers(value: Any) -> Any:
 
 
 def skills_of(tools: Iterable[PeerTool]) -> list[AgentSkill]:
-    """A skill of the card for each tool."""
+    """Return a skill of the card for each tool."""
     return [
         AgentSkill(
             id=tool.name,
@@ -76,13 +76,13 @@ def skills_of(tools: Iterable[PeerTool]) -> list[AgentSkill]:
 
 
 def extension_of(tools: Iterable[PeerTool]) -> AgentExtension:
-    """The card's extension with the schemas of the tools, which skills have no place for."""
+    """Return the card's extension with the schemas of the tools, which skills have no place for."""
     about = f"Tools that a message with one data part {CALL} calls."
     return AgentExtension(uri=TOOLS_EXTENSION, description=about, params=_listing(tools))
 
 
 def offer_of(name: str, tools: Sequence[PeerTool]) -> list[Part]:
-    """What a participant that only has tools answers to a text: what it offers."""
+    """Return what a participant that only has tools answers to a text: what it offers."""
     lines = [f"- {tool.name}: {tool.description}".rstrip(": ") for tool in tools]
     text = f"'{name}' only runs tools. Send one data part {CALL}. Its tools:\n"
     return [new_text_part(text + "\n".join(lines)), new_data_part(_listing(tools))]
@@ -97,7 +97,7 @@ def _listing(tools: Iterable[PeerTool]) -> dict[str, Any]:
 
 
 def parts_of(result: ToolResult) -> list[Part]:
-    """The parts of a result: its text, its structured content, and its images."""
+    """Return the parts of a result: its text, its structured content, and its images."""
     parts = [new_text_part(result.text)]
     if isinstance(structured := value_at(result.content, "structuredContent"), Mapping):
         parts.append(new_data_part(dict(structured), media_type=JSON))

@@ -105,7 +105,7 @@ class AgentConfig(AgentSettings):
         return {name: facts.price for name, facts in self.models.items() if facts.price is not None}
 
     def summariser_model(self) -> Summariser | None:
-        """The configured summariser, else the policy's; None means the agent's own model."""
+        """Return the configured summariser, else the policy's; None means the agent's own model."""
         if self.summariser is not None:
             return self.summariser
         named = chosen_policy(self).policy.summariser
@@ -126,7 +126,7 @@ class Source:
     """Folder that relative file names refer to; None means the working directory."""
 
     def place(self, *keys: str) -> str:
-        """Position of a nested key, or of the nearest key above it that has one."""
+        """Return the position of a nested key, or of the nearest key above it that has one."""
         for depth in range(len(keys), 0, -1):
             if (place := self.places.get(".".join(keys[:depth]))) is not None:
                 return place
@@ -180,7 +180,7 @@ _Origins = dict[str, tuple[Source, str]]
 
 
 def _merge(sources: Iterable[Source]) -> tuple[dict[str, Any], _Origins, tuple[str, ...]]:
-    """Values by key, the strongest source's each, with their origins and the notices for ignored keys."""
+    """Return the strongest source's value of each key, the origins of the values, and notices for ignored keys."""
     values: dict[str, Any] = {}
     origins: _Origins = {}
     notices: list[str] = []
@@ -223,7 +223,7 @@ def _resolve_local_model(values: dict[str, Any], origins: _Origins) -> None:
 
 
 def _error_of(error: ValidationError, origins: _Origins) -> ConfigError:
-    """The first validation error with its position, its key and the value found, unless that is a secret.
+    """Return the first validation error with its position, its key and the value found, unless that is a secret.
 
     An unknown key of a nested setting comes first, because it may be a misspelling of one that is missing.
     """
@@ -245,7 +245,7 @@ def _error_of(error: ValidationError, origins: _Origins) -> ConfigError:
 
 
 def _option_of(key: str) -> str:
-    """The option of `mew agent run` for a setting."""
+    """Return the option of `mew agent run` for a setting."""
     return "--participant" if key == "id" else f"--{key.replace('_', '-')}"
 
 
@@ -269,7 +269,7 @@ def load_policy(name_or_file: str, *, where: str = "--policy") -> Policy:
 
 
 def chosen_policy(config: AgentConfig, places: Mapping[str, str] = MappingProxyType({})) -> ChosenPolicy:
-    """The agent's policy with its settings. `places` are positions of keys, for errors. Raises `ConfigError`."""
+    """Return the agent's policy with its settings. `places` are positions of keys, for errors. Raises `ConfigError`."""
     where = places.get("policy", "policy")
     if isinstance(config.policy, str):
         policy = load_policy(config.policy, where=where)
@@ -322,13 +322,13 @@ def check_model_source(config: AgentConfig, *, where: str) -> None:
 
 
 def environment_source(environ: Mapping[str, str]) -> Source:
-    """Settings from environment variables; an empty variable counts as not set."""
+    """Read settings from environment variables; an empty variable counts as not set."""
     named = {key: variable for variable, key in _ENVIRONMENT.items() if environ.get(variable)}
     return Source("environment", {key: environ[variable] for key, variable in named.items()}, named)
 
 
 def json_source(text: str, *, where: str = "MEW_AGENT_CONFIG") -> Source:
-    """Settings from a JSON object. Raises `ConfigError`."""
+    """Read settings from a JSON object. Raises `ConfigError`."""
     try:
         values = json.loads(text)
     except json.JSONDecodeError as error:
@@ -337,7 +337,7 @@ def json_source(text: str, *, where: str = "MEW_AGENT_CONFIG") -> Source:
 
 
 def file_source(path: Path) -> Source:
-    """Settings from a YAML or JSON file. Raises `ConfigError` with line and column."""
+    """Read settings from a YAML or JSON file. Raises `ConfigError` with line and column."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -360,7 +360,7 @@ def file_source(path: Path) -> Source:
 
 
 def _positions(node: yaml.Node, path: str, above: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """The dotted path of each key under a node, with its file:line:column."""
+    """Yield the dotted path of each key under a node, with its file:line:column."""
     for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
         keys = (*above, str(key.value))
         yield ".".join(keys), f"{path}:{key.start_mark.line + 1}:{key.start_mark.column + 1}"
@@ -380,7 +380,7 @@ def _resolve_file_name(key: str, value: object, source: Source) -> object:
 
 
 def _canonical(written: str, source: Source) -> str:
-    """The key in snake case, as declared. Raises `ConfigError` for an unknown key."""
+    """Return the key in snake case, as declared. Raises `ConfigError` for an unknown key."""
     key = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", written).lower()
     known = dict.fromkeys((*AgentConfig.model_fields, *WrittenAgentSettings.model_fields))
     if key not in known:

@@ -100,7 +100,7 @@ def refuse_wrong_settings(policy: Policy, settings: Mapping[str, float], where: 
 def provider_refusal(
     policy: Policy, *, provider: str | None, scope: Literal["any"] | None, endpoint: str, window: Window | None
 ) -> str | None:
-    """Why a policy for one provider cannot be used with this server; None if it can."""
+    """Return why a policy for one provider cannot be used with this server; None if it can."""
     if policy.scope is None or scope == "any":
         return None
     if provider is None:
@@ -111,12 +111,12 @@ def provider_refusal(
 
 
 def _with_config_key(refusal: str) -> str:
-    """The text of a refusal with the key as it is called in an agent's configuration."""
+    """Return the text of a refusal with the key as it is called in an agent's configuration."""
     return refusal.replace("`scope: any`", "`policy_scope: any`")
 
 
 def mapping_of(values: object, where: str) -> dict[str, Any]:
-    """The values as a mapping with text keys. Raises `ConfigError` if they are not a mapping."""
+    """Return the values as a mapping with text keys. Raises `ConfigError` if they are not a mapping."""
     if not isinstance(values, dict):
         raise ConfigError(where, f"contains {type(values).__name__}", "a mapping of settings")
     return {str(key): value for key, value in values.items()}
@@ -134,7 +134,7 @@ def _numbers(values: object, where: str) -> dict[str, float]:
 
 
 def policy_problem(errors: Sequence[ErrorDetails]) -> tuple[str | None, str]:
-    """The most useful of a policy's validation errors: its top-level key (None for the whole policy) and its text.
+    """Return the most useful of a policy's errors: its top-level key (None for the whole policy) and its text.
 
     An unknown key comes first, because it may be a misspelling of one that is missing.
     """
@@ -170,7 +170,7 @@ def _expected(detail: ErrorDetails) -> str:
 
 
 def _key_path(loc: Sequence[int | str]) -> str:
-    """A location as in `rules[0].when`. Pydantic adds the kind of a rule to it, which is not a key of the file."""
+    """Write a location as `rules[0].when`, without the kind of a rule, which pydantic adds but no file contains."""
     above = (None, *loc)
     keys = [key for at, key in enumerate(loc) if not (at == 2 and loc[0] == "rules") and above[at] != "repeat"]
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).lstrip(".")

@@ -58,7 +58,7 @@ class CallFacts:
 
 
 def api_of(path: str) -> Api | None:
-    """The API that a POST to this path calls; None if it is none of the three."""
+    """Return the API that a POST to this path calls; None if it is none of the three."""
     return next((api for end, api in _PATHS.items() if path.endswith(end)), None)
 
 
@@ -86,7 +86,7 @@ def read_facts(api: Api, headers: Mapping[str, str], body: object) -> CallFacts 
 
 
 def digest_of(value: object) -> str:
-    """A digest of a JSON value."""
+    """Return a digest of a JSON value."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
     return blake2b(text.encode(errors="replace"), digest_size=12).hexdigest()
 
@@ -112,7 +112,7 @@ def _chained(digest: str, messages: list[Any]) -> Iterator[str]:
 
 
 def _stable(value: Any) -> Any:
-    """The part of a message that later calls repeat; None if they repeat none."""
+    """Return the part of a message that later calls repeat; None if they repeat none."""
     if isinstance(value, Mapping):
         if value.get("type") in _THINKING:
             return None
@@ -130,7 +130,7 @@ def _stable(value: Any) -> Any:
 
 
 def _answered(messages: list[Any]) -> Iterator[str]:
-    """The ids of tool calls whose results are among the messages."""
+    """Yield the ids of tool calls whose results are among the messages."""
     for message in objects_at(messages):
         blocks = objects_at(message, "content")
         own = message.get("call_id") if str(message.get("type")).endswith("_output") else message.get("tool_call_id")

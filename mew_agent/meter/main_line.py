@@ -138,7 +138,7 @@ class MainLine:
     # -- rules -------------------------------------------------------------------------------------------
 
     def _continued(self, facts: CallFacts) -> MeteredCall | None:
-        """The newest call that this one continues (rule 1)."""
+        """Return the newest call that this one continues (rule 1)."""
         if facts.previous_response is not None:
             known = self._responses.get(facts.previous_response)
             return known if known is not None and known.facts.tools == facts.tools else None
@@ -157,7 +157,7 @@ class MainLine:
         return tip if _extends(facts, tip) or _answers(facts, tip) else None
 
     def _repeated_line(self, facts: CallFacts) -> _Line | None:
-        """The line of a call with the same messages: a retry."""
+        """Return the line of a call with the same messages: a retry."""
         same = self._kept.get((facts.session, facts.tools, facts.prefix[-1])) if facts.prefix else None
         return None if same is None else same.line
 
@@ -175,7 +175,7 @@ class MainLine:
             call.verdict, call.reason = "aside", reason
 
     def _aside_reason(self, facts: CallFacts) -> str | None:
-        """Why a new conversation is not the agent's; None if it may be (rules 4 and 6)."""
+        """Return why a new conversation is not the agent's; None if it may be (rules 4 and 6)."""
         main, tip = self._main, self.newest
         if facts.is_subagent:
             return "subagent"
@@ -192,13 +192,13 @@ class MainLine:
         return "main call waits" if main.is_waiting else None
 
     def _release(self, facts: CallFacts) -> None:
-        """A summary request that contains the awaited results: what follows it may be a new conversation."""
+        """Note a summary request that contains the awaited results: a new conversation may follow it."""
         tip = self.newest
         if self._main is not None and tip is not None and facts.session == tip.facts.session:
             self._main.is_released |= _extends(facts, tip) and _answers(facts, tip)
 
     def _goes_on(self, line: _Line) -> bool:
-        """Whether a continued line that is not the main one takes over (rules 5 and 6)."""
+        """Return whether a continued line that is not the main one takes over (rules 5 and 6)."""
         main = self._main
         if main is None:
             return True
@@ -217,10 +217,10 @@ class MainLine:
 
 
 def _extends(facts: CallFacts, earlier: MeteredCall) -> bool:
-    """Whether the messages begin with those of an earlier call."""
+    """Return whether the messages begin with those of an earlier call."""
     return bool(earlier.facts.prefix) and earlier.facts.prefix[-1] in facts.prefix[:-1]
 
 
 def _answers(facts: CallFacts, earlier: MeteredCall) -> bool:
-    """Whether the messages hold the result of a tool call of an earlier one."""
+    """Return whether the messages hold the result of a tool call of an earlier one."""
     return earlier.reply is not None and bool(earlier.reply.tool_calls & facts.answered_calls)

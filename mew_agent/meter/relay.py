@@ -44,11 +44,11 @@ class CallObserver(Protocol):
     """Receives the model calls that pass."""
 
     def begin(self, facts: CallFacts) -> MeteredCall:
-        """A request was read."""
+        """Add a call whose request was read."""
         ...
 
     def end(self, call: MeteredCall, reply: Reply | None) -> None:
-        """Its reply is complete, or None: it failed or was cut. Called before the agent sees the end."""
+        """Add the reply of a call, or None if it failed or was cut. Called before the agent sees the end."""
         ...
 
 
@@ -57,7 +57,7 @@ class ClientGone(Exception):
 
 
 def checked_upstream(url: str) -> str:
-    """The URL of a model server, with or without `/v1`. Raises `ConfigError`."""
+    """Return the URL of a model server, with or without `/v1`. Raises `ConfigError`."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ConfigError("--upstream", f"{url!r} is not the address of a model server", "https://api.openai.com/v1")
@@ -104,7 +104,7 @@ class ModelRelay:
             tasks.cancel_scope.cancel()
 
     def request(self, scope: Scope, body: "_RequestBody") -> httpx2.Request:
-        """The request for the model server: the same method, path, headers and bytes."""
+        """Return the request for the model server: the same method, path, headers and bytes."""
         path = self._upstream.raw_path.rstrip(b"/") + scope.get("raw_path", scope["path"].encode())
         query = scope.get("query_string", b"")
         url = self._upstream.copy_with(raw_path=path + (b"?" + query if query else b""))
@@ -135,7 +135,7 @@ class _RequestBody:
         self._copy: bytearray | None = bytearray()
 
     async def pass_on(self) -> AsyncIterator[bytes]:
-        """The chunks as they come. Raises `ClientGone`."""
+        """Yield the chunks as they come. Raises `ClientGone`."""
         more = True
         while more:
             message = await self._receive()
@@ -153,7 +153,7 @@ class _RequestBody:
                 yield chunk
 
     async def facts(self, api: Api, headers: Mapping[str, str]) -> CallFacts | None:
-        """What the whole body says; None if it is too large or not a request. Drops the copy."""
+        """Return what the whole body says; None if it is too large or not a request. Drops the copy."""
         copy, self._copy = self._copy, None
         if copy is None or not self.ended.is_set() or headers.get("content-encoding", "identity") != "identity":
             return None
@@ -250,7 +250,7 @@ class _Exchange:
 
 
 def _end_to_end(headers: Sequence[tuple[bytes, bytes]]) -> Headers:
-    """The headers for the other end, without those of this connection."""
+    """Return the headers for the other end, without those of this connection."""
     named = {
         one.strip().lower() for name, value in headers if name.lower() == b"connection" for one in value.split(b",")
     }
@@ -259,7 +259,7 @@ def _end_to_end(headers: Sequence[tuple[bytes, bytes]]) -> Headers:
 
 
 def _readable(name: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """Without compressions that the meter cannot read: the model server then uses another, or none."""
+    """Drop the compressions that the meter cannot read: the model server then uses another, or none."""
     if name != b"accept-encoding":
         return name, value
     names = [one.strip() for one in value.decode("latin-1").split(",")]
@@ -268,7 +268,7 @@ def _readable(name: bytes, value: bytes) -> tuple[bytes, bytes]:
 
 
 def parsed_listen(text: str) -> tuple[str, int]:
-    """Host and port of `--listen`: `HOST:PORT`, `:PORT` or `PORT`. Raises `ConfigError`."""
+    """Return host and port of `--listen`: `HOST:PORT`, `:PORT` or `PORT`. Raises `ConfigError`."""
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
         raise ConfigError("--listen", f"{text!r} is not an address", "HOST:PORT, such as 127.0.0.1:8191")
@@ -276,7 +276,7 @@ def parsed_listen(text: str) -> tuple[str, int]:
 
 
 def report_line(call: MeteredCall) -> dict[str, Any]:
-    """One call as a JSON object, without any text of it."""
+    """Return one call as a JSON object, without any text of it."""
     usage = call.usage
     return {
         "call": call.number,

@@ -76,7 +76,7 @@ class ReplyReader:
             self._buffer.clear()
 
     def end(self, *, was_cut: bool = False) -> Reply | None:
-        """The reply at the end of the body; None if it lacks its end. `was_cut`: the connection broke."""
+        """Return the reply at the end of the body; None if it lacks its end. `was_cut`: the connection broke."""
         if not self.is_stream and self._is_readable and not was_cut:
             try:
                 self._read_whole(json.loads(bytes(self._buffer)))
@@ -90,7 +90,7 @@ class ReplyReader:
         return Reply(usage, frozenset(self._tool_calls), self._response, self._model)
 
     def _inflated(self, chunk: bytes) -> Iterator[bytes]:
-        """Bounded pieces, because a small chunk may inflate to a very large one."""
+        """Yield bounded pieces, because a small chunk may inflate to a very large one."""
         if self._inflate is None:
             yield chunk
             return
@@ -173,7 +173,7 @@ class ReplyReader:
         self._read_items(objects_at(message, "content"))
 
     def _add_usage(self, usage: Any) -> None:
-        """Later figures replace earlier ones, but null and 0 replace nothing."""
+        """Add usage: later figures replace earlier ones, but null and 0 replace nothing."""
         known = self._raw_usage
         known |= {key: value for key, value in object_at(usage).items() if value or key not in known}
 

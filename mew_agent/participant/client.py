@@ -304,7 +304,7 @@ class Client:
 
     @asynccontextmanager
     async def _connected(self, open_seconds: float) -> AsyncIterator[ClientConnection]:
-        """A connection that is closed at the end of the block, even if the task is cancelled."""
+        """Connect; the connection is closed at the end of the block, even if the task is cancelled."""
         socket = await self._connector(open_seconds)
         try:
             yield socket
@@ -353,7 +353,7 @@ class Client:
         return replace(self.first_delivery, since=str(reached)) if reached is not None else self.first_delivery
 
     async def _go_live(self, socket: ClientConnection, put: _PutArrived) -> None:
-        """Everything missed has arrived: repeat what is undecided, in order, then let other envelopes pass."""
+        """Repeat what is undecided, in order, then let other envelopes pass: everything missed has arrived."""
         await put(Arrived(position=self.delivery.position))
         if self.delivery.is_numbered:
             # Before new ones may pass, so that members see them in the order in which they were sent.
@@ -435,12 +435,12 @@ def _read(raw: bytes | str) -> Envelope | StreamFrame | None:
 
 
 def _code(error: Exception) -> int | None:
-    """The code with which the gateway closed the connection, if it sent one."""
+    """Return the code with which the gateway closed the connection, if it sent one."""
     return error.rcvd.code if isinstance(error, ConnectionClosed) and error.rcvd else None
 
 
 def backoff_seconds(attempt: int, jitter: float = 1.0, *, first_seconds: float = BACKOFF_FIRST_SECONDS) -> float:
-    """Seconds to wait before an attempt (numbered from 1): doubles up to a maximum, of which half to all is waited.
+    """Return how long to wait before an attempt, numbered from 1: a time that doubles up to a maximum, or part of it.
 
     `jitter` from 0 to 1 picks that part, so that the participants of a restarted gateway do not return all at once.
     """

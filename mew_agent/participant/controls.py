@@ -91,11 +91,11 @@ class Controllable(Protocol):
     """A conversation that controls act on."""
 
     def refusal(self, control: ControlPayload) -> str | None:
-        """Why this control cannot be carried out, as the reason to answer with; None if it can."""
+        """Return why this control cannot be carried out, as the reason to answer with; None if it can."""
         ...
 
     def status(self, word: str | None = None) -> Status:
-        """The current status; `word` replaces the default status word."""
+        """Return the current status; `word` replaces the default status word."""
         ...
 
     @property
@@ -109,7 +109,7 @@ class Controllable(Protocol):
         ...
 
     def asks_first(self, requester: str) -> bool:
-        """Whether a compaction that this participant requests waits for an approval."""
+        """Return whether a compaction that this participant requests waits for an approval."""
         return False
 
     async def compact(self, request: Compact, asked_by: str | None = None) -> CompactDone:
@@ -130,7 +130,7 @@ class Controllable(Protocol):
         ...
 
     async def prefix(self) -> tuple[PrefixPart, ...] | None:
-        """What every request contains before the history, part by part; None if that is not known."""
+        """Return what every request contains before the history, part by part; None if that is not known."""
         return None
 
     async def undo(self, request: Undo, asked_by: str | None = None) -> UndoDone:
@@ -193,7 +193,7 @@ class Control(Subscriber):
             await self.announce(f"refused:{problem}", (envelope.id,), to=(envelope.sender,))
 
     async def _requested_status(self, fields: tuple[str, ...]) -> Status:
-        """The status with the fields that broadcasts leave out: long texts or many tools would make each large."""
+        """Return the status with fields that broadcasts leave out: long texts or many tools would make each large."""
         pins = self.conversation.pins.texts if "pins" in fields else None
         prefix = await self.conversation.prefix() if "prefix" in fields else None
         return self.status().model_copy(update={"pins": pins, "prefix": prefix})
@@ -249,7 +249,7 @@ class Control(Subscriber):
         await self._send_status(status)
 
     def status(self, word: str | None = None) -> Status:
-        """The current status. While paused its default word is "paused"."""
+        """Return the current status. While paused its default word is "paused"."""
         return self.conversation.status(word or ("paused" if self.is_paused else None))
 
     async def _send_status(
@@ -329,7 +329,7 @@ def _skipped(reason: str) -> CompactDone:
 
 
 def narrowed(status: Status, fields: tuple[str, ...] | None) -> dict[str, Any]:
-    """A status with only the requested keys. `tokens` keeps its basis and the time of its measurement."""
+    """Return a status with only the requested keys. `tokens` keeps its basis and the time of its measurement."""
     whole: dict[str, Any] = status.model_dump(mode="json", exclude_none=True)
     if fields is None:
         return whole

@@ -78,7 +78,7 @@ class Arrival(Enum):
 
 
 def presences_in(batch: Envelope) -> Iterator[Envelope]:
-    """The presences in a `system/presence-batch`, as a connection without batches would have received them."""
+    """Yield the presences in a `system/presence-batch`, as a connection without batches would have received them."""
     for number, change in enumerate(objects_at(batch.body, "changes")):
         yield Envelope.write(
             SYSTEM_PRESENCE, id=f"{batch.id}-{number}", ts=batch.ts, sender=batch.sender, payload=change
@@ -117,7 +117,7 @@ class Delivery:
         return start.get("live") is not False
 
     def gaps_in(self, envelope: Envelope) -> Iterator[StreamGap]:
-        """The frames that were missed, as the counts in a welcome or a `live` receipt show."""
+        """Return the frames that were missed, as the counts in a welcome or a `live` receipt show."""
         path = ("delivery", "frames") if envelope.kind == SYSTEM_WELCOME else ("frames",)
         return self.frames.compare(value_at(envelope.body, *path))
 
@@ -130,7 +130,7 @@ class Delivery:
         self._outgoing.pop(sent.envelope.id, None)
 
     def undecided(self) -> tuple[OutgoingEnvelope, ...]:
-        """The envelopes that a new connection has to send again, in order: written, but not decided."""
+        """Return the envelopes that a new connection has to send again, in order: written, but not decided."""
         return tuple(one for one in self._outgoing.values() if one.is_written and not one.done.is_set())
 
     def abandon(self) -> None:
@@ -161,7 +161,7 @@ class Delivery:
         return Arrival.PASS_ON
 
     def refuse_largest(self) -> None:
-        """The gateway closed the connection because of a message's size: the largest undecided envelope is refused."""
+        """Refuse the largest undecided envelope: the gateway closed the connection because of a message's size."""
         largest = max(self.undecided(), key=lambda one: one.size_bytes, default=None)
         if largest is not None:
             # The first refusal may concern a stream frame that was sent at the same time.

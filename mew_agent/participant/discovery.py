@@ -167,12 +167,12 @@ class Discovery(Subscriber):
         return resources + templates
 
     def with_resources(self) -> tuple[str, ...]:
-        """The peers known to have resources, by name."""
+        """Return the peers known to have resources, by name."""
         hinted = {name for name, inquiry in self._inquiries.items() if "resources" in inquiry.other_lists}
         return tuple(sorted(name for name in self._peers if name in hinted or self._peers[name].resources))
 
     def _ask_after_welcome(self) -> None:
-        """A welcome lists who is here, and may bring capabilities that permit what was refused before."""
+        """Ask peers that are new, and those that we may ask only now: a welcome may bring capabilities."""
         for name in set(self._inquiries) - set(self._peers):
             self._forget(name)
         for name in self._peers if self.is_on else ():
@@ -294,7 +294,7 @@ class ObservedListings:
             self._asked[request.id] = None if request.id in self._asked else request.addressees[0]
 
     def listings_in(self, response: Envelope) -> Iterator[tuple[str, Listing]]:
-        """The complete lists in a response, each with the peer that sent it."""
+        """Yield the complete lists in a response, each with the peer that sent it."""
         for name in response.correlation_ids:
             if self._asked.get(name) != response.sender:
                 continue

@@ -187,7 +187,7 @@ class OpenProposals:
         return isinstance(proposal, ProposalMade) and self._by_id.get(proposal.envelope.id) is proposal
 
     def is_same(self, envelope: Envelope) -> bool:
-        """Whether an envelope is a proposal that is followed already; ids alone may repeat."""
+        """Return whether an envelope is a proposal that is followed already; ids alone may repeat."""
         known = self._by_id.get(envelope.id)
         return known is not None and (known.sender, known.envelope.ts) == (envelope.sender, envelope.ts)
 
@@ -245,7 +245,7 @@ class EventEmitter(Subscriber):
         self._listeners.emit(None, *_level_change(Peer(self._messenger.id, context=context), before))
 
     def events_in(self, envelope: Envelope, changes: PeerChanges) -> Iterator[SpaceEvent]:
-        """The events in one envelope. Must be called for every envelope, in order."""
+        """Yield the events in one envelope. Must be called for every envelope, in order."""
         for peer in changes.left:
             yield PeerLeft(peer)
             yield from self._proposals.closed_by_leaving(peer.id)
@@ -267,7 +267,7 @@ class EventEmitter(Subscriber):
             yield from self._proposed(envelope)
 
     def _proposed(self, envelope: Envelope) -> Iterator[ProposalMade]:
-        """A proposal of another participant, once: a welcome lists it, and what was missed brings it again."""
+        """Yield a proposal of another participant, once: a welcome lists it, and what was missed brings it again."""
         if envelope.sender == self._messenger.id or self._proposals.is_same(envelope):
             return
         arguments = arguments_of(envelope.body)

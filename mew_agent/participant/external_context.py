@@ -156,7 +156,7 @@ class ExternalContext(Controllable):
         self._revision += 1
 
     def forget_figures(self, reason: UnknownReason) -> None:
-        """From now on the size is unknown, until the next report."""
+        """Treat the size as unknown from now on, until the next report."""
         self._unknown = reason
         self._revision += 1
 
@@ -171,11 +171,11 @@ class ExternalContext(Controllable):
         return None if self._unknown is not None or self.is_compacting else self._figures
 
     def compaction_started(self, trigger: str = "requested", reason: str | None = None) -> None:
-        """A compaction runs, so the figures no longer hold."""
+        """Record that a compaction runs, so the figures no longer hold."""
         self._compacting = trigger, reason
 
     def compaction_ended(self, done: CompactDone, at: str) -> None:
-        """The compaction ended. Unless it was skipped, the size is unknown until the next report or given in `done`."""
+        """Record how the compaction ended. Unless it was skipped, the size is unknown until the next report."""
         (trigger, reason), self._compacting = self._compacting or ("requested", None), None
         if done.skipped:
             return

@@ -60,7 +60,7 @@ class StreamGap(SpaceEvent):
 
 
 def history_gap_in(envelope: Envelope) -> HistoryGap | None:
-    """The gap that a gateway reports in a welcome or a receipt.
+    """Return the gap that a gateway reports in a welcome or a receipt.
 
     A welcome without `delivery` means that everything sent while there was no connection is missing.
     """

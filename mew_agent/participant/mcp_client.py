@@ -66,7 +66,7 @@ class PendingProposal(PendingRequest):
         self._fulfillers = fulfillers
 
     def may_be_decided_by(self, participant: str) -> bool:
-        """Whether its proposer accepts a decision of this participant."""
+        """Return whether its proposer accepts a decision of this participant."""
         return self._fulfillers is None or participant in self._fulfillers
 
     @property
@@ -138,19 +138,19 @@ class McpClient:
         return tuple(self._wait_for(proposal) for proposal in self._undecided.values())
 
     def may_request(self, peer: str, method: str, params: Mapping[str, Any] | None = None) -> bool:
-        """Whether we may send such a request ourselves."""
+        """Return whether we may send such a request ourselves."""
         return self._messenger.may_send(kinds.MCP_REQUEST, _payload(method, params), (peer,))
 
     def may_propose(self, peer: str, method: str, params: Mapping[str, Any] | None = None) -> bool:
-        """Whether we may propose such a request."""
+        """Return whether we may propose such a request."""
         return self._messenger.may_send(kinds.MCP_PROPOSAL, _payload(method, params), (peer,))
 
     def may_ask(self, peer: str, method: str) -> bool:
-        """Whether we may send or propose such a request."""
+        """Return whether we may send or propose such a request."""
         return self.may_request(peer, method) or self.may_propose(peer, method)
 
     def may_ask_with_any_arguments(self, peer: str, method: str, params: Mapping[str, Any] | None = None) -> bool:
-        """Whether there are arguments, beyond `params`, with which we may send or propose such a request.
+        """Return whether there are arguments, beyond `params`, with which we may send or propose such a request.
 
         Before a model has chosen the arguments of a call, a capability for certain arguments covers no draft of it.
         """
@@ -231,7 +231,7 @@ class McpClient:
             return proposal.decision
 
     def decision_before(self, request: Envelope) -> Envelope | None:
-        """The envelope that decided about our proposal to ourselves to which a request refers: perhaps the request."""
+        """Return what decided about our proposal to ourselves to which a request refers: perhaps this request."""
         known = (self._approvals.get(name) for name in request.correlation_ids)
         return next((one.decision for one in known if one is not None), None)
 
@@ -324,7 +324,7 @@ class McpClient:
 
 
 def ignoring_arguments(patterns: Iterable[CapabilityPattern]) -> CapabilitySet:
-    """The same capabilities without what they demand of the parts in `CHOSEN_BY_CALLER`.
+    """Return the same capabilities without what they demand of the parts in `CHOSEN_BY_CALLER`.
 
     They show whether any call could be permitted; each call is still checked against the real capabilities.
     """
@@ -343,7 +343,7 @@ def _without_chosen_parts(value: Any) -> Any:
 
 
 def _may_match_chosen(key: str) -> bool:
-    """Whether a key of a pattern (plain, a glob, `**`, or a JSONPath) could match a part that the caller chooses."""
+    """Return whether a key (plain, a glob, `**`, or a JSONPath) could match a part that the caller chooses."""
     if key.startswith("$"):
         return ".." in key or "*" in key or any(name in key for name in CHOSEN_BY_CALLER)
     return any(fnmatchcase(name, key) for name in CHOSEN_BY_CALLER)
@@ -354,7 +354,7 @@ def _payload(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _result(reply: Envelope) -> Any:
-    """The result in a response; None if there is none. Raises `PeerFailed` for an error of any shape."""
+    """Return the result in a response; None if there is none. Raises `PeerFailed` for an error of any shape."""
     error = reply.body.get("error")
     if error is None:
         return reply.body.get("result")

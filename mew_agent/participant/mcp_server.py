@@ -72,7 +72,7 @@ class McpServer(Subscriber):
             await send(_error(payload.get("id"), RequestFailed(INTERNAL_ERROR, f"the result cannot be sent: {error}")))
 
     async def response_to(self, request: Envelope) -> dict[str, Any] | None:
-        """The payload of the response, also of a failed request; None if it was cancelled."""
+        """Return the payload of the response, also of a failed request; None if it was cancelled."""
         payload: dict[str, Any] | None = None
         # A plain function cannot be stopped in its thread; the result of a cancelled one is dropped.
         with anyio.CancelScope() as scope:

@@ -71,7 +71,7 @@ class Messenger:
         context: str | None = None,
         id: str | None = None,  # noqa: A002 - the wire's word
     ) -> Envelope:
-        """An envelope from us, not sent; without `id` it gets a new one."""
+        """Return an envelope from us, not sent; without `id` it gets a new one."""
         return Envelope.write(
             kind,
             id=id or str(uuid4()),
@@ -85,7 +85,7 @@ class Messenger:
         )
 
     def may_send(self, kind: str, payload: Mapping[str, Any] | None = None, to: tuple[str, ...] = ()) -> bool:
-        """Whether our capabilities cover such an envelope."""
+        """Return whether our capabilities cover such an envelope."""
         return self.capabilities.allows(self.draft(kind, payload, to=to))
 
     async def send(
@@ -153,5 +153,5 @@ class Messenger:
 
 
 def timestamp() -> str:
-    """The current time as the wire writes it: RFC 3339 with milliseconds, UTC."""
+    """Return the current time as the wire writes it: RFC 3339 with milliseconds, UTC."""
     return wire_timestamp(datetime.now(UTC))

@@ -95,7 +95,7 @@ class Participant(PeerControls, Subscriptions):
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """The participant that `MEW_GATEWAY`, `MEW_SPACE`, `MEW_PARTICIPANT_ID` and `MEW_TOKEN` describe.
+        """Make the participant that `MEW_GATEWAY`, `MEW_SPACE`, `MEW_PARTICIPANT_ID` and `MEW_TOKEN` describe.
 
         `mew up` sets them for each program that it starts, `mew run` for one that you start. `environ` defaults to the
         process environment. Raises `ConfigError` naming the variables that are missing or misspelled.
@@ -270,7 +270,7 @@ class Participant(PeerControls, Subscriptions):
     # -- sending -----------------------------------------------------------------------------------------
 
     def may_send(self, kind: str, payload: Mapping[str, Any] | None = None, to: tuple[str, ...] = ()) -> bool:
-        """Whether our capabilities cover such an envelope."""
+        """Return whether our capabilities cover such an envelope."""
         return self.messenger.may_send(kind, payload, to)
 
     async def send(

@@ -89,7 +89,7 @@ class PeerControls:
         return (await self._ask(peer, kind, request, Status, timeout_seconds)).pins or ()
 
     async def would_fit(self, peer: str, text: str | int) -> Fit:
-        """Whether a text, or a number of tokens, fits into a peer's context, by its last report.
+        """Return whether a text, or a number of tokens, fits into a peer's context, by its last report.
 
         The size of a text is a `heuristic`: only the peer knows its model's tokens. `fits` is None if it is not known;
         the peer decides by its own figures when a chat arrives. Raises `PeerAbsent`.

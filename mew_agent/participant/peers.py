@@ -87,7 +87,7 @@ class PeerContext:
         return self.status.partition(":")[0] == "paused" and not (is_loop and self.status != "paused")
 
     def in_session(self, participant: str, session: str | None) -> "PeerContext":
-        """The context of a session of `participant`; this one for None. Holds no figures if the session is unknown."""
+        """Return the context of a session of `participant`, or this one for None. Without figures if it is unknown."""
         if session in (None, MAIN_SESSION):
             return self
         sessions = (self.report.sessions if self.report is not None else None) or ()
@@ -122,7 +122,7 @@ class Peer:
     prompts: tuple[PeerPrompt, ...] | None = None
 
     def may_send(self, kind: str, payload: Mapping[str, Any], to: str) -> bool:
-        """Whether the capabilities that the gateway announced for it cover this; True if it announced none."""
+        """Return whether the capabilities that the gateway announced for it cover this; True if it announced none."""
         draft = Draft(kind=kind, payload=dict(payload), to=(to,))
         return not self.capabilities or CapabilitySet(self.capabilities).allows(draft)
 
@@ -168,7 +168,7 @@ class Peers(Mapping[str, Peer]):
         return iter(self._by_id)
 
     def snapshot(self) -> dict[str, Peer]:
-        """A copy of everyone known now, by id."""
+        """Return a copy of everyone known now, by id."""
         return dict(self._by_id)
 
     def set_offers(self, participant: str, **offers: tuple[Any, ...] | None) -> None:

@@ -57,7 +57,7 @@ class PendingRequest:
         self._complete(failure=failure)
 
     def reply_or_raise(self, waited_seconds: float, detail: str = "") -> Envelope:
-        """The answer. Raises the `PeerError` that says why there is none after `waited_seconds`."""
+        """Return the answer. Raises the `PeerError` that says why there is none after `waited_seconds`."""
         if self.failure is not None:
             raise self.failure
         if self.reply is None:
@@ -90,7 +90,7 @@ class CompactionRequest(PendingRequest):
         return super().receive(envelope)
 
     def outcome(self, waited_seconds: float) -> CompactDone:
-        """The outcome. Raises what `reply_or_raise` raises, and `BadAnswer`."""
+        """Return the outcome. Raises what `reply_or_raise` raises, and `BadAnswer`."""
         answer = self.reply_or_raise(waited_seconds)
         if answer.kind == kinds.PARTICIPANT_COMPACT_DONE:
             return read_answer(answer, CompactDone)
@@ -156,7 +156,7 @@ class PendingRequests:
                 request.fail(PeerAbsent(request.peer, had_been_asked=True))
 
     def to_peers(self) -> tuple[PendingRequest, ...]:
-        """The open requests that a peer, not the gateway, has to answer."""
+        """Return the open requests that a peer, not the gateway, has to answer."""
         return tuple(one for one in self._open() if one.peer not in GATEWAY_IDS and one.peer != self._me)
 
     def _open(self) -> tuple[PendingRequest, ...]:
@@ -164,7 +164,7 @@ class PendingRequests:
 
 
 def is_refusal(envelope: Envelope) -> bool:
-    """Whether this is the gateway's refusal to relay the envelope that it refers to."""
+    """Return whether this is the gateway's refusal to relay the envelope that it refers to."""
     return envelope.kind == kinds.SYSTEM_ERROR and envelope.sender in GATEWAY_IDS
 
 
@@ -177,7 +177,7 @@ def read_answer(answer: Envelope, model: type[Answer]) -> Answer:
 
 
 def _outcome_from_status(status: Status) -> CompactDone:
-    """A status does not say what was freed. A peer without a context had nothing to free."""
+    """Read the outcome from a status, which does not say what was freed. A peer without context had nothing to free."""
     word, _, reason = (status.status or "").partition(":")
     if word == COMPACTION_FAILED:
         return CompactDone(status="skipped", skipped=True, reason=reason or "no reason given")

@@ -29,7 +29,7 @@ class StreamOwners:
                 pass
 
     def owner(self, stream_id: str) -> str | None:
-        """The participant that opened a stream; None if that is not known."""
+        """Return the participant that opened a stream; None if that is not known."""
         return self._owners.get(stream_id)
 
 

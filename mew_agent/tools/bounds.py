@@ -45,7 +45,7 @@ class ResultBound:
     on_long: OnLong = "cut"
 
     def limits(self, sizes: Mapping[str, int], room: Room) -> dict[str, int]:
-        """The limit in tokens of each of several results, by key. Short results leave their room to long ones."""
+        """Return the limit in tokens of each result, by key. Short results leave their room to long ones."""
         left, pending = room.for_results, dict(sizes)
         limits: dict[str, int] = {}
         for key, size in sorted(sizes.items(), key=lambda item: item[1]):
@@ -56,7 +56,7 @@ class ResultBound:
         return limits
 
     def bounded(self, text: str, limit_tokens: int, project: Project, *, kept_as: str) -> str | None:
-        """The replacement for a result that exceeds the limit; None if it fits. `kept_as` is the id of the original."""
+        """Return what replaces a result that exceeds the limit; None if it fits. `kept_as` is the original's id."""
         tokens = project(text)
         if tokens <= limit_tokens:
             return None
@@ -66,7 +66,7 @@ class ResultBound:
 
 
 def cut_in_the_middle(text: str, tokens: int, limit_tokens: int, project: Project, *, kept_as: str) -> str:
-    """The start and the end of a text, with a notice between them that says how much is missing and where it is."""
+    """Return the start and the end of a text; a notice between them says how much is missing and where it is."""
     room = max(0, limit_tokens - project(CUT.format(tokens=tokens, id=kept_as)))
     kept_chars = min(len(text), len(text) * room // tokens)
     head, tail, kept_tokens = "", "", 0
@@ -81,7 +81,7 @@ def cut_in_the_middle(text: str, tokens: int, limit_tokens: int, project: Projec
 
 
 def beginning(text: str, limit_tokens: int, project: Project) -> str:
-    """The longest start of a text within `limit_tokens`."""
+    """Return the longest start of a text within `limit_tokens`."""
     chars, tokens = len(text), project(text)
     while chars and tokens > limit_tokens:
         chars = min(chars * max(0, limit_tokens) // tokens, chars - 1)

@@ -39,7 +39,7 @@ class Offers(Protocol):
     """Answers MCP requests."""
 
     async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The result of an MCP request, in the shape of MCP. Raises `RequestFailed`."""
+        """Return the result of an MCP request, in the shape of MCP. Raises `RequestFailed`."""
 
 
 @dataclass
@@ -95,7 +95,7 @@ class LocalOffers:
 
 
 def _problem(error: Exception) -> str:
-    """The message of an error; that of a foreign class often says nothing without the name of the class."""
+    """Return the message of an error. For a foreign class, the name of the class often says more than the message."""
     return well_formed(str(error) if isinstance(error, MewAgentError) else f"{type(error).__name__}: {error}")
 
 

@@ -128,7 +128,7 @@ class Tool:
         return cls(tool_name, text, function, arguments, schema, title, dict(annotations or {}), returned)
 
     def listed(self) -> dict[str, Any]:
-        """Its entry in an MCP `tools/list`."""
+        """Return its entry in an MCP `tools/list`."""
         more = {"title": self.title, "annotations": self.annotations, "outputSchema": self.output_schema}
         entry = {"name": self.name, "description": self.description, "inputSchema": self.schema}
         return {**entry, **{key: value for key, value in more.items() if value}}
@@ -146,7 +146,7 @@ class Tool:
 
 
 def _output_schema(returned: Any) -> dict[str, Any] | None:
-    """The schema of a declared result that is an object with named fields; None for any other."""
+    """Return the schema of a declared result that is an object with named fields; None for any other."""
     if not (is_dataclass(returned) or is_typeddict(returned) or _is_model(returned)):
         return None
     try:
@@ -193,7 +193,7 @@ class Toolbox(Watched):
         return tool
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """The tools as a model reads them."""
+        """Return the tools as a model reads them."""
         return tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in self.tools.values())
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:

@@ -24,7 +24,7 @@ class Target:
 
 
 def plain_name(target: Target) -> str | None:
-    """`peer__tool` if its first separator divides it unambiguously, else None."""
+    """Return `peer__tool` if its first separator divides it unambiguously, else None."""
     name = f"{target.peer}{SEPARATOR}{target.tool}"
     # A peer whose name ends with an underscore would move the separator.
     readable = target.tool and SEPARATOR not in target.peer and not target.peer.endswith("_")
@@ -32,7 +32,7 @@ def plain_name(target: Target) -> str | None:
 
 
 def digest_name(target: Target) -> str:
-    """A name for any target: the accepted characters of peer and tool, and a digest of both."""
+    """Return a name for any target: the accepted characters of peer and tool, and a digest of both."""
     # The digest keeps targets apart whose accepted characters are alike. Without a separator it equals no plain name.
     identity = f"{len(target.peer)}:{target.peer}{target.tool}".encode(errors="surrogatepass")
     digest = hashlib.blake2b(identity, digest_size=_DIGEST_BYTES).hexdigest()
@@ -41,7 +41,7 @@ def digest_name(target: Target) -> str:
 
 
 def own_name(tool: str) -> str:
-    """The name of one of our own functions: unchanged if model servers accept it, else a digest name."""
+    """Return the name of one of our own functions: unchanged if model servers accept it, else a digest name."""
     fits = len(tool) <= MAX_NAME_LENGTH and _ACCEPTED.fullmatch(tool)
     return tool if fits else digest_name(Target("", tool))
 
@@ -53,7 +53,7 @@ class ToolNames:
     _targets: dict[str, Target] = field(default_factory=dict)
 
     def name_of(self, target: Target, reserved: Collection[str] = ()) -> str:
-        """The name of a target. `reserved` names are already used for other tools."""
+        """Return the name of a target. `reserved` names are already used for other tools."""
         name = plain_name(target)
         if name is None or name in reserved:
             name = digest_name(target)
@@ -61,5 +61,5 @@ class ToolNames:
         return name
 
     def target_of(self, name: str) -> Target | None:
-        """The target of a name; None for names never assigned."""
+        """Return the target of a name; None for names never assigned."""
         return self._targets.get(name)

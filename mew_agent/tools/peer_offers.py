@@ -88,24 +88,24 @@ def read_page(result: object, name: str) -> ListPage:
 
 
 def read_tools(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerTool, ...]:
-    """The tools in a list, each name once. Entries without a name are dropped."""
+    """Return the tools in a list, each name once. Entries without a name are dropped."""
     return _once_each(entries, partial(_tool, peer), "name")
 
 
 def read_resources(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerResource, ...]:
-    """The resources and templates in a list, each URI once."""
+    """Return the resources and templates in a list, each URI once."""
     return _once_each(entries, partial(_resource, peer), "uri")
 
 
 def read_prompts(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerPrompt, ...]:
-    """The prompts in a list, each name once."""
+    """Return the prompts in a list, each name once."""
     return _once_each(entries, partial(_prompt, peer), "name")
 
 
 def _once_each(
     entries: tuple[Mapping[str, Any], ...], read: Callable[[Mapping[str, Any]], T], key: str
 ) -> tuple[T, ...]:
-    """The offers in a list: the first with each value of `key`, and none with an empty one."""
+    """Return the offers in a list: the first with each value of `key`, and none with an empty one."""
     found: dict[str, T] = {}
     for offer in map(read, entries[:MAX_LISTED]):
         found.setdefault(getattr(offer, key), offer)
@@ -138,7 +138,7 @@ def _prompt(peer: str, entry: Mapping[str, Any]) -> PeerPrompt:
 
 
 def _schema(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema of a tool under any of its keys. Model servers require an object with properties."""
+    """Return the schema of a tool under any of its keys. Model servers require an object with properties."""
     for key in ("inputSchema", "input_schema", "parameters"):
         schema = entry.get(key)
         if isinstance(schema, Mapping) and schema.get("type", "object") == "object":

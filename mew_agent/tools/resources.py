@@ -74,7 +74,7 @@ class Resource:
         return _PLACEHOLDER.search(self.uri) is not None
 
     def arguments_in(self, uri: str) -> dict[str, str] | None:
-        """The decoded values of the placeholders in `uri`; None if it does not match."""
+        """Return the decoded values of the placeholders in `uri`; None if it does not match."""
         parts = _PLACEHOLDER.split(self.uri)
         pattern = "".join(
             re.escape(part) if index % 2 == 0 else f"(?P<{part}>[^/?#]+)" for index, part in enumerate(parts)
@@ -83,13 +83,13 @@ class Resource:
         return None if match is None else {name: unquote(value) for name, value in match.groupdict().items()}
 
     def listed(self) -> dict[str, Any]:
-        """Its entry in `resources/list` or `resources/templates/list`."""
+        """Return its entry in `resources/list` or `resources/templates/list`."""
         key = "uriTemplate" if self.is_template else "uri"
         more = {"description": self.description, "mimeType": self.mime_type}
         return {key: self.uri, "name": self.name, **{key: value for key, value in more.items() if value}}
 
     async def read(self, uri: str, arguments: Mapping[str, str]) -> dict[str, Any]:
-        """The result of `resources/read`. Raises what the function raises, and what `run_function` raises."""
+        """Return the result of `resources/read`. Raises what the function raises, and what `run_function` raises."""
         value = await run_function(self.function, arguments)
         return {"contents": [{"uri": uri, **_content(value, self.mime_type)}]}
 
@@ -116,11 +116,11 @@ class Resources(Watched):
         return resource
 
     def listed(self) -> list[dict[str, Any]]:
-        """The entries of `resources/list`."""
+        """Return the entries of `resources/list`."""
         return [resource.listed() for resource in self.resources.values() if not resource.is_template]
 
     def templates(self) -> list[dict[str, Any]]:
-        """The entries of `resources/templates/list`."""
+        """Return the entries of `resources/templates/list`."""
         return [resource.listed() for resource in self.resources.values() if resource.is_template]
 
     async def read(self, uri: str) -> dict[str, Any]:

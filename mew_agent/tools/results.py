@@ -56,7 +56,7 @@ class ToolResult:
 
     @classmethod
     def from_error(cls, error: Exception) -> "ToolResult":
-        """A failed call, with the error's message or else its class name as text."""
+        """Make the result of a failed call: its text is the error's message, or else its class name."""
         is_refused = isinstance(error, NotPermitted | Refused | Rejected)
         return cls(well_formed(str(error) or type(error).__name__), is_error=True, is_refused=is_refused)
 
@@ -73,7 +73,7 @@ class ToolResult:
         return tuple(filter(None, map(_image, parts)))[:MAX_IMAGES]
 
     def to_mcp(self) -> dict[str, Any]:
-        """The result of an MCP `tools/call` request: the content unchanged if it has that shape, else its text.
+        """Return the result of an MCP `tools/call` request: the content unchanged if it has that shape, else its text.
 
         An object that a function returned is added as `structuredContent`.
         """
@@ -91,7 +91,7 @@ class ToolResult:
 
 
 def is_mcp_result(value: Any) -> bool:
-    """Whether a value is an MCP tool result. A `content` key alone does not make it one: its parts need a type."""
+    """Return whether a value is an MCP tool result: a mapping with a `content` whose parts all have a type."""
     content = value_at(value, "content")
     return isinstance(content, list | tuple) and all(
         isinstance(part, Mapping) and isinstance(part.get("type"), str) for part in content
@@ -99,12 +99,12 @@ def is_mcp_result(value: Any) -> bool:
 
 
 def prompt_texts(results: Mapping[str, ToolResult]) -> dict[str, str]:
-    """The `prompt_text` of each result, by call id."""
+    """Return the `prompt_text` of each result, by call id."""
     return {call_id: result.prompt_text for call_id, result in results.items()}
 
 
 def images_in(results: Mapping[str, ToolResult]) -> dict[str, tuple[Image, ...]]:
-    """The images of each result that has any, by call id."""
+    """Return the images of each result that has any, by call id."""
     return {call_id: images for call_id, result in results.items() if (images := result.images)}
 
 
@@ -114,7 +114,7 @@ def well_formed(text: str) -> str:
 
 
 def _peer_text(raw: Any) -> str:
-    """A peer's answer as text. Parts of any type are accepted: peers send content that MCP does not define."""
+    """Return a peer's answer as text. Parts of any type are accepted: peers send content that MCP does not define."""
     if raw is None:
         return ""
     if isinstance(raw, str):
@@ -126,14 +126,14 @@ def _peer_text(raw: Any) -> str:
 
 
 def _mcp_text(result: Mapping[str, Any]) -> str:
-    """The parts of MCP content, one per line; the structured content where the parts are empty."""
+    """Return the parts of MCP content, one per line, or the structured content if the parts are empty."""
     parts = [_part_text(part) for part in result["content"]]
     structured = result.get("structuredContent")
     return "\n".join(parts) if any(parts) or structured is None else _json(structured)
 
 
 def _part_text(part: object) -> str:
-    """One part of MCP content. Parts without text are named, so that the reader knows that they exist."""
+    """Return one part of MCP content. Parts without text are named, so that the reader knows that they exist."""
     if not isinstance(part, Mapping):
         return str(part)
     resource = part.get("resource")
@@ -152,7 +152,7 @@ def _part_text(part: object) -> str:
 
 
 def _image(part: object) -> Image | None:
-    """The image in a part of MCP content; None for other parts and for broken data, which model servers refuse."""
+    """Return the image in a part of MCP content; None for other parts and broken data, which model servers refuse."""
     if not isinstance(part, Mapping) or part.get("type") != "image":
         return None
     mime_type, data = part.get("mimeType"), part.get("data")

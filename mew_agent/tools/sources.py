@@ -29,7 +29,7 @@ class ToolSource(Protocol):
     """Offers tools. Both methods may be called at any time, and the offer may change between calls."""
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """The tools that the model may call now."""
+        """Return the tools that the model may call now."""
 
     async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
         """Carry out one call and return its result. Never raises: a failed call has a result with `is_error`."""
@@ -37,7 +37,7 @@ class ToolSource(Protocol):
 
 @cache  # schemas take a millisecond each, and every session of an agent has the same methods
 def _method_tool(method: ToolFunction) -> Tool:
-    """The tool of a class's method, not yet bound to an object."""
+    """Return the tool of a class's method, not yet bound to an object."""
     return Tool.from_function(partial(method, None))
 
 
@@ -89,7 +89,7 @@ class AgentTools:
         self._sources.append(source)
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """The tools that the model may call now, in the order of the sources."""
+        """Return the tools that the model may call now, in the order of the sources."""
         return tuple(spec for spec, _ in self._offered())
 
     async def run(self, call: ToolCall, context: CallContext) -> ToolResult:

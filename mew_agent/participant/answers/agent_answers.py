@@ -84,11 +84,11 @@ class AgentAnswers(Subscriber):
                     await self._cancel(exchange)
 
     def is_answer(self, chat: Envelope) -> bool:
-        """Whether a chat has just answered an open question, so that its reader gets it."""
+        """Return whether a chat has just answered an open question, so that its reader gets it."""
         return any(exchange.answer_id == chat.id for exchange in self._router.exchanges.values())
 
     def may_use_tools(self, agent: str) -> bool:
-        """Whether an agent has called a tool, or may send or propose a call."""
+        """Return whether an agent has called a tool, or may send or propose a call."""
         peer = self._messenger.peers.get(agent)
         held = CapabilitySet(peer.capabilities if peer is not None else ())
         return agent in self._router.tool_users or any(

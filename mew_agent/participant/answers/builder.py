@@ -165,7 +165,7 @@ class AnswerBuilder:
         return [AgentRestarted(AGENT_RESTARTED)] if self._placement == "events" else events
 
     def skip_call(self, why: str) -> list[AnswerEvent]:
-        """Part of the current call's text is missing: show nothing more of this call, and `why` as a notice.
+        """Show nothing more of the current call, because part of its text is missing, and `why` as a notice.
 
         `finish` shows the rest, if the call was the answer.
         """
@@ -248,12 +248,12 @@ class AnswerBuilder:
 
 
 def _length_of_prefix(shown: str, text: str) -> int | None:
-    """How much of `text` was shown; None if something else was shown."""
+    """Return how much of `text` was shown; None if something else was shown."""
     return next((len(start) for start in (shown, shown.lstrip(), shown.strip()) if text.startswith(start)), None)
 
 
 def _break_after(end: str) -> str:
-    """The newlines needed between text that ends with `end` and a new paragraph."""
+    """Return the newlines needed between text that ends with `end` and a new paragraph."""
     if not end or end == "\n\n":
         return ""
     return "\n" if end.endswith("\n") else "\n\n"

@@ -71,14 +71,14 @@ class ContextNotes:
         return self._context.is_paused
 
     def compacting_text(self) -> str:
-        """The notice that a compaction began, with the size of the context if it is known."""
+        """Return the notice that a compaction began, with the size of the context if it is known."""
         context = self._context
         size = "" if context.tokens is None else f" {context.tokens:,} tokens{_label(context)}"
         return f"compacting{size} ..."
 
 
 def approval_text(context: PeerContext) -> str:
-    """The notice that proposals of the agent need a decision, and whose."""
+    """Return the notice that proposals of the agent need a decision, and whose."""
     waits = [one for one in (context.report.waiting if context.report else None) or () if one.kind == "approval"]
     texts = (f"{one.what} ({', '.join(one.who_may_answer) or 'no connected participant'} can decide)" for one in waits)
     return f"waiting for {'; '.join(texts) or 'approval'}"
@@ -120,7 +120,7 @@ class CallUsage:
 
 
 def usage_of(tokens: TokenUsage | None) -> Json | None:
-    """Reported tokens as OpenAI's `usage`."""
+    """Return reported tokens as OpenAI's `usage`."""
     if tokens is None:
         return None
     usage: Json = {
@@ -136,7 +136,7 @@ def usage_of(tokens: TokenUsage | None) -> Json | None:
 
 
 def openai_usage(context: PeerContext) -> Json | None:
-    """The figures of the report's call as OpenAI's `usage`. None unless prompt and completion are both reported."""
+    """Return the figures of the report's call as OpenAI's `usage`; None unless prompt and completion are reported."""
     report = context.report
     if report is None or report.prompt_tokens is None or report.completion_tokens is None:
         return None
@@ -157,7 +157,7 @@ def openai_usage(context: PeerContext) -> Json | None:
 def context_key(
     agent: str, context: PeerContext, *, notices: Sequence[str] = (), ignored: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The `mew` key of an answer: how full the agent's context is, from its own report. Unknown values are left out."""
+    """Return the `mew` key of an answer: how full the agent's context is, by its own report, without unknown values."""
     report = context.report
     values: dict[str, Any] = {"participant": agent, "basis": context.basis_label}
     values |= {"tokens": context.tokens, "max_tokens": context.max_tokens}
@@ -168,7 +168,7 @@ def context_key(
 
 
 def _ended_text(before: PeerContext, after: PeerContext) -> str:
-    """What a compaction freed, and the size after it."""
+    """Return what a compaction freed, and the size after it."""
     last = after.report.last_compaction if after.report else None
     earlier = before.report.last_compaction if before.report else None
     now = _now(after)
@@ -182,7 +182,7 @@ def _ended_text(before: PeerContext, after: PeerContext) -> str:
 
 
 def _now(context: PeerContext) -> str:
-    """The size after it, as a clause; empty if it is unknown."""
+    """Return the size after it, as a clause; empty if it is unknown."""
     if context.tokens is None:
         return ""
     window = f" of {context.max_tokens:,}" if context.max_tokens else ""
@@ -190,5 +190,5 @@ def _now(context: PeerContext) -> str:
 
 
 def _label(context: PeerContext) -> str:
-    """How the size is known; empty if the provider reported it."""
+    """Return how the size is known; empty if the provider reported it."""
     return "" if context.basis_label == "reported" else f" ({context.basis_label})"

@@ -56,7 +56,7 @@ class Exchange:
         self.extend_deadline()
 
     async def next_event(self) -> AnswerEvent | None:
-        """The next event, or None at the end. Raises the `NoAnswer` that ended it otherwise."""
+        """Return the next event, or None at the end. Raises the `NoAnswer` that ended it otherwise."""
         while not self._ready:
             if self.failure is not None:
                 raise self.failure
@@ -83,7 +83,7 @@ class Exchange:
         return self.session not in (None, MAIN_SESSION)
 
     def is_about(self, context: object) -> bool:
-        """Whether an envelope's `context` names the reasoning about this question."""
+        """Return whether an envelope's `context` names the reasoning about this question."""
         return self.reasoning_id is not None and context == self.reasoning_id
 
     def add(self, events: Sequence[AnswerEvent]) -> None:
@@ -100,7 +100,7 @@ class Exchange:
             self.add(self.answer.add_notice(note.text))
 
     def begin(self, reasoning_id: str | None) -> None:
-        """The agent has begun to work on it."""
+        """Record that the agent has begun to work on it."""
         if self.reasoning_id is None:
             self.usage.begin(self.context)
         self.reasoning_id = reasoning_id or self.reasoning_id
@@ -108,7 +108,7 @@ class Exchange:
         self.extend_deadline()
 
     def agent_left(self) -> None:
-        """The agent is gone. One that was killed returns and answers, so wait for that, but not as long."""
+        """Wait a shorter time for an agent that left: one that was killed returns and answers."""
         if self.inactivity_seconds == math.inf:
             return
         self.is_agent_absent = True
@@ -116,13 +116,13 @@ class Exchange:
         self.add(self.answer.add_notice(f"'{self.agent}' left the space; waiting for its return"))
 
     def agent_restarted(self) -> None:
-        """The agent's process was restarted and continues with the question."""
+        """Begin the answer again: the agent's process was restarted and continues with the question."""
         self.reasoning_id = None
         self.extend_deadline()
         self.add(self.answer.restart_agent())
 
     def finish(self, text: str, answer_id: str | None = None, turn: TurnReport | None = None, at: str = "") -> None:
-        """The agent has answered, at this time of the wire."""
+        """Record the agent's answer; `at` is when it was sent, as on the wire."""
         if not self.is_over:
             self.answer_id, self.turn = answer_id, turn
             if turn is not None and turn.status is not None:
@@ -131,7 +131,7 @@ class Exchange:
             self.add(self.answer.finish(text))
 
     def fail(self, code: str, problem: str, *, needs_cancel: bool = False) -> None:
-        """There will be no answer; `code` as in `NoAnswer`."""
+        """End without an answer; `code` as in `NoAnswer`."""
         if not self.is_over:
             self.is_over, self.failure = True, NoAnswer(self.agent, code, problem)
             self.needs_cancel = needs_cancel

@@ -80,7 +80,7 @@ class AnswerRouter:
             exchange.fail(code, problem, needs_cancel=True)
 
     def _open_with(self, agent: str) -> list[Exchange]:
-        """The open exchanges with an agent, oldest first."""
+        """Return the open exchanges with an agent, oldest first."""
         return [one for one in self.exchanges.values() if one.agent == agent and not one.is_over]
 
     # -- envelopes ---------------------------------------------------------------------------------------
@@ -247,13 +247,13 @@ def _tool_call(answer: AnswerBuilder, thought: Mapping[str, Any]) -> Sequence[An
 
 
 def _needs_choice(acknowledgement: Envelope) -> bool:
-    """Whether an agent holds a chat that it can make no room for, until its sender says how to deliver it."""
+    """Return whether an agent holds a chat that it can make no room for, until its sender says how to deliver it."""
     is_stuck = value_at(acknowledgement.body, "fit", "fits_after_compaction") is False
     return is_stuck and acknowledgement.body.get("held") is True
 
 
 def _turn_in(chat: Envelope) -> TurnReport | None:
-    """The `turn` of an answer; None if it has none that can be read."""
+    """Return the `turn` of an answer; None if it has none that can be read."""
     try:
         return TurnReport.model_validate(chat.body["turn"]) if "turn" in chat.body else None
     except ValidationError:
@@ -261,7 +261,7 @@ def _turn_in(chat: Envelope) -> TurnReport | None:
 
 
 def _json_object(data: bytes | str) -> dict[str, Any]:
-    """The JSON object in a frame's data; empty if there is none."""
+    """Return the JSON object in a frame's data; empty if there is none."""
     try:
         value = json.loads(data)
     except ValueError:
