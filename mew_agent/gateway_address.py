@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from mew_agent.errors import CertificateRejected, ConfigError, NotConnected
 
 CA_VARIABLE: Final = "MEW_CA_FILE"
-"""Environment variable with a PEM file of certificates that are trusted besides those of the system. `SSL_CERT_FILE`
+"""Environment variable with a PEM file of certificates to trust in addition to those of the system. `SSL_CERT_FILE`
 replaces those of the system, and so decides about model providers too."""
 
 _EXPIRED: Final = 10

@@ -207,7 +207,7 @@ def _state_after(error: OpenAIApiError) -> TaskState:
 
 
 class UsableRequests(SimpleRequestContextBuilder):
-    """Accepts messages that begin a task: a text or a call. Refusing others here, before a task exists, leaves none."""
+    """Accepts messages that begin a task: a text or a call. Refuses others before a task for them exists."""
 
     async def build(
         self,
@@ -227,7 +227,7 @@ class UsableRequests(SimpleRequestContextBuilder):
                 raise ContentTypeNotSupportedError(problem)
             text = "".join(part.text for part in parts)
             if not text.strip():
-                raise InvalidParamsError("message.parts: no text in it")
+                raise InvalidParamsError("message.parts: contains no text")
             if len(text.encode(errors="replace")) > MAX_TEXT_BYTES:
                 raise InvalidParamsError(f"message.parts: more than {MAX_TEXT_BYTES:,} bytes of text")
         return await super().build(context, params, task_id, context_id, task)

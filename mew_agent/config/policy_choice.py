@@ -118,7 +118,7 @@ def _with_config_key(refusal: str) -> str:
 def mapping_of(values: object, where: str) -> dict[str, Any]:
     """Return the values as a mapping with text keys. Raises `ConfigError` if they are not a mapping."""
     if not isinstance(values, dict):
-        raise ConfigError(where, f"contains {type(values).__name__}", "a mapping of settings")
+        raise ConfigError(where, "must be a mapping of settings")
     return {str(key): value for key, value in values.items()}
 
 

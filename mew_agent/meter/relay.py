@@ -33,7 +33,7 @@ _HOP_BY_HOP: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
 )
 _LARGE_BODY_BYTES: Final = 256 * 1024
-"""A larger request is parsed in a thread, so that the streams of other calls do not stall meanwhile."""
+"""A larger request is parsed in a thread, so that the streams of other calls do not stall."""
 
 _VERSION: Final = "/v1"
 

@@ -1,4 +1,4 @@
-"""The context of a participant whose engine is elsewhere: the figures that its program reports, and its handlers.
+"""The context of a participant whose conversation is kept elsewhere: the figures it reports, and its handlers.
 
 Owns which reports are accepted, what is known while a compaction runs and after it, and that a control without a
 handler is answered `not_supported`. Does not know where the figures come from, and sends nothing.

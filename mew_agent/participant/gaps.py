@@ -52,7 +52,7 @@ class HistoryGap(SpaceEvent):
 class StreamGap(SpaceEvent):
     """Frames of a stream were missed; they are sent at most once.
 
-    `missed` is how many; None if the number is unknown, because the gateway restarted meanwhile.
+    `missed` is how many; None if the number is unknown, because the gateway restarted.
     """
 
     stream_id: str

@@ -71,7 +71,7 @@ class Participant(PeerControls, Subscriptions):
 
         `conversation` is what controls act on. `offers` replaces our own tools and resources. `discover` asks every
         peer automatically for its tools; `timeouts` apply to MCP requests. `ca_file` names a PEM file of certificates
-        to trust besides those of the system (default: the file in `MEW_CA_FILE`).
+        to trust in addition to those of the system (default: the file in `MEW_CA_FILE`).
         """
         self.id = id
         self.space = space

@@ -1,4 +1,4 @@
-"""The lifetime of a participant: join, stay joined, run tasks meanwhile, leave.
+"""The lifetime of a participant: join, stay joined while tasks run, leave.
 
 Owns the task group, and the error that ended the connection. Does not know what arrives, or what is sent.
 """

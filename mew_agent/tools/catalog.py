@@ -1,6 +1,7 @@
-"""Answer the MCP requests of peers: JSON-RPC error codes, and the offers of a participant in this process.
+"""Answers the MCP requests of peers from the tools and resources of this process.
 
-An MCP server is the other kind of offers (see `mew_agent.bridge`). Does not know envelopes.
+Owns the error codes of JSON-RPC and MCP. A bridge answers from an MCP server instead (`mew_agent.bridge`).
+Does not know envelopes.
 """
 
 from collections.abc import Mapping, Sequence

@@ -18,7 +18,7 @@ _STEPS_PER_PATTERN: Final = 40
 """What looking at one pattern costs."""
 
 _STEPS_PER_COMPILATION: Final = 600
-"""What compiling one text costs, besides two steps for each of its characters."""
+"""What compiling one text costs, in addition to two steps for each of its characters."""
 
 
 def covers(

@@ -44,7 +44,7 @@ class ToolCalled:
 
 @dataclass(frozen=True, slots=True)
 class ContextNotice:
-    """Something happened to the agent's context meanwhile, such as a compaction; a text for people."""
+    """Something happened to the agent's context during the answer, such as a compaction; a text for people."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""[pure] What a reader of an answer learns of the agent's context: notices meanwhile, usage and fill level at the end.
+"""[pure] What a reader of an answer learns of the agent's context: notices, usage, and the size at the end.
 
 Owns the notices' texts and order, and how a context report becomes OpenAI's `usage` and the `mew` key. Unknown figures
 are left out, never 0, and a figure that the provider did not report is labelled with its basis.

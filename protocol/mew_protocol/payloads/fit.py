@@ -73,7 +73,7 @@ def fit_in(status: Status | None, tokens: int, tokens_basis: TextBasis = "given"
     report = status.context if status is not None else None
     if status is None or report is None:
         return Fit(fits=None, tokens=tokens, tokens_basis=tokens_basis, reason="no_report", as_of=as_of)
-    # An agent whose engine is elsewhere may report only the size of its context.
+    # An agent of another project may report only the size of its context.
     context = status.tokens if report.next_prompt_tokens is None else report.next_prompt_tokens
     basis = report.next_prompt_basis or report.basis
     known = Fit(

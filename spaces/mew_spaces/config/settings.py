@@ -295,7 +295,7 @@ class Limits(_ConfigSection):
     """Length of participant ids and kinds. Envelope ids may be four times as long."""
     http_body_bytes: int = Field(default=1024 * 1024, ge=1024)
     write_buffer_bytes: int = Field(default=16 * 1024 * 1024, ge=4096)
-    """What may wait for a member, besides one message of the largest size, before it is a slow consumer."""
+    """What may wait for a member, in addition to one message of the largest size, before it is a slow consumer."""
     unjoined_message_bytes: int = Field(default=64 * 1024, ge=1024)
     """What a client may send before it has joined, in all; `message_bytes` applies from then on."""
     unjoined_connections: int = Field(default=2048, ge=1)

@@ -142,7 +142,7 @@ def test_a_bad_nested_value_is_named_with_its_own_line(tmp_path: Path, text: str
     [
         ("agent.yaml", "model: [", "malformed YAML"),
         ("agent.json", '{"model": }', "malformed JSON"),
-        ("agent.yaml", "- a list\n", "contains list (expected a mapping of settings)"),
+        ("agent.yaml", "- a list\n", "agent.yaml: must be a mapping of settings"),
         ("agent.yaml", "model: \x00", "malformed YAML"),
     ],
 )

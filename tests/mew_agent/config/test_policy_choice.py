@@ -123,5 +123,5 @@ def test_a_named_provider_is_refused_when_the_configuration_is_read() -> None:
 
 def test_settings_are_a_mapping() -> None:
     assert mapping_of({1: 2}, "here") == {"1": 2}
-    with pytest.raises(ConfigError, match="here: contains list"):
+    with pytest.raises(ConfigError, match="here: must be a mapping of settings"):
         mapping_of([], "here")
