@@ -361,7 +361,7 @@ class AcpAgent(Participant):
             case "failed" if self._prompting != "compaction":
                 done = CompactDone(status="skipped", skipped=True, reason="failed")
                 self.external_context.compaction_ended(done, timestamp())
-                await self.control.announce("compaction_failed:the agent says so")
+                await self.control.announce("compaction_failed:the agent reported a failure")
             case _:
                 pass
         if update.get("sessionUpdate") == "available_commands_update":

@@ -97,7 +97,12 @@ class LoopGuard:
     def waits(self) -> tuple[Waiting, ...]:
         """The stopped conversations as a report shows them."""
         return tuple(
-            Waiting(kind="loop", peer=peer, what=f"{talk.reason}; any person's message continues", since=talk.since)
+            Waiting(
+                kind="loop",
+                peer=peer,
+                what=f"{talk.reason}; a message from a person lets it continue",
+                since=talk.since,
+            )
             for peer, talk in self.stopped.items()
         )
 

@@ -51,7 +51,7 @@ MAX_REPORTED_CALLS = 500
 MAX_REASON_CHARS = 120
 LAST_THOUGHT = {"message": "I answer.", "reasoning": "I answer.", "action": "respond"}
 NO_ROOM = "I could not make room either ({problem}), so I left your message out; please send it again later."
-INTERNAL_FAILURE = "Something inside me failed ({name}); my log says more."
+INTERNAL_FAILURE = "An internal error occurred ({name}). Please ask again; my log has the details."
 
 
 @dataclass(eq=False, kw_only=True)

@@ -138,7 +138,7 @@ GAVE_UP = "I was restarted {count} times while I worked on your message, so I st
 
 _CUT_REASONS: Final[Mapping[CutReason, str]] = {
     "context_full": "my context window is full",
-    "max_tokens": "my model may not write more at a time",
+    "max_tokens": "my model reached the limit of one reply",
     "content_filter": "my model's provider withheld the rest",
 }
 

@@ -27,7 +27,7 @@ from mew_agent.participant.stream_owners import StreamOwners
 
 MAX_ABANDONED: Final = 200
 PIECE_MISSING: Final = "a piece of the text was lost on the way; the rest comes with the whole answer"
-CALL_RESTARTED: Final = "stopped there by a control; the answer begins again"
+CALL_RESTARTED: Final = "interrupted by a control; the answer begins again"
 TOO_LONG: Final = (
     "the question does not fit into the context of '{agent}', which holds it; deliver it as `reference`, `digest` or"
     " `anyway`"

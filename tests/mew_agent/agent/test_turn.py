@@ -380,7 +380,9 @@ async def test_an_internal_failure_still_gets_an_answer(
             database.execute("ALTER TABLE calls RENAME TO elsewhere")
             question = await s.send_chat("Two?")
             answer = await s.recorder.first("coder", "chat", about=question)
-            assert answer.body["text"].startswith("Something inside me failed (StoreUnusable); my log says more.")
+            assert answer.body["text"].startswith(
+                "An internal error occurred (StoreUnusable). Please ask again; my log has the details."
+            )
             assert len(s.recorder.sent_by("coder", "reasoning/conclusion", about=question)) == 1
             database.execute("ALTER TABLE elsewhere RENAME TO calls")
         assert "inside me failed" not in await s.ask("Three?")

@@ -177,8 +177,8 @@ async def test_a_repeated_model_call_has_a_notice(chat: StartChatApi) -> None:
             await built.driver.control("clear")
     whole = content(chunks)
     assert whole.startswith("It ")
-    assert whole.endswith("\n\n> stopped there by a control; the answer begins again\n\nIt falls.")
-    assert chunks[-1].model_dump()["mew"]["notices"] == ["stopped there by a control; the answer begins again"]
+    assert whole.endswith("\n\n> interrupted by a control; the answer begins again\n\nIt falls.")
+    assert chunks[-1].model_dump()["mew"]["notices"] == ["interrupted by a control; the answer begins again"]
 
 
 @pytest.mark.parametrize("place", ["reasoning", "off"])

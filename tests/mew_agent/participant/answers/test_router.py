@@ -191,7 +191,7 @@ async def test_restarted_call_is_announced() -> None:
     routed.frame({"type": "notice", "event": "call_again"})
     routed.frame({"type": "token", "value": "Low."})
     routed.send_envelope("coder", "chat", about="q-1", to="bob", text="Low.")
-    reported = "The ti\n\n> stopped there by a control; the answer begins again\n\nLow."
+    reported = "The ti\n\n> interrupted by a control; the answer begins again\n\nLow."
     assert await read(exchange) == (reported, "")
 
 
