@@ -9,7 +9,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Final, NoReturn, TypeVar, TypeVarTuple, Unpack
 
@@ -51,47 +52,62 @@ def run_until_signal(main: Callable[[Unpack[Arguments]], Awaitable[T]], *args: *
     received: list[int] = []
     loop: asyncio.AbstractEventLoop | None = None
     scope: anyio.CancelScope
+    is_stopped = False
+    own_error: RuntimeError | None = None
 
     def handle(number: int, _frame: FrameType | None) -> None:
+        nonlocal is_stopped
         received.append(number)
         if loop is not None and len(received) == 1:
             loop.call_soon_threadsafe(scope.cancel)
         elif number != signal.SIGINT or len(received) == 1:
             return
         elif loop is not None and len(received) == 2:
+            is_stopped = True
             loop.set_exception_handler(lambda _loop, _context: None)  # what is cut short is not worth a traceback
             loop.call_soon_threadsafe(loop.stop)
         else:
             raise KeyboardInterrupt
 
     async def cancellable() -> T | None:
-        nonlocal loop, scope
+        nonlocal loop, scope, own_error
         with anyio.CancelScope() as scope:
             loop = asyncio.get_running_loop()
             try:
                 if received:  # before there was a loop
                     scope.cancel()
                 return await main(*args)
+            except RuntimeError as error:
+                own_error = error
+                raise
             finally:
                 loop = None
         return None
 
+    with _handling_signals(handle):
+        try:
+            result = anyio.run(cancellable)
+        except RuntimeError as error:
+            if error is own_error or not is_stopped:
+                raise
+            result = None  # asyncio's error about the loop that we stopped
+    if signal.SIGINT in received:
+        raise KeyboardInterrupt
+    return result
+
+
+@contextmanager
+def _handling_signals(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Call `handle` for SIGINT and SIGTERM during the block. Signals that are ignored or handled already stay so."""
     defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
     if threading.current_thread() is not threading.main_thread():
         defaults = {}
     replaced = {one: signal.signal(one, handle) for one, usual in defaults.items() if signal.getsignal(one) is usual}
     try:
-        result = anyio.run(cancellable)
-    except RuntimeError:  # of a loop that was stopped
-        if len(received) < 2:
-            raise
-        result = None
+        yield
     finally:
         for one, handler in replaced.items():
             signal.signal(one, handler)
-    if signal.SIGINT in received:
-        raise KeyboardInterrupt
-    return result
 
 
 def _end(code: int) -> NoReturn:

@@ -5,12 +5,10 @@ whose clients open `subscriptions/listen`. Does not know what is offered.
 """
 
 import secrets
-import signal
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import mcp_types as types
@@ -230,17 +228,13 @@ def _tool(entry: Mapping[str, Any]) -> types.Tool:
 # -- transports ------------------------------------------------------------------------------------------
 
 
-def serve_stdio(server: OffersServer) -> None:
-    """Serve over standard input and output until the input ends."""
-    if threading.current_thread() is threading.main_thread():
-        # Reading standard input cannot be cancelled, and there is nothing to clean up.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+async def serve_stdio(server: OffersServer, lines: AsyncIterable[str]) -> None:
+    """Serve over standard input, whose lines the caller reads, and standard output until the input ends.
 
-    async def serve() -> None:
-        async with stdio_server() as (read, write):
-            await server.run(read, write, server.create_initialization_options())
-
-    anyio.run(serve)
+    The SDK reads standard input in a way that cannot be cancelled.
+    """
+    async with stdio_server(stdin=cast("anyio.AsyncFile[str]", lines)) as (read, write):
+        await server.run(read, write, server.create_initialization_options())
 
 
 @asynccontextmanager

@@ -138,12 +138,16 @@ async def test_http_requires_the_persons_token(tmp_path: Path) -> None:
         assert "Traceback" not in shown()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_signal_ends_the_server_while_its_input_is_open(tmp_path: Path, number: signal.Signals) -> None:
-    process = await anyio.open_process((*MEW, "mcp", "serve"), cwd=tmp_path, env=environment())
+@pytest.mark.parametrize("command", [("serve",), ("filesystem", ".")], ids=["space", "files"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+async def test_signal_ends_the_server_while_its_input_is_open(
+    tmp_path: Path, command: tuple[str, ...], number: signal.Signals, code: int
+) -> None:
+    process = await anyio.open_process((*MEW, "mcp", *command), cwd=tmp_path, env=environment())
     try:
         assert process.stdin is not None
         assert process.stdout is not None
+        assert process.stderr is not None
         hello = {
             "jsonrpc": "2.0",
             "id": 1,
@@ -156,9 +160,10 @@ async def test_signal_ends_the_server_while_its_input_is_open(tmp_path: Path, nu
         }
         await process.stdin.send(json.dumps(hello).encode() + b"\n")
         with anyio.fail_after(PATIENCE_SECONDS):
-            assert json.loads(await process.stdout.receive())["result"]["serverInfo"]["name"] == "mew"
+            assert json.loads(await process.stdout.receive())["result"]["serverInfo"]["name"] in ("mew", "filesystem")
             process.send_signal(number)
-            assert await process.wait() == -number
+            assert await process.wait() == code
+            assert b"".join([piece async for piece in process.stderr]) == b""
     finally:
         if process.returncode is None:
             process.kill()

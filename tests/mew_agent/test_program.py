@@ -92,6 +92,17 @@ while left <= 0:
 print("interrupted in more than ten steps" if interrupts > 10 else interrupts)
 """
 
+FAILING_AFTER_A_SECOND_CTRL_C = """
+import signal
+
+async def main() -> None:
+    for _ in range(2):
+        signal.raise_signal(signal.SIGINT)
+    raise RuntimeError("mine")
+
+run(main)
+"""
+
 FAILING = """
 async def main() -> None:
     raise {error}
@@ -133,6 +144,13 @@ def test_a_second_ctrl_c_ends_a_program_that_does_not_stop() -> None:
             program.send_signal(signal.SIGINT)
         _, reported = program.communicate(timeout=PATIENCE_SECONDS)
     assert (program.returncode, reported) == (130, "")
+
+
+def test_program_that_fails_after_a_second_ctrl_c_shows_its_error() -> None:
+    with started(FAILING_AFTER_A_SECOND_CTRL_C) as program:
+        _, reported = program.communicate(timeout=PATIENCE_SECONDS)
+    assert program.returncode == 1
+    assert reported.endswith("RuntimeError: mine\n")
 
 
 def test_ctrl_c_is_lost_in_no_step_of_the_loop() -> None:

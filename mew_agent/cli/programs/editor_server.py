@@ -2,17 +2,21 @@
 
 import os
 import stat
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import anyio
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import listening_failures
+from mew_agent.cli.app.line_io import lines_of_stdin, read_lines
 from mew_agent.cli.app.options import ConnectionOptions, TargetArgument, option, with_option_groups
 from mew_agent.cli.remote.session import find_identity, require_person
 from mew_agent.errors import ConfigError, require_extra
 from mew_agent.participant.participant import Participant
 from mew_agent.program import run_until_signal
+
+if TYPE_CHECKING:
+    from mew_agent.bridge.server import OffersServer
 
 
 @with_option_groups
@@ -30,11 +34,11 @@ def serve_mcp(
     `Authorization: Bearer TOKEN`.
     """
     require_extra("mcp", "`mew mcp serve`")
-    from mew_agent.bridge.server import serve_stdio, serving_http  # needs the extra `mcp`
+    from mew_agent.bridge.server import serving_http  # needs the extra `mcp`
     from mew_agent.cli.programs.mcp_tools import make_server
 
     if http is None:
-        serve_stdio(make_server(connection))
+        serve_over_stdio(make_server(connection))
         return
     who = find_identity(connection)
     require_person(who)
@@ -46,6 +50,17 @@ def serve_mcp(
                     f"MCP server of '{who.space}' at {url}; clients act as {who.participant} with its token"
                 )
                 await anyio.sleep_forever()
+
+    run_until_signal(run)
+
+
+def serve_over_stdio(server: "OffersServer") -> None:
+    """Serve MCP over standard input and output until the input ends or a signal arrives."""
+    from mew_agent.bridge.server import serve_stdio  # needs the extra `mcp`
+
+    async def run() -> None:
+        async with read_lines(lines_of_stdin()) as lines:
+            await serve_stdio(server, lines)
 
     run_until_signal(run)
 

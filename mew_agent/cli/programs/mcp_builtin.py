@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from mew_agent.cli.programs.editor_server import serve_over_stdio
 from mew_agent.errors import ConfigError, require_extra
 from mew_agent.tools.catalog import LocalOffers
 from mew_agent.tools.functions import Tool
@@ -51,9 +52,7 @@ def cat_maze() -> None:
 
 def _serve(name: str, instructions: str, tools: list[Callable[..., str]]) -> None:
     require_extra("mcp", f"`mew mcp {name}`")
-    from mew_agent.bridge.server import serve_stdio  # needs the extra `mcp`
-
-    serve_stdio(server_of(name, instructions, tools))
+    serve_over_stdio(server_of(name, instructions, tools))
 
 
 def server_of(name: str, instructions: str, tools: list[Callable[..., str]]) -> "OffersServer":

@@ -15,7 +15,14 @@ from mew_protocol import kinds
 from mew_protocol.capability import patterns_problem
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, value_at
-from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, Reject, UndecidedProposal, UndecidedProposals
+from mew_protocol.payloads.mcp import (
+    COMPACT_CONTEXT,
+    CallSubject,
+    Reject,
+    UndecidedProposal,
+    UndecidedProposals,
+    arguments_of,
+)
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import (
@@ -183,7 +190,7 @@ def _is_compaction(proposal: UndecidedProposal) -> bool:
 
 
 def _arguments(proposal: UndecidedProposal) -> Mapping[str, Any]:
-    return object_at(proposal.body, "params", "arguments")
+    return object_at(arguments_of(proposal.body))
 
 
 def _check_decider(proposal: UndecidedProposal, me: str) -> None:

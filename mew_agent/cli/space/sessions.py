@@ -21,6 +21,7 @@ from mew_agent.context.history import Item
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import StoreLimits
 from mew_agent.errors import ConfigError
+from mew_agent.program import run_until_signal
 
 T = TypeVar("T")
 
@@ -35,7 +36,8 @@ def list_sessions(*, as_json: JsonOption = False, space_dir: FolderOption = None
     Shows the items in context, those that a compaction removed, the model calls, the chats without an answer, and the
     size.
     """
-    rows = [(path, _ask(path, SqliteStore.overview)) for path in _files(space_dir)]
+    files = _files(space_dir)
+    rows = list(zip(files, _ask(SqliteStore.overview, *files), strict=True))
     if as_json:
         terminal.print_json([{"agent": path.stem, "file": str(path), **asdict(row)} for path, row in rows])
         return
@@ -56,7 +58,8 @@ def show(
 
     Includes what a compaction removed from the context.
     """
-    for item in _ask(_file(agent, space_dir), lambda store: store.items(last)):
+    (items,) = _ask(lambda store: store.items(last), _file(agent, space_dir))
+    for item in items:
         if as_json:
             terminal.print_json(asdict(item))
             continue
@@ -78,7 +81,7 @@ def export(
 
     Writes all items, oldest first, including what a compaction removed from the context.
     """
-    items = _ask(_file(agent, space_dir), lambda store: store.items(None))
+    (items,) = _ask(lambda store: store.items(None), _file(agent, space_dir))
     if form == "markdown":
         lines = list(_markdown(agent, items))
     elif form == "json":
@@ -130,8 +133,8 @@ def prune(
     if days is None and megabytes is None:
         raise ConfigError("--days, --megabytes", "both are missing", "one of them, or both")
     limits = StoreLimits(days, None if megabytes is None else megabytes * 1024 * 1024)
-    for path in _files(space_dir) if agent is None else [_file(agent, space_dir)]:
-        done = _ask(path, lambda store: store.prune(limits))
+    files = _files(space_dir) if agent is None else [_file(agent, space_dir)]
+    for path, done in zip(files, _ask(lambda store: store.prune(limits), *files), strict=True):
         freed = (done.bytes_before - done.bytes_after) // 1024
         text = f"{path.stem}: removed {done.items:,} items and {done.calls:,} calls, {freed:,} kilobytes"
         terminal.print_outcome(text, {"agent": path.stem, **asdict(done)}, as_json=as_json)
@@ -150,12 +153,21 @@ def _file(agent: str, space_dir: Path | None) -> Path:
     return known[agent]
 
 
-def _ask(path: Path, question: Callable[[SqliteStore], Awaitable[T]]) -> T:
-    async def ask() -> T:
-        store = SqliteStore(path)
-        try:
-            return await question(store)
-        finally:
-            await store.aclose()
+def _ask(question: Callable[[SqliteStore], Awaitable[T]], *paths: Path) -> list[T]:
+    """Ask each of these sessions in turn. A signal ends this after the session that is being asked."""
 
-    return anyio.run(ask)
+    async def ask() -> list[T]:
+        answers = []
+        for path in paths:
+            store = SqliteStore(path)
+            try:
+                answers.append(await question(store))
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await store.aclose()
+        return answers
+
+    answers = run_until_signal(ask)
+    if answers is None:  # SIGTERM
+        raise KeyboardInterrupt
+    return answers

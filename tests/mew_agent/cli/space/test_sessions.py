@@ -1,9 +1,17 @@
 """`mew sessions`: what it lists, prints, exports and removes."""
 
 import json
+import os
+import shutil
+import signal
+import sqlite3
+import sys
+from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import anyio
 import pytest
 
 from mew_agent.context.history import History
@@ -14,6 +22,7 @@ from mew_agent.context.store import (
 )
 from mew_agent.model.interface import ToolCall
 from tests.support.cli import mew
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 
 @pytest.fixture(autouse=True)
@@ -79,3 +88,33 @@ async def test_pruning_removes_what_is_old_and_out_of_context(tmp_path: Path) ->
 async def test_an_unknown_agent_and_missing_limits_are_refused(tmp_path: Path) -> None:
     assert "did you mean 'coder'" in (await mew("sessions", "show", "codr", "-d", str(tmp_path))).err
     assert "both are missing" in (await mew("sessions", "prune", "-d", str(tmp_path))).err
+
+
+def has_open(pid: int, path: Path) -> bool:
+    with suppress(FileNotFoundError):  # closed in between
+        return any(os.path.realpath(one) == str(path) for one in Path(f"/proc/{pid}/fd").iterdir())
+    return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at the files that a process has open")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_signal_ends_a_command_that_waits_for_a_session(tmp_path: Path, number: signal.Signals) -> None:
+    path = tmp_path / ".mew" / "sessions" / "coder.db"
+    shutil.copy(path, path.with_stem("writer"))
+    command = [sys.executable, "-m", "mew_agent", "sessions", "prune", "--days", "1"]
+    with closing(sqlite3.connect(path, isolation_level=None)) as agent:
+        agent.execute("BEGIN IMMEDIATE")
+        process = await anyio.open_process(command, cwd=tmp_path)
+        try:
+            await until(partial(has_open, process.pid, path))
+            process.send_signal(number)
+            agent.execute("ROLLBACK")
+            with anyio.fail_after(PATIENCE_SECONDS):
+                assert await process.wait() == 130
+            assert process.stderr is not None
+            assert b"".join([piece async for piece in process.stderr]) == b""
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.aclose()
+    assert len((await mew("sessions", "show", "writer", "-d", str(tmp_path))).out.splitlines()) == 3
