@@ -39,13 +39,9 @@ import difflib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from mew_protocol.envelope import Envelope
-from mew_protocol.setting_problems import did_you_mean, expectation
-
-if TYPE_CHECKING:
-    from pydantic import ValidationError
+from mew_protocol.setting_problems import did_you_mean
 
 
 class MewAgentError(Exception):
@@ -409,13 +405,6 @@ class ToolsUnsupported(ModelError):
     summary = "My model does not support tool calls"
 
 
-def first_problem(error: "ValidationError", *, hidden_steps: Collection[str] = ()) -> str:
-    """Return the first mistake that pydantic found, as `key.path: problem`; `hidden_steps` are not keys of the user."""
-    first = error.errors(include_url=False)[0]
-    place = ".".join(str(step) for step in first["loc"] if step not in hidden_steps)
-    return f"{place}: {expectation(first)}"
-
-
 def first_cause(error: BaseException) -> BaseException:
     """Return the first exception in a group, or in a group of groups; any other exception itself."""
     while isinstance(error, BaseExceptionGroup):
@@ -431,9 +420,17 @@ def require_extra(extra: str, needs_it: str, package: str | None = None) -> None
 
 def unknown_key(where: str, key: str, known: Iterable[str], inside: str = "") -> ConfigError:
     """Return the error for a key that `inside` does not have: with the one that is meant, else with all."""
+    return unknown_name(where, f"unknown key '{key}'{inside}", key, known)
+
+
+def unknown_name(where: str, problem: str, name: str, known: Iterable[str], more: str = "") -> ConfigError:
+    """Return the error for a name that is not among the known ones: with the one that is meant, else with all.
+
+    `more` follows all names, and says what else is possible.
+    """
     known = list(known)
-    hint = did_you_mean(key, known)
-    return ConfigError(where, f"unknown key '{key}'{inside}{hint}", None if hint else f"one of {', '.join(known)}")
+    hint = did_you_mean(name, known)
+    return ConfigError(where, f"{problem}{hint}", None if hint else f"one of {', '.join(known)}{more}")
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:

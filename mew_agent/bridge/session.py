@@ -23,6 +23,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 from mew_protocol.codec import DEFAULT_MAX_BYTES
+from mew_protocol.setting_problems import first_problem
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
@@ -30,7 +31,6 @@ from mew_agent import tracing
 from mew_agent._version import __version__
 from mew_agent.bridge.settings import BridgeSettings, HttpServer, ServerFailed
 from mew_agent.child_program import ChildProgram, running_program
-from mew_agent.errors import first_problem
 from mew_agent.tools.catalog import INTERNAL_ERROR, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed, with_other_lists
 
 logger = logging.getLogger("mew_agent.bridge")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from mew_protocol.context_report import MAX_PIN_CHARS
+from mew_protocol.setting_problems import first_problem
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mew_agent.compaction.planner import STUB_TOKENS, CompactionPlan, Prices
@@ -133,8 +134,7 @@ def read_approval(arguments: object) -> ApprovedCompaction:
     try:
         approved = ApprovedCompaction.model_validate(dict(arguments))
     except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
-        raise ValueError(f"arguments.{'.'.join(str(part) for part in detail['loc'])}: {detail['msg']}") from None
+        raise ValueError(f"arguments.{first_problem(error)}") from None
     for line in approved.pins:
         if not line.strip() or len(line) > MAX_PIN_CHARS:
             raise ValueError(f"arguments.pins: each line must have 1 to {MAX_PIN_CHARS:,} characters")

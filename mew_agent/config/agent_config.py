@@ -27,13 +27,13 @@ from mew_protocol.agent_settings import (
     WrittenAgentSettings,
 )
 from mew_protocol.ids import checked_id
-from mew_protocol.setting_problems import did_you_mean, expectation
+from mew_protocol.setting_problems import expectation
 from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationError
 
 from mew_agent.config.policy_choice import ChosenPolicy, configure_policy, mapping_of, policy_from, policy_problem
 from mew_agent.context.policy import PRESETS, Policy
 from mew_agent.context.policy.threshold import Fraction
-from mew_agent.errors import ConfigError, refuse_misspelled, unknown_key
+from mew_agent.errors import ConfigError, refuse_misspelled, unknown_key, unknown_name
 from mew_agent.gateway_address import websocket_url
 from mew_agent.tokens.tokenizers import TokenizerSettings, refuse_unavailable
 
@@ -241,7 +241,8 @@ def _error_of(error: ValidationError, origins: _Origins) -> ConfigError:
     if detail["type"] == "extra_forbidden" and key in _NESTED:
         *outer, wrong = (key, *inner)
         return unknown_key(where, wrong, _NESTED[key].model_fields, f" in {'.'.join(outer)}")
-    return ConfigError(where, f"{dotted}: {expectation(detail, shows_found=not _SECRETS & {key, *inner})}")
+    problem = expectation(detail, shows_found=not _SECRETS & {key, *inner})
+    return ConfigError(where, f"{dotted}: {problem}")
 
 
 def _option_of(key: str) -> str:
@@ -262,8 +263,7 @@ def load_policy(name_or_file: str, *, where: str = "--policy") -> Policy:
     if name_or_file and _is_file_name(name_or_file) and not path.exists():
         raise ConfigError(where, f"policy file {path} does not exist")
     if not name_or_file or not path.exists():
-        problem = f"unknown policy '{name_or_file}'{did_you_mean(name_or_file, PRESETS)}"
-        raise ConfigError(where, problem, f"one of {', '.join(PRESETS)}, or a file")
+        raise unknown_name(where, f"unknown policy '{name_or_file}'", name_or_file, PRESETS, ", or a file")
     source = file_source(path)
     return policy_from(source.values, source.where, source.place)
 
@@ -384,9 +384,7 @@ def _canonical(written: str, source: Source) -> str:
     key = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", written).lower()
     known = dict.fromkeys((*AgentConfig.model_fields, *WrittenAgentSettings.model_fields))
     if key not in known:
-        hint = did_you_mean(key, known)
-        expected = None if hint else f"one of {', '.join(known)}"
-        raise ConfigError(source.place(written), f"unknown key '{written}'{hint}", expected)
+        raise unknown_name(source.place(written), f"unknown key '{written}'", key, known)
     return key
 
 

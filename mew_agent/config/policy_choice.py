@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mew_protocol.setting_problems import did_you_mean, expectation
+from mew_protocol.setting_problems import did_you_mean, problem_at
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from mew_agent.context.policy import PRESETS, Policy
 from mew_agent.context.policy.threshold import PolicyPart
-from mew_agent.errors import ConfigError
+from mew_agent.errors import ConfigError, unknown_name
 from mew_agent.model.interface import Window
 
 LM_STUDIO = "lmstudio"
@@ -41,8 +41,7 @@ def policy_from(given: Mapping[str, Any], where: str, place: Callable[[str], str
     if "based_on" in values:
         base = str(values.pop("based_on"))
         if base not in PRESETS:
-            problem = f"unknown preset '{base}'{did_you_mean(base, PRESETS)}"
-            raise ConfigError(place("based_on"), problem, f"one of {', '.join(PRESETS)}")
+            raise unknown_name(place("based_on"), f"unknown preset '{base}'", base, PRESETS)
         values = {**PRESETS[base].model_dump(exclude={"name"}), **values}
     if str(values.get("name")) in PRESETS:
         raise ConfigError(place("name"), f"'{values['name']}' is the name of a preset; choose another one")
@@ -89,8 +88,9 @@ def refuse_wrong_settings(policy: Policy, settings: Mapping[str, float], where: 
     names = policy.setting_names()
     for key in settings:
         if key not in names:
-            expected = f"one of {', '.join(names)}" if names else f"none: {policy.name} has no settings"
-            raise ConfigError(where, f"unknown setting '{key}'{did_you_mean(key, names)}", expected)
+            if not names:
+                raise ConfigError(where, f"unknown setting '{key}'", f"none: {policy.name} has no settings")
+            raise unknown_name(where, f"unknown setting '{key}'", key, names)
     try:
         policy.with_canonical_names(settings)
     except ValueError as error:
@@ -144,8 +144,6 @@ def policy_problem(errors: Sequence[ErrorDetails]) -> tuple[str | None, str]:
 
 def _problem(detail: ErrorDetails) -> str:
     path = _key_path(detail["loc"])
-    if detail["type"] == "missing":
-        return f"'{path}' is missing"
     if detail["type"] == "extra_forbidden":
         *outer, key = detail["loc"]
         parts = [model for model in PolicyPart.__subclasses__() if model is not Policy]
@@ -153,20 +151,7 @@ def _problem(detail: ErrorDetails) -> str:
         known = inner if outer else (*Policy.model_fields, *EXTRA_KEYS)
         inside = f" in {_key_path(outer)}" if outer else ""
         return f"unknown key '{key}'{inside}{did_you_mean(str(key), known)}"
-    return f"{path}: {_expected(detail)}" if path else _expected(detail)
-
-
-def _expected(detail: ErrorDetails) -> str:
-    match detail["type"]:
-        case "union_tag_not_found":
-            return f"needs the key {detail['ctx']['discriminator'].replace(chr(39), '`')}"
-        case "union_tag_invalid":
-            found = detail["ctx"]
-            hint = did_you_mean(str(found["tag"]), found["expected_tags"].split("'")[1::2])
-            key = found["discriminator"].strip(chr(39))
-            return f"unknown {key} '{found['tag']}'{hint}; use {found['expected_tags']}"
-        case _:
-            return expectation(detail)
+    return problem_at(path, detail)
 
 
 def _key_path(loc: Sequence[int | str]) -> str:

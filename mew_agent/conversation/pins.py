@@ -69,12 +69,12 @@ class ContextPins(PinKeeper):
         if any(pin.text == text for pin in self.all):
             return False
         if not text.strip() or len(text) > MAX_PIN_CHARS:
-            raise PinRefused(f"payload.text: must have 1 to {MAX_PIN_CHARS:,} characters, not {len(text.strip()):,}")
+            raise PinRefused(f"the text must have 1 to {MAX_PIN_CHARS:,} characters, not {len(text.strip()):,}")
         if len(self.all) >= MAX_PINS:
-            raise PinRefused(f"payload.text: {len(self.all)} texts are pinned, which is the limit; unpin one first")
+            raise PinRefused(f"{len(self.all)} texts are pinned, which is the limit; unpin one first")
         pin = Pin(f"p{self.made + 1}", text, origin)
         if (problem := self.problem(pin)) is not None:
-            raise PinRefused(f"payload.text: {problem}")
+            raise PinRefused(problem)
         self.made += 1
         self.all.append(pin)
         await self._save()
@@ -84,9 +84,9 @@ class ContextPins(PinKeeper):
         """See `PinKeeper`. Refuses a pin of another origin than `made_by`, if that is given."""
         pin = self._named(name)
         if made_by is not None and pin.origin != made_by:
-            raise PinRefused(f"payload.pin: '{pin.id}' is from {pin.origin}, so only another participant can unpin it")
+            raise PinRefused(f"'{pin.id}' is from {pin.origin}, so only another participant can unpin it")
         if (place := _CONFIGURED.get(pin.origin)) is not None:
-            raise PinRefused(f"payload.pin: '{pin.id}' is from {place}; remove it there")
+            raise PinRefused(f"'{pin.id}' is from {place}; remove it there")
         self.all.remove(pin)
         await self._save()
 
@@ -110,7 +110,7 @@ class ContextPins(PinKeeper):
                 return pin
         shown = name if len(name) <= SHOWN_CHARS else f"{name[:SHOWN_CHARS]}..."
         known = ", ".join(pin.id for pin in self.all) or "none"
-        raise PinRefused(f"payload.pin: '{shown}' is not pinned (pins: {known})")
+        raise PinRefused(f"'{shown}' is not pinned (pins: {known})")
 
 
 def pins_of_space(facts: SpaceFacts, me: str) -> dict[str, str]:

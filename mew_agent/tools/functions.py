@@ -12,6 +12,7 @@ from typing import Any, is_typeddict
 
 import anyio.lowlevel
 import anyio.to_thread
+from mew_protocol.setting_problems import first_problem
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
@@ -138,9 +139,7 @@ class Tool:
         try:
             checked = self.arguments.model_validate(dict(arguments))
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"]) or "arguments"
-            raise BadArguments(self.name, f"{where}: {first['msg']}") from None
+            raise BadArguments(self.name, first_problem(error)) from None
         keywords = {str(field.alias): getattr(checked, name) for name, field in type(checked).model_fields.items()}
         return await run_function(self.function, keywords)
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
+from mew_protocol import kinds
 from mew_protocol.envelope import Draft
 from mew_protocol.jsonpath import JsonPath, descendants
-from mew_protocol.kinds import MCP_RESPONSE
 from mew_protocol.patterns import (
     MAX_PATTERN_LENGTH,
     STEPS_PER_VALUE,
@@ -30,7 +30,7 @@ from mew_protocol.patterns import (
 
 CapabilityPattern = Mapping[str, Any]
 
-BASELINE: Final[dict[str, Any]] = {"id": "mcp-response", "kind": MCP_RESPONSE}
+BASELINE: Final[dict[str, Any]] = {"id": "mcp-response", "kind": kinds.MCP_RESPONSE}
 """The pattern that every participant has. Peers look for it in welcome and presence before they ask for tools."""
 
 EVERY_KIND: Final = "*"
@@ -97,6 +97,12 @@ def patterns_problem(patterns: Sequence[object]) -> tuple[int | None, str] | Non
         if longest > MAX_PATTERN_LENGTH:
             return index, f"a text in this pattern has {longest:,} characters; the limit is {MAX_PATTERN_LENGTH:,}"
     return None
+
+
+def unknown_kinds(pattern: CapabilityPattern) -> list[str]:
+    """Return the kinds in a pattern that match none of the known ones. They may be a program's own, or misspelled."""
+    held = {one: CapabilitySet([{"kind": one}]) for one in (as_texts(pattern["kind"]) if has_kind(pattern) else ())}
+    return [name for name, kind in held.items() if not any(kind.allows(Draft(kind=known)) for known in kinds.KNOWN)]
 
 
 def stars_across_folders(pattern: CapabilityPattern) -> Iterator[tuple[tuple[int | str, ...], str]]:

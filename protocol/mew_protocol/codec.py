@@ -22,6 +22,7 @@ from mew_protocol.errors import (
     VALIDATION_ERROR,
     DecodeError,
 )
+from mew_protocol.setting_problems import problem_at
 
 DEFAULT_MAX_BYTES = 16 * 1024 * 1024
 DEFAULT_MAX_DEPTH = 100
@@ -154,7 +155,7 @@ def read_draft(value: object) -> Draft:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"] if isinstance(part, str) and part != "dict[str,any]")
-        raise DecodeError(INVALID_ENVELOPE, f"{where}: {first['msg']}", VALIDATION_ERROR) from None
+        raise DecodeError(INVALID_ENVELOPE, problem_at(where, first), VALIDATION_ERROR) from None
     protocol = draft.protocol
     if protocol != PROTOCOL and protocol and protocol not in ACCEPTED_PROTOCOLS:
         raise DecodeError(

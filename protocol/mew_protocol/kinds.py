@@ -64,6 +64,14 @@ STREAM_WRITE_GRANTED: Final = "stream/write-granted"
 STREAM_WRITE_REVOKED: Final = "stream/write-revoked"
 STREAM_OWNERSHIP_TRANSFERRED: Final = "stream/ownership-transferred"
 
+PROGRAM_LOG: Final = "program/log"
+PROGRAM_RESTART: Final = "program/restart"
+PROGRAM_ADD: Final = "program/add"
+"""The kinds that a capability names to permit a request over HTTP. No envelope has them."""
+
+KNOWN: Final = tuple(value for name, value in dict(globals()).items() if name.isupper() and isinstance(value, str))
+"""All kinds above. Programs may send kinds of their own."""
+
 ALLOWED_WHILE_PAUSED: Final = frozenset(
     {
         PARTICIPANT_STATUS,

@@ -1,13 +1,20 @@
-"""[pure] The words for a mistake in settings: what is valid, what was found, and which name was probably meant."""
+"""[pure] The words for a mistake in a value: what is valid, what was found, and which name was probably meant.
+
+Values of settings, options, messages and arguments of tools are worded in the same way.
+"""
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from pydantic import ValidationError
     from pydantic_core import ErrorDetails
+
+MAX_SHOWN: Final = 60
+"""Longer values are not repeated."""
 
 _OTHER_NAMES: Final = dict.fromkeys(
     (
@@ -20,15 +27,25 @@ _OTHER_NAMES: Final = dict.fromkeys(
 
 _VALID: Final[Mapping[str, str]] = MappingProxyType(
     {
-        **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
-        **dict.fromkeys(("float_type", "float_parsing"), "a number"),
-        **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
-        **dict.fromkeys(("dict_type", "mapping_type", "model_type", "model_attributes_type"), "a mapping"),
-        **dict.fromkeys(("tuple_type", "list_type"), "a list"),
-        "string_type": "a string",
+        **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+        **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+        **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+        **dict.fromkeys(("dict_type", "mapping_type", "model_type", "model_attributes_type"), "must be a mapping"),
+        **dict.fromkeys(("tuple_type", "list_type"), "must be a list"),
+        "string_type": "must be a string",
+        "greater_than": "must be greater than {gt}",
+        "greater_than_equal": "must be at least {ge}",
+        "less_than": "must be less than {lt}",
+        "less_than_equal": "must be at most {le}",
+        "string_too_short": "must have at least {min_length} characters",
+        "string_too_long": "must have at most {max_length} characters",
+        "too_short": "must have at least {min_length} items",
+        "too_long": "must have at most {max_length} items",
+        "missing": "is missing",
+        "union_tag_not_found": "needs the key `{discriminator}`",
     }
 )
-"""What is valid in place of a value of another type, by pydantic's type of error."""
+"""What is valid in place of another value, by pydantic's type of error."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -39,16 +56,47 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" (did you mean '{found[0]}'?)" if found else ""
 
 
+def first_problem(error: "ValidationError", *, hidden_steps: Collection[str] = ()) -> str:
+    """Return the first mistake, as `key.path: must be ...`; `hidden_steps` are not keys of the user."""
+    first = error.errors(include_url=False)[0]
+    return problem_at(".".join(str(step) for step in first["loc"] if step not in hidden_steps), first)
+
+
+def problem_at(place: str, detail: "ErrorDetails") -> str:
+    """Return a mistake with the place of the value."""
+    if detail["type"] == "missing":
+        return f"'{place}' is missing"
+    if detail["type"] == "extra_forbidden":
+        return f"unknown key '{place}'"
+    return f"{place}: {expectation(detail)}" if place else expectation(detail)
+
+
 def expectation(detail: "ErrorDetails", *, shows_found: bool = True) -> str:
-    """Return what a setting must be, in the terms of YAML, and what was found there."""
+    """Return what a value must be, in the terms of YAML, and what was found there."""
     kind, found = detail["type"], detail["input"]
-    if kind in ("too_short", "string_too_short") and detail["ctx"]["min_length"] == 1:
+    limits = {key: _shown(limit) for key, limit in detail.get("ctx", {}).items()}
+    limits["discriminator"] = limits.get("discriminator", "").strip("'")
+    if limits.get("min_length") == "1":
         return "must not be empty"
+    if kind == "union_tag_invalid":
+        hint = did_you_mean(limits["tag"], limits["expected_tags"].split("'")[1::2])
+        return f"unknown {limits['discriminator']} '{limits['tag']}'{hint}; use {limits['expected_tags']}"
     message = re.sub(r"^(Input|String|Tuple) should", "must", detail["msg"].removeprefix("Value error, "))
-    message = f"must be {_VALID[kind]}" if kind in _VALID else message
-    if not shows_found or not message.startswith("must be") or not isinstance(found, str | int | float | None):
+    message = _VALID[kind].format(**limits) if kind in _VALID else message
+    is_shown = shows_found and isinstance(found, str | int | float | None) and len(str(found)) <= MAX_SHOWN
+    if not is_shown or not message.startswith("must be"):
         return message
     message = f"{message}, not {'nothing' if found is None else repr(found)}"
     if kind == "string_type" and found is not None:
         return f"{message}; quote it"
     return message + (did_you_mean(str(found), message.split("'")[1:-2:2]) if kind == "literal_error" else "")
+
+
+def _shown(limit: object) -> str:
+    match limit:
+        case int():
+            return f"{limit:,}"
+        case float():
+            return f"{limit:g}"
+        case _:
+            return str(limit)

@@ -1,11 +1,11 @@
 """Mistakes in settings are named in the words of the file, not in those of Python."""
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from mew_protocol.agent_settings import AgentSettings
-from mew_protocol.setting_problems import did_you_mean, expectation
-from pydantic import ValidationError
+from mew_protocol.setting_problems import did_you_mean, expectation, first_problem
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,56 @@ def test_the_name_of_another_program_is_translated() -> None:
     assert did_you_mean("n_ctx", known) == " (did you mean 'context_token_limit'?)"
     assert did_you_mean("modle", known) == " (did you mean 'model'?)"
     assert did_you_mean("zzz", known) == ""
+
+
+class Sizes(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    count: int = Field(default=1, ge=1, le=2_000)
+    share: float = Field(default=0.5, gt=0, lt=1)
+    name: str = Field(default="x", min_length=1, max_length=1_000)
+    parts: tuple[str, ...] = Field(default=(), max_length=2)
+    word: Literal["threshold", "manual"] = "manual"
+    is_on: bool = False
+    inner: dict[str, "Sizes"] = {}
+
+
+class Whole(BaseModel):
+    sizes: Sizes
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"count": "many"}, "count: must be a whole number, not 'many'"),
+        ({"count": 1.5}, "count: must be a whole number, not 1.5"),
+        ({"count": 0}, "count: must be at least 1, not 0"),
+        ({"count": 2_001}, "count: must be at most 2,000, not 2001"),
+        ({"share": 0}, "share: must be greater than 0, not 0"),
+        ({"share": "half"}, "share: must be a number, not 'half'"),
+        ({"name": ""}, "name: must not be empty"),
+        ({"name": "x" * 1_001}, "name: must have at most 1,000 characters"),
+        ({"name": 5}, "name: must be a string, not 5; quote it"),
+        ({"name": None}, "name: must be a string, not nothing"),
+        ({"parts": "one"}, "parts: must be a list, not 'one'"),
+        ({"parts": ["a"] * 3}, "parts: must have at most 2 items"),
+        ({"word": "treshold"}, "word: must be 'threshold' or 'manual', not 'treshold' (did you mean 'threshold'?)"),
+        ({"is_on": "perhaps"}, "is_on: must be true or false, not 'perhaps'"),
+        ({"inner": {"a": 5}}, "inner.a: must be a mapping, not 5"),
+        ({"inner": {"a": {"count": "x"}}}, "inner.a.count: must be a whole number, not 'x'"),
+        ({"colour": "red"}, "unknown key 'colour'"),
+    ],
+)
+def test_mistake_names_the_place_and_what_is_expected(values: dict[str, object], problem: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        Sizes.model_validate(values)
+    assert first_problem(refused.value) == problem
+
+
+def test_missing_key_is_named_without_hidden_steps() -> None:
+    with pytest.raises(ValidationError) as refused:
+        Whole.model_validate({})
+    assert first_problem(refused.value) == "'sizes' is missing"
+    with pytest.raises(ValidationError) as refused:
+        Whole.model_validate({"sizes": {"count": "x"}})
+    assert first_problem(refused.value, hidden_steps=("sizes",)) == "count: must be a whole number, not 'x'"

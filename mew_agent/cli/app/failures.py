@@ -3,7 +3,9 @@
 import re
 from typing import Final
 
+from mew_protocol.setting_problems import expectation
 from mew_spaces.errors import PortInUse, SpaceConfigError, SpacesError, TokenError
+from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
@@ -22,16 +24,10 @@ _BAD_INPUT: Final = (ConfigError, Unauthorized, NotPermitted, SpaceConfigError, 
 _NO_ANSWER: Final = (NotConnected, PeerTimeout)
 
 _USAGE_WORDS: Final = (
-    (r"Value error, ", ""),
-    (r"Input should be a valid integer\b.*", "not a whole number"),
-    (r"Input should be a valid number\b.*", "not a number"),
-    (r"Input should be greater than or equal to", "must be at least"),
-    (r"Input should be less than or equal to", "must be at most"),
-    (r"Input should be ", "must be "),
     (r"\(Possible options: (.*)\)", r"(did you mean \1?)"),
     (r"Got unexpected extra arguments? ?(?:\(s\))? \((.*)\)", r"Unexpected argument: \1"),
 )
-"""How typer and pydantic say what is wrong with an option, and how we do."""
+"""How typer says what is wrong with an option, and how we do."""
 
 
 def report_error(error: BaseException) -> int:
@@ -46,6 +42,8 @@ def report_error(error: BaseException) -> int:
         # A usage error of the command-line library, whose class is private to it.
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "mew"
+        if isinstance(error.__cause__, ValidationError):
+            error.message = expectation(error.__cause__.errors()[0])  # type: ignore[attr-defined]
         text = _one_line(str(usage())).rstrip(".")
         for theirs, ours in _USAGE_WORDS:
             text = re.sub(theirs, ours, text)

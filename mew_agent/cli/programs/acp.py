@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Annotated, Any
 
 from mew_protocol.acp_settings import ACP_CONFIG
+from mew_protocol.setting_problems import first_problem
 from pydantic import ValidationError
 
 from mew_agent.acp.profiles import PROFILES
@@ -16,7 +17,7 @@ from mew_agent.acp.settings import AcpConfig
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import ConnectionOptions, LogLevelOption, ProgramConnection, option, with_option_groups
 from mew_agent.cli.remote.session import Identity, find_identity
-from mew_agent.errors import ConfigError, first_problem, require_extra
+from mew_agent.errors import ConfigError, require_extra, unknown_name
 from mew_agent.participant.participant import Participant
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
@@ -35,7 +36,7 @@ def start(
 
     ACP is the Agent Client Protocol. `mew up` passes the settings of `acp:` in MEW_ACP_CONFIG.
     """
-    passed, expected = os.environ.get(ACP_CONFIG), f"one of {', '.join(PROFILES)}, or --command"
+    passed, more = os.environ.get(ACP_CONFIG), ", or --command"
     try:
         if profile is not None or command:
             program, *arguments = command or (None,)
@@ -43,11 +44,12 @@ def start(
         elif passed is not None:
             settings = AcpConfig.model_validate_json(passed)
         else:
-            raise ConfigError("--profile", "no agent given", expected)
+            raise unknown_name("--profile", "no agent given", "", PROFILES, more)
     except ValidationError as error:
         raise ConfigError(ACP_CONFIG if passed else "mew acp start", first_problem(error)) from None
     if settings.command is None and settings.agent not in PROFILES:
-        raise ConfigError("--profile", f"no agent '{settings.agent}'", expected)
+        agent = settings.agent or ""
+        raise unknown_name("--profile", f"no agent '{agent}' is known", agent, PROFILES, more)
     who = find_identity(connection)
     require_extra("acp", "an ACP agent")
     terminal.configure_logging(log_level)

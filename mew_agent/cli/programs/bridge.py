@@ -5,6 +5,7 @@ import logging
 import os
 from typing import Annotated
 
+from mew_protocol.setting_problems import first_problem
 from pydantic import ValidationError
 
 from mew_agent.bridge.settings import BRIDGE_CONFIG, BridgeSettings
@@ -12,7 +13,7 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import OWN_COMMAND
 from mew_agent.cli.app.options import LogLevelOption, ProgramConnection, option, with_option_groups
 from mew_agent.cli.remote.session import find_identity
-from mew_agent.errors import ConfigError, first_problem, require_extra
+from mew_agent.errors import ConfigError, require_extra
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
-from mew_protocol.setting_problems import expectation
+from mew_protocol.setting_problems import problem_at
 from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
@@ -82,8 +82,7 @@ def fulfiller_policy(path: Path | None, *, is_fulfiller: bool) -> FulfillerPolic
     key = str(detail["loc"][0]) if detail["loc"] else ""
     if detail["type"] == "extra_forbidden":
         raise unknown_key(source.place(key), key, FulfillerPolicy.model_fields)
-    problem = expectation(detail)
-    raise ConfigError(source.place(key) if key else source.where, f"{key}: {problem}" if key else problem)
+    raise ConfigError(source.place(key) if key else source.where, problem_at(key, detail))
 
 
 @asynccontextmanager

@@ -34,9 +34,17 @@ from mew_agent.cli.board import words
 from mew_agent.cli.board.composition import composition_lines
 from mew_agent.cli.board.figures import chart_svg, compaction_line, csv_lines
 from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS
-from mew_agent.cli.remote.request import ParticipantOffline, SlowRequest, TargetedRequest, check_known, parse_answer
+from mew_agent.cli.remote.request import (
+    ParticipantOffline,
+    RequestRefused,
+    SlowRequest,
+    TargetedRequest,
+    check_known,
+    parse_answer,
+    typed_payload,
+)
 from mew_agent.cli.remote.session import open_session
-from mew_agent.errors import ConfigError, ControlRefused
+from mew_agent.errors import ConfigError
 
 A = TypeVar("A", bound=BaseModel)
 
@@ -68,7 +76,7 @@ def history(
         return
     try:
         found = _ask(request, RequestHistory(), kinds.PARTICIPANT_REQUEST_HISTORY, CompactionHistory)
-    except (ParticipantOffline, ControlRefused) as problem:
+    except (ParticipantOffline, RequestRefused) as problem:
         recorded = _recorded(request, MAX_MINUTES)
         if not recorded.compactions:
             raise
@@ -115,7 +123,7 @@ def _show_composition(request: TargetedRequest) -> None:
     fields = RequestStatus(fields=("tokens", "max_tokens", "context", "prefix"))
     status = request.ask_status(kinds.PARTICIPANT_REQUEST_STATUS, fields)
     if not request.as_json and not words.has_context(status):
-        raise ControlRefused(request.target, kinds.PARTICIPANT_REQUEST_STATUS, "it reports no context")
+        raise RequestRefused(request.target, "reports no context")
     known = words.basis(status) if status.tokens is not None else words.reason(status)
     request.print(f"{words.tokens(status)} of {words.window(status)} tokens, {known}", _json_of(status))
     if not request.as_json:
@@ -158,9 +166,10 @@ def recall(
     Prints an extract of each message with all the words, best match first; if there is none, of messages with any of
     them. Exits with code 3 if nothing matches.
     """
-    done = _ask(request, Recall(words=" ".join(searched), limit=limit), kinds.PARTICIPANT_RECALL, RecallDone)
+    wanted = typed_payload(Recall, "WORDS", words=" ".join(searched), limit=limit)
+    done = _ask(request, wanted, kinds.PARTICIPANT_RECALL, RecallDone)
     if done.error is not None:
-        raise ControlRefused(request.target, kinds.PARTICIPANT_RECALL, words.clean(done.error))
+        raise RequestRefused(request.target, done.error)
     if request.as_json or not done.found:
         request.print("no match among the messages that left the context", _json_of(done))
     else:
@@ -199,18 +208,18 @@ def _write_chart(path: Path, recorded: ParticipantFigures) -> None:
 def _page(request: TargetedRequest, wanted: RequestHistory) -> CompactionHistory:
     page = _ask(request, wanted, kinds.PARTICIPANT_REQUEST_HISTORY, CompactionHistory)
     if page.error is not None:
-        raise ControlRefused(request.target, kinds.PARTICIPANT_REQUEST_HISTORY, words.clean(page.error))
+        raise RequestRefused(request.target, page.error)
     return page
 
 
 def _ask(request: TargetedRequest, payload: BaseModel, kind: str, model: type[A]) -> A:
-    """Send a request and return its answer. Raises `ControlRefused` if a status refuses it."""
+    """Send a request and return its answer. Raises `RequestRefused` if a status refuses it."""
     with request.send(kind, payload) as sent:
         for answered, body in sent.answers(ARCHIVE_ANSWERS[kind], kinds.PARTICIPANT_STATUS):
             if answered != kinds.PARTICIPANT_STATUS:
                 return parse_answer(model, body, request.target)
             if (problem := refusal_in(parse_answer(Status, body, request.target).status)) is not None:
-                raise ControlRefused(request.target, kind, words.clean(problem))
+                raise RequestRefused(request.target, problem)
     raise AssertionError("`answers` ends by raising only")
 
 

@@ -39,6 +39,7 @@ from mew_agent.cli.remote.request import (
     TargetedRequest,
     new_envelope,
     parse_answer,
+    typed_payload,
 )
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, PeerTimeout
 
@@ -228,7 +229,7 @@ def pin(
     text = " ".join(words_typed)
     if not text.strip():
         raise ConfigError("TEXT", "is empty", "the text to pin")
-    status = request.ask_status(kinds.PARTICIPANT_PIN, PinRequest.model_construct(text=text))
+    status = request.ask_status(kinds.PARTICIPANT_PIN, typed_payload(PinRequest, "TEXT", text=text))
     pins = status.context.pins if status.context is not None else None
     found = next((one for one in pins or () if one.hash == pin_hash(text)), None)
     outcome = {"status": status.status}
@@ -250,7 +251,7 @@ def unpin(
 
     Exits with code 3 if the agent refuses.
     """
-    status = request.ask_status(kinds.PARTICIPANT_UNPIN, UnpinRequest.model_construct(pin=name))
+    status = request.ask_status(kinds.PARTICIPANT_UNPIN, typed_payload(UnpinRequest, "PIN", pin=name))
     request.print(words.state(status.status or "answered"), {"status": status.status})
     return ExitCode.DONE if status.status == "unpinned" else ExitCode.SKIPPED
 

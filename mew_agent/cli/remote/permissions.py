@@ -6,13 +6,13 @@ keeps the proposals, and decides who may make their requests and what may be gra
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import typer
 from mew_protocol import kinds
-from mew_protocol.capability import patterns_problem
+from mew_protocol.capability import patterns_problem, unknown_kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, value_at
 from mew_protocol.payloads.mcp import (
@@ -23,6 +23,7 @@ from mew_protocol.payloads.mcp import (
     UndecidedProposals,
     arguments_of,
 )
+from mew_protocol.setting_problems import did_you_mean
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import (
@@ -37,6 +38,7 @@ from mew_agent.cli.board import words
 from mew_agent.cli.remote.http_api import SpaceEvents
 from mew_agent.cli.remote.request import NoSuchParticipant, SentRequest, new_envelope
 from mew_agent.cli.remote.session import ApiSession, open_session
+from mew_agent.compaction.approval import read_approval
 from mew_agent.errors import ConfigError, PeerFailed
 
 _SHORT: Final = 8
@@ -208,6 +210,10 @@ def _changed(proposal: UndecidedProposal, target_tokens: int | None, pins: list[
         if given:
             raise ConfigError("--target-tokens and --pin", f"only for compactions, not for {_call(proposal)}")
         return body
+    try:
+        read_approval(given)
+    except ValueError as error:
+        raise ConfigError("--pin", str(error).removeprefix("arguments.pins: ")) from None
     # Only what we change: the agent compacts as it proposed otherwise.
     return {**body, "params": {"name": COMPACT_CONTEXT, "arguments": given}}
 
@@ -281,6 +287,7 @@ def grant(change: CapabilityChange, connection: ConnectionOptions) -> None:
     session, recipient, patterns = open_session(connection), change.recipient, change.patterns()
     _capabilities_of(session, recipient)
     change.send(session, kinds.CAPABILITY_GRANT)
+    warn_of_unknown_kinds(patterns)
     outcome = {"participant": recipient, "granted": patterns}
     terminal.print_outcome(f"{recipient}: may now send {_pattern_names(patterns)}", outcome, as_json=change.as_json)
     if change.as_json:
@@ -334,6 +341,20 @@ def read_capabilities(where: str, *texts: str, to: Sequence[str] = ()) -> list[d
         index, problem = found
         raise ConfigError(where, problem if index is None else f"pattern {index + 1}: {problem}")
     return patterns
+
+
+def warn_of_unknown_kinds(patterns: Iterable[Mapping[str, Any]]) -> None:
+    """Print the warnings about kinds that are probably misspelled."""
+    for warning in unknown_kind_warnings(patterns):
+        terminal.warn(warning)
+
+
+def unknown_kind_warnings(patterns: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """A warning for each kind in these patterns that the protocol does not have."""
+    for pattern in patterns:
+        for kind in unknown_kinds(pattern):
+            hint = did_you_mean(kind, kinds.KNOWN)
+            yield f"the protocol has no kind '{kind}'{hint}; only programs that send this kind themselves can use it"
 
 
 def _pattern_names(patterns: list[dict[str, Any]]) -> str:

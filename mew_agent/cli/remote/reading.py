@@ -36,6 +36,7 @@ from mew_agent.cli.app.options import (
 )
 from mew_agent.cli.board import words
 from mew_agent.cli.remote.http_api import SpaceEvents
+from mew_agent.cli.remote.permissions import warn_of_unknown_kinds
 from mew_agent.cli.remote.request import check_known, check_member, first_board, new_envelope
 from mew_agent.cli.remote.session import ApiSession, configuration_at, open_session
 from mew_agent.errors import ConfigError, PeerTimeout
@@ -90,6 +91,7 @@ def show_history(
             terminal.print_line(_message_line(message, datetime.now(UTC).astimezone()))
     if not newest and not as_json:
         terminal.print_line("the gateway keeps no matching envelopes")
+        warn_of_unknown_kinds({"kind": pattern} for pattern in patterns)
 
 
 def _markdown(message: Message) -> str:

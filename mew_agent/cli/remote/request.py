@@ -16,7 +16,7 @@ from mew_protocol import kinds
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.json_values import object_at
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
-from mew_protocol.setting_problems import did_you_mean
+from mew_protocol.setting_problems import did_you_mean, expectation, first_problem
 from pydantic import BaseModel, ValidationError
 
 from mew_agent.cli.app import terminal
@@ -25,7 +25,7 @@ from mew_agent.cli.board import words
 from mew_agent.cli.board.live_board import apply_event, entry_of
 from mew_agent.cli.remote.http_api import SpaceEvents
 from mew_agent.cli.remote.session import ApiSession, open_session
-from mew_agent.errors import BadAnswer, ConfigError, NotConnected, PeerTimeout, first_problem, listed
+from mew_agent.errors import BadAnswer, ConfigError, MewAgentError, NotConnected, PeerTimeout, listed
 
 STATUS_SECONDS: Final = 30.0
 """How long to wait for what a participant answers at once."""
@@ -45,6 +45,13 @@ class NoSuchParticipant(ConfigError):
 
     def __str__(self) -> str:
         return self.problem
+
+
+class RequestRefused(MewAgentError):
+    """A participant refused what a command asked it for."""
+
+    def __init__(self, participant: str, problem: str) -> None:
+        super().__init__(f"{participant}: {words.clean(problem)}")
 
 
 class ParticipantOffline(NotConnected):
@@ -193,6 +200,14 @@ def parse_answer(model: type[P], body: Mapping[str, Any], peer: str) -> P:
         return model.model_validate(body)
     except ValidationError as error:
         raise BadAnswer(peer, first_problem(error)) from None
+
+
+def typed_payload(model: type[P], where: str, **values: Any) -> P:
+    """Make a payload of what was typed. Raises `ConfigError` that names the argument `where`."""
+    try:
+        return model(**values)
+    except ValidationError as error:
+        raise ConfigError(where, expectation(error.errors()[0])) from None
 
 
 def new_envelope(

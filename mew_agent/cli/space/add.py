@@ -9,7 +9,7 @@ import os
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from mew_protocol import kinds
@@ -17,7 +17,6 @@ from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import new_id_problem
 from mew_protocol.private_files import replace_file
-from mew_protocol.setting_problems import did_you_mean
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, parse_space, with_participant
 from mew_spaces.config.roles import Role
 from mew_spaces.launch.program_logs import log_folder, log_path
@@ -28,12 +27,14 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import find_run, people_of, relative_to, space_config_path, space_folder
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, SpaceFileOptions, option, with_option_groups
-from mew_agent.cli.remote.permissions import read_capabilities
+from mew_agent.cli.remote.permissions import read_capabilities, warn_of_unknown_kinds
 from mew_agent.cli.remote.session import ApiSession, open_session
 from mew_agent.cli.space.plan import check_new_participant
 from mew_agent.cli.space.restart import start_program, supervisor_of
 from mew_agent.cli.space.up import RELOAD_SIGNAL
-from mew_agent.errors import ConfigError, GatewayError, MewAgentError
+from mew_agent.errors import ConfigError, GatewayError, MewAgentError, unknown_name
+
+_OTHER_AGENTS: Final = ", or `acp: {command: ...}` in space.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,7 @@ class NewParticipant:
             section = {"mcp_server": {"url": self.mcp}}
         elif self.acp is not None:
             if self.acp not in PROFILES:
-                problem = f"no agent '{self.acp}' is known{did_you_mean(self.acp, PROFILES)}"
-                raise ConfigError("--acp", problem, f"{', '.join(PROFILES)}; or `acp: {{command: ...}}` in space.yaml")
+                raise unknown_name("--acp", f"no agent '{self.acp}' is known", self.acp, PROFILES, _OTHER_AGENTS)
             section = {"acp": self.acp}
         elif self.command is not None:
             program, *arguments = shlex.split(self.command) or [""]
@@ -90,6 +90,7 @@ class NewParticipant:
             section["role"] = self.role or ParticipantConfig.model_validate(section).acts_as
         if self.capabilities is not None:
             section["capabilities"] = read_capabilities("--capabilities", self.capabilities)
+            warn_of_unknown_kinds(section["capabilities"])
         return section
 
 

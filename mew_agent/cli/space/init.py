@@ -14,7 +14,6 @@ from typing import Annotated, Final
 import typer
 from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_protocol.private_files import make_private_folder
-from mew_protocol.setting_problems import did_you_mean
 from mew_spaces.config.loading import parse_space
 
 from mew_agent.cli.app import terminal
@@ -29,7 +28,7 @@ from mew_agent.cli.space.templates import (
     find_templates,
     render,
 )
-from mew_agent.errors import ConfigError
+from mew_agent.errors import ConfigError, unknown_name
 
 IGNORED: Final = (
     ".mew/fifos/",
@@ -59,6 +58,7 @@ def init(
     list_templates: Annotated[bool, option("--list-templates", "List the templates.")] = False,
     template_info: Annotated[str | None, option("--template-info TEMPLATE", "Describe a template.")] = None,
     as_json: Annotated[bool, option("--json", "With the list or the description: print JSON.")] = False,
+    template_option: Annotated[str | None, option("--template TEMPLATE", hidden=True)] = None,
     port: Annotated[int | None, option("--port PORT", hidden=True)] = None,
 ) -> None:
     """Create a space in this folder from a template.
@@ -69,6 +69,8 @@ def init(
     """
     folder = Path.cwd()
     templates = find_templates(folder, Path.home())
+    if template is not None and template_option not in (None, template):
+        raise ConfigError("--template", f"excludes TEMPLATE '{template}'")
     if as_json and not list_templates and template_info is None:
         raise ConfigError("--json", "requires --list-templates or --template-info")
     if list_templates and as_json:
@@ -86,7 +88,7 @@ def init(
         terminal.warn("--port has no effect here; give it to `mew up`")
     given = {"SPACE_NAME": name, "AGENT_MODEL": model, "SPACE_DESCRIPTION": description}
     asks = terminal.is_terminal(sys.stdin) and terminal.is_terminal(sys.stdout)
-    chosen = _chosen(template or _ask_which(templates, asks=asks), templates)
+    chosen = _chosen(template or template_option or _ask_which(templates, asks=asks), templates)
     _create(chosen, folder, {key: value for key, value in given.items() if value}, asks=asks)
 
 
@@ -136,7 +138,7 @@ def _refuse_to_overwrite(folder: Path, *, force: bool) -> None:
 
 def _chosen(name: str, templates: dict[str, Template]) -> Template:
     if name not in templates:
-        raise ConfigError("TEMPLATE", f"no template '{name}'{did_you_mean(name, templates)}", ", ".join(templates))
+        raise unknown_name("TEMPLATE", f"no template '{name}'", name, templates)
     return templates[name]
 
 

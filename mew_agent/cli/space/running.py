@@ -12,7 +12,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Final
 
-from mew_protocol.setting_problems import did_you_mean
 from mew_spaces.gateway.auth import state_dir
 from mew_spaces.launch.program_logs import log_folder
 from mew_spaces.launch.supervisor import stop_space
@@ -28,7 +27,7 @@ from mew_agent.cli.app.options import (
     with_option_groups,
 )
 from mew_agent.cli.remote.session import Identity, configuration_at, find_identity
-from mew_agent.errors import ConfigError, listed
+from mew_agent.errors import ConfigError, unknown_name
 from mew_agent.gateway_address import addresses, http_url
 
 _POLL_SECONDS: Final = 0.2
@@ -91,7 +90,7 @@ def logs(
     if name is not None and name not in known:
         if not known:
             raise ConfigError("NAME", f"no log of '{name}', {relative_to(Path.cwd(), folder)} is empty")
-        raise ConfigError("NAME", f"no log of '{name}'{did_you_mean(name, known)}", listed(known))
+        raise unknown_name("NAME", f"no log of '{name}'", name, known)
     readers = [_LogReader(path, last) for one, path in known.items() if name in (None, one)]
     width = max((len(reader.name) for reader in readers), default=0)
     if not readers:

@@ -20,7 +20,8 @@ from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, Program, uses_fifos
 
 from mew_agent.acp.profiles import PROFILES
 from mew_agent.cli.app.locate import place_of
-from mew_agent.errors import ConfigError, require_extra
+from mew_agent.cli.remote.permissions import unknown_kind_warnings
+from mew_agent.errors import ConfigError, require_extra, unknown_name
 
 _KeyPath = tuple[str, ...]
 
@@ -54,8 +55,9 @@ def check_acp_agent(name: str, one: ParticipantConfig, path: Path, folder: Path,
     require_extra("acp", "an ACP agent")
     profile = PROFILES.get(one.acp.agent or "")
     if one.acp.command is None and profile is None:
-        problem = f"no agent '{one.acp.agent}' is known"
-        raise ConfigError(place_of(path, name, "acp"), problem, f"{', '.join(PROFILES)}; or `command` and `args`")
+        agent = one.acp.agent or ""
+        more = ", or `command` and `args`"
+        raise unknown_name(place_of(path, name, "acp"), f"no agent '{agent}' is known", agent, PROFILES, more)
     if not (folder / (one.cwd or "")).is_dir():
         raise ConfigError(place_of(path, name, "cwd"), f"folder '{folder / (one.cwd or '')}' not found")
     command = one.acp.command or (profile.command[0] if profile is not None else "")
@@ -68,7 +70,7 @@ def warnings_about(config: SpaceConfig, path: Path) -> Iterator[str]:
     """The warnings about space.yaml, each with its place in the file."""
     yield from _missing_capabilities(config, path)
     yield from _approvers_without_capability(config, path)
-    yield from _stars_across_folders(config, path)
+    yield from _suspicious_capabilities(config, path)
     yield from _keys_without_effect(config, path)
 
 
@@ -119,12 +121,16 @@ def _approvers_without_capability(config: SpaceConfig, path: Path) -> Iterator[s
                 yield f"{place}: '{approver}' may not approve compactions of '{name}' (mcp/request to '{name}')"
 
 
-def _stars_across_folders(config: SpaceConfig, path: Path) -> Iterator[str]:
+def _suspicious_capabilities(config: SpaceConfig, path: Path) -> Iterator[str]:
+    """Warnings about capabilities that allow nothing, or more than they seem to."""
     owners = {("participants", name): one.capabilities or () for name, one in config.participants.items()}
     for owner, capabilities in (*owners.items(), (("defaults",), config.defaults.capabilities or ())):
         for index, capability in enumerate(capabilities):
+            listed: tuple[int | str, ...] = (*owner, "capabilities", index)
+            for warning in unknown_kind_warnings([capability.pattern()]):
+                yield f"{place_in(path, (*listed, 'kind'))}: {'.'.join(map(str, listed))}: {warning}"
             for inner, text in stars_across_folders(capability.pattern()):
-                place = (*owner, "capabilities", index, *inner)
+                place = (*listed, *inner)
                 where = f"{place_in(path, place)}: {'.'.join(map(str, place))}"
                 yield (
                     f"{where}: '{text}' also matches what is in subfolders; "

@@ -29,7 +29,7 @@ from mew_spaces.gateway.auth import (
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import not_in_space, space_config_path
 from mew_agent.cli.app.options import JsonOption, SpaceFileOptions, option, participant_option, with_option_groups
-from mew_agent.cli.remote.permissions import read_capabilities
+from mew_agent.cli.remote.permissions import read_capabilities, warn_of_unknown_kinds
 from mew_agent.cli.space.add import running_space
 from mew_agent.errors import ConfigError
 
@@ -200,6 +200,7 @@ def _admit(space: SpaceConfig, participant: str, capabilities: str | None, path:
         wanted = read_capabilities("--capabilities", capabilities)
         if (unfit := new_id_problem(participant)) is not None:
             raise ConfigError("--participant", unfit)
+        warn_of_unknown_kinds(wanted)
     running = running_space(path, space)
     if running is None and not known:
         raise ConfigError("--capabilities", "requires a running space; `mew up` starts it")

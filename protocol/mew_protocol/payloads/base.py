@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mew_protocol.envelope import Draft
 from mew_protocol.errors import PayloadError
+from mew_protocol.setting_problems import expectation
 
 PAYLOADS: Final[dict[str, type["Payload"]]] = {}
 """The model of each kind; complete once `mew_protocol.payloads` is imported."""
@@ -34,4 +35,4 @@ def read_payload(draft: Draft, model: type[P]) -> P:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(["payload", *(str(part) for part in first["loc"])])
-        raise PayloadError(draft.kind or "", field, first["msg"]) from None
+        raise PayloadError(draft.kind or "", field, expectation(first)) from None

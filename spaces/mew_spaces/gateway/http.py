@@ -25,6 +25,7 @@ from mew_protocol.payloads.fit import Fit, fit_in
 from mew_protocol.payloads.mcp import UndecidedProposals
 from mew_protocol.payloads.participant import Board
 from mew_protocol.position import Position
+from mew_protocol.setting_problems import first_problem
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
@@ -322,7 +323,7 @@ class HttpApi:
     )
     async def _program_log(self, call: Call) -> BaseModel:
         """Read the end of what a participant's program wrote; needs the capability `program/log`."""
-        name, control = self._program(call, programs.READ_LOG)
+        name, control = self._program(call, kinds.PROGRAM_LOG)
         lines = await control.log(name, call.number("lines"))
         if lines is None:
             raise ApiError(404, errors.PARTICIPANT_NOT_FOUND, f"no program of '{name}' runs here")
@@ -332,7 +333,7 @@ class HttpApi:
     async def _restart_program(self, call: Call) -> BaseModel:
         """Start or restart a participant's program, and wait until it has joined; needs the capability
         `program/restart`."""
-        name, control = self._program(call, programs.RESTART)
+        name, control = self._program(call, kinds.PROGRAM_RESTART)
         return _program_answer(name, await control.restart(name))
 
     @serves("POST", "/spaces/{space}/programs", bodies.ProgramAnswer, body=programs.NewProgram, errors=(409,))
@@ -342,11 +343,9 @@ class HttpApi:
         try:
             new = programs.NewProgram.model_validate_json(await _read_body(call))
         except ValidationError as problem:
-            first = problem.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "body"
-            raise ApiError(400, errors.INVALID_REQUEST, f"{where}: {first['msg']}") from None
+            raise ApiError(400, errors.INVALID_REQUEST, first_problem(problem)) from None
         name = new.participant
-        addition = Draft(kind=programs.ADD, to=(name,), payload=new.model_dump(exclude_none=True))
+        addition = Draft(kind=kinds.PROGRAM_ADD, to=(name,), payload=new.model_dump(exclude_none=True))
         invitation = Draft(kind=kinds.SPACE_INVITE, payload={"participant_id": name})
         return _program_answer(name, await self._control(call, addition, invitation).add(new))
 
@@ -361,7 +360,7 @@ class HttpApi:
     def _control(self, call: Call, *drafts: Draft) -> programs.ProgramControl:
         found = self._registry.programs.get(call.space.space.id)
         control = programs.permitted_control(call.space, found, call.sender, *drafts)
-        if drafts[0].kind != programs.READ_LOG:
+        if drafts[0].kind != kinds.PROGRAM_LOG:
             log.info("%s by '%s' for %r", drafts[0].kind, call.sender, *drafts[0].addressees)
         return control
 

@@ -13,6 +13,7 @@ from mew_protocol.containment import covers
 from mew_protocol.ids import ParticipantId
 from mew_protocol.patterns import BudgetExceeded
 from mew_protocol.private_files import ReservedFile, replace_private_file
+from mew_protocol.setting_problems import first_problem
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mew_spaces.config.settings import SpaceConfig
@@ -197,7 +198,7 @@ def _read(path: Path) -> SpaceState:
     except FileNotFoundError:
         return SpaceState()
     except (OSError, ValidationError) as error:
-        problem = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
+        problem = first_problem(error) if isinstance(error, ValidationError) else error
         text = f"{path}: not a valid list of invited and removed participants: {problem}; restore it or delete it"
         raise SpacesError(text) from None
     return SpaceState(invited=stored.invited, removed=stored.removed)

@@ -5,7 +5,7 @@ none, and the API reports that.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Final, Protocol, Self
+from typing import Annotated, Protocol, Self
 from urllib.parse import urlsplit
 
 from mew_protocol import errors
@@ -16,11 +16,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from mew_spaces.gateway.http_bodies import ApiError
 from mew_spaces.gateway.service import SpaceService
-
-READ_LOG: Final = "program/log"
-RESTART: Final = "program/restart"
-ADD: Final = "program/add"
-"""The kinds that a capability names to permit these requests. No envelope has them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,14 +100,14 @@ async def test_a_pin_in_the_name_of_another_is_refused(start_agent: StartAgent, 
 
 async def test_a_refusal_says_where_and_what_is_expected(start_agent: StartAgent) -> None:
     async with start_agent(agent={"pins": ["be brief"]}, window_tokens=1_000) as s:
-        with pytest.raises(ControlRefused, match=r"payload.text: pins of about .* half of the window"):
+        with pytest.raises(ControlRefused, match=r"pins of about .* half of the window"):
             await s.ada.pin("coder", "word " * 700)
         too_long = PinRequest.model_construct(text="x" * 4_001)
-        with pytest.raises(ControlRefused, match=r"payload.text: String should have at most 4000 characters"):
+        with pytest.raises(ControlRefused, match=r"payload.text: must have at most 4,000 characters"):
             await s.ada._ask("coder", "participant/pin", too_long, Status, 30.0)
-        with pytest.raises(ControlRefused, match=r"payload.pin: 's1' is from the agent's settings; remove it there"):
+        with pytest.raises(ControlRefused, match=r"'s1' is from the agent's settings; remove it there"):
             await s.ada.unpin("coder", "s1")
-        with pytest.raises(ControlRefused, match=r"payload.pin: 'p7' is not pinned \(pins: s1\)"):
+        with pytest.raises(ControlRefused, match=r"'p7' is not pinned \(pins: s1\)"):
             await s.ada.unpin("coder", "p7")
 
 
@@ -183,8 +183,14 @@ async def test_commands_pin_list_and_unpin(start_agent: StartAgent, gateway: Run
         refused = await mew("unpin", "coder", "s1", *flags)
         assert (refused.code, refused.out) == (
             3,
-            "coder: refused: payload.pin: 's1' is from the agent's settings; remove it there\n",
+            "coder: refused: 's1' is from the agent's settings; remove it there\n",
         )
+        for arguments, said in (
+            (("pin", "coder", "x" * 4_001), "TEXT: must have at most 4,000 characters"),
+            (("unpin", "coder", ""), "PIN: must not be empty"),
+        ):
+            mistaken = await mew(*arguments, *flags)
+            assert (mistaken.code, mistaken.err) == (2, f"mew: {said}\n")
         assert (await mew("unpin", "coder", RULE, *flags)).out == "coder: unpinned\n"
         (gone,) = (await mew("pin", "coder", *flags)).out.splitlines()
         assert gone.startswith("s1")

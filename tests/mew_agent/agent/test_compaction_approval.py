@@ -290,6 +290,8 @@ async def test_commands_show_approve_and_reject_a_compaction(
         assert listed[4].endswith("unless rejected")
         other = await mew("approve", asked.id[:8], *seat(gateway, "bob"))
         assert other.err == "mew: --participant: 'bob' may not decide about this compaction; ada may approve\n"
+        empty = await mew("approve", asked.id[:8], "--pin", "", *seat(gateway))
+        assert (empty.code, empty.err) == (2, "mew: --pin: each line must have 1 to 4,000 characters\n")
         outcome = await mew("approve", asked.id[:8], "--target-tokens", "200", "--pin", "pier 4", *seat(gateway))
         assert outcome.out == "approved: coder compacts\n"
         await status_word(s, "compacted")

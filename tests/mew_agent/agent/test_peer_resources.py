@@ -83,7 +83,7 @@ tools: notes://{day} (notes · A day's notes.)"""
         ('{"peer": "tools", "uri": "ghost://x"}', "Error: 'tools' answered: no resource 'ghost://x' (error -32002)"),
         ('{"peer": "tools", "uri": "notes://doomsday"}', "Error: 'tools' answered: RuntimeError: not yet"),
         ('{"peer": "ghost", "uri": "notes://today"}', "Error: 'ghost' is not in the space"),
-        ('{"uri": "notes://today"}', "Error: bad arguments for 'read_resource': peer"),
+        ('{"uri": "notes://today"}', "Error: bad arguments for 'read_resource': 'peer' is missing"),
     ],
 )
 async def test_a_resource_is_read_by_its_uri(arguments: str, text: str) -> None:

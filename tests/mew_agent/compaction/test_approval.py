@@ -74,11 +74,11 @@ def test_cleared_results_free_tokens_without_a_summary_call() -> None:
     ("arguments", "problem"),
     [
         ([], "arguments: must be an object"),
-        ({"target_tokens": -1}, "arguments.target_tokens: Input should be greater than or equal to 0"),
-        ({"target_tokens": "small"}, "arguments.target_tokens: Input should be a valid integer"),
-        ({"pins": "one"}, "arguments.pins: Input should be a valid tuple"),
+        ({"target_tokens": -1}, "arguments.target_tokens: must be at least 0, not -1"),
+        ({"target_tokens": "small"}, "arguments.target_tokens: must be a whole number, not 'small'"),
+        ({"pins": "one"}, "arguments.pins: must be a list, not 'one'"),
         ({"pins": [" "]}, "arguments.pins: each line must have 1 to 4,000 characters"),
-        ({"pins": ["x"] * 9}, "arguments.pins: Tuple should have at most 8 items"),
+        ({"pins": ["x"] * 9}, "arguments.pins: must have at most 8 items"),
     ],
 )
 def test_an_approval_that_makes_no_sense_names_the_argument(arguments: object, problem: str) -> None:

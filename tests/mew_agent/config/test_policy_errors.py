@@ -44,7 +44,7 @@ def reported(**values: Any) -> tuple[str | None, str]:
         (
             {"levels": [LEVEL], "rules": [{**PROMPT, "repeat": {"kind": "cadence", "generations": 0}}]},
             "rules",
-            "rules[0].repeat.generations: must be greater",
+            "rules[0].repeat.generations: must be at least 1, not 0",
         ),
         ({"ceiling": "1/4", "rules": [COMPACT]}, None, "rule 't' has a target above the policy's ceiling"),
     ],

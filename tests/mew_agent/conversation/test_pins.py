@@ -49,21 +49,21 @@ async def test_a_text_is_pinned_once() -> None:
 
 async def test_a_text_of_wrong_length_is_refused_with_what_is_expected() -> None:
     pins = pins_in()
-    assert await refusal(pins, " ") == "payload.text: must have 1 to 4,000 characters, not 0"
-    assert await refusal(pins, "x" * (MAX_PIN_CHARS + 1)) == "payload.text: must have 1 to 4,000 characters, not 4,001"
+    assert await refusal(pins, " ") == "the text must have 1 to 4,000 characters, not 0"
+    assert await refusal(pins, "x" * (MAX_PIN_CHARS + 1)) == "the text must have 1 to 4,000 characters, not 4,001"
 
 
 async def test_too_many_pins_are_refused() -> None:
     pins = pins_in()
     for number in range(MAX_PINS):
         await pins.add(f"rule {number}", "ada")
-    assert await refusal(pins, "one more") == "payload.text: 32 texts are pinned, which is the limit; unpin one first"
+    assert await refusal(pins, "one more") == "32 texts are pinned, which is the limit; unpin one first"
 
 
 async def test_a_pin_that_leaves_too_little_room_is_refused_with_figures() -> None:
     pins = pins_in(400)
     problem = await refusal(pins, "word " * 300)
-    assert problem.startswith("payload.text: pins of about ")
+    assert problem.startswith("pins of about ")
     assert problem.endswith("do not fit: together at most half of the window, 200 of 400")
     assert pins.texts == ()
 
@@ -74,7 +74,7 @@ async def test_pins_are_removed_by_id_or_whole_text() -> None:
         await pins.add(text, "ada")
     await pins.remove("p1")
     await pins.remove("be kind")
-    with pytest.raises(PinRefused, match=r"payload.pin: 'p1' is not pinned \(pins: p2\)"):
+    with pytest.raises(PinRefused, match=r"'p1' is not pinned \(pins: p2\)"):
         await pins.remove("p1")
     await pins.add("new", "ada")
     assert [pin.id for pin in pins.all] == ["p2", "p4"]

@@ -107,7 +107,7 @@ async def test_arguments_are_checked_and_converted() -> None:
     assert await Tool.from_function(scale).call({"value": "2.5", "by": "ten"}) == 25.0
     with pytest.raises(BadArguments, match="bad arguments for 'scale': by: "):
         await Tool.from_function(scale).call({"value": 1, "by": "five"})
-    with pytest.raises(BadArguments, match="value: Field required"):
+    with pytest.raises(BadArguments, match="'value' is missing"):
         await Tool.from_function(scale).call({})
 
 
@@ -223,7 +223,7 @@ async def test_an_unknown_tool_error_lists_the_known_tools() -> None:
     ("name", "arguments", "seen"),
     [
         ("scale", '{"value": 3}', "6.0"),
-        ("scale", "", "Error: bad arguments for 'scale': value: Field required"),
+        ("scale", "", "Error: bad arguments for 'scale': 'value' is missing"),
         ("scale", "{", "Error: bad arguments for 'scale': invalid JSON"),
         ("scale", "[1]", "Error: bad arguments for 'scale': arguments must be a JSON object"),
         ("nothing", "{}", "Error: no tool 'nothing'"),

@@ -197,7 +197,7 @@ def test_a_person_has_no_program() -> None:
         ),
         (
             "space: {id: a}\nlimits: {message_bytes: 1}",
-            "space.yaml:2:25: limits.message_bytes: must be greater than or equal to 1024, not 1",
+            "space.yaml:2:25: limits.message_bytes: must be at least 1,024, not 1",
         ),
         (
             "space: {id: a, default_participant: bo}\nparticipants: {bob: {}}",

@@ -75,7 +75,7 @@ async def test_programs_obey_participants_with_the_capability() -> None:
         # A page chooses neither a program nor a server that the key of the space would be sent to.
         for key in ("command", "base_url", "env"):
             status, refused = await ask(gateway, "ada", "", {"participant": "writer", key: "x"})
-            assert (status, refused["message"]) == (400, f"{key}: Extra inputs are not permitted")
+            assert (status, refused["message"]) == (400, f"unknown key '{key}'")
         for name, path in (("bob", "/coder/restart"), ("bob", ""), ("reader", "/coder/restart"), ("starter", "")):
             status, refused = await ask(gateway, name, path, {"participant": "writer"})
             assert (status, refused["error"]) == (403, "capability_violation")
@@ -114,7 +114,7 @@ HOSTILE: tuple[tuple[dict[str, object], str], ...] = (
     ({"mcp_url": "https://"}, "mcp_url: "),
     ({"mcp_url": "https://x.example/a b"}, "mcp_url: "),
     ({"mcp_url": "https://x.example/", "like": "coder"}, "'mcp_url' adds a tool server"),
-    ({"mcp_url": "https://x.example/", "headers": {"a": "b"}}, "headers: Extra inputs"),
+    ({"mcp_url": "https://x.example/", "headers": {"a": "b"}}, "unknown key 'headers'"),
 )
 
 

@@ -87,7 +87,9 @@ async def test_compactions_are_listed_shown_recalled_and_undone() -> None:
         ]
         wrong = await mew("context", "show", "coder", "9", *seat(gateway))
         assert (wrong.code, wrong.out) == (1, "")
-        assert "there is no entry 9; the newest is 4" in wrong.err
+        assert wrong.err == "mew: coder: there is no entry 9; the newest is 4\n"
+        empty = await mew("context", "recall", "coder", "", *seat(gateway))
+        assert (empty.code, empty.err) == (2, "mew: WORDS: must not be empty\n")
 
 
 async def test_a_missing_capability_is_named() -> None:

@@ -252,7 +252,7 @@ async def test_invalid_answer_fails_in_one_line(gateway: RunningGateway) -> None
 
     async with answering(gateway, "coder", garbles):
         outcome = await mew("compact", "coder", *seat(gateway))
-    assert outcome.err.startswith("mew: cannot read the answer of 'coder': status: ")
+    assert outcome.err.startswith("mew: cannot read the answer of 'coder': 'status' is missing")
     assert outcome.err.count("\n") == 1
     assert outcome.code == 1
 

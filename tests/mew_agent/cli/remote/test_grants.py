@@ -36,6 +36,18 @@ async def test_a_grant_holds_until_it_is_revoked(gateway: RunningGateway) -> Non
         assert "was not granted chat; to remove what space.yaml gives, edit space.yaml" in again.err
 
 
+async def test_a_kind_that_the_protocol_does_not_have_is_a_warning(gateway: RunningGateway) -> None:
+    async with joined(gateway, "guest"):
+        granted = await mew("grant", "guest", "chatt", "mcp/*", "program/log", *seat(gateway))
+        assert granted.code == 0
+        assert granted.err == (
+            "mew: the protocol has no kind 'chatt' (did you mean 'chat'?);"
+            " only programs that send this kind themselves can use it\n"
+        )
+    history = await mew("history", "--kind", "nonsense", *seat(gateway))
+    assert history.err.startswith("mew: the protocol has no kind 'nonsense'; only")
+
+
 async def test_a_mistake_in_a_grant_is_named(gateway: RunningGateway) -> None:
     for arguments, said in (
         (("nobody", "chat"), "no participant 'nobody' in space 'review' (members: ada, coder, guest)"),

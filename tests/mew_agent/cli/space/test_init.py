@@ -122,10 +122,22 @@ async def test_templates_are_described_as_json() -> None:
     assert "(did you mean 'cat-maze'?)" in (await mew("init", "cat-mase")).err
 
 
-async def test_unknown_template_lists_the_known_ones() -> None:
-    outcome = await mew("init", "codr")
-    assert outcome.err == ("mew: TEMPLATE: no template 'codr' (expected coder-agent, cat-maze, demo, note-taker)\n")
+@pytest.mark.parametrize("flags", [(), ("--template",)], ids=["argument", "option"])
+async def test_unknown_template_lists_the_known_ones(flags: tuple[str, ...]) -> None:
+    outcome = await mew("init", *flags, "codr")
+    assert (
+        outcome.err == "mew: TEMPLATE: no template 'codr' (expected one of coder-agent, cat-maze, demo, note-taker)\n"
+    )
     assert outcome.code == 2
+    misspelled = await mew("init", *flags, "coder-agnt")
+    assert misspelled.err == "mew: TEMPLATE: no template 'coder-agnt' (did you mean 'coder-agent'?)\n"
+
+
+async def test_template_is_also_accepted_as_an_option(tmp_path: Path) -> None:
+    assert (await mew("init", "--template", "demo")).code == 0
+    assert (tmp_path / ".mew" / "space.yaml").exists()
+    both = await mew("init", "demo", "--template", "note-taker", "--force")
+    assert (both.code, both.err) == (2, "mew: --template: excludes TEMPLATE 'demo'\n")
 
 
 async def test_port_option_is_accepted_with_a_warning() -> None:

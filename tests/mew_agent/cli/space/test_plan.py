@@ -408,7 +408,7 @@ def test_tokenizer_file_is_found_in_the_spaces_folder(tmp_path: Path) -> None:
         ("no-such", "participants.coder.agent: unknown policy 'no-such'"),
         ("gone.yaml", "participants.coder.agent: policy file "),
         ("bad.yaml", "bad.yaml:2:1: unknown preset 'domino'"),
-        ("{name: x, based_on: mew, max_stalls: 0}", "must be greater than or equal to 1"),
+        ("{name: x, based_on: mew, max_stalls: 0}", "must be at least 1, not 0"),
     ],
 )
 def test_invalid_policy_is_refused_before_the_start(tmp_path: Path, policy: str, said: str) -> None:
@@ -463,6 +463,18 @@ def test_an_approver_that_may_not_approve_is_a_warning(tmp_path: Path) -> None:
     )
     warning = f"{path}:7:19: 'bob' may not approve compactions of 'coder' (mcp/request to 'coder')"
     assert list(warnings_about(load_space(path), path)) == [warning]
+
+
+def test_a_misspelled_kind_of_a_capability_is_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text(
+        "space: {id: review}\nparticipants:\n  bob: {capabilities: [{kind: chat}, {kind: [mcp/*, caht]}]}\n"
+    )
+    (warning,) = warnings_about(load_space(path), path)
+    assert warning == (
+        f"{path}:3:45: participants.bob.capabilities.1: the protocol has no kind 'caht' (did you mean 'chat'?);"
+        " only programs that send this kind themselves can use it"
+    )
 
 
 def test_a_warning_names_the_capability_that_an_agent_lacks(tmp_path: Path) -> None:
