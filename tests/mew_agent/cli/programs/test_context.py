@@ -366,7 +366,7 @@ async def test_json_file_defines_a_complete_policy(monkeypatch: pytest.MonkeyPat
             "name: x\nlevels: [{name: full, severity: 3, at: {figure: used, op: ge, fraction: most}}]\n",
             "write 9/10 or 90%",
         ),
-        ("- a list\n", "expected a mapping"),
+        ("- a list\n", "must be a mapping of settings"),
         ("name: [\n", "malformed YAML"),
     ],
 )
