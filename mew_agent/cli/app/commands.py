@@ -35,20 +35,20 @@ COMMANDS: Final[Sections] = {
         "history": _command(
             "Print recent chats of a space, or envelopes of other kinds.", "remote.reading:show_history"
         ),
-        "fit": _command("Ask whether a text fits into an agent's context.", "remote.reading:fit"),
+        "fit": _command("Check whether a text fits into an agent's context.", "remote.reading:fit"),
         "tools": _command("List the tools that participants offer.", "remote.reading:show_tools"),
     },
     "Act on a participant": {
         "chat": _command("Send a message and print the answer.", "remote.control:chat"),
         "approve": _command("Approve a proposal: make its request.", "remote.permissions:approve"),
         "reject": _command("Reject a proposal.", "remote.permissions:reject"),
-        "grant": _command("Allow a participant to send more.", "remote.permissions:grant"),
+        "grant": _command("Grant capabilities to a participant.", "remote.permissions:grant"),
         "revoke": _command("Revoke capabilities granted to a participant.", "remote.permissions:revoke"),
         "compact": _command("Compact a participant's context and report the tokens freed.", "remote.control:compact"),
         "forget": _command("Drop messages from one end of a participant's history.", "remote.control:forget"),
         "clear": _command("Clear a participant's history.", "remote.control:clear"),
         "pin": _command("Keep a text in every prompt of an agent, or list its pins.", "remote.control:pin"),
-        "unpin": _command("Remove a text that is pinned in an agent.", "remote.control:unpin"),
+        "unpin": _command("Remove a pinned text from an agent.", "remote.control:unpin"),
         "context": GroupEntry(
             "List, show, undo and search compactions; try out policies.",
             {
@@ -95,7 +95,7 @@ COMMANDS: Final[Sections] = {
             },
         ),
         "sessions": GroupEntry(
-            "Look at stored conversations, and shorten them.",
+            "List, show, export and prune stored conversations.",
             {
                 "list": _command("List the stored conversations of this space.", "space.sessions:list_sessions"),
                 "show": _command("Print the newest items of a conversation.", "space.sessions:show"),

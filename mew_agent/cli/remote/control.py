@@ -247,7 +247,7 @@ def unpin(
     request: TargetedRequest,
     name: Annotated[str, typer.Argument(metavar="PIN", help="Id of the pin, or its whole text.")],
 ) -> int:
-    """Remove a text that is pinned in an agent.
+    """Remove a pinned text from an agent.
 
     Exits with code 3 if the agent refuses.
     """

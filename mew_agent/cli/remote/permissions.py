@@ -280,7 +280,7 @@ class CapabilityChange:
 
 @with_option_groups
 def grant(change: CapabilityChange, connection: ConnectionOptions) -> None:
-    """Allow a participant to send more.
+    """Grant capabilities to a participant.
 
     A grant ends when the participant has been away for five seconds. To make it permanent, write it in space.yaml.
     """

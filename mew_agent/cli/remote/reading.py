@@ -227,7 +227,7 @@ def fit(
     as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> int:
-    """Ask whether a text fits into an agent's context.
+    """Check whether a text fits into an agent's context.
 
     Exits with code 3 if it does not fit, and with code 1 if that is not known.
     """
