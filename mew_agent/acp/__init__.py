@@ -1,1 +1,1 @@
-"""Participants that are agents of other projects, over the Agent Client Protocol."""
+"""The Agent Client Protocol: agents of other projects as participants, and agents of a space in editors."""

@@ -1,8 +1,8 @@
 """An ACP agent as a participant of a space.
 
 Owns its lifetime: the program and its restarts, the session, and the order of prompts. A chat becomes a prompt (see
-`turn`), a permission request a proposal to the space, `participant/compact` the agent's own command. What its figures
-mean is in `profiles`, and when they hold in `figures`.
+`turn`), a permission request a proposal to the space, `participant/compact` the agent's own command. `profiles` says
+what its figures mean, and `figures` when they are valid.
 """
 
 import logging
@@ -48,7 +48,7 @@ PERMISSION: Final = "permission"
 """The tool that a permission request proposes to call."""
 
 MAX_TEXT_CHARS: Final = 1_000
-"""How much text of a permission request is proposed, so that reports show it too."""
+"""Maximum length of the text in a proposed permission request, so that reports can show it."""
 
 GO_ON: Final = "Your context was compacted while you worked on the last message. Go on with it where you stopped."
 AGAIN: Final = "(You were restarted while you worked on this message. Go on where you stopped.)\n"
@@ -300,7 +300,7 @@ class AcpAgent(Participant):
             await turn.run()
 
     async def _remarks(self, chat: StoredChat) -> str:
-        """The chats to others since the last prompt."""
+        """Return the chats to others since the last prompt."""
         remarks = []
         for remark in self._inbox.take_overheard() if chat.state == "queued" else ():
             remarks.append(f"{remark.envelope.sender}: {remark.envelope.body.get('text')}")
@@ -459,7 +459,7 @@ class AcpAgent(Participant):
             scope.cancel()
 
     async def _answer_decision(self, request: Envelope) -> dict[str, Any] | None:
-        """The result of a request that fulfils a permission proposal; None for other requests.
+        """Return the result of a request that fulfils a permission proposal; None for other requests.
 
         Raises `RequestFailed` if the proposal was already decided, or never made.
         """
@@ -472,12 +472,12 @@ class AcpAgent(Participant):
 
 
 def _option(options: object, wanted: str) -> str | None:
-    """The id of the option of this kind; None without one, which cancels the agent's call."""
+    """Return the id of the option of this kind; None without one, which cancels the agent's call."""
     return next((str(one.get("optionId")) for one in objects_at(options) if one.get("kind") == wanted), None)
 
 
 def _text_of(call: Mapping[str, Any]) -> str:
-    """The texts of a tool call, and the files that it changes. Some agents name the command only there."""
+    """Return the texts of a tool call, and the files that it changes. Some agents name the command only there."""
     parts = objects_at(call, "content")
     return "\n".join(filter(None, (text_in(one.get("content")) or str(one.get("path") or "") for one in parts)))
 

@@ -32,7 +32,7 @@ class AgentUsage:
 
 
 def usage_in(update: Mapping[str, Any], profile: AcpProfile) -> AgentUsage | None:
-    """The usage in a `session/update`; None without one. A 0 is what agents send before any call."""
+    """Return the usage in a `session/update`; None without one. A 0 is what agents send before any call."""
     if update.get("sessionUpdate") == "usage_update":
         tokens, size = positive_count(update.get("used")), positive_count(update.get("size"))
         window = None if not size else round(size * 100 / profile.window_percent)
@@ -43,7 +43,7 @@ def usage_in(update: Mapping[str, Any], profile: AcpProfile) -> AgentUsage | Non
 
 
 def spending_in(update: Mapping[str, Any]) -> Spending | None:
-    """The cost of the session so far; None if unknown. Agents send 0 for models without a price."""
+    """Return the cost of the session so far; None if unknown. Agents send 0 for models without a price."""
     amount, currency = value_at(update, "cost", "amount"), value_at(update, "cost", "currency")
     if isinstance(amount, int | float) and 0 < amount < math.inf and isinstance(currency, str):
         return Spending(amount=round(amount, 8), currency=currency)
@@ -51,7 +51,7 @@ def spending_in(update: Mapping[str, Any]) -> Spending | None:
 
 
 def compaction_step(update: Mapping[str, Any], profile: AcpProfile) -> CompactionStep | None:
-    """The progress of a compaction in a `session/update`; None if it reports none."""
+    """Return the progress of a compaction in a `session/update`; None if it reports none."""
     if update.get("sessionUpdate") == "compaction_update":
         return _STEPS.get(str(update.get("status")))
     if update.get("sessionUpdate") == "agent_message_chunk":
@@ -61,7 +61,7 @@ def compaction_step(update: Mapping[str, Any], profile: AcpProfile) -> Compactio
 
 
 def window_in(session: Mapping[str, Any]) -> int | None:
-    """The window that the answer to `session/new` names for its current model; None without one."""
+    """Return the window that the answer to `session/new` names for its current model; None without one."""
     current = value_at(session, "models", "currentModelId")
     listed = objects_at(session, "models", "availableModels")
     found = next((model for model in listed if model.get("modelId") == current), None)

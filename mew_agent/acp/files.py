@@ -30,12 +30,12 @@ class ProjectFiles:
         """As `clientCapabilities.fs` declares them."""
 
     def allows(self, method: str) -> bool:
-        """Whether the agent may make requests of this method."""
+        """Return whether the agent may make requests of this method."""
         declared = {READ: "readTextFile", WRITE: "writeTextFile"}
         return method in declared and self.capabilities[declared[method]]
 
     async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The result of a request that is allowed. Raises `ValueError` and `OSError` with the reason."""
+        """Return the result of a request that is allowed. Raises `ValueError` and `OSError` with the reason."""
         path = str(params.get("path") or "")
         if method == WRITE:
             await anyio.to_thread.run_sync(self._write, path, str(params.get("content") or ""))

@@ -25,7 +25,7 @@ class KeptSession(BaseModel):
 
     @classmethod
     def load(cls, path: Path, program: tuple[str, ...], cwd: str) -> Self | None:
-        """The session that an earlier process kept for this program and folder; None without one."""
+        """Return the session that an earlier process kept for this program and folder; None without one."""
         try:
             kept = cls.model_validate_json(path.read_text(encoding="utf-8"))
         except (OSError, ValidationError):

@@ -48,7 +48,7 @@ class OwnCompactions:
         return self._full_figures() is not None
 
     def _full_figures(self) -> Figures | None:
-        """The figures if a compaction is due, else None."""
+        """Return the figures if a compaction is due, else None."""
         context = self._me.external_context
         known = context.known
         if self._percent is None or known is None or known.window is None or context.policy is None:

@@ -100,7 +100,7 @@ PROFILES: Final[Mapping[str, AcpProfile]] = MappingProxyType(
 
 
 def profile_for(configured: str | None, announced: str) -> AcpProfile:
-    """The profile of an agent: the configured one, else the one that fits the name it announces."""
+    """Return the profile of an agent: the configured one, else the one that fits the name it announces."""
     if configured is not None and configured in PROFILES:
         return PROFILES[configured]
     low = announced.lower()

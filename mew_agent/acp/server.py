@@ -1,7 +1,7 @@
 """An agent of a space as an ACP agent: editors that speak the Agent Client Protocol talk to it.
 
 Owns how a prompt becomes a chat, and how answers, figures, compactions and proposals become updates and requests of the
-protocol. All sessions of the client are the agent's own conversation. Imports `acp` as `session` does.
+protocol. All sessions of the client are the agent's own conversation.
 """
 
 import logging
@@ -226,7 +226,7 @@ def _message(kind: str, text: str) -> dict[str, Any]:
 
 
 def _usage_of(context: PeerContext) -> dict[str, Any] | None:
-    """The protocol cannot express an unknown size, so none is sent."""
+    """Return a usage update; None without a size, because the protocol cannot express an unknown one."""
     if context.tokens is None or context.max_tokens is None:
         return None
     meta = {"basis": context.basis_label}

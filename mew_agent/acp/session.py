@@ -1,7 +1,7 @@
-"""A session with an ACP agent: its program, the handshake, prompts, and what it says meanwhile.
+"""A session with an ACP agent: its program, the handshake, prompts and updates.
 
 Owns the JSON-RPC connection, which reads tolerantly: a line that is not JSON and an unknown update are logged and
-skipped. The only module that imports `acp`; its errors become `AcpFailed`. Does not know the space.
+skipped. Errors of `acp` become `AcpFailed`. Does not know the space.
 """
 
 import json
@@ -58,7 +58,7 @@ class LineTransport:
     _incoming: AsyncIterator[bytes] | None = None
 
     async def receive(self) -> dict[str, Any] | None:
-        """The next message; None at the end."""
+        """Return the next message; None at the end."""
         if self._incoming is None:
             self._incoming = self.program.lines()
         async for line in self._incoming:
@@ -294,13 +294,13 @@ async def open_session(
 
 
 def _can_use(capabilities: Mapping[str, Any], server: Mapping[str, Any]) -> bool:
-    """Whether the agent announces the transport of an MCP server. Every agent knows standard input and output."""
+    """Return whether the agent can reach an MCP server; every agent supports standard input and output."""
     kind = server.get("type", "stdio")
     return kind == "stdio" or bool(value_at(capabilities, "mcpCapabilities", kind))
 
 
 def _ways_to_sign_in(about: Mapping[str, Any], settings: AcpConfig) -> str:
-    """The agent's `authMethods` as a sentence, with the commands to run."""
+    """Return the agent's `authMethods` as a sentence, with the commands to run."""
     profile = PROFILES.get(settings.agent or "")
     own = (profile.sign_in,) if profile is not None and profile.sign_in else ()
     named = (_way_to_sign_in(one, settings) for one in objects_at(about, "authMethods"))

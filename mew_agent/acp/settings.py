@@ -36,5 +36,5 @@ class AcpConfig(AcpSettings):
         return PROFILES[self.agent or ""].command if self.command is None else (self.command, *self.args)
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The environment of the program: the inherited part of `environ`, and `env`."""
+        """Return the environment of the program: the inherited part of `environ`, and `env`."""
         return {**inherited(environ), **self.env}

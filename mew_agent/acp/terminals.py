@@ -100,7 +100,7 @@ class _Terminal:
         return {"exitCode": code, "signal": None}
 
     def output(self) -> dict[str, Any]:
-        """The end of the output, and the exit status once there is one."""
+        """Return the end of the output, and the exit status once there is one."""
         self._truncate()
         ended = {"exitStatus": self.exit_status} if self.exited.is_set() else {}
         return {"output": self.kept.decode(errors="replace"), "truncated": self.is_truncated, **ended}
@@ -116,11 +116,11 @@ class Terminals:
         self._numbers = count(1)
 
     def allows(self, method: str) -> bool:
-        """Whether the agent may make requests of this method."""
+        """Return whether the agent may make requests of this method."""
         return self._is_on and method.startswith(PREFIX)
 
     async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The result of a request that is allowed. Raises `ValueError` and `OSError` with the reason."""
+        """Return the result of a request that is allowed. Raises `ValueError` and `OSError` with the reason."""
         if method == "terminal/create":
             return {"terminalId": await self._create(params)}
         name = str(params.get("terminalId") or "")
@@ -180,7 +180,7 @@ class Terminals:
 
 
 def _command(params: Mapping[str, Any], environment: Mapping[str, str]) -> Sequence[str]:
-    """What to start. Some agents send a whole shell command and no arguments."""
+    """Return the command to start. Some agents send a whole shell command and no arguments."""
     command, arguments = str(params.get("command") or ""), params.get("args")
     given = [str(one) for one in arguments] if isinstance(arguments, list) else []
     if not command.strip():
@@ -192,7 +192,7 @@ def _command(params: Mapping[str, Any], environment: Mapping[str, str]) -> Seque
 
 @asynccontextmanager
 async def terminals_below(folder: str, is_on: bool) -> AsyncIterator[Terminals]:
-    """The terminals of one agent; leaving the block ends their commands. Unless `is_on`, no request is allowed."""
+    """Yield the terminals of one agent; leaving the block ends their commands. `is_on` False allows no request."""
     async with anyio.create_task_group() as tasks:
         terminals = Terminals(folder, tasks, is_on)
         try:

@@ -100,5 +100,5 @@ class AcpTurn(ChatTurn):
 
 
 def text_in(content: object) -> str:
-    """The text of a content block; empty for other kinds."""
+    """Return the text of a content block; empty for other kinds."""
     return str(value_at(content, "text") or "") if value_at(content, "type") == "text" else ""

@@ -64,7 +64,7 @@ class AddressFilter:
         self._at_mention = re.compile(rf"(?<!\w)@(?:{either})(?!\w)", re.IGNORECASE)
 
     def check_rules(self, chat: Envelope) -> bool | None:
-        """Whether the rules assign a chat to the agent; None: ask the model.
+        """Return whether the rules assign a chat to the agent; None: ask the model.
 
         A chat is for the agent if `to` or the text names it. A chat to others is only with `@name`, and not if it is
         correlated: two agents that reply to each other's answers would never stop.
@@ -82,7 +82,7 @@ class AddressFilter:
         return None if self._mode == "model" and not chat.correlation_id else _is_question(text)
 
     async def is_for_us(self, chat: Envelope) -> bool:
-        """Whether to answer a chat; asks the model where the rules leave it open. Never raises for its failures."""
+        """Return whether to answer a chat; the model decides where the rules do not. Never raises for its failures."""
         verdict = self.check_rules(chat)
         return await self._ask_model(chat) if verdict is None else verdict
 

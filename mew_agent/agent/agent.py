@@ -204,7 +204,7 @@ class Agent(Participant):
         return handler
 
     async def run(self) -> None:
-        """Wait until the connection ends for good; the agent works since it was entered.
+        """Wait until the connection ends for good; the agent answers chats meanwhile.
 
         Raises the error that ended the connection or the work.
         """
@@ -295,7 +295,7 @@ class Agent(Participant):
         session.conversation.may_compact = self._staggered.may_session_compact
 
     def _reserved_tool_names(self) -> frozenset[str]:
-        """Names of the agent's own tools, which no peer's tool may have."""
+        """Return the names of the agent's own tools, which no peer's tool may have."""
         own = (spec.name for spec in self.conversation.context_tools.specs())
         return frozenset((*self.toolbox.tools, *BOARD_TOOLS, *RESOURCE_TOOLS, *PIN_TOOLS, *RECALL_TOOLS, *own))
 

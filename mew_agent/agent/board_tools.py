@@ -80,11 +80,11 @@ class BoardTools(FunctionTools):
         raise ToolCallFailed(f"waited {bound_seconds:g} seconds for '{peer}': {problem} ({context_words(context)})")
 
     def _may(self, kind: str) -> bool:
-        """Whether we may send such a control to any participant."""
+        """Return whether we may send such a control to any participant."""
         return any(self._me.may_send(kind, {}, (name,)) for name in (self._me.id, *self._me.peers))
 
     def _can_answer(self, peer: Peer) -> bool:
-        """Whether a peer may send the result of a compaction; we may."""
+        """Return whether a peer may send the result of a compaction; always true for ourselves."""
         me = self._me.id
         done, status = {"status": "compacted"}, {"messages_in_context": 0}
         answers = ((kinds.PARTICIPANT_COMPACT_DONE, done), (kinds.PARTICIPANT_STATUS, status))
@@ -105,7 +105,7 @@ class BoardTools(FunctionTools):
 
 
 def headroom_tokens(context: PeerContext) -> int | None:
-    """Tokens until a participant compacts automatically or its window is full; None if unknown."""
+    """Return the tokens until a participant compacts automatically or its window is full; None if unknown."""
     if context.tokens is None:
         return None
     limit = context.max_tokens
@@ -115,7 +115,7 @@ def headroom_tokens(context: PeerContext) -> int | None:
 
 
 def context_words(context: PeerContext) -> str:
-    """A context report in one line: tokens, limit, basis, level and what happens next."""
+    """Return a context report in one line: tokens, limit, basis, level and what happens next."""
     report = context.report
     if context.tokens is None:
         why = report.reason.replace("_", " ") if report is not None and report.reason else "not reported"
@@ -140,7 +140,7 @@ def context_words(context: PeerContext) -> str:
 
 
 def context_line(status: Status) -> str:
-    """An agent's own context as a line for its model, from the report that every reader sees."""
+    """Return an agent's own context as a line for its model, from the report that all readers see."""
     return f"[Your context: {context_words(PeerContext.from_status(status, ''))}]"
 
 

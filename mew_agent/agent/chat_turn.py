@@ -114,5 +114,5 @@ class ChatTurn(ABC):
         """Make the answer, or report why there is none; None if the turn was cancelled."""
 
     async def _report(self) -> dict[str, Any]:
-        """Further keys of the answer."""
+        """Return further keys of the answer."""
         return {}

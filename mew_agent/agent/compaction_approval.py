@@ -55,7 +55,7 @@ class CompactionApproval:
         conversation.events.subscribe(self._follow)
 
     def must_ask(self, requester: str) -> bool:
-        """Whether a compaction that this participant requests has to be approved."""
+        """Return whether a compaction that this participant requests has to be approved."""
         return requester not in self._settings.approve
 
     def admit(self, action: CompactAction, *, is_urgent: bool) -> CompactionDecision | None:
@@ -167,7 +167,7 @@ class CompactionApproval:
         )
 
     async def _approved(self, request: Envelope, proposed: ProposedCompaction) -> CompactionDecision | None:
-        """The decision in an approver's request; None if it cannot be carried out, which is announced."""
+        """Return the decision in an approver's request. Announces one that cannot be carried out, and returns None."""
         try:
             approved = read_approval(arguments_of(request.body))
             target_tokens = None if approved.target_tokens == proposed.target_tokens else approved.target_tokens
@@ -183,7 +183,7 @@ class CompactionApproval:
         return CompactionDecision("approved", request.sender, target_tokens)
 
     async def answer(self, request: Envelope) -> dict[str, Any] | None:
-        """The result of a request that decides about a proposal; None if it is another request.
+        """Return the result of a request that decides about a proposal; None if it is another request.
 
         Raises `RequestFailed` for a participant that may not decide, and for arguments that make no sense.
         """
@@ -202,7 +202,7 @@ class CompactionApproval:
         return {"content": [{"type": "text", "text": "Received; the status says what follows."}]}
 
     async def _follow(self, event: ConversationEvent) -> None:
-        """A clear or another compaction makes an open proposal obsolete."""
+        """Withdraw an open proposal after a clear or another compaction."""
         if isinstance(event, ContextCleared | ContextCompacted):
             self._rejection = None
             self._cancel(CompactionDecision("dropped", "the context was cleared or compacted meanwhile"))

@@ -1,7 +1,7 @@
-"""[pure] Which agents of a space compact or wait to, as their statuses say, and whose turn it is.
+"""[pure] The line of agents that compact or wait to compact, as their statuses say.
 
-Every member receives statuses in the order of the gateway, so every agent has the same line and none has to ask. Does
-not know why an agent compacts, nor send anything.
+Every member receives statuses in the order of the gateway, so all agents have the same line without asking. Does not
+know why an agent compacts, and sends nothing.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ class CompactionLine:
             self.observe(participant, statuses[participant], at_seconds=at_seconds)
 
     def may_start(self, most: int, *, at_seconds: float) -> bool:
-        """Whether the agent may compact if at most so many do: others that compact, or wait before it, are fewer."""
+        """Return whether the agent may compact: fewer than `most` others compact, or wait before it."""
         ahead, is_before_me = 0, True
         for participant, place in self._places.items():
             if participant == self.me:

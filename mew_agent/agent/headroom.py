@@ -60,7 +60,7 @@ class HeadroomCheck:
     # -- what arrives ------------------------------------------------------------------------------------
 
     async def overflow_of(self, chat: Envelope, *, is_busy: bool) -> Fit | None:
-        """The figures of a chat that would overflow; None if it fits, or if that is unknown or not checked.
+        """Return the figures of a chat that would overflow; None if it fits, or if that is unknown or not checked.
 
         An idle agent compacts before it answers, so that only what would not fit then overflows.
         """
@@ -73,7 +73,7 @@ class HeadroomCheck:
         return fit
 
     async def _fit_of(self, size: Size) -> Fit:
-        """Whether a text of this size fits together with everything that is queued, as projected now."""
+        """Return whether a text of this size fits together with everything that is queued, as projected now."""
         await self.count_queued()
         if not self._conversation.calls.lock.locked():
             self._conversation.calls.describe_prefix()
@@ -120,7 +120,7 @@ class HeadroomCheck:
         )
 
     def _is_entered(self, chat: StoredChat) -> bool:
-        """Whether the chat that is being answered is in the history already."""
+        """Return whether the chat that is being answered is in the history already."""
         if chat.first_seq < 0:
             return False
         items = reversed(self._conversation.history.items)
@@ -227,7 +227,7 @@ class HeadroomCheck:
 
 
 def delivery_in(chat: Envelope) -> Delivery | None:
-    """How a chat wants an earlier one delivered: its `deliver`, or a text that is one of these words alone."""
+    """Return how a chat wants an earlier one delivered: its `deliver`, or a text that is one of these words alone."""
     word = chat.body.get("deliver") or str(chat.body.get("text") or "")[:20].strip(" \n`'\".!").lower()
     return next((one for one in DELIVERIES if one == word), None)
 

@@ -109,11 +109,11 @@ class Inbox:
         return (*self._overheard, *self._queued, *current)
 
     def is_addressed(self, chat: Envelope) -> bool:
-        """Whether the rules alone say that a chat is to be answered."""
+        """Return whether the rules alone say that a chat is to be answered."""
         return self._answers and bool(chat.body.get("text")) and self._filter.check_rules(chat) is True
 
     def is_outdated(self, chat: StoredChat, max_age_seconds: float) -> bool:
-        """Whether a chat from before the start is older than this; chats that arrived since then never are."""
+        """Return whether a chat from before the start is older than this; chats that arrived since then never are."""
         if chat.number not in self._restored or chat.state == "answered":
             return False
         try:
@@ -229,7 +229,7 @@ class Inbox:
             await self._change(removed=(chat.number,), position=position)
 
     async def reached(self, position: Position | None) -> None:
-        """Everything up to this position is handled. Stored from time to time; chats store theirs at once."""
+        """Note that everything up to this position is handled. It is stored now and then, and with each chat."""
         stored = self._stored_position
         if position is None or position == stored:
             return
@@ -311,7 +311,7 @@ class Inbox:
     # -- ids ---------------------------------------------------------------------------------------------
 
     def id_for(self, chat: StoredChat, what: Literal["answer", "reasoning", "conclusion", "no room"]) -> str:
-        """The id of an envelope about a chat; `no room`: the chat that says that it does not fit.
+        """Return the id of an envelope about a chat; `no room`: the chat that says that it does not fit.
 
         It is the same after a restart, so that the gateway recognises a repetition. Each attempt has a reasoning of its
         own, and a conclusion.
@@ -362,5 +362,5 @@ class Inbox:
 
 
 def is_about(cancel: Envelope, chat: Envelope) -> bool:
-    """Whether a `chat/cancel` cancels this chat; only the sender of the chat can."""
+    """Return whether a `chat/cancel` cancels this chat; only the sender of the chat can."""
     return cancel.refers_to(chat.id) and chat.sender == cancel.sender

@@ -195,7 +195,7 @@ class LoopGuard:
         self._chats[chat.id] = _Chat(chat.sender, chat.addressees, hops, origin, chat.body.get("text"))
 
     def _antecedent(self, chat: Envelope) -> _Chat | None:
-        """The chat that an agent's chat follows: the one it answers, works on, or last received; None if unknown."""
+        """Return the chat that an agent's chat follows: answered, worked on or received last; None if unknown."""
         if chat.correlation_ids:
             return max(
                 (self._chats[name] for name in chat.correlation_ids if name in self._chats),
@@ -216,7 +216,7 @@ class LoopGuard:
         return from_addressee[0] if from_addressee else None
 
     def _subject_of(self, start: Envelope) -> str | None:
-        """The chat that a reasoning is about. Some agents do not correlate; they repeat its text."""
+        """Return the chat that a reasoning is about. Some agents do not correlate; they repeat its text."""
         for name in start.correlation_ids:
             if name in self._chats:
                 return name
@@ -227,7 +227,7 @@ class LoopGuard:
         )
 
     def _is_answer_to_us(self, chat: Envelope) -> bool:
-        """Whether a chat refers to one of ours. After a restart ours are unknown, as is everything older."""
+        """Return whether a chat refers to one of ours. After a restart ours are unknown, as is everything older."""
         known = [self._chats[name] for name in chat.correlation_ids if name in self._chats]
         if known:
             return any(seen.sender == self.me for seen in known)
@@ -241,7 +241,7 @@ class LoopGuard:
 
 
 def asks_something(chat: Envelope) -> bool:
-    """Whether a chat asks for an answer: as its `needs_reply` says, else whether a sentence is a question.
+    """Return whether a chat asks for an answer: as its `needs_reply` says, else whether a sentence is a question.
 
     A question mark inside quotation marks, a quoted line, code or an address asks nothing.
     """
@@ -253,5 +253,5 @@ def asks_something(chat: Envelope) -> bool:
 
 
 def _agents_on(board: object) -> Iterable[str]:
-    """The participants on a board whose status contains a context report."""
+    """Return the participants on a board whose status contains a context report."""
     return (str(entry.get("id")) for entry in objects_at(board) if object_at(entry, "status", "context"))

@@ -48,7 +48,7 @@ class PeerTools:
         return tuple(spec for spec, _ in self.offered())
 
     def offered(self) -> tuple[tuple[ToolSpec, PeerTool], ...]:
-        """The tools that we may call or propose to call, as a model sees them and as the peer sent them.
+        """Return the tools that we may call or propose to call, as a model sees them and as the peer sent them.
 
         Ordered by peer, so that the list does not depend on the order of joining.
         """
@@ -67,7 +67,7 @@ class PeerTools:
         return self._offered
 
     def target_of(self, name: str) -> Target | None:
-        """The tool of a peer that has this name; None for names never offered."""
+        """Return the tool of a peer that has this name; None for names never offered."""
         return self._names.target_of(name)
 
     async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
@@ -143,7 +143,7 @@ class ResourceTools(FunctionTools):
         return contents_text(peer, result)
 
     def _readable(self) -> tuple[str, ...]:
-        """The peers that announced resources and that we may ask for them."""
+        """Return the peers that announced resources and that we may ask for them."""
         may_read = self._me.mcp.may_ask_with_any_arguments
         return tuple(name for name in self._me.discovery.with_resources() if may_read(name, "resources/read", {}))
 
@@ -154,7 +154,7 @@ class ResourceTools(FunctionTools):
 
 
 def contents_text(peer: str, result: Any) -> str:
-    """The contents of a resource as text; parts that are not text are only named. Raises `ToolCallFailed`."""
+    """Return the contents of a resource as text; parts that are not text are only named. Raises `ToolCallFailed`."""
     contents = result.get("contents") if isinstance(result, Mapping) else result
     if isinstance(contents, str):
         return well_formed(contents)

@@ -27,7 +27,7 @@ QUOTED: Final = " Sentences that it contains, quoted in order:\n{sentences}\n"
 
 
 def text_as_read(chat: StoredChat) -> str:
-    """About as much text as a chat brings into the context, for measuring."""
+    """Return about as much text as a chat brings into the context, for measuring."""
     text = str(chat.envelope.body.get("text") or "")
     shown = {"whole": len(text), "reference": 2 * EDGE_CHARS, "digest": 2 * EDGE_CHARS + DIGEST_CHARS}
     return text[: shown[chat.form]]
@@ -49,7 +49,7 @@ async def add_question(state: ContextState, chat: StoredChat, prefix: str) -> It
 
 
 def important_sentences(text: str) -> tuple[str, ...]:
-    """The rules, decisions and facts of a text as it words them, in order, as many as a digest may hold."""
+    """Return the sentences of a text with rules, decisions and facts, in order, as many as a digest may contain."""
     found = extract([Item(0, "user", text, 0, "", "")]).facts
     room, kept = DIGEST_CHARS, set[str]()
     for fact in by_weight(found):

@@ -36,7 +36,7 @@ class AgentResources:
 
 
 def store_limits(config: AgentConfig) -> StoreLimits:
-    """What a session may keep of what has left the context."""
+    """Return what a session may keep of what has left the context."""
     return StoreLimits(config.store_max_days, config.store_max_megabytes * 1024 * 1024, config.store_max_compactions)
 
 

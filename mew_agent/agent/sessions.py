@@ -120,7 +120,7 @@ class AgentSessions:
         self._show()
 
     async def session_for(self, participant: str, name: object) -> AgentSession:
-        """The conversation in which to answer a chat with this `session`; opened if it is new."""
+        """Return the conversation in which to answer a chat with this `session`; opened if it is new."""
         if not isinstance(name, str) or name == MAIN_SESSION:
             return self.main
         # The gateway does not check this key, and a name that breaks the rules still separates conversations.
@@ -276,7 +276,7 @@ class AgentSessions:
     # -- files -------------------------------------------------------------------------------------------
 
     def _path_of(self, what: str) -> Path | None:
-        """A file next to the agent's session file; None if sessions are kept in memory."""
+        """Return a file next to the agent's session file; None if sessions are kept in memory."""
         store = self.config.store
         return None if store is None else store.with_name(f"{store.name}~{what}")
 

@@ -58,7 +58,7 @@ class StaggeredCompactions:
         self._line.restart(statuses, at_seconds=anyio.current_time())
 
     def receive(self, envelope: Envelope) -> None:
-        """Follow the statuses of all agents, this one's own included, and who leaves."""
+        """Follow the statuses of all agents, including its own, and who leaves."""
         if envelope.kind == kinds.PARTICIPANT_STATUS and not envelope.to:
             self._line.observe(envelope.sender, str(envelope.body.get("status")), at_seconds=anyio.current_time())
         elif envelope.kind == kinds.SYSTEM_PRESENCE and envelope.body.get("event") == "leave":
@@ -69,12 +69,12 @@ class StaggeredCompactions:
         changed.set()
 
     async def may_session_compact(self) -> bool:
-        """Whether few enough agents compact now. A session has no place in line and asks again before its next task."""
+        """Return whether few enough agents compact now. A session has no place in line and asks again."""
         agents, most = self._agents_and_most()
         return agents <= most or self._line.may_start(most, at_seconds=anyio.current_time())
 
     async def may_compact(self) -> bool:
-        """Whether few enough agents compact now. If not, the compaction follows as soon as this agent is next."""
+        """Return whether few enough agents compact now. If not, the compaction follows when this agent is next."""
         agents, most = self._agents_and_most()
         if agents <= most:
             return True
@@ -91,7 +91,7 @@ class StaggeredCompactions:
         return may_start
 
     def _agents_and_most(self) -> tuple[int, int]:
-        """How many agents are in the space, and how many of them may compact at once."""
+        """Return how many agents are in the space, and how many of them may compact at once."""
         agents = 1 + sum(peer.context.report is not None for peer in self._me.peers.values())
         return agents, self._most or max(1, agents // 2)
 

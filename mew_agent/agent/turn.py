@@ -97,7 +97,7 @@ class Turn(ChatTurn):
         return await self.inbox.begin(question, self._turn, first_seq)
 
     async def _report(self) -> dict[str, Any]:
-        """The `turn` of an answer, for a chat that named a session."""
+        """Return the `turn` of an answer, for a chat that named a session."""
         if not isinstance(self.chat.body.get("session"), str):
             return {}
         history, status = self.conversation.history, self.conversation.status()
@@ -117,7 +117,7 @@ class Turn(ChatTurn):
             return await self._answer_or_report()
 
     async def _answer_or_report(self) -> str | None:
-        """The answer, or the report of a failure; None if the turn was cancelled."""
+        """Return the answer, or the report of a failure; None if the turn was cancelled."""
         answer: str | None = None
         try:
             await self.envelopes.start_reasoning(self.question)
@@ -166,7 +166,7 @@ class Turn(ChatTurn):
         return TOO_MANY_STEPS.format(count=self.max_iterations)
 
     async def _kept_reply(self) -> ModelReply | None:
-        """The reply that a killed process had received and not sent; None if there is none."""
+        """Return the reply that a killed process had received and not sent; None if there is none."""
         items = [item for item in self.conversation.history.items if item.seq >= self.question.first_seq]
         if not items or items[-1].role != "assistant" or items[-1].tool_calls:
             return None
@@ -175,7 +175,7 @@ class Turn(ChatTurn):
         return ModelReply(items[-1].content, (), last.finish_reason or "stop", last.usage, last.model)
 
     async def _complete(self, reply: ModelReply) -> str:
-        """The text of the answer. An incomplete reply is marked, in the status too.
+        """Return the text of the answer. An incomplete reply is marked, in the status too.
 
         Names each refused call, because only a participant can allow it, unless the model quotes the refusal itself.
         """
@@ -255,7 +255,7 @@ class Turn(ChatTurn):
         return does_not_fit_text(error, conversation.tracker.window.max_tokens, result_tokens=result_tokens)
 
     def _result_tokens(self) -> int:
-        """Projected size of this turn's tool results if they are most of the turn; else 0."""
+        """Return the projected size of this turn's tool results if they are most of the turn; else 0."""
         prices = self.conversation.tracker.ledger.item_prices()
         items = [item for item in self.conversation.history.items if item.turn == self._turn]
         results = sum(prices.get(item.seq, 0) for item in items if item.role == "tool")
@@ -292,7 +292,7 @@ class Turn(ChatTurn):
 
 
 def turn_report(calls: Sequence[CallRecord], session: str, status: Status) -> TurnReport:
-    """What the calls of a turn cost. Failed calls are not counted: they have no usage, and most cost nothing."""
+    """Return what the calls of a turn cost. Failed calls are not counted: they have no usage, and most cost nothing."""
     calls = [call for call in calls if call.failed is None and call.role in ("main", "summary")]
     usages = [call.usage for call in calls if call.usage is not None]
     last = next((call.usage for call in reversed(calls) if call.role == "main"), None)

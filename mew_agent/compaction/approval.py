@@ -18,10 +18,10 @@ SHOWN_CHARS: Final = 80
 MAX_LINES: Final = 8
 
 REJECTION_PART: Final = 20
-"""A rejection applies until the context has grown by this part of the window, 1/20,"""
+"""A rejection ends when the context has grown by 1/20 of the window."""
 
 REJECTION_SECONDS: Final = 600.0
-"""or until this time has passed."""
+"""A rejection also ends after this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class CompactionDecision:
         return f"{self.outcome} by {self.text}" if self.outcome in ("approved", "rejected") else self.text
 
     def plan_for(self, history: History) -> CompactionPlan | None:
-        """The plan that was approved; None if another target was chosen or the history is another one."""
+        """Return the plan that was approved; None if another target was chosen or the history is another one."""
         proposed = self.proposed
         if proposed is None or self.target_tokens is not None or proposed.revision != history.revision:
             return None
@@ -89,7 +89,7 @@ class Rejection:
     at_seconds: float
 
     def holds(self, tokens: int, window_tokens: int, at_seconds: float) -> bool:
-        """Whether the same question would only be repeated."""
+        """Return whether the same question would only be repeated."""
         has_grown = (tokens - self.tokens) * REJECTION_PART >= window_tokens
         return not has_grown and at_seconds - self.at_seconds < REJECTION_SECONDS
 

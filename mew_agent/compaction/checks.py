@@ -49,7 +49,7 @@ class SummarySource:
 
 
 def problem_of(text: str, headings: Sequence[str], source: SummarySource) -> str | None:
-    """What makes the text unfit as a summary; None if nothing does. Takes time linear in both texts."""
+    """Return what makes the text unfit as a summary; None if nothing does. Takes time linear in both texts."""
     given = source.text
     return _broken_text(text, given) or _wrong_form(text, headings) or _wrong_content(text, headings, source, given)
 
@@ -116,7 +116,7 @@ def _wrong_content(text: str, headings: Sequence[str], source: SummarySource, gi
 
 
 def _claim_without_source(body: str, source: SummarySource) -> str | None:
-    """A line that says what a user asked, without a citation and unlike anything that a participant said."""
+    """Return a line that says what a user asked, without a citation and unlike anything that a participant said."""
     claims = [line for line in body.splitlines() if language.CLAIM.search(line)]
     if not claims:
         return None

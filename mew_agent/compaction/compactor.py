@@ -156,7 +156,7 @@ def apply_plan(
 
 
 def history_after(plan: CompactionPlan, summary: Summary | None, history: History) -> History:
-    """The history that a plan leaves. Changes nothing."""
+    """Return the history that a plan leaves. Changes nothing."""
     after = replace(history, items=list(history.items))
     after.stub(plan.stub_seqs)
     if plan.evict is not None:
@@ -174,7 +174,7 @@ class _SummaryWriter:
         self._piece_started = piece_started
 
     def has_room_to_close(self, items: Sequence[Item]) -> bool:
-        """Whether the conversation up to the last item that leaves fits together with a request for its summary."""
+        """Return whether the conversation up to the last item that leaves fits with a request for its summary."""
         ledger, (numerator, denominator) = self._tracker.ledger, CLOSING_SHARE
         staying = sum(tokens for seq, tokens in ledger.item_prices().items() if seq > items[-1].seq)
         request = self._project(ClosingRequest(items, self._budget_tokens).message.content)
@@ -249,7 +249,7 @@ class _SummaryWriter:
         return summary
 
     def completed(self, text: str, found: Extract, items: Sequence[Item], previous: Summary | None) -> Summary:
-        """A model's text, completed from the extract; an empty text gives the extract alone."""
+        """Return a model's text, completed from the extract; an empty text gives the extract alone."""
         return completed_summary(
             text,
             found,
@@ -260,7 +260,7 @@ class _SummaryWriter:
         )
 
     def _accepted(self, reply: ModelReply, items: Sequence[Item], previous: Summary | None) -> Summary:
-        """The summary that a reply becomes. Raises `RejectedSummary` if the reply is not a summary."""
+        """Return the summary that a reply becomes. Raises `RejectedSummary` if the reply is not a summary."""
         found = extract(items, previous.facts if previous else ())
         text = with_true_citations(cleaned(reply.text, reply.finish_reason), items, previous)
         problem = problem_of(text, SECTIONS, SummarySource(items, previous.text if previous else "", found.facts))
@@ -281,7 +281,7 @@ class _SummaryWriter:
         return self._tracker.ledger.calibration.project(features(text), messages)
 
     def _room(self, window_tokens: int) -> int:
-        """Tokens that a window leaves for the material of a summary."""
+        """Return the tokens that a window leaves for the material of a summary."""
         numerator, denominator = INPUT_SHARE
         instructions = sum(self._project(one.content) for one in summary_messages((), None, self._budget_tokens))
         return (window_tokens - self._budget_tokens - instructions) * numerator // denominator
@@ -289,7 +289,7 @@ class _SummaryWriter:
     def _next_part(
         self, rest: Iterable[tuple[Item, int]], summary: Summary | None, room_tokens: int
     ) -> tuple[list[Item], int]:
-        """As many items as fit, and their size with the summary. At least one: an item that is too long is clipped."""
+        """Return as many items as fit, at least one, and their size with the summary. Clips a single long item."""
         used = self._project(summary.text) if summary else 0
         part: list[Item] = []
         for item, cost in rest:
@@ -302,7 +302,7 @@ class _SummaryWriter:
         return part, used
 
     def _pieces(self, rest: Iterable[tuple[Item, int]], summary: Summary | None, room_tokens: int) -> int:
-        """The number of calls that the rest takes, if every summary on the way is as long as it may be."""
+        """Return the number of calls that the rest takes, if every summary on the way is as long as it may be."""
         pieces, is_first = 1, True
         used = self._project(summary.text) if summary else 0
         for _, cost in rest:
@@ -312,7 +312,7 @@ class _SummaryWriter:
         return pieces
 
     def _clipped_to(self, item: Item, cost_tokens: int, room_tokens: int) -> tuple[Item, int]:
-        """Clip an item until it fits by projection. Its ends may be denser than its middle, so one step may not do."""
+        """Clip an item until its projected size fits. One step may not do: its ends may be denser."""
         short, cost, chars = item, cost_tokens, len(transcript_entry(item))
         while cost > room_tokens and chars > MIN_CLIPPED_CHARS:
             chars = max(MIN_CLIPPED_CHARS, min(chars // 2, chars * max(1, room_tokens) // cost))
@@ -330,7 +330,7 @@ def _refuse_growth(summary: Summary, replaced_tokens: int, tracker: Tracker) -> 
 
 
 def _combined(outcomes: Sequence[CutOutcome]) -> CutOutcome:
-    """The outcome of clearing results and of evicting turns together; a basis that differs becomes projected."""
+    """Return the outcome of clearing results and of evicting turns together; a basis that differs becomes projected."""
     if len(outcomes) == 1:
         return outcomes[0]
     cleared, evicted = outcomes

@@ -28,7 +28,7 @@ class SummarySpending:
         self._spent = with_call(self._spent, usage, amount, self.price.currency if self.price is not None else None)
 
     def cost(self, freed_tokens: int, cache_lost_tokens: int | None) -> CompactionCost:
-        """The cost of a compaction that freed this many tokens, net."""
+        """Return the cost of a compaction that freed this many tokens, net."""
         known = CompactionCost(calls=self.calls, cache_lost_tokens=cache_lost_tokens)
         tokens = self._spent.spent_tokens
         if tokens is None or (self._spent.calls or 0) < self.calls:
@@ -38,7 +38,7 @@ class SummarySpending:
 
 
 def cache_lost_tokens(plan: CompactionPlan, tracker: Tracker) -> int | None:
-    """Tokens that the last call read from the provider's cache and the next one cannot, before a plan is applied.
+    """Return the cached tokens that the last call read and the next one cannot, before a plan is applied.
 
     None if that call reported no cached tokens, or none of its report counts any more.
     """

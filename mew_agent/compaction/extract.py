@@ -61,7 +61,7 @@ def extract(items: Sequence[Item], carried: Sequence[Fact] = ()) -> Extract:
 
 
 def important_names(items: Sequence[Item], facts: Sequence[Fact]) -> list[str]:
-    """Identifiers that a summary must not lose: in rules and decisions, or used by several messages."""
+    """Return the identifiers that a summary must not lose: in rules and decisions, or used by several messages."""
     seen: dict[str, int] = {}
     for item in items:
         if item.role != "tool":
@@ -73,7 +73,7 @@ def important_names(items: Sequence[Item], facts: Sequence[Fact]) -> list[str]:
 
 
 def is_alike(words: frozenset[str], others: frozenset[str], share: float = _ALIKE) -> bool:
-    """Whether most of the first words are among the others."""
+    """Return whether most of the first words are among the others."""
     return bool(words) and len(words & others) >= share * len(words)
 
 
@@ -113,7 +113,7 @@ class _Facts:
                 self._add(_fact(kind, sentence, item), is_from_tool=item.role == "tool")
 
     def _is_news(self, sentence: str, item: Item) -> bool:
-        """Whether a plain sentence says something that no sentence before it says."""
+        """Return whether a plain sentence says something that no sentence before it says."""
         names = set(language.identifiers(sentence))
         if item.role == "tool":
             # Of the many lines that tools return, those count whose names the conversation uses.
@@ -134,7 +134,7 @@ class _Facts:
         return is_new or bool(language.NEGATION.search(sentence))
 
     def result(self, items: Sequence[Item]) -> Extract:
-        """All facts, with goal and last state."""
+        """Return all facts, with goal and last state."""
         users = [item for item in items if item.role == "user" and not item.notice]
         for item in [*([] if self._had_goal else users[:1]), *users[-1:]]:
             self._add_first("goal", item, 2)
@@ -202,7 +202,7 @@ class _Facts:
 
 
 def _kind_of(sentence: str, role: str, *, is_late: bool) -> FactKind | None:
-    """What a sentence is, by its words; None if nothing in it has to be kept."""
+    """Return the kind of a sentence, by its words; None if nothing in it has to be kept."""
     if language.is_question(sentence):
         return "open" if is_late and role == "user" else None
     if role == "user" and (language.RULE.search(sentence) or language.WITHDRAWAL.search(sentence)):
@@ -220,7 +220,7 @@ _WEIGHT: dict[FactKind, int] = {kind: weight for weight, kind in enumerate(get_a
 
 
 def by_weight(facts: Iterable[Fact]) -> list[Fact]:
-    """Facts with the most binding ones first: rules, preferences, decisions, then the rest, best first.
+    """Return the facts with the most binding ones first: rules, preferences, decisions, then the rest, best first.
 
     Of equal ones the shorter come first, because more of them fit.
     """
@@ -228,12 +228,12 @@ def by_weight(facts: Iterable[Fact]) -> list[Fact]:
 
 
 def is_strong(fact: Fact) -> bool:
-    """Whether a fact deserves room that a model's own words would otherwise take."""
+    """Return whether a fact deserves room that a model's own words would otherwise take."""
     return fact.kind != "done" and (fact.kind != "fact" or _worth_of(fact) >= _STRONG)
 
 
 def _worth_of(fact: Fact) -> int:
-    """How likely a plain fact is to matter later.
+    """Return how likely a plain fact is to matter later.
 
     People write little, and what they write they mean. Of what an agent writes, short statements about the work count
     more than explanations, and those more than its reports of what it did.
@@ -251,7 +251,7 @@ def _fact(kind: FactKind, sentence: str, item: Item) -> Fact:
 
 
 def _key_of(sentence: str) -> frozenset[str]:
-    """The words of a key whose short value the sentence sets; empty if it sets none."""
+    """Return the words of a key whose short value the sentence sets; empty if it sets none."""
     match = _KEY_AND_VALUE.match(_LABEL.sub("", sentence))
     if match is None:
         return frozenset()
@@ -263,6 +263,6 @@ def _key_of(sentence: str) -> frozenset[str]:
 
 
 def value_of(sentence: str) -> str:
-    """The first identifier of the value that a sentence sets; "" without one."""
+    """Return the first identifier of the value that a sentence sets; "" without one."""
     match = _KEY_AND_VALUE.match(_LABEL.sub("", sentence))
     return next(iter(language.identifiers(match["value"])), "") if match else ""

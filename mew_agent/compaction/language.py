@@ -15,7 +15,7 @@ MOST_SENTENCE_CHARS = 600  # longer ones are code or data
 
 
 def _words(*alternatives: str) -> re.Pattern[str]:
-    """Alternatives in Latin script match whole words; those in Chinese and Japanese match anywhere."""
+    """Compile alternatives: those in Latin script match whole words, those in Chinese and Japanese match anywhere."""
     latin = "|".join(part for part in alternatives if part[0].isascii() or part[0] < "\u0370")
     other = "|".join(part for part in alternatives if not (part[0].isascii() or part[0] < "\u0370"))
     return re.compile(rf"(?<!\w)(?:{latin})(?!\w){'|' + other if other else ''}", re.IGNORECASE)
@@ -161,7 +161,7 @@ _STOP_WORDS = frozenset(_MORE_STOP_WORDS.split()).union(*_COMMON_WORDS.values())
 
 
 def sentences(text: str) -> Iterator[str]:
-    """The sentences and lines of a text as written, without list marks. Leaves out those that are code or data."""
+    """Yield the sentences and lines of a text as written, without list marks. Code and data are left out."""
     for piece in _BREAK.split(text):
         sentence = _CONTROL.sub("", _LIST_MARK.sub("", piece.strip())).strip()
         if 4 <= len(sentence) <= MOST_SENTENCE_CHARS and not _MARKUP.match(sentence):
@@ -169,12 +169,12 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def is_question(sentence: str) -> bool:
-    """Whether a sentence ends as a question."""
+    """Return whether a sentence ends as a question."""
     return sentence.rstrip("\"')*»」 ").endswith(("?", "？", "؟"))
 
 
 def identifiers(text: str) -> list[str]:
-    """Paths, files, URLs, ids, code names, numbers and names within sentences, each once, in order."""
+    """Return the paths, files, URLs, ids, code names, numbers and names within sentences, each once, in order."""
     found = [match.strip("`").rstrip(".,;:") for match in IDENTIFIER.findall(text)]
     names = _NAME.findall(text)
     if names and language_of(text) == "German":
@@ -183,7 +183,7 @@ def identifiers(text: str) -> list[str]:
 
 
 def content_words(text: str) -> frozenset[str]:
-    """Words that carry meaning, in lower case; pairs of characters in Chinese, Japanese and Korean."""
+    """Return the words that carry meaning, in lower case; pairs of characters in Chinese, Japanese and Korean."""
     words = {
         word for word in _CONTENT.findall(text.lower()) if word not in _STOP_WORDS and not _EAST_ASIAN.search(word)
     }
@@ -193,7 +193,7 @@ def content_words(text: str) -> frozenset[str]:
 
 
 def language_of(text: str) -> str | None:
-    """The language of a text, or its script if that is all that is known; None if neither is clear."""
+    """Return the language of a text, or its script if that is all that is known; None if neither is clear."""
     plain = IDENTIFIER.sub(" ", text)
     found = {name: len(pattern.findall(plain)) for name, pattern in _SCRIPT_RUNS.items()}
     weighed = {name: count / 2 if name in _ONE_CHARACTER_WORDS else float(count) for name, count in found.items()}

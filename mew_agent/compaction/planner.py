@@ -65,23 +65,23 @@ class _PlanningInput:
     summary_tokens: int
 
     def after(self, evicted_tokens: int) -> int:
-        """Size of the next prompt after an eviction of this size, if a new summary uses its whole budget."""
+        """Return the size of the next prompt after an eviction of this size, if a new summary uses its whole budget."""
         budget = self.budget(evicted_tokens)
         kept_summary = 0 if budget else self.summary_tokens
         return self.present_tokens - evicted_tokens - self.summary_tokens + kept_summary + budget
 
     def budget(self, evicted_tokens: int) -> int:
-        """Room for the summary of an eviction of this size; 0 for no summary."""
+        """Return the room for the summary of an eviction of this size; 0 for no summary."""
         if self.method == "drop_oldest":
             return 0
         return summary_budget_tokens(evicted_tokens, self.window_tokens, self.summary_tokens)
 
     def saving(self, batch: Batch) -> int:
-        """Tokens saved by notes in place of these tool results."""
+        """Return the tokens saved by notes in place of these tool results."""
         return sum(self.prices[item.seq] - STUB_TOKENS for item in batch)
 
     def evicting(self, turns: Sequence[list[Item]]) -> CompactionPlan | NothingToDo:
-        """The plan that evicts these turns and nothing else."""
+        """Return the plan that evicts these turns and nothing else."""
         items = [item for turn in turns for item in turn]
         if not items:
             return NothingToDo("no_history")
@@ -132,14 +132,14 @@ def plan_compaction(
 
 
 def _remains_at_most(inputs: _PlanningInput, most: MostTokens) -> int:
-    """Upper bound of the next prompt after all of `old` have left, if a summary uses its whole budget."""
+    """Return an upper bound of the next prompt after all of `old` have left, if a summary uses its whole budget."""
     leaving = [item for turn in inputs.old for item in turn]
     budget = inputs.budget(sum(inputs.prices[item.seq] for item in leaving))
     return most.fixed + budget + sum(most.items[item.seq] for item in inputs.items[len(leaving) :])
 
 
 def _sizes(inputs: _PlanningInput, results: Sequence[Batch]) -> list[tuple[int, int]]:
-    """For each number of evicted turns: the size without clearing outputs, and with all remaining ones cleared."""
+    """Return, for each number of evicted turns, the size with all remaining outputs, and with all of them cleared."""
     saving = sum(inputs.saving(batch) for batch in results)
     sizes = [(inputs.present_tokens, inputs.present_tokens - saving)]
     waiting, gross = 0, 0
@@ -189,15 +189,18 @@ def _with_notes(
 
 
 def summary_budget_tokens(evicted_tokens: int, window_tokens: int, summary_tokens: int = 0) -> int:
-    """Room for a summary: the size of the one before and half of what leaves, at most a tenth of the window and 2,048
-    tokens; 0: none. With less than the summary before, each small compaction would lose facts."""
+    """Return the room for a summary; 0: none.
+
+    It is the size of the summary before and half of what leaves, at most a tenth of the window and 2,048 tokens. With
+    less than the summary before, each small compaction would lose facts.
+    """
     if evicted_tokens < (1 if summary_tokens else MIN_SUMMARISABLE_TOKENS):
         return 0
     return min(summary_tokens + evicted_tokens // 2, max(128, window_tokens // 10), SUMMARY_MAX_TOKENS)
 
 
 def _long_results(inputs: _PlanningInput) -> list[Batch]:
-    """Tool results longer than the note that would replace them, except those the model has not read yet."""
+    """Return the tool results longer than the note that would replace them, except those the model has not read yet."""
     found: list[Batch] = []
     unread: list[Batch] = []
     for item in inputs.items:
@@ -217,7 +220,7 @@ def _long_results(inputs: _PlanningInput) -> list[Batch]:
 def plan_forget(
     history: History, direction: str, entries: int | None, *, answering_turn: int | None = None
 ) -> tuple[int, int] | None:
-    """The range of items that `participant/forget` removes: `entries` (default: half) from one end; None: nothing."""
+    """Return the range of items that `participant/forget` removes: `entries` (default: half) from one end, or None."""
     wanted = -(-len(history.items) // 2) if entries is None else entries
     atoms = _segments_before(answering_turn, history.items, lambda left, right: False)
     if not atoms or wanted <= 0:
@@ -235,7 +238,7 @@ def plan_forget(
 def _segments_before(
     answering_turn: int | None, items: Sequence[Item], belong: Callable[[Item, Item], bool]
 ) -> list[list[Item]]:
-    """The groups of items before the turn being answered that leave together."""
+    """Return the groups of items before the turn being answered that leave together."""
     bound_until = _bound_until(items)
     # Neighbours that `belong` together do, and tool calls with everything up to their results.
     found: list[list[Item]] = []
@@ -250,7 +253,7 @@ def _segments_before(
 
 
 def _bound_until(items: Sequence[Item]) -> list[int]:
-    """For each position, the position of the last result of the calls made there."""
+    """Return, for each position, the position of the last result of the calls made there."""
     until = list(range(len(items)))
     asked_at: dict[str, int] = {}
     for place, item in enumerate(items):

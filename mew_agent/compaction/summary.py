@@ -77,7 +77,7 @@ class RejectedSummary(MewAgentError):
 def summary_messages(
     items: Sequence[Item], previous: Summary | None, budget_tokens: int, problem: str | None = None
 ) -> tuple[Message, ...]:
-    """The messages of a summary request: instructions, and one transcript of everything to summarise.
+    """Return the messages of a summary request: instructions, and one transcript of everything to summarise.
 
     `problem` says what was wrong with a first attempt.
     """
@@ -108,7 +108,7 @@ class ClosingRequest:
         self.message = Message("user", f"{instructions}{sources}")
 
     def with_ids(self, text: str) -> str:
-        """A model's text with the true ids in its citations, and without citations of messages not listed."""
+        """Return a model's text with the true ids in its citations, and without citations of messages not listed."""
 
         def cited(match: re.Match[str]) -> str:
             ids = [self._ids[short] for short in _BETWEEN_CITED.split(match[1]) if short in self._ids]
@@ -127,7 +127,7 @@ def _opening(item: Item) -> str:
 
 
 def transcript_entry(item: Item) -> str:
-    """One item as the summariser reads it. Its text cannot close its own tag."""
+    """Return one item as the summariser reads it. Its text cannot close its own tag."""
     author = (
         "system notice" if item.notice else item.name or {"user": "user", "assistant": "me", "tool": "tool"}[item.role]
     )
@@ -136,7 +136,7 @@ def transcript_entry(item: Item) -> str:
 
 
 def clipped(item: Item, max_chars: int) -> Item:
-    """The item without the middle of its text, and a note of how much is left out. Tool calls become text."""
+    """Return the item without the middle of its text, and a note of how much is left out. Tool calls become text."""
     text = _text_with_calls(item)
     if len(text) <= max_chars:
         return item
@@ -147,7 +147,7 @@ def clipped(item: Item, max_chars: int) -> Item:
 
 
 def cleaned(text: str, finish_reason: str) -> str:
-    """A model's answer without its thinking, what it says before the first heading, and an unfinished last line.
+    """Return a model's answer without its thinking, what it says before the first heading, and an unfinished last line.
 
     Raises `RejectedSummary` if nothing is left.
     """
@@ -171,7 +171,7 @@ def cleaned(text: str, finish_reason: str) -> str:
 
 
 def with_true_citations(text: str, items: Sequence[Item], previous: Summary | None) -> str:
-    """The text without bracketed ids that have the form of ours but name no summarised message."""
+    """Return the text without bracketed ids that have the form of ours but name no summarised message."""
     quoted = [*(item.content for item in items), *([previous.text] if previous else [])]
     citable = _citable(items, previous)
 
@@ -320,7 +320,7 @@ class _OldValue:
         return cls(old, new, (before - after) | ({value_of(old.text)} - {""}), after - before, subject)
 
     def is_stated_in(self, line: str, words: frozenset[str]) -> bool:
-        """Whether a line still says so."""
+        """Return whether a line still says so."""
         if self.old.text in line:
             return self.new.text not in line
         if not self.gone or not self.subject & words:
@@ -330,7 +330,7 @@ class _OldValue:
 
 
 def _is_said(fact: Fact, text: str, written: Sequence[frozenset[str]]) -> bool:
-    """Whether a model's text says what a fact says: its words, or for a plain fact all its names in one line."""
+    """Return whether a model's text says what a fact says: its words, or for a plain fact all its names in one line."""
     if fact.text in text:
         return True
     # A single digit is in every text.
@@ -351,10 +351,10 @@ def _text_with_calls(item: Item) -> str:
 
 
 def _inert(text: str) -> str:
-    """A text that can neither close the tag around it nor open another."""
+    """Return a text that can neither close the tag around it nor open another."""
     return _OUR_TAG.sub(r"<\\", text)
 
 
 def _quotable(name: str) -> str:
-    """A name from outside, made safe inside the quotes of an attribute."""
+    """Return a name from outside, made safe inside the quotes of an attribute."""
     return _NOT_IN_ATTRIBUTE.sub("_", name)

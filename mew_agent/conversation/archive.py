@@ -1,4 +1,4 @@
-"""What people, programs and the model itself do with the archive of a context: list, show, undo, search.
+"""The archive of a context for people, programs and the model itself: list, show, undo, search.
 
 Owns the answers to these requests, and their bounds. A store that cannot be read is part of an answer and stops
 nothing. Does not know model calls: `hold` keeps them away while the context changes.
@@ -54,7 +54,7 @@ class ContextArchive(Archive):
         self._hold = hold
 
     async def history(self, request: RequestHistory) -> CompactionHistory:
-        """All entries, or the texts of one; see `CompactionHistory`."""
+        """Return all entries, or the texts of one; see `CompactionHistory`."""
         store = self._state.store
         try:
             entries = await store.compactions()
@@ -70,7 +70,7 @@ class ContextArchive(Archive):
         return _shown(archived, dropped, request.after)
 
     async def recall(self, request: Recall, extract_chars: int = EXTRACT_CHARS) -> RecallDone:
-        """The items that left the context and contain these words, each with an extract."""
+        """Return the items that left the context and contain these words, each with an extract."""
         try:
             found = await self._state.store.search(request.words, request.limit)
         except StoreUnusable as error:
@@ -81,7 +81,7 @@ class ContextArchive(Archive):
         return RecallDone(found=tuple(_as_archived(*one) for one in shown))
 
     async def undo(self, request: Undo, asked_by: str | None = None) -> UndoDone:
-        """Undo a change of the context, or say why not. Only one that is possible interrupts anything."""
+        """Undo a change of the context, or say why not. A refused undo interrupts nothing."""
         state, found = self._state, await self._find(request)
         if isinstance(found, UndoDone):
             return found
@@ -102,7 +102,7 @@ class ContextArchive(Archive):
         )
 
     async def _find(self, request: Undo) -> ArchivedCompaction | UndoDone:
-        """What to undo, or the refusal."""
+        """Return what to undo, or the refusal."""
         state = self._state
         try:
             entries = await state.store.compactions()
@@ -121,7 +121,7 @@ class ContextArchive(Archive):
         return archived if misfit is None else self._refused(number, misfit)
 
     def _misfit(self, archived: ArchivedCompaction) -> str | None:
-        """Why the next request would not fit the window after an undo; None if it would."""
+        """Return why the next request would not fit the window after an undo; None if it would."""
         tracker, point = self._state.tracker, archived.point
         back, now = returning_items(archived.items, self._state.history.items), tracker.ledger.item_prices()
         grown = sum(point.prices.get(item.seq, 0) for item in (*back.returned, *back.replaced))
@@ -139,7 +139,7 @@ class ContextArchive(Archive):
 
 
 def _shown(archived: ArchivedCompaction, dropped: int, after: int) -> CompactionHistory:
-    """One entry with the items after a seq, as many as fit in one answer."""
+    """Return one entry with the items after a seq, as many as fit in one answer."""
     items: list[ArchivedItem] = []
     following: int | None = None
     room = PAGE_CHARS

@@ -19,7 +19,7 @@ class CompactionGate(Protocol):
     """Asks a participant before a compaction."""
 
     def must_ask(self, requester: str) -> bool:
-        """Whether a compaction that this participant requests has to be approved."""
+        """Return whether a compaction that this participant requests has to be approved."""
 
     def admit(self, action: CompactAction, *, is_urgent: bool) -> CompactionDecision | None:
         """Decide about a compaction by the policy; None: it must not run now. An urgent one always runs."""
@@ -49,7 +49,7 @@ async def ask_about_request(
 def plan_request(
     request: Compact, decision: CompactionDecision | None, state: ContextState
 ) -> CompactionPlan | NothingToDo:
-    """The plan of a requested compaction, as it was decided if a participant was asked."""
+    """Return the plan of a requested compaction, as it was decided if a participant was asked."""
     tracker = state.tracker
     return _plan(decision, state, request.target_in(tracker.window.max_tokens), tracker.policy.requested_method)
 
@@ -57,7 +57,7 @@ def plan_request(
 def plan_action(
     action: CompactAction, decision: CompactionDecision | None, state: ContextState
 ) -> CompactionPlan | NothingToDo:
-    """The plan of a compaction by the policy, as it was decided if a participant was asked."""
+    """Return the plan of a compaction by the policy, as it was decided if a participant was asked."""
     is_refused = action.trigger == "overflow_error"
     return _plan(decision, state, action.target_tokens, action.method, is_refused=is_refused)
 
@@ -78,11 +78,11 @@ def _plan(
 
 
 def would_overflow(tracker: Tracker) -> bool:
-    """Whether the next request, with room for an answer, is larger than the window."""
+    """Return whether the next request, with room for an answer, is larger than the window."""
     window_tokens = tracker.window.max_tokens
     return tracker.next_prompt.tokens + output_reserve_tokens(window_tokens) > window_tokens
 
 
 def origin_of(decision: CompactionDecision | None, asked_by: str | None = None, reason: str | None = None) -> Origin:
-    """Who asked for a compaction, why, and how it was decided."""
+    """Return who asked for a compaction, why, and how it was decided."""
     return Origin(asked_by, reason, None if decision is None else decision.sentence)

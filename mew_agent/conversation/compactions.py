@@ -104,7 +104,7 @@ async def run_compaction_or_drop(
 
 
 def compacted_answer(result: CompactionResult, tracker: Tracker) -> CompactDone:
-    """The answer to a request that was carried out."""
+    """Return the answer to a request that was carried out."""
     outcome = result.outcome
     return CompactDone(
         status="compacted",
@@ -123,7 +123,7 @@ def compacted_answer(result: CompactionResult, tracker: Tracker) -> CompactDone:
 
 
 def skipped_answer(reason: str, tracker: Tracker) -> CompactDone:
-    """The answer to a request that changed nothing."""
+    """Return the answer to a request that changed nothing."""
     return CompactDone(
         status="skipped",
         skipped=True,

@@ -234,7 +234,7 @@ class ContextState:
             await self.add_tool_result(call, text, limits.get(call.id), sizes.get(call.id), shown.get(call.id, ()))
 
     async def size_of_reply(self, reply: ModelReply) -> Size:
-        """The size of a reply as an item of the history."""
+        """Return the size of a reply as an item of the history."""
         calls = "".join(f"{call.name}{call.arguments}" for call in reply.tool_calls)
         return await self.sizes.measure(f"{reply.text}{calls}")
 
@@ -352,7 +352,7 @@ class ContextState:
         return len(result.evicted)
 
     def span_of_turn(self, turn: int) -> tuple[int, int] | None:
-        """The first and the last seq of a turn's items; None if there are none."""
+        """Return the first and the last seq of a turn's items; None if there are none."""
         seqs = [item.seq for item in self.history.items if item.turn == turn]
         return (seqs[0], seqs[-1]) if seqs else None
 
@@ -383,7 +383,7 @@ class ContextState:
         return await self.save(SessionChange(restored=(*back.returned, *back.replaced), compaction=undo)) or 0, outcome
 
     def _leaving(self, span: tuple[int, int] | None, stub_seqs: Sequence[int] = ()) -> LeavingItems:
-        """What a removal of this span, and of these tool results, takes."""
+        """Return what a removal of this span, and of these tool results, takes."""
         (first, last), stubs = span or (0, -1), set(stub_seqs)
         items = tuple(item for item in self.history.items if first <= item.seq <= last or item.seq in stubs)
         return LeavingItems(items, self.history.summary, self.tracker.restore_point([item.seq for item in items]))
@@ -391,17 +391,17 @@ class ContextState:
     # -- sizes and room ----------------------------------------------------------------------------------
 
     def project(self, text: str) -> int:
-        """Tokens that a text will probably take, by what was learnt about the model."""
+        """Return the tokens that a text will probably take, by what was learnt about the model."""
         return self.sizes.project(text, self.tracker.ledger.calibration)
 
     def room(self) -> Room:
-        """The free tokens now, and after everything removable has been removed."""
+        """Return the free tokens now, and after everything removable has been removed."""
         turn = self.answering_turn
         free_tokens = self.tracker.free_tokens(None if turn is None else self.span_of_turn(turn))
         return Room(self.tracker.window.max_tokens, *free_tokens)
 
     async def _shortened(self, result: str, limit_tokens: int, item_id: str) -> str | None:
-        """What enters instead of a result that is too long; None if it is not."""
+        """Return what enters instead of a result that is too long; None if it is not."""
         calibration = self.tracker.ledger.calibration
 
         def shorten() -> str | None:

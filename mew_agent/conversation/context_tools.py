@@ -33,7 +33,7 @@ class ContextTools(FunctionTools):
         super().__init__(self.add_reminder, self.update_reminder, self.delete_reminder, self.clear_mind)
 
     def has(self, name: str) -> bool:
-        """Whether a tool is one of these."""
+        """Return whether a tool is one of these."""
         return name in self._toolbox.tools
 
     async def run(self, call: ToolCall, context: CallContext | None = None) -> ToolResult:
@@ -45,7 +45,7 @@ class ContextTools(FunctionTools):
         return result
 
     def confirm_clear(self, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> bool:
-        """Whether to clear the mind, now that all calls of one reply have results."""
+        """Return whether to clear the mind, now that all calls of one reply have results."""
         requested, self._requested = self._requested, []
         if not requested:
             return False
@@ -85,7 +85,7 @@ class ContextTools(FunctionTools):
         return reminder_content
 
     def _package(self) -> ContinuationPackage | None:
-        """The mark of a reminder written now: above the healthy level it is a continuation package."""
+        """Return the mark of a reminder written now: above the healthy level it is a continuation package."""
         tracker = self._state.tracker
         level, severity = level_of(tracker.policy, tracker.snapshot())
         return ContinuationPackage("context_health", level) if severity else None

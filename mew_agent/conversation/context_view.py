@@ -39,18 +39,18 @@ class ContextView:
         return occupancy_of(self._tracker.policy, snapshot.used_tokens, snapshot.limit_tokens)
 
     def has_room_for(self, tokens: int) -> bool | None:
-        """Whether this many more tokens fit; None if unknown."""
+        """Return whether this many more tokens fit; None if unknown."""
         occupancy = self.occupancy
         return None if occupancy is None else occupancy.has_room_for(tokens)
 
     def tokens_until(self, level: str) -> int | None:
-        """Tokens left before a level begins, at least 0; None for unknown figures and levels."""
+        """Return the tokens left before a level begins, at least 0; None for unknown figures and levels."""
         found, used = self._tracker.policy.level_named(level), self.occupancy
         mark = None if found is None else found.at.first_tokens(self._tracker.limit_tokens)
         return None if mark is None or used is None else max(0, mark - used.used_tokens)
 
     def tokens_until_redline(self) -> int | None:
-        """Tokens left before the policy's redline; None if it has none or figures are unknown."""
+        """Return the tokens left before the policy's redline; None if it has none or figures are unknown."""
         occupancy, redline = self.occupancy, self._tracker.policy.redline
         return None if occupancy is None or redline is None else occupancy.tokens_until(redline)
 
@@ -60,7 +60,7 @@ class ContextView:
         return self._tracker.suggestions
 
     async def past(self, newest: int = PAST_CALLS) -> list[UsagePoint]:
-        """What the newest main calls reported, oldest first, including calls before a restart or a clear."""
+        """Return what the newest main calls reported, oldest first, including calls before a restart or a clear."""
         calls = await self._conversation.state.store.calls(newest)
         return [
             UsagePoint(call.at, call.usage.total_tokens, call.level, call.limit_tokens)

@@ -91,7 +91,7 @@ class Conversation:
     # -- status ------------------------------------------------------------------------------------------
 
     def status(self, word: str | None = None) -> Status:
-        """The current status. The default word: compacting, else the newest call's error, else a wait, else active."""
+        """Return the current status. Its default word is compacting, else the newest call's error, a wait or active."""
         if not self.calls.lock.locked():
             self.calls.describe_prefix()  # the tools of peers may change between two calls
         stalled = "compaction_stalled" if self.tracker.is_stalled else None
@@ -125,11 +125,11 @@ class Conversation:
     # -- controls (see `Controllable`) -------------------------------------------------------------------
 
     def refusal(self, control: wire.Control) -> str | None:
-        """Why it refuses a control: it refuses none."""
+        """Return why a control is refused; always None."""
         return None
 
     def asks_first(self, requester: str) -> bool:
-        """Whether a compaction that this participant requests waits for an approval."""
+        """Return whether a compaction that this participant requests waits for an approval."""
         return self.gate is not None and self.gate.must_ask(requester)
 
     async def compact(self, request: wire.Compact, asked_by: str | None = None) -> CompactDone:
@@ -229,7 +229,7 @@ class Conversation:
                 await self.state.remove(span)
 
     async def needs_maintenance(self) -> bool:
-        """Whether a prompt is due in a turn that answers no message. If so, it enters with the next call."""
+        """Return whether a prompt is due in a turn that answers no message. If so, it enters with the next call."""
         state, pending = self.tracker.policy_state, self.state.pending_prompts
         if not state.due or state.prompted or self.tracker.basis != "reported":
             return False
@@ -326,7 +326,7 @@ class Conversation:
         return False
 
     def _watched(self, listener: ReplyListener) -> ReplyListener:
-        """The listener of a reply, followed by the policy if it watches replies. Raises `ReplyStopped`."""
+        """Return the listener of a reply, followed by the policy if it watches replies. Raises `ReplyStopped`."""
         policy = self.tracker.policy
         if "stream" not in policy.phases and "stream" not in policy.rule_index.interventions:
             return listener
@@ -380,7 +380,7 @@ class Conversation:
         return await carry_out(self.state.decide(phase, flags), self.state)
 
     async def _look_ahead(self) -> None:
-        """Once after each task: ask the policy whether the next one needs room."""
+        """Ask the policy, once after each task, whether the next one needs room."""
         self._is_task_over = False
         if self._pending_compaction is not None or "task_end" not in self.tracker.policy.rule_index.interventions:
             return
@@ -406,7 +406,7 @@ class Conversation:
         await self.events.emit(events.ContextCleared(tokens, reason))
 
     async def _waits(self, action: CompactAction) -> bool:
-        """Whether a compaction has a better moment: the end of the task, or when fewer agents compact.
+        """Return whether a compaction has a better moment: the end of the task, or when fewer agents compact.
 
         Not if the next request would not fit then. Where a participant approves, that decides instead of the line.
         """

@@ -103,7 +103,7 @@ class ReplyNotice:
     basis: str | None = None
 
     def values(self) -> dict[str, object]:
-        """Everything but the kind, without empty fields."""
+        """Return everything but the kind, without empty fields."""
         return {key: value for key, value in asdict(self).items() if key != "kind" and value not in (None, "")}
 
 

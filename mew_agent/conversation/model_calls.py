@@ -190,7 +190,7 @@ class ModelCalls:
         return offered
 
     def _within(self, limit_tokens: int | None) -> ReplyListener | None:
-        """A listener that stops a reply once it is certainly longer than the limit."""
+        """Return a listener that stops a reply once it is certainly longer than the limit."""
         if limit_tokens is None:
             return None
         projection = StreamProjection(0, None, self._state.tracker.ledger.calibration)
@@ -282,7 +282,7 @@ class ModelCalls:
         return self._options.prices.get(self._summariser.identity.model)
 
     def request_up_to(self, last_seq: int) -> ModelRequest | None:
-        """The start of a main request, up to this item; None if another model writes the summaries."""
+        """Return the start of a main request, up to this item; None if another model writes the summaries."""
         if self._options.summariser is not None:
             return None
         history = self._state.history
@@ -319,7 +319,7 @@ class ModelCalls:
     async def _counts(
         self, versions: Sequence[History], count: Callable[[ModelRequest], Awaitable[int | None]], seconds: float
     ) -> list[int] | None:
-        """The sizes of the next request with each of these histories; None if they cannot all be counted in time."""
+        """Return the size of the next request with each of these histories; None if not all can be counted in time."""
         counts: list[int] = []
         with anyio.move_on_after(seconds):
             for version in versions:
@@ -330,7 +330,7 @@ class ModelCalls:
         return counts if len(counts) == len(versions) else None
 
     async def _measured(self, request: ModelRequest, *, spending: SummarySpending | None) -> int | None:
-        """The prompt tokens that the provider reports for a call of one token; None if it fails."""
+        """Return the prompt tokens that the provider reports for a call of one token; None if it fails."""
         try:
             reply = await self._recorded(self._model, replace(request, max_output_tokens=1), "utility")
         except (ModelError, CallInterrupted) as error:
@@ -369,14 +369,14 @@ class ModelCalls:
                     self._state.tracker.next_prompt.set_server_count(tokens)
 
     def _as_if_asked(self, history: History) -> ModelRequest:
-        """The request with a question at its end: servers differ in how they count one that ends in a reply."""
+        """Return the request with a question at its end: servers differ in how they count one that ends in a reply."""
         request, _ = self._request(history)
         if not _ends_in_reply(history):
             return request
         return replace(request, messages=(*request.messages, _ANY_QUESTION))
 
     def _request(self, of: History | None = None) -> tuple[ModelRequest, str]:
-        """The next main request, and the fingerprint of what it sends besides the items. `of` names another history."""
+        """Return the next main request, of this history if given, and the fingerprint of what it sends besides."""
         # A history without items is false.
         history, system_prompt = self._state.history if of is None else of, self._options.system_prompt
         tools, reminders, texts = self.describe_prefix()
@@ -385,7 +385,7 @@ class ModelCalls:
         return request, _fingerprint([*(one.text for one in texts), *(pin.text for pin in history.pins)])
 
     def prefix_texts(self) -> tuple[PrefixText, ...]:
-        """What the next request sends before the items, text by text."""
+        """Return what the next request sends before the items, text by text."""
         return self._prefix()[2]
 
     def _prefix(self) -> _Prefix:
@@ -417,7 +417,7 @@ class ModelCalls:
 
 
 def with_unique_call_ids(reply: ModelReply, history: History) -> ModelReply:
-    """The reply with tool call ids that no other call of the history has; some servers count from 0 in each reply."""
+    """Return the reply with tool call ids that are unique in the history; some servers count from 0 in each reply."""
     taken = {call.id for item in history.items for call in item.tool_calls}
     calls: list[ToolCall] = []
     for call in reply.tool_calls:
@@ -428,7 +428,7 @@ def with_unique_call_ids(reply: ModelReply, history: History) -> ModelReply:
 
 
 def _well_formed(event: ModelEvent) -> ModelEvent:
-    """The event without lone surrogates, which a model may write and no one can send."""
+    """Return the event without lone surrogates, which a model may write and no one can send."""
     match event:
         case TextDelta(text):
             return TextDelta(well_formed(text))
@@ -450,7 +450,7 @@ def _ends_in_reply(history: History) -> bool:
 
 
 def _fingerprint(texts: Sequence[str]) -> str:
-    """Identifies everything sent besides the items; prompts with different fingerprints are not comparable."""
+    """Return a digest of everything sent besides the items; prompts with different digests are not comparable."""
     digest = hashlib.blake2b(digest_size=16)
     for text in texts:
         digest.update(len(text).to_bytes(8, "big"))

@@ -15,7 +15,7 @@ _FULL_PERCENT: Final = 98  # servers stop a reply at the end of the window or a 
 
 
 def is_overflow(error: ModelError, tracker: Tracker) -> bool:
-    """Whether the prompt did not fit: an overflow error, or a stream without a chunk when the window is nearly full."""
+    """Return whether the prompt did not fit: an overflow error, or an empty stream when the window is nearly full."""
     if isinstance(error, ContextOverflow):
         return True
     nearly_full = tracker.ledger.next_prompt_tokens * 10 >= tracker.window.max_tokens * 9
@@ -23,25 +23,25 @@ def is_overflow(error: ModelError, tracker: Tracker) -> bool:
 
 
 def window_after(error: ModelError, window: Window) -> Window:
-    """The window after an error that may name the real limit (see `context.window`)."""
+    """Return the window after an error that may name the real limit (see `context.window`)."""
     return learn_from_overflow(window, error.limit_tokens) if isinstance(error, ContextOverflow) else window
 
 
 def overflow_compaction(tracker: Tracker) -> CompactAction:
-    """The compaction before a refused request is repeated: to half of the window, or of the refused prompt."""
+    """Return the compaction before a refused request is repeated: to half of the window, or of the refused prompt."""
     window_tokens = tracker.window.max_tokens
     present_tokens = tracker.ledger.next_prompt_tokens
     return CompactAction("overflow_error", min(window_tokens, present_tokens) // 2)
 
 
 def halved(action: CompactAction, prompt_tokens: int) -> CompactAction:
-    """The compaction of a prompt that left no room for a reply or a result: to at most half of that prompt."""
+    """Return the compaction of a prompt that left no room for a reply or a result: to at most half of that prompt."""
     # The policy's target counts the reply or result too, which is not part of the prompt.
     return replace(action, target_tokens=min(action.target_tokens, prompt_tokens // 2))
 
 
 def cut_reason(reply: ModelReply, tracker: Tracker) -> CutReason | None:
-    """Why a reply is incomplete; None if it is not. `length` alone does not tell whether the window is full."""
+    """Return why a reply is incomplete; None if it is not. `length` alone does not tell whether the window is full."""
     if reply.finish_reason == "content_filter":
         return "content_filter"
     if reply.finish_reason != "length":

@@ -59,7 +59,7 @@ class ContextPins(PinKeeper):
         self.made = made
 
     def configure(self, origin: str, texts: Mapping[str, str]) -> None:
-        """Replace the pins of a configuration (`SETTINGS_ORIGIN` or `SPACE_ORIGIN`) by these texts, by id."""
+        """Replace the pins of a configuration (`SETTINGS_ORIGIN` or `SPACE_ORIGIN`) with these texts by id."""
         configured = [Pin(name, text, origin) for name, text in texts.items()]
         others = [pin for pin in self.all if pin.origin in _CONFIGURED and pin.origin != origin]
         self.all[:] = [*others, *configured, *self.made_here]
@@ -91,7 +91,7 @@ class ContextPins(PinKeeper):
         await self._save()
 
     def problem(self, added: Pin | None = None) -> str | None:
-        """Why the pins, with `added`, leave too little room in the window; None if they do not."""
+        """Return why the pins, with `added`, leave too little room in the window; None if they do not."""
         calibration, window_tokens = self._tracker.ledger.calibration, self._tracker.window.max_tokens
         pins = self.all if added is None else [*self.all, added]
         prefix_tokens = self._tracker.ledger.parts.prefix
@@ -114,7 +114,7 @@ class ContextPins(PinKeeper):
 
 
 def pins_of_space(facts: SpaceFacts, me: str) -> dict[str, str]:
-    """What the space says to agent `me`, by pin id: standing instructions, its own role, and its teammates."""
+    """Return what the space says to agent `me`, by pin id: standing instructions, its own role, and its teammates."""
     pins: dict[str, str] = {}
     if facts.instructions:
         pins["instructions"] = facts.instructions[:MAX_PIN_CHARS]

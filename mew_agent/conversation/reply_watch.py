@@ -14,13 +14,13 @@ from mew_agent.model.interface import ModelEvent, ReasoningDelta, TextDelta
 from mew_agent.tokens.projection import StreamProjection
 
 COUNT_PART = 20
-"""The server counts again after each 1/20 of the window that is only projected,"""
+"""The server counts again when 1/20 of the window is only projected, or where the policy would act."""
 
 FEWEST_TOKENS = 16
-"""and where the policy would act, unless fewer tokens than these are projected;"""
+"""Where the policy would act on fewer projected tokens than these, the server does not count again."""
 
 MAX_COUNTS = 40
-"""at most this often for one reply."""
+"""Limit of counts for one reply."""
 
 CountText = Callable[[str], Awaitable[int | None]]
 SizeBasis = Literal["server_counted", "projected"]

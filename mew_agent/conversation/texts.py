@@ -49,7 +49,7 @@ class ContextUsage:
     limit_tokens: int | None
 
     def sentence(self) -> str:
-        """The usage in one sentence for the model."""
+        """Return the usage in one sentence for the model."""
         if self.used_tokens is None:
             return "The size of your context is unknown: your last call reported no usage."
         if self.limit_tokens is None:
@@ -59,7 +59,7 @@ class ContextUsage:
 
 
 def prompt_text(policy: Policy, level: str, remaining: int | None, usage: ContextUsage) -> str:
-    """The prompt before a call at a level. In a countdown it says how many prompts follow."""
+    """Return the prompt before a call at a level. In a countdown it says how many prompts follow."""
     found = policy.level_named(level)
     mark = None if found is None else found.at.first_tokens(usage.limit_tokens)
     above = f" Its level is {level}{f', which starts at {mark:,} tokens' if mark else ''}."
@@ -74,7 +74,7 @@ def prompt_text(policy: Policy, level: str, remaining: int | None, usage: Contex
 
 
 def health_reminder(usage: ContextUsage) -> str:
-    """The policy's own reminder, with the newest figures."""
+    """Return the policy's own reminder, with the newest figures."""
     return (
         f"Context health: {usage.sentence()} Distil what matters into your reminders, then call clear_mind; large"
         " contexts make answers worse."
@@ -82,7 +82,7 @@ def health_reminder(usage: ContextUsage) -> str:
 
 
 def withheld_result(size_bytes: int, level: str, *, failed: bool) -> str:
-    """Replaces a tool result that is too large for a context at this level."""
+    """Return the notice in place of a tool result that is too large for a context at this level."""
     outcome = "the call failed" if failed else "The call succeeded"
     return (
         f"{outcome}, but its result of {size_bytes:,} bytes was withheld, because your context is at level {level}."
@@ -91,7 +91,7 @@ def withheld_result(size_bytes: int, level: str, *, failed: bool) -> str:
 
 
 def oversized_result(tokens: int, limit_tokens: int) -> str:
-    """Replaces a tool result that cannot be sent."""
+    """Return the notice in place of a tool result that cannot be sent."""
     return f"a result of about {tokens:,} tokens does not fit a window of {limit_tokens:,}; it was left out."
 
 
@@ -105,7 +105,7 @@ REMINDER_INJECTION: Final = Injection(kind="reminder", text="every request remin
 
 
 def prompt_injection(level: str, remaining: int | None) -> Injection:
-    """What reports say while the prompts of a level are in force."""
+    """Return what reports say while the prompts of a level are in force."""
     if remaining is None:
         text = f"at {level} the agent is asked to update its reminders and to clear its mind"
         return Injection(kind="prompt", text=text)
@@ -114,7 +114,7 @@ def prompt_injection(level: str, remaining: int | None) -> Injection:
 
 
 def tokens_of_limit(used_tokens: int | None, limit_tokens: int | None, basis: str) -> str:
-    """The used tokens, the limit if there is one, and how the figure is known."""
+    """Return the used tokens, the limit if there is one, and how the figure is known."""
     if used_tokens is None:
         return "unknown number of tokens"
     of = f" of {limit_tokens:,}" if limit_tokens else ""
@@ -122,7 +122,7 @@ def tokens_of_limit(used_tokens: int | None, limit_tokens: int | None, basis: st
 
 
 def aborted(used_tokens: int | None, limit_tokens: int | None, basis: str) -> str:
-    """The notice of a reply that ends because the window is full."""
+    """Return the notice of a reply that ends because the window is full."""
     return f"⚠️ The context window is full: {tokens_of_limit(used_tokens, limit_tokens, basis)}"
 
 
@@ -144,7 +144,7 @@ _CUT_REASONS: Final[Mapping[CutReason, str]] = {
 
 
 def context_sentence(status: Status) -> str:
-    """The agent's own context in one sentence, from the report that everyone reads."""
+    """Return the agent's own context in one sentence, from the report that everyone reads."""
     report: ContextReport | None = status.context
     if status.tokens is None or report is None:
         reason = (report.reason or "unknown").replace("_", " ") if report else "unknown"
@@ -156,17 +156,17 @@ def context_sentence(status: Status) -> str:
 
 
 def failed_call_text(error: Exception, status: Status) -> str:
-    """The answer when a model call failed."""
+    """Return the answer when a model call failed."""
     return f"{_sentence(error)} {context_sentence(status)}"
 
 
 def cut_short_text(text: str, reason: CutReason) -> str:
-    """An incomplete answer, marked as such."""
+    """Return an incomplete answer, marked as such."""
     return f"{text.rstrip()}\n\n[My answer ends here: {_CUT_REASONS[reason]}.]".lstrip()
 
 
 def does_not_fit_text(error: Exception, limit_tokens: int, *, result_tokens: int = 0) -> str:
-    """The answer when a turn is larger than the window; without `result_tokens` the message itself is too large."""
+    """Return the answer when a turn exceeds the window; without `result_tokens` the message itself is too large."""
     window = f"my window of {limit_tokens:,} tokens, even with everything else compacted"
     if result_tokens:
         return (
@@ -187,12 +187,12 @@ def _sentence(error: Exception) -> str:
 
 
 def model_wait(problem: str | None, known: Waiting | None, at: str) -> Waiting | None:
-    """How the newest model call failed and since when, as reports show it; None if it did not fail."""
+    """Return how the newest model call failed and since when, as reports show it; None if it did not fail."""
     return None if problem is None else Waiting(kind="model", what=problem, since=at if known is None else known.since)
 
 
 def waiting_status(waiting: Sequence[Waiting]) -> str | None:
-    """The status word of an agent that waits; None if it waits for nothing."""
+    """Return the status word of an agent that waits; None if it waits for nothing."""
     if any(one.kind == "approval" for one in waiting):
         return "waiting_for_approval"
     peers = ", ".join(sorted(one.peer for one in waiting if one.kind == "loop" and one.peer is not None))

@@ -54,7 +54,7 @@ class ReplyAssembly:
         return deltas
 
     def reply(self, *, request_id: str | None, is_streamed: bool) -> ModelReply:
-        """The complete reply. Only a whole body may lack a finish reason."""
+        """Return the complete reply. Only a whole body may lack a finish reason."""
         finish_reason = self.finish_reason or ("tool_calls" if self._calls else "stop")
         return ModelReply(
             text="".join(self._text),
@@ -114,7 +114,7 @@ class ReplyAssembly:
             call.arguments += json.dumps(arguments, ensure_ascii=False)
 
     def _call_for(self, index: object, call_id: str, name: str) -> _PartialCall:
-        """The call that a piece belongs to, found by index; a new call if the piece cannot continue that one."""
+        """Return the call that a piece belongs to, found by index; a new call if the piece cannot continue that one."""
         if isinstance(index, int):
             known = self._call_at.get(index)
             # Some servers send each parallel call whole, all with index 0.
@@ -145,5 +145,5 @@ def _text(value: object) -> str:
 
 
 def _part_text(value: object) -> str:
-    """Reasoning is a string or a list of text parts."""
+    """Return the text of reasoning: a string or a list of text parts."""
     return _text(value) or "".join(_text(part.get("text")) for part in objects_at(value))

@@ -33,7 +33,7 @@ class PromptCounter:
         self._has_counted = False
 
     async def count(self, fetch: Fetch, request: ModelRequest) -> int | None:
-        """Prompt tokens of `request` as the server counts them, or None without a count. Raises nothing."""
+        """Return the prompt tokens of `request` as the server counts them, or None without a count. Raises nothing."""
         if any(message.images for message in request.messages):
             return None  # these endpoints count text
         while self._routes:
@@ -64,7 +64,7 @@ class PromptCounter:
             self._routes.clear()
 
     def _count_request(self, route: Route, request: ModelRequest) -> tuple[str, dict[str, object]]:
-        """The URL and the JSON body that ask for a count."""
+        """Return the URL and the JSON body that ask for a count."""
         full_body: dict[str, Any] = request_body(request, self._model, Dialect(is_streaming=False))
         body = {key: value for key, value in full_body.items() if key not in _NOT_COUNTED}
         match route:
@@ -75,5 +75,5 @@ class PromptCounter:
 
 
 def read_count(answer: object) -> int | None:
-    """The count in an answer of either endpoint, or None. 0 is not a count: every prompt has tokens."""
+    """Return the count in an answer of either endpoint, or None. 0 is not a count: every prompt has tokens."""
     return positive_count(value_at(answer, "input_tokens")) or positive_count(value_at(answer, "count"))

@@ -38,12 +38,12 @@ class Dialect:
 
 
 def dialect_for(host: str) -> Dialect:
-    """The dialect to try first: OpenAI's newer models reject `max_tokens`, most other servers know nothing else."""
+    """Return the dialect to try first: OpenAI's newer models reject `max_tokens`; most other servers require it."""
     return Dialect(limit_key="max_completion_tokens" if host.endswith(OPENAI_HOSTS) else "max_tokens")
 
 
 def adapted(dialect: Dialect, status: int, param: str | None, text: str, *, has_images: bool = False) -> Dialect | None:
-    """The dialect to try after an error that names an argument (`param`, or in the body's `text`), or None."""
+    """Return the dialect to try after an error that names an argument (`param`, or in the body's `text`), or None."""
     # llama.cpp answers 500 to an image that its model cannot read.
     may_refuse_images = has_images and dialect.takes_images and status in _REJECTED_STATUSES | {500}
     if may_refuse_images and _IMAGES_REJECTED.search(text):
@@ -62,7 +62,7 @@ def adapted(dialect: Dialect, status: int, param: str | None, text: str, *, has_
 
 
 def request_body(request: ModelRequest, model: str, dialect: Dialect) -> dict[str, Any]:
-    """The JSON body of `POST /chat/completions`."""
+    """Return the JSON body of `POST /chat/completions`."""
     body: dict[str, Any] = {"model": model, "messages": list(_messages(request.messages, dialect))}
     if request.tools:
         body["tools"] = [
@@ -84,7 +84,7 @@ def request_body(request: ModelRequest, model: str, dialect: Dialect) -> dict[st
 
 
 def _messages(messages: Iterable[Message], dialect: Dialect) -> Iterator[dict[str, Any]]:
-    """The messages. Images follow all results of a reply in a separate message: results may contain only text."""
+    """Yield the messages. Images follow all results of a reply in a separate message: results may contain only text."""
     waiting: list[Image] = []
     for message in messages:
         if waiting and message.role != "tool":

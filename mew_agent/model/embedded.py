@@ -33,11 +33,11 @@ class EmbeddedModel:
                 yield event
 
     async def discover_window(self) -> Window | None:
-        """The loaded window."""
+        """Return the loaded window."""
         return await (await self._started()).discover_window()
 
     async def count_prompt(self, request: ModelRequest) -> int | None:
-        """The exact number of prompt tokens of a request."""
+        """Return the exact number of prompt tokens of a request."""
         return await (await self._started()).count_prompt(request)
 
     async def aclose(self) -> None:

@@ -74,15 +74,15 @@ class ModelErrors:
     secret: str | None = None
 
     def unreachable(self, cause: str) -> errors.ModelUnreachable:
-        """The server gave no answer."""
+        """Return the error for a server that gave no answer."""
         return errors.ModelUnreachable(self.endpoint, self.model, self._line(cause))
 
     def cut(self, cause: str, *, chunks: int) -> errors.ModelStreamCut:
-        """A stream ended early, after this number of chunks."""
+        """Return the error for a stream that ended early, after this number of chunks."""
         return errors.ModelStreamCut(self.endpoint, self.model, self._line(cause), chunks=chunks)
 
     def failed(self, detail: str, request_id: str | None = None, http_status: int | None = None) -> errors.ModelFailed:
-        """The answer cannot be used."""
+        """Return the error for an answer that cannot be used."""
         return errors.ModelFailed(self.endpoint, self.model, self._line(detail), request_id, http_status)
 
     def from_status(
@@ -95,7 +95,7 @@ class ModelErrors:
         wait_seconds: float | None,
         offered_tools: bool,
     ) -> errors.ModelError:
-        """An HTTP error status. `body` is the decoded error, `reason` replaces a missing message."""
+        """Return the error for an HTTP status. `body` is the decoded error, `reason` replaces a missing message."""
         detail = self._line(f"HTTP {status}: {error_message(body) or reason}")
         fields = self.endpoint, self.model, detail, request_id
         if status in (401, 403):
@@ -110,7 +110,7 @@ class ModelErrors:
         return errors.ModelFailed(*fields, status)
 
     def from_body(self, body: object, request_id: str | None = None) -> errors.ModelError:
-        """An error inside a stream or inside an answer with HTTP 200: it has a body but no status."""
+        """Return the error reported inside a stream, or inside an answer with HTTP 200: it has a body but no status."""
         detail = self._line(error_message(body) or "the server reported an error without a message")
         fields = self.endpoint, self.model, detail, request_id
         overflow = find_overflow(None, body)
@@ -148,12 +148,12 @@ def find_overflow(status: int | None, body: object) -> Overflow | None:
 
 
 def refuses_tools(status: int, body: object) -> bool:
-    """Whether the server rejects every request that offers tools."""
+    """Return whether the server rejects every request that offers tools."""
     return status in _TOOLS_STATUSES and _TOOLS_REFUSED.search(error_message(body)) is not None
 
 
 def error_message(body: object) -> str:
-    """The message in an error body: OpenAI's, FastAPI's `detail`, or a bare string; "" without one."""
+    """Return the message in an error body: OpenAI's, FastAPI's `detail`, or a bare string; "" without one."""
     if isinstance(body, str):
         # The HTML page of a reverse proxy explains nothing in one line.
         return "" if body.lstrip().startswith("<") else body
@@ -180,13 +180,13 @@ def _first(pattern: re.Pattern[str], text: str) -> int | None:
 
 
 def connection_cause(error: BaseException) -> str:
-    """Why a connection failed, in a few words: the innermost cause that has a wording."""
+    """Return why a connection failed, in a few words: the innermost cause that has a wording."""
     wordings = (_wording(cause) for cause in causes(error))
     return next(filter(None, wordings), "connection failed")
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """The exceptions that led to `error`, innermost first and `error` last; members of groups included."""
+    """Yield the exceptions that led to `error`, innermost first and `error` last; members of groups included."""
     inner = error.__cause__ or error.__context__
     if inner is not None:
         yield from causes(inner)

@@ -178,10 +178,10 @@ class Model(Protocol):
         """
 
     async def discover_window(self) -> Window | None:
-        """The window of the model that the server runs, or None if the server does not say. Raises nothing."""
+        """Return the window of the model that the server runs, or None if the server does not say. Raises nothing."""
 
     async def count_prompt(self, request: ModelRequest) -> int | None:
-        """The exact number of prompt tokens of `request`, chat template and tools included, or None if unknown.
+        """Return the exact number of prompt tokens of `request`, chat template and tools included, or None if unknown.
 
         Must return within a few seconds and raises nothing. The agent asks where a decision depends on the count, and
         before and after a compaction.

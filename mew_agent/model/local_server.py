@@ -51,12 +51,12 @@ class LocalModelOptions:
 
 
 def name_of(gguf: Path) -> str:
-    """The model's name: that of its file, without the suffix for the quantisation."""
+    """Return the model's name: that of its file, without the suffix for the quantisation."""
     return gguf.stem.partition(".")[0] if gguf.stem.count(".") == 1 else gguf.stem
 
 
 def find_gguf(model: str | Path, *, where: str) -> Path:
-    """The file of a model: the path of a GGUF file, or the packaged model for `local` and for a model not chosen.
+    """Return the file of a model: a GGUF file, or the packaged model for `local` and if no model is chosen.
 
     Raises `ConfigError` if the file is missing or is not GGUF, and `MissingExtra` without the extra `local`.
     """
@@ -94,7 +94,7 @@ async def serve_local(options: LocalModelOptions, *, host: str = "127.0.0.1", po
 
 
 def embedded_local(model: str | Path, window_tokens: int | None) -> EmbeddedModel:
-    """A local model inside this process, for an agent that runs without `mew up`. Raises as `find_gguf` does."""
+    """Return a local model inside this process, for an agent that runs without `mew up`. Raises as `find_gguf` does."""
     options = LocalModelOptions(find_gguf(model, where="model"), window_tokens or DEFAULT_WINDOW_TOKENS)
     return EmbeddedModel(options.model_name, LOCAL, lambda: serve_local(options))
 

@@ -63,7 +63,7 @@ class OpenAIModel:
     machine takes minutes), between chunks, and for each request about the window or a token count. `max_retries` are
     retries of the openai package before a stream is open: on HTTP 408, 409, 429, 5xx and on connection errors.
     `http_client` replaces the HTTP client: an `httpx2.AsyncClient` with openai 3, an `httpx.AsyncClient` with openai
-    2. Closing it is up to the caller.
+    2. The caller closes it.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class OpenAIModel:
     async def _next_chunk(
         self, events: AsyncGenerator[bytes, None], assembly: ReplyAssembly
     ) -> Mapping[str, object] | None:
-        """The next chunk, or None at the end. A connection that breaks after the finish reason is an end, too."""
+        """Return the next chunk, or None at the end, which may be a connection that breaks after the finish reason."""
         limit_seconds = self._idle_timeout_seconds if assembly.chunks else self._first_chunk_timeout_seconds
         if assembly.is_done:
             limit_seconds = min(limit_seconds, _AFTER_DONE_SECONDS)
@@ -248,7 +248,7 @@ class OpenAIModel:
         return self._client
 
     async def _fetch(self, method: Literal["GET", "POST"], url: str, body: dict[str, object] | None) -> object:
-        """One request about the window or a token count; see `Fetch`."""
+        """Make one request about the window or a token count; see `Fetch`."""
         # Without the openai package: an agent asks this when it starts, and the import takes 0.4 s.
         given, errors = self._http_client, _PLAIN_ERRORS if self._http_client is None else _sdk_errors()
         client = self._plain_client() if given is None else nullcontext(given)
@@ -275,7 +275,7 @@ class OpenAIModel:
     def _translated(
         self, error: BaseException, *, chunks_seen: int | None = None, offered_tools: bool = False
     ) -> ModelError:
-        """The `ModelError` for an error of the openai package. `chunks_seen` is None until a stream is open."""
+        """Return the `ModelError` for an error of the openai package. `chunks_seen` is None until a stream is open."""
         import openai
 
         if _is_connection_error(error):
@@ -320,7 +320,7 @@ class OpenAIModel:
 
 
 async def _events(response: Any) -> AsyncGenerator[bytes, None]:
-    """The data of each server-sent event. The openai package would stop at `[DONE]`."""
+    """Yield the data of each server-sent event. The openai package would stop at `[DONE]`."""
     rest = b""
     data: list[bytes] = []
     async for piece in response.aiter_bytes():
@@ -336,7 +336,7 @@ async def _events(response: Any) -> AsyncGenerator[bytes, None]:
 
 
 def _transport() -> Any:
-    """The HTTP library of the installed openai package: the module `httpx` (openai 2) or `httpx2` (openai 3)."""
+    """Return the HTTP library of the installed openai package: module `httpx` (openai 2) or `httpx2` (openai 3)."""
     import openai
 
     # Found through the client class that the package exports, so that neither library is a dependency of ours.
@@ -345,7 +345,7 @@ def _transport() -> Any:
 
 
 def _certificates(base_url: str) -> ssl.SSLContext:
-    """The certificates to trust: none for plain HTTP on this machine, where no connection needs any."""
+    """Return the certificates to trust: none for plain HTTP on this machine, where no connection needs any."""
     if _is_loopback(base_url) and base_url.startswith("http:"):
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return _trusted_certificates()
@@ -353,12 +353,12 @@ def _certificates(base_url: str) -> ssl.SSLContext:
 
 @functools.cache
 def _trusted_certificates() -> ssl.SSLContext:
-    """The certificates that clients trust by default. Loading them takes 20 ms, so clients share them."""
+    """Return the certificates that clients trust by default. Loading them takes 20 ms, so clients share them."""
     return httpx2.create_ssl_context()
 
 
 def _error_in(response: httpx2.Response) -> object:
-    """The `error` object of an error response, else its whole JSON or text."""
+    """Return the `error` object of an error response, else its whole JSON or text."""
     try:
         body = response.json()
     except ValueError:
@@ -367,7 +367,7 @@ def _error_in(response: httpx2.Response) -> object:
 
 
 def _sdk_errors() -> tuple[type[Exception], ...]:
-    """Every exception that the openai package raises: its own, its HTTP library's, and bare decoding errors."""
+    """Return every exception that the openai package raises: its own, its HTTP library's, and bare decoding errors."""
     import openai
 
     transport = _transport()
@@ -417,7 +417,7 @@ def _request_id(response: Any) -> str | None:
 
 
 def _seconds(value: str | None) -> float | None:
-    """A Retry-After header in seconds; None without one and for a date."""
+    """Return a Retry-After header in seconds; None without one and for a date."""
     try:
         return max(0.0, float(value)) if value else None
     except ValueError:

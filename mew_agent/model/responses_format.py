@@ -28,7 +28,7 @@ class ResponseWriter:
     _events: int = 0
 
     def begin(self) -> list[Json]:
-        """The first events."""
+        """Return the first events."""
         response = self.response("in_progress")
         return [
             self._event("response.created", response=response),
@@ -74,11 +74,11 @@ class ResponseWriter:
         return [*events, self._complete({**item, "status": "completed"})]
 
     def end(self, status: Literal["completed", "incomplete", "failed"], **values: Any) -> list[Json]:
-        """The last events; `values` as in `response`."""
+        """Return the last events; `values` as in `response`."""
         return [*self.close(), self._event(f"response.{status}", response=self.response(status, **values))]
 
     def response(self, status: str, **values: Any) -> Json:
-        """The response so far. `values` are added to its keys, or replace their defaults."""
+        """Return the response so far. `values` are added to its keys, or replace their defaults."""
         return {
             "id": self.id,
             "object": "response",
@@ -131,7 +131,7 @@ def _logprobs(kind: TextKind) -> Json:
 
 
 def usage_in_responses(usage: Mapping[str, Any], unreported: int | None) -> Json:
-    """The usage of a chat completion under the names of this API; details not reported are `unreported`."""
+    """Return the usage of a chat completion under the names of this API; details not reported are `unreported`."""
     prompt, completion = (usage.get(f"{part}_tokens_details", {}) for part in ("prompt", "completion"))
     return {
         "input_tokens": usage["prompt_tokens"],

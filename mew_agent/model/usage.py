@@ -72,7 +72,7 @@ def normalise(raw: Mapping[str, object] | None) -> Usage | None:
 
 
 def usage_object(chunk: Mapping[str, object]) -> object:
-    """The usage object in one chunk of a stream or in a whole body, wherever the server puts it; None without one."""
+    """Return the usage object in a chunk of a stream or in a whole body, wherever it is; None without one."""
     choices = chunk.get("choices")
     first_choice = choices[0] if isinstance(choices, list) and choices else None
     places = (chunk, chunk.get("x_groq"), first_choice)
@@ -81,7 +81,7 @@ def usage_object(chunk: Mapping[str, object]) -> object:
 
 
 def newest_usage(before: Usage | None, raw: object) -> Usage | None:
-    """The usage of a stream after one more chunk with this usage object, whatever its `choices` are."""
+    """Return the usage of a stream after one more chunk with this usage object, whatever its `choices` are."""
     # Providers put usage on the finish chunk, after it, before an empty last chunk, or on each chunk as a running
     # figure. So a later report replaces an earlier one and is never added to it; null and zeros replace nothing.
     new = normalise(raw) if isinstance(raw, Mapping) else None
@@ -91,18 +91,18 @@ def newest_usage(before: Usage | None, raw: object) -> Usage | None:
 
 
 def _figure(raw: Mapping[str, object], *paths: str) -> int | None:
-    """The first of the figures at these paths that is reported."""
+    """Return the first of the figures at these paths that is reported."""
     found = (_whole_number(value_at(raw, *path.split("."))) for path in paths)
     return next((tokens for tokens in found if tokens is not None), None)
 
 
 def positive_count(value: object) -> int | None:
-    """The value if it is a whole number above 0, else None."""
+    """Return the value if it is a whole number above 0, else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _whole_number(value: object) -> int | None:
-    """A count of 0 or more; None for everything else (booleans are not counts)."""
+    """Return a count of 0 or more; None for everything else (booleans are not counts)."""
     if isinstance(value, str):
         text = value.strip()
         return int(text.partition(".")[0]) if _WHOLE_NUMBER.fullmatch(text) else None

@@ -37,7 +37,7 @@ _LISTED_KEYS: Final[tuple[tuple[WindowBasis, tuple[str, ...]], ...]] = (
 
 
 async def discover_window(fetch: Fetch, base_url: str, model: str) -> Window | None:
-    """The window of `model` at `base_url`: loaded if any endpoint has it, else trained, else None. Raises nothing."""
+    """Return the window of `model` at `base_url`: the loaded one, else the trained one, else None. Raises nothing."""
     base = base_url.rstrip("/")
     try:
         listing = await fetch("GET", f"{base}/models", None)
@@ -90,7 +90,7 @@ async def _fetch_or_none(
 
 
 def listed_models(body: object) -> list[Json]:
-    """The model entries of a listing: under `data`, under `models`, or a bare list."""
+    """Return the model entries of a listing: under `data`, under `models`, or a bare list."""
     return objects_at(body) or objects_at(body, "data") or objects_at(body, "models")
 
 
@@ -168,7 +168,7 @@ def _first_known(*places: tuple[WindowBasis, object, str]) -> Window | None:
 
 
 def _entry_for(entries: Sequence[Json], model: str, keys: Sequence[str]) -> Json | None:
-    """The entry of `model`: by its full name, by the part after its last slash, or the only entry."""
+    """Return the entry of `model`: by its full name, by the part after its last slash, or the only entry."""
     spellings: tuple[Callable[[str], str], ...] = (str, lambda name: name.rpartition("/")[2])
     for spelling in spellings:
         for entry in entries:

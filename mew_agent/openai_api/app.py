@@ -81,7 +81,7 @@ def create_app(
     write_metrics: WriteMetrics | None = None,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
 ) -> Starlette:
-    """The ASGI application. `api_key` may be several keys by name, whose clients never share a session.
+    """Return the ASGI application. `api_key` may be several keys by name, whose clients never share a session.
 
     Browsers may call it from pages of `allow_origins` (default: none). Without `write_metrics` there is no `/metrics`.
     """
@@ -120,7 +120,7 @@ async def serve_app(
 
 
 def health_routes(participant: ChatParticipant) -> tuple[Route, Route]:
-    """`/health` and `/ready` of a server that needs the space: `/ready` is 503 while it is not connected to it."""
+    """Return `/health` and `/ready` of a server that needs the space: `/ready` is 503 while it is not connected."""
 
     async def health(_: Request) -> Response:
         return JSONResponse({"status": "ok" if participant.is_joined else "no_gateway", "space": participant.space})
@@ -166,7 +166,7 @@ class _Models:
     write_metrics: WriteMetrics | None
 
     async def metrics(self, request: Request) -> Response:
-        """The figures of the agents, and how many requests are open, for monitoring."""
+        """Return the figures of the agents, and how many requests are open, for monitoring."""
         assert self.write_metrics is not None
         space, accept = self.participant.space, request.headers.get("accept", "")
         requests = Metric("mew_serve_open_requests", "gauge", "Requests that wait for an agent", ("space",))
@@ -329,7 +329,7 @@ async def _while_connected(receive: Receive, work: Callable[[], Awaitable[None]]
 
 
 async def _body(request: Request) -> Any:
-    """The JSON body of a request. Raises `OpenAIApiError`."""
+    """Return the JSON body of a request. Raises `OpenAIApiError`."""
     data = bytearray()
     async for piece in request.stream():
         data += piece
@@ -358,7 +358,7 @@ def _error_response(error: OpenAIApiError) -> Response:
 
 
 async def _respond_to_failure(request: Request, error: Exception) -> Response:
-    """The response to a request that raised `error`."""
+    """Return the response to a request that raised `error`."""
     match error:
         case OpenAIApiError():
             return _error_response(error)

@@ -105,7 +105,7 @@ class ChatParticipant(Participant):
     # -- for clients -------------------------------------------------------------------------------------
 
     def agents(self) -> list[OfferedAgent]:
-        """All agents: participants that report their context, and agents named in the configuration."""
+        """Return all agents: participants that report their context, and agents named in the configuration."""
         # Foreign agents send a window size without a report.
         contexts = {name: peer.context for name, peer in self.peers.items()}
         reporting = {name for name, one in contexts.items() if one.report is not None or one.max_tokens is not None}
@@ -113,7 +113,7 @@ class ChatParticipant(Participant):
         return [self._offered(name) for name in sorted(names)]
 
     def agent(self, name: str) -> OfferedAgent:
-        """One agent by name. Raises `OpenAIApiError` (404)."""
+        """Return one agent by name. Raises `OpenAIApiError` (404)."""
         agents = self.agents()
         found = next((agent for agent in agents if agent.name == name), None)
         if found is None:
@@ -121,7 +121,7 @@ class ChatParticipant(Participant):
         return found
 
     def board(self) -> list[BoardEntry]:
-        """The last status of each agent, as far as this participant received it."""
+        """Return the last status of each agent, as far as this participant received it."""
         return [
             BoardEntry(id=agent.name, connected=agent.is_present, status=agent.context.as_status())
             for agent in self.agents()
@@ -156,7 +156,7 @@ class ChatParticipant(Participant):
             raise _no_gateway(str(error)) from None
 
     def question_for(self, request: ApiRequest, chosen: ChosenSession) -> "AgentQuestion":
-        """What to send to the agent for a request. Raises `OpenAIApiError` if it cannot be answered as requested."""
+        """Return what to send to the agent for a request. Raises `OpenAIApiError` if it cannot answer as requested."""
         agent = self.agent(request.model)
         if request.response_format is not None and agent.is_present and not self._has_sessions(agent):
             raise response_format_unsupported(f"'{agent.name}' does not support response_format")
@@ -180,7 +180,7 @@ class ChatParticipant(Participant):
     def answer_of(
         self, exchange: Exchange, request: ApiRequest, question: "AgentQuestion", shown: ApiAnswer
     ) -> ApiAnswer:
-        """The answer in an exchange that ended. Raises `OpenAIApiError` if it is not in the requested format."""
+        """Return the answer in an exchange that ended. Raises `OpenAIApiError` if it is not in the requested format."""
         turn, text, warnings = exchange.turn, exchange.answer.text, list(question.warnings)
         if turn is None:
             self._without_sessions.add(exchange.agent)
@@ -199,7 +199,7 @@ class ChatParticipant(Participant):
         return ApiAnswer(text, shown.reasoning, usage, mew)
 
     def _has_sessions(self, agent: OfferedAgent) -> bool:
-        """Whether an agent answers in sessions, as far as is known; foreign agents send no context report."""
+        """Return whether an agent answers in sessions, as far as is known; foreign agents send no context report."""
         return agent.context.report is not None and agent.name not in self._without_sessions
 
     def close(self) -> None:
@@ -239,7 +239,7 @@ class ChatParticipant(Participant):
 
 
 def response_format_unsupported(problem: str) -> OpenAIApiError:
-    """The error for an agent or a model that does not answer in the requested format."""
+    """Return the error for an agent or a model that does not answer in the requested format."""
     return OpenAIApiError(BAD_REQUEST, "response_format_unsupported", problem, param="response_format")
 
 

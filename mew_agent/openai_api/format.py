@@ -18,7 +18,7 @@ KEEP_ALIVE: Final = b": keep-alive\n\n"
 
 
 def event(value: Mapping[str, Any], name: str = "") -> bytes:
-    """One server-sent event, with a name if it is given."""
+    """Return one server-sent event, with a name if it is given."""
     head = f"event: {name}\n".encode() if name else b""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return b"%sdata: %s\n\n" % (head, text.encode(errors="replace"))
@@ -42,19 +42,19 @@ class ReplyFormat(Protocol):
         """The id of the answer."""
 
     def begin(self) -> list[bytes]:
-        """The first events of a stream."""
+        """Return the first events of a stream."""
 
     def piece(self, text: str, *, is_reasoning: bool) -> list[bytes]:
-        """The events for a piece of the answer, or of what precedes it."""
+        """Return the events for a piece of the answer, or of what precedes it."""
 
     def end(self, answer: ApiAnswer) -> list[bytes]:
-        """The last events of a stream."""
+        """Return the last events of a stream."""
 
     def fail(self, error: "OpenAIApiError") -> list[bytes]:
-        """The last events of a stream that ends with an error."""
+        """Return the last events of a stream that ends with an error."""
 
     def as_json(self, answer: ApiAnswer) -> Json:
-        """The answer as one body."""
+        """Return the answer as one body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,23 +132,23 @@ class OpenAIApiError(MewAgentError):
         return self.message
 
     def as_dict(self) -> Json:
-        """The body of an error response, and of an error event in a stream."""
+        """Return the body of an error response, and of an error event in a stream."""
         kind = "server_error" if self.status >= INTERNAL_ERROR else "invalid_request_error"
         kind = "rate_limit_error" if self.status == BUSY else kind
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 
 def invalid_body(where: str, problem: str, expected: str) -> OpenAIApiError:
-    """The error for an invalid request body: where, what is wrong, what was expected."""
+    """Return the error for an invalid request body: where, what is wrong, what was expected."""
     return OpenAIApiError(BAD_REQUEST, "invalid_request", f"{where}: {problem} (expected {expected})", param=where)
 
 
 def unknown_model(model: str, known: list[str]) -> OpenAIApiError:
-    """The error for a model that is not an agent of the space."""
+    """Return the error for a model that is not an agent of the space."""
     agents = f"agents: {', '.join(known)}" if known else "the space has no agents"
     return OpenAIApiError(NOT_FOUND, "model_not_found", f"no agent '{model}' in this space ({agents})", param="model")
 
 
 def no_answer(failure: NoAnswer) -> OpenAIApiError:
-    """The error for a message that an agent received but did not answer."""
+    """Return the error for a message that an agent received but did not answer."""
     return OpenAIApiError(_STATUS_OF_CODE.get(failure.code, BAD_GATEWAY), failure.code, failure.problem)

@@ -85,7 +85,7 @@ def read_request(body: object) -> ApiRequest:
 
 
 def checked_body(body: object) -> tuple[Mapping[str, Any], str]:
-    """The body and its model. Raises `OpenAIApiError`, also if the client requires a call of one of its tools."""
+    """Return the body and its model. Raises `OpenAIApiError`, also if the client requires a call of its tools."""
     if not isinstance(body, Mapping):
         raise invalid_body("body", f"is {_kind(body)}", "a JSON object")
     model = body.get("model")
@@ -98,7 +98,7 @@ def checked_body(body: object) -> tuple[Mapping[str, Any], str]:
 
 
 def read_messages(messages: list[Any], where: str) -> tuple[str, str, tuple[tuple[str, str], ...]]:
-    """The last message, the system messages, and the texts of users and assistant before the last one.
+    """Return the last message, the system messages, and the texts of users and assistant before the last one.
 
     Raises `OpenAIApiError` unless these are messages of known roles, the last one the user's.
     """
@@ -118,13 +118,13 @@ def read_messages(messages: list[Any], where: str) -> tuple[str, str, tuple[tupl
 
 
 def user_of(body: Mapping[str, Any]) -> str:
-    """The end user that a request names; empty if it names none."""
+    """Return the end user that a request names; empty if it names none."""
     names = (body.get(key) for key in ("user", "safety_identifier"))
     return next((name for name in names if isinstance(name, str)), "")
 
 
 def checked_format(value: object, where: str) -> Mapping[str, Any] | None:
-    """A `response_format` that asks for JSON; None for text. Raises `OpenAIApiError`."""
+    """Return a `response_format` that asks for JSON; None for text. Raises `OpenAIApiError`."""
     kind = value.get("type") if isinstance(value, Mapping) else None
     if value is None or kind == "text":
         return None
@@ -136,7 +136,7 @@ def checked_format(value: object, where: str) -> Mapping[str, Any] | None:
 
 
 def ignored_parts(body: Mapping[str, Any], supported: frozenset[str], *, has_system: bool) -> Iterator[str]:
-    """The parts of the request that an agent does not use, worded for people."""
+    """Yield the parts of the request that an agent does not use, as people read them."""
     if has_system:
         yield "system messages"
     rest = sorted(key for key in body.keys() - supported - _WITHOUT_EFFECT if body[key] not in (None, [], {}))
@@ -144,14 +144,14 @@ def ignored_parts(body: Mapping[str, Any], supported: frozenset[str], *, has_sys
 
 
 def _loose_text(content: object) -> str:
-    """The text of an earlier message; other content is left out."""
+    """Return the text of an earlier message; other content is left out."""
     parts = content if isinstance(content, list) else [{"text": content}]
     texts = (part.get("text") for part in parts if isinstance(part, Mapping))
     return well_formed("\n".join(text for text in texts if isinstance(text, str)))
 
 
 def _text_of(content: object, where: str) -> str:
-    """The text of a message: a string, or text parts joined by line breaks."""
+    """Return the text of a message: a string, or text parts joined by line breaks."""
     if isinstance(content, list):
         text = "\n".join(_part_text(part, f"{where}[{index}]") for index, part in enumerate(content))
     elif isinstance(content, str):
@@ -176,14 +176,14 @@ def _part_text(part: object, where: str) -> str:
 
 
 def flag(value: object, where: str) -> bool:
-    """A boolean of the body; null is false. Raises `OpenAIApiError`."""
+    """Return a boolean of the body; null is false. Raises `OpenAIApiError`."""
     if value is None or isinstance(value, bool):
         return bool(value)
     raise invalid_body(where, f"is {_kind(value)}", "true or false")
 
 
 def _kind(value: object) -> str:
-    """The JSON type of a value, with its article."""
+    """Return the JSON type of a value, with its article."""
     names = {type(None): "null", bool: "a boolean", str: "a string", int: "a number", float: "a number", list: "a list"}
     return names.get(type(value), "an object")
 
@@ -220,7 +220,7 @@ def answer_in_background(text: str, system: str = "") -> BackgroundAnswer | None
 
 
 def _title(history: str) -> str:
-    """The first words of the first message."""
+    """Return the first words of the first message."""
     first = _FIRST_MESSAGE.search(history)
     title = " ".join(first[1].split()) if first else ""
     if len(title) <= _MAX_TITLE_CHARS:

@@ -52,7 +52,7 @@ def read_responses_request(body: object) -> ApiRequest:
 
 
 def _messages_of(given: object) -> list[Any]:
-    """The messages in `input`; reasoning that a client sends back is left out."""
+    """Return the messages in `input`; reasoning that a client sends back is left out."""
     if isinstance(given, str):
         return [{"role": "user", "content": given}]
     if not isinstance(given, list):
@@ -71,7 +71,7 @@ def _messages_of(given: object) -> list[Any]:
 
 
 def _format_of(text: object) -> Mapping[str, Any] | None:
-    """`text.format` in the form of chat completions, which has the parts of a schema under a separate key."""
+    """Return `text.format` as chat completions have it, with the parts of a schema under a separate key."""
     if text is not None and not isinstance(text, Mapping):
         raise invalid_body("text", "is not an object", '{"format": {"type": "text"}}')
     wanted = (text or {}).get("format")
@@ -127,6 +127,6 @@ def _encoded(events: Iterable[Json]) -> list[bytes]:
 
 
 def _outcome(answer: ApiAnswer) -> Json:
-    """What is known of an answer at its end. Details of its usage that were not reported are null, not 0."""
+    """Return what is known of an answer at its end. Details of its usage that were not reported are null, not 0."""
     usage = None if answer.usage is None else usage_in_responses(answer.usage, None)
     return {"usage": usage, "mew": answer.mew}

@@ -58,7 +58,7 @@ class ClientSessions:
     _newest: BoundedDict[tuple[Owner, str], str] = field(default_factory=lambda: BoundedDict(MAX_REMEMBERED))
 
     def choose(self, request: ApiRequest, client: ApiClient, new_name: str) -> ChosenSession:
-        """The session for a request; `new_name` is the one to use for a new conversation. Raises `OpenAIApiError`."""
+        """Return the session for a request; a new conversation gets `new_name`. Raises `OpenAIApiError`."""
         owner = (request.model, client.key, client.user)
         if request.previous_response is not None:
             return self._continued(request.previous_response, owner)
@@ -90,7 +90,7 @@ class ClientSessions:
 
 
 def unknown_response(response_id: str, problem: str) -> OpenAIApiError:
-    """The error for a response that cannot be continued."""
+    """Return the error for a response that cannot be continued."""
     return OpenAIApiError(
         BAD_REQUEST,
         "previous_response_not_found",
@@ -100,13 +100,13 @@ def unknown_response(response_id: str, problem: str) -> OpenAIApiError:
 
 
 def session_name(*parts: str) -> str:
-    """The name of a session: what people recognise of its parts, and a digest that distinguishes it from all others."""
+    """Return the name of a session: its parts as far as they are readable, and a digest that makes it unique."""
     readable = re.sub(r"[^A-Za-z0-9._@-]", "-", ":".join(part for part in parts if part))[: MAX_NAME_LENGTH - 17]
     return f"{readable}~{hashlib.blake2b(repr(parts).encode(errors='replace'), digest_size=8).hexdigest()}"
 
 
 def with_transcript(request: ApiRequest) -> tuple[str, bool]:
-    """The text for an agent that does not know the earlier messages. Returns it, and whether some were left out."""
+    """Return the text for an agent that does not know the earlier messages, and whether some were left out."""
     lines = [f"{role}: {text}" for role, text in request.earlier]
     while True:
         text = _TRANSCRIPT.format(earlier="\n\n".join(lines), text=request.text) if lines else request.text

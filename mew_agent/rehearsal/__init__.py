@@ -2,7 +2,7 @@
 
 Deterministic, without weights, and without network access. It quotes what it was given, calls tools on request,
 summarises by extraction, counts with its own documented tokenizer, and returns a provider's overflow error when a
-request does not fit its window. Faults and other chunk shapes are options. It says itself what it is.
+request does not fit its window. Faults and other chunk shapes are options. It says what it is when asked.
 
     async with serve_rehearsal(RehearsalOptions(window_tokens=4096)) as server:
         model = OpenAIModel("rehearsal", server.base_url)

@@ -88,7 +88,7 @@ def _answer(messages: Sequence[Message], question: str, limit_tokens: int) -> st
 
 
 def _earlier_sentences(messages: Sequence[Message], question: str) -> list[str]:
-    """Sentences of users and tools before the question. The model's own replies are quotations already."""
+    """Return the sentences of users and tools before the question. The model's own replies are quotations already."""
     given = [message_text(message) for message in messages if message.get("role") in ("user", "tool")]
     own = set(texts.sentences(question))
     return [sentence for text in given for sentence in texts.sentences(text) if sentence not in own]
@@ -122,7 +122,7 @@ def _essence(text: str, query: frozenset[str], limit_tokens: int) -> str:
 
 
 def _quoted(groups: Sequence[tuple[str, Sequence[str]]], limit_tokens: int) -> str:
-    """The opening of each group and its sentences in quotes, as many as fit; always at least one."""
+    """Return the opening of each group and its sentences in quotes, as many as fit; always at least one."""
     parts: list[str] = []
     room = limit_tokens
     for opening, quotes in groups:

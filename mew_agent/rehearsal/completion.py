@@ -76,7 +76,7 @@ def complete(
 
 
 def usage_of(completion: Completion, options: RehearsalOptions, fixed: ReportedUsage | None = None) -> Json:
-    """The usage object of a complete reply. `fixed` replaces its counts."""
+    """Return the usage object of a complete reply. `fixed` replaces its counts."""
     prompt, generated = completion.prompt_tokens, completion.completion_tokens
     total: int | None = prompt + generated
     if fixed is not None:
@@ -93,7 +93,7 @@ def usage_of(completion: Completion, options: RehearsalOptions, fixed: ReportedU
 
 
 def body_of(completion: Completion, usage: Json | None) -> Json:
-    """The JSON body of a reply that is not streamed."""
+    """Return the JSON body of a reply that is not streamed."""
     message: Json = {"role": "assistant", "content": "".join(completion.text)}
     if completion.reasoning:
         message["reasoning_content"] = "".join(completion.reasoning)
@@ -105,12 +105,12 @@ def body_of(completion: Completion, usage: Json | None) -> Json:
 
 
 def function_call(call_id: object, name: object, arguments: object) -> Json:
-    """A tool call in a message of chat completions."""
+    """Return a tool call in a message of chat completions."""
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def chunks_of(completion: Completion, options: RehearsalOptions, usage: Json | None) -> Iterator[Json]:
-    """The chunks of a streamed reply. `options.usage_on` decides where `usage` goes; None reports no usage."""
+    """Yield the chunks of a streamed reply. `options.usage_on` decides where `usage` goes; None reports no usage."""
     running = usage if options.usage_on == "every_chunk" else None
     sent = completion.reasoning_tokens - len(completion.reasoning)
     for delta, tokens in _deltas(completion, options.tokens_per_chunk):
@@ -125,19 +125,19 @@ def chunks_of(completion: Completion, options: RehearsalOptions, usage: Json | N
 
 
 def unlimited_chunks(completion: Completion) -> Iterator[Json]:
-    """The chunks of a reply that never ends, whatever limit the request set."""
+    """Yield the chunks of a reply that never ends, whatever limit the request set."""
     for number in count():
         yield _chunk(completion, {"content": f"Point {number} follows from the point before it. "}, usage=None)
 
 
 def _usage_after(tokens: int, usage: Json) -> Json:
-    """The usage after this part of a reply, as servers report it that put a figure on every chunk."""
+    """Return the usage after this part of a reply, as servers with a figure on every chunk report it."""
     so_far = min(tokens, usage["completion_tokens"])
     return {**usage, "completion_tokens": so_far, "total_tokens": usage["prompt_tokens"] + so_far}
 
 
 def _deltas(completion: Completion, tokens_per_chunk: int) -> Iterator[tuple[Json, int]]:
-    """Each delta with its number of tokens."""
+    """Yield each delta with its number of tokens."""
     yield {"role": "assistant", "content": ""}, 0
     for piece in pieces(completion.reasoning, tokens_per_chunk):
         yield {"reasoning_content": "".join(piece)}, len(piece)
@@ -153,7 +153,7 @@ def _deltas(completion: Completion, tokens_per_chunk: int) -> Iterator[tuple[Jso
 
 
 def pieces(tokens: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    """The tokens in groups of `size`."""
+    """Yield the tokens in groups of `size`."""
     for start in range(0, len(tokens), size):
         yield tokens[start : start + size]
 

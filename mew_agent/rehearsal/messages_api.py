@@ -17,7 +17,7 @@ _STOP_REASONS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_to
 
 
 def as_chat(body: Mapping[str, Any]) -> Json:
-    """The request as one of chat completions. Tools that the server itself would run are left out."""
+    """Return the request as one of chat completions. Tools that the server itself would run are left out."""
     messages: list[Json] = []
     if body.get("system"):
         messages.append({"role": "system", "content": body["system"]})
@@ -38,7 +38,7 @@ def as_chat(body: Mapping[str, Any]) -> Json:
 
 
 def _translated(message: Mapping[str, Any]) -> list[Json]:
-    """One message, or its tool results as separate messages before the rest."""
+    """Return one message, or its tool results as separate messages before the rest."""
     role, content = message.get("role"), message.get("content")
     if not isinstance(content, list):
         return [{"role": role, "content": content}]
@@ -61,13 +61,13 @@ def _translated(message: Mapping[str, Any]) -> list[Json]:
 
 
 def body_of(completion: Completion, usage: Json | None) -> Json:
-    """The JSON body of a message that is not streamed."""
+    """Return the JSON body of a message that is not streamed."""
     reason = _STOP_REASONS[completion.finish_reason]
     return {**_message(completion, _usage(usage)), "content": _blocks(completion), "stop_reason": reason}
 
 
 def events_of(completion: Completion, options: RehearsalOptions, usage: Json | None) -> Iterator[Json]:
-    """The events of a streamed message. The usage is complete in the last but one."""
+    """Yield the events of a streamed message. The usage is complete in the last but one."""
     counts = _usage(usage)
     yield {"type": "message_start", "message": _message(completion, {**counts, "output_tokens": min(1, len(counts))})}
     yield {"type": "ping"}
@@ -115,7 +115,7 @@ def _message(completion: Completion, usage: Json) -> Json:
 
 
 def _usage(usage: Mapping[str, Any] | None) -> Json:
-    """Cached tokens are counted apart in this API. Without usage, the figures are 0, as servers send them."""
+    """Return the usage in this API, which counts cached tokens apart. Servers send 0 for unknown figures."""
     if usage is None:
         return {"input_tokens": 0, "output_tokens": 0}
     cached = usage.get("prompt_tokens_details", {}).get("cached_tokens")
@@ -130,5 +130,5 @@ def _usage(usage: Mapping[str, Any] | None) -> Json:
 
 
 def error_of(kind: str, message: str) -> Json:
-    """An error in the form of this API."""
+    """Return an error in the form of this API."""
     return {"type": "error", "error": {"type": kind, "message": message}}

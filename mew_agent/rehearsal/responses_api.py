@@ -19,7 +19,7 @@ _RESULTS = ("function_call_output", "custom_tool_call_output")
 
 
 def as_chat(body: Mapping[str, Any]) -> Json:
-    """The request as one of chat completions. Tools other than functions are left out."""
+    """Return the request as one of chat completions. Tools other than functions are left out."""
     given = body.get("input")
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     messages: list[Json] = []
@@ -63,13 +63,13 @@ def _add_item(messages: list[Json], item: Any) -> None:
 
 
 def body_of(completion: Completion, usage: Json | None) -> Json:
-    """The JSON body of a response that is not streamed."""
+    """Return the JSON body of a response that is not streamed."""
     *_, last = events_of(completion, RehearsalOptions(), usage)
     return dict(last["response"])
 
 
 def events_of(completion: Completion, options: RehearsalOptions, usage: Json | None) -> Iterator[Json]:
-    """The events of a streamed response: reasoning, then the answer, then calls. It has an answer or a call."""
+    """Yield the events of a streamed response: reasoning, then the answer, then calls. It has an answer or a call."""
     size = options.tokens_per_chunk
     writer = ResponseWriter(f"resp_{completion.id}", completion.model, completion.number)
     yield from writer.begin()

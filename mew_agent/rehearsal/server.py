@@ -16,7 +16,7 @@ _NAME: Final = "rehearsal"
 async def serve_rehearsal(
     options: RehearsalOptions | None = None, *, host: str = "127.0.0.1", port: int = 0
 ) -> AsyncIterator[RehearsalServer]:
-    """Serve until the block exits, which cuts open streams. Port 0 picks a free port. Raises OSError if it is used."""
+    """Serve until the block exits, which cuts open streams. Port 0 picks a free port; a taken one raises `OSError`."""
     server = RehearsalServer(options or RehearsalOptions())
     opened = serving(server.app, host=host, port=port, stopping=server.stopping.set, http=BreakableProtocol)
     async with opened as url:

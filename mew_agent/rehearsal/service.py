@@ -281,7 +281,7 @@ class RehearsalServer:
         return JSONResponse(api.body_of(completion, usage))
 
     def _read_cache(self, messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]]) -> int:
-        """Tokens at the start of this prompt that are in the cache; the prompt then enters the cache."""
+        """Return how many tokens at the start of this prompt are in the cache, and add the prompt to the cache."""
         prompt = render_request(messages, tools)
         cached = max((_common_tokens(prompt, earlier) for earlier in self._cached_prompts), default=0)
         self._cached_prompts.append(prompt)

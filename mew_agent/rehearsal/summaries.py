@@ -62,7 +62,7 @@ class _Statement:
 
 
 def is_summary_request(messages: Sequence[Message]) -> bool:
-    """Whether the messages request a summary rather than an answer."""
+    """Return whether the messages request a summary rather than an answer."""
     return _request_at(messages) is not None
 
 
@@ -94,7 +94,7 @@ def summarise(messages: Sequence[Message], limit_tokens: int) -> str:
 
 
 def quarter_of(messages: Sequence[Message]) -> str:
-    """Every fourth sentence of the source, in order and fluent, spread over the headings of the request."""
+    """Return every fourth sentence of the source, in order and fluent, spread over the headings of the request."""
     place = _request_at(messages)
     if place is None:
         return ""
@@ -108,7 +108,7 @@ def quarter_of(messages: Sequence[Message]) -> str:
 
 
 def text_to_summarise(messages: Sequence[Message]) -> str:
-    """The complete text that a summary request refers to, unchanged."""
+    """Return the complete text that a summary request refers to, unchanged."""
     place = _request_at(messages)
     return "\n".join(turn.text for turn in _source(messages, place)) if place is not None else ""
 
@@ -129,7 +129,7 @@ def _is_request(text: str) -> bool:
 
 
 def _source(messages: Sequence[Message], request_at: int) -> list[_Turn]:
-    """What to summarise: the other messages, or else the blocks or the long text of the request itself.
+    """Return what to summarise: the other messages, or else the blocks or the long text of the request itself.
 
     Messages whose beginnings the request lists with an id, as `[id] author: beginning`, have that id.
     """
@@ -170,7 +170,7 @@ def _as_one_text(statements: Sequence[_Statement], names: Sequence[str], limit_t
 
 
 def _first_tokens(statements: Sequence[_Statement], limit_tokens: int) -> str:
-    """As much of the most central sentence as fits."""
+    """Return as much of the most central sentence as fits."""
     for statement in _most_central(statements):
         return "".join(encode(statement.sentence)[:limit_tokens])
     return ""
@@ -195,7 +195,7 @@ def _in_sections(
 
 
 def _filled(candidates: Sequence[_Statement], used: set[str], share_tokens: int, first_tokens: int) -> str:
-    """As many lines as fit into the share. The first may be longer, so that a long sentence leaves no section empty."""
+    """Return as many lines as fit into the share. The first may be longer, so that no section is empty."""
     lines: list[str] = []
     for statement in candidates:
         line = f"- {statement.cited}"
@@ -208,7 +208,7 @@ def _filled(candidates: Sequence[_Statement], used: set[str], share_tokens: int,
 
 
 def _candidates(heading: str, statements: Sequence[_Statement]) -> list[_Statement]:
-    """Statements for a section, best first: those that match its name, else the most central ones."""
+    """Return the statements for a section, best first: those that match its name, else the most central ones."""
     for pattern, fits in _FITTING:
         if re.search(pattern, heading, re.IGNORECASE):
             fitting = [statement for statement in statements if fits(statement)]

@@ -34,7 +34,7 @@ _MAX_SENTENCE_CHARS = 320
 
 
 def message_text(message: Mapping[str, object]) -> str:
-    """The text of a message in the OpenAI shape: a string or the joined text parts of a list; "" without content."""
+    """Return the text of a message in the OpenAI shape: a string, or the text parts of a list; "" without content."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -43,7 +43,7 @@ def message_text(message: Mapping[str, object]) -> str:
 
 @lru_cache(maxsize=1024)
 def sentences(text: str) -> tuple[str, ...]:
-    """The sentences of `text` in order, without list marks. Headings and very short sentences are dropped."""
+    """Return the sentences of `text` in order, without list marks. Headings and very short sentences are dropped."""
     found: list[str] = []
     for piece in _SENTENCE_END.split(_HEADING.sub("", text)):
         sentence = " ".join(_LIST_MARK.sub("", piece.strip()).split())
@@ -54,7 +54,7 @@ def sentences(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=2048)
 def content_words(sentence: str) -> frozenset[str]:
-    """The words of a sentence without stop words, in lower case. CJK runs are split into pairs of characters."""
+    """Return the words of a sentence without stop words, in lower case. CJK runs are split into pairs of characters."""
     words: set[str] = set()
     for word in _WORD.findall(sentence.lower()):
         if not word.isascii() and any("\u3040" <= character <= "\u9fff" for character in word):
@@ -65,18 +65,18 @@ def content_words(sentence: str) -> frozenset[str]:
 
 
 def identifiers(texts: Iterable[str]) -> list[str]:
-    """Paths, URLs and ids, each once, in the order of their first appearance."""
+    """Return the paths, URLs and ids, each once, in the order of their first appearance."""
     found = (match.rstrip(".,;:") for text in texts for match in _IDENTIFIER.findall(text))
     return list(dict.fromkeys(found))
 
 
 def has_number(sentence: str) -> bool:
-    """Whether a sentence contains a number."""
+    """Return whether a sentence contains a number."""
     return _NUMBER.search(sentence) is not None
 
 
 def best_for(query: frozenset[str], candidates: Sequence[str]) -> list[str]:
-    """Candidates that share words with `query`, best first. Rare words weigh more; ties keep their order."""
+    """Return the candidates that share words with `query`, best first. Rare words weigh more; ties keep their order."""
     shared = {sentence: content_words(sentence) & query for sentence in candidates}
     frequency = Counter(word for sentence in candidates for word in shared[sentence])
     scores = {sentence: sum(1 / frequency[word] for word in words) for sentence, words in shared.items() if words}
@@ -84,7 +84,7 @@ def best_for(query: frozenset[str], candidates: Sequence[str]) -> list[str]:
 
 
 def most_central(candidates: Sequence[str]) -> list[str]:
-    """Candidates ordered by how many words they share with the others, so that the topic comes first."""
+    """Return the candidates ordered by how many words they share with the others, so that the topic comes first."""
     frequency = Counter(word for sentence in candidates for word in content_words(sentence))
     weights: dict[str, float] = {}
     for sentence in candidates:

@@ -46,22 +46,22 @@ def encode(text: str) -> list[str]:
 
 @lru_cache(maxsize=2048)
 def count(text: str) -> int:
-    """The number of tokens in `text`. Cached, because every call sends the conversation again."""
+    """Return the number of tokens in `text`. Cached, because every call sends the conversation again."""
     return len(_TOKEN.findall(text))
 
 
 def count_tool_call(name: str, arguments: str) -> int:
-    """Tokens of one tool call, in a reply or in a prompt."""
+    """Return the tokens of one tool call, in a reply or in a prompt."""
     return TOKENS_PER_TOOL_CALL + count(name) + count(arguments)
 
 
 def count_request(messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]] = ()) -> int:
-    """Prompt tokens of a request. The template is additive: the cost of a message does not depend on the others."""
+    """Return the prompt tokens of a request. The cost of a message does not depend on the other messages."""
     return _count(_prompt_parts(messages, tools))
 
 
 def render_request(messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]] = ()) -> list[str]:
-    """The tokens of the prompt of a request, as many as `count_request` says."""
+    """Return the tokens of the prompt of a request, as many as `count_request` says."""
     return [
         token
         for mark, repeated, text in _prompt_parts(messages, tools)

@@ -22,7 +22,7 @@ _JSON_AHEAD = re.compile(r"[`'\"()\s]*(?:with|using|and|args?|arguments|paramete
 
 
 def requested_calls(text: str, tools: Sequence[Mapping[str, object]]) -> tuple[ScriptedToolCall, ...]:
-    """The calls that `text` requests, in its order. `tools` have the OpenAI shape."""
+    """Return the calls that `text` requests, in its order. `tools` have the OpenAI shape."""
     found: dict[int, ScriptedToolCall] = {}
     for name, schema in _offered(tools):
         for match in _mentions(name, text):
@@ -47,7 +47,7 @@ def _offered(tools: Sequence[Mapping[str, object]]) -> Iterator[tuple[str, Mappi
 
 
 def _mentions(name: str, text: str) -> list[re.Match[str]]:
-    """Where `text` requests the tool: after a verb for any name, anywhere for names that are not plain words."""
+    """Return where `text` requests the tool: after a verb for any name, anywhere for names that are not plain words."""
     spellings = [_spelling(name)]
     if (short := _without_prefix(name)) is not None:
         spellings.append(_spelling(short))
@@ -69,7 +69,7 @@ def _spelling(name: str) -> str:
 
 
 def _without_prefix(name: str) -> str | None:
-    """`read_file` for `files__read_file` or `files-read_file`; None for a name without such a prefix."""
+    """Return `read_file` for `files__read_file` or `files-read_file`; None for a name without such a prefix."""
     match = re.fullmatch(r"[A-Za-z0-9]+(?:__|[-/.])(?P<short>\w+)", name)
     return match["short"] if match else None
 

@@ -81,7 +81,7 @@ BEHAVIOURS: Final[Mapping[str, Callable[[Participant], object]]] = MappingProxyT
 
 
 def evaluate_arithmetic(expression: str) -> Number:
-    """The value of an arithmetic expression. Raises `ValueError` for other text and for values that grow too large."""
+    """Return the value of an arithmetic expression. Raises `ValueError` for other text and too large values."""
     if len(expression) > MAX_EXPRESSION_LENGTH:
         raise ValueError(f"the expression is longer than {MAX_EXPRESSION_LENGTH} characters")
     try:
@@ -95,7 +95,7 @@ def evaluate_arithmetic(expression: str) -> Number:
 
 
 def number_text(value: Number) -> str:
-    """A number as text; 6 / 2 is `3`. Raises `ValueError` if the text would be too long."""
+    """Return a number as text; 6 / 2 is `3`. Raises `ValueError` if the text would be too long."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return str(int(value))
     if not isfinite(value) if isinstance(value, float) else value.bit_length() > MAX_DIGITS * 3:

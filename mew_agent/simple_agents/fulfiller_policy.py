@@ -63,17 +63,17 @@ class FulfillerPolicy(BaseModel):
         return self.otherwise or ("ask" if self.ask is not None else "fulfil")
 
     def applies_to(self, proposer: str) -> bool:
-        """Whether proposals of this participant are decided."""
+        """Return whether proposals of this participant are decided."""
         return any(fnmatchcase(proposer, pattern) for pattern in self.proposers)
 
 
 def is_answer(text: str) -> bool:
-    """Whether a text is a yes or a no."""
+    """Return whether a text is a yes or a no."""
     return _ANSWER.match(text) is not None
 
 
 def read_answer(text: str) -> str | None:
-    """A person's answer: None for a yes, otherwise the reason given with the no (default: `disagree`)."""
+    """Return a person's answer: None for a yes, otherwise the reason given with the no (default: `disagree`)."""
     answer = _ANSWER.match(text)
     if answer is not None and answer["yes"]:
         return None
