@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, NoReturn, Self
 
 import anyio
 from mew_protocol import kinds
@@ -218,7 +218,6 @@ class AcpAgent(Participant):
             self._restarts.started()
             try:
                 await self._run_session()
-                problem = "ended"
             except* Exception as group:
                 problem = str(first_cause(group)) or type(first_cause(group)).__name__
             finally:
@@ -236,7 +235,8 @@ class AcpAgent(Participant):
             await self.control.announce(f"restarting:{problem}")
             await anyio.sleep(delay_seconds)
 
-    async def _run_session(self) -> None:
+    async def _run_session(self) -> NoReturn:
+        """Run the program and its session until it ends. Raises the `AcpFailed` that says why."""
         async with open_session(
             self.settings,
             self._receive_update,

@@ -62,7 +62,7 @@ class ProjectFiles:
         Each folder is opened from the one above it without following links: the path is resolved already, so a link in
         it was put there meanwhile.
         """
-        target = Path(os.path.realpath(self._root / path))  # `resolve` raises another error for circles
+        target = Path(os.path.realpath(self._root / path))  # `resolve` raises another error if links form a circle
         if not path or not target.is_relative_to(self._root) or target == self._root:
             raise ValueError(f"'{path}' is not in {self._root}")
         *folders, name = target.relative_to(self._root).parts

@@ -101,7 +101,7 @@ class AcpServer:
             raise RequestError(INVALID_PARAMS, "a prompt is running in this session; cancel it or wait for its end")
         text = "\n\n".join(filter(None, (_text_of(one) for one in blocks if isinstance(blocks, list))))  # type: ignore[attr-defined]
         if not text:
-            raise RequestError(INVALID_PARAMS, "prompt: no text in it; expected text or embedded resources")
+            raise RequestError(INVALID_PARAMS, "prompt: contains no text (expected text or embedded resources)")
         scope = self._sessions[session] = anyio.CancelScope()
         try:
             with scope:
@@ -130,7 +130,7 @@ class AcpServer:
     # -- what happens in the space -----------------------------------------------------------------------
 
     async def _show_new_session(self, session: str) -> None:
-        await anyio.lowlevel.checkpoint()  # after the response
+        await anyio.lowlevel.checkpoint()  # the response to session/new comes first
         await self._update(session, {"sessionUpdate": "available_commands_update", "availableCommands": list(COMMANDS)})
         peer = self._me.peers.get(self._agent)
         if peer is not None and (usage := _usage_of(peer.context)) is not None:

@@ -67,7 +67,7 @@ class LineTransport:
             try:
                 message = json.loads(line)
             except ValueError:
-                logger.info("%s: no JSON on standard output: %.200r", self.program.name, line)
+                logger.info("%s: line on standard output is not JSON: %.200r", self.program.name, line)
                 continue
             if isinstance(message, dict):
                 if "method" not in message:
@@ -77,7 +77,7 @@ class LineTransport:
                     await self.updates.put(update)
                     continue
                 return message
-            logger.info("%s: no JSON object on standard output: %.200r", self.program.name, line)
+            logger.info("%s: line on standard output is not a JSON object: %.200r", self.program.name, line)
         self.closed.set()
         return None
 
@@ -232,7 +232,7 @@ class _Updates:
                     else:
                         await self._handle(update)
                 except Exception:
-                    logger.exception("an update of the agent was not handled")
+                    logger.exception("failed to handle an update of the agent")
                 finally:
                     if isinstance(update, anyio.Event):
                         update.set()

@@ -9,9 +9,9 @@ import mew_agent.compaction.language as language
 from mew_agent.compaction.extract import important_names, is_alike
 from mew_agent.context.history import Fact, Item
 
-_NAMED_SHARE = 0.125  # of the important identifiers; the rest is added from the extract
+_NAMED_SHARE = 0.125  # minimum share of the important identifiers; the rest is added from the extract
 _MOST_NAMES, _FEWEST_NAMES = 24, 4
-_SHARED_WORDS = 0.3  # of a summary's words, those of the messages; models also use other words
+_SHARED_WORDS = 0.3  # minimum share of a summary's words that the messages contain
 _FEWEST_WORDS = 8
 _REPEATS = 3
 _OPENING_CHARS = 200

@@ -114,7 +114,7 @@ async def write_summary(
         summary = writer.completed("", facts, items, previous)
         if not summary.text:
             raise problem
-        logger.warning("no summary by a model (%s); the extract takes its place", problem)
+        logger.warning("no summary by a model (%s); using the extract instead", problem)
         summary = replace(summary, problem=str(problem))
         _refuse_growth(summary, replaced_tokens, tracker)
     return summary

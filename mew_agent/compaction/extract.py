@@ -116,7 +116,7 @@ class _Facts:
         """Return whether a plain sentence says something that no sentence before it says."""
         names = set(language.identifiers(sentence))
         if item.role == "tool":
-            # Of the many lines that tools return, those count whose names the conversation uses.
+            # Tools return many lines; only those with names that the conversation uses count.
             return not names.isdisjoint(self._discussed) and not self._named.issuperset(names)
         # Reports of progress, and pasted data, repeat one shape with other names and numbers.
         shape = (item.role if item.role == "assistant" else item.id, language.IDENTIFIER.sub("#", sentence))

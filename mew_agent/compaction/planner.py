@@ -240,7 +240,7 @@ def _segments_before(
 ) -> list[list[Item]]:
     """Return the groups of items before the turn being answered that leave together."""
     bound_until = _bound_until(items)
-    # Neighbours that `belong` together do, and tool calls with everything up to their results.
+    # Neighbours that `belong` together leave together; a tool call leaves with everything up to its results.
     found: list[list[Item]] = []
     until = -1
     for place, item in enumerate(items):

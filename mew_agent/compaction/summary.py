@@ -333,7 +333,7 @@ def _is_said(fact: Fact, text: str, written: Sequence[frozenset[str]]) -> bool:
     """Return whether a model's text says what a fact says: its words, or for a plain fact all its names in one line."""
     if fact.text in text:
         return True
-    # A single digit is in every text.
+    # Single digits occur in every text.
     names = [name for name in language.identifiers(fact.text) if len(name) > 1] if fact.kind == "fact" else []
     words = language.content_words(fact.text)
     if names:

@@ -429,7 +429,7 @@ class Conversation:
         """Compact as the policy and, if one was asked, a participant decided. Returns whether anything left."""
         if not self.is_compacting:
             self._pending_compaction = None
-        # Only where a policy stops replies do people wait in the middle of one.
+        # People wait in the middle of a reply only if a policy stops replies.
         is_shown = "stream" in self.tracker.policy.rule_index.interventions
         if is_shown:
             await self.events.emit(events.ReplyNotice("compacting", texts.COMPACTING))

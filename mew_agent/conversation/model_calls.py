@@ -377,7 +377,7 @@ class ModelCalls:
 
     def _request(self, of: History | None = None) -> tuple[ModelRequest, str]:
         """Return the next main request, of this history if given, and the fingerprint of what it sends besides."""
-        # A history without items is false.
+        # An empty history is falsy.
         history, system_prompt = self._state.history if of is None else of, self._options.system_prompt
         tools, reminders, texts = self.describe_prefix()
         messages = history.request_messages(system_prompt, reminders)

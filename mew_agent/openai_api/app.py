@@ -147,7 +147,7 @@ class KeyCheck:
         if scope["type"] == "http" and self._requires_key(scope["path"]):
             scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
             given = key.strip().encode(errors="replace")
-            # All of them are compared, so that the time says nothing about which one is close.
+            # All keys are compared, so that the response time reveals nothing about them.
             matching = [name for name, known in self._keys.items() if hmac.compare_digest(given, known)]
             if scheme.lower() != "bearer" or not matching:
                 problem = "wrong API key" if given else "missing API key"
