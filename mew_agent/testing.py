@@ -21,20 +21,8 @@ SPACE = """
 space: {id: test, default_participant: ada}
 participants:
   ada: {capabilities: [{kind: "*"}]}
-  agent:
-    capabilities:
-      - {kind: chat}
-      - {kind: "chat/*"}
-      - {kind: "reasoning/*"}
-      - {kind: "stream/*"}
-      - {kind: participant/status}
-      - {kind: participant/compact-done}
-      - {kind: participant/history}
-      - {kind: participant/undo-done}
-      - {kind: participant/recall-done}
-      - {kind: mcp/request}
-      - {kind: mcp/response}
-  tools: {capabilities: [{kind: chat}, {kind: mcp/response}, {kind: participant/status}]}
+  agent: {role: agent, capabilities: [{kind: mcp/request}, {kind: mcp/response}]}
+  tools: {role: tool}
 """
 """`ada` may send everything; `agent` and `tools` may send what agents and programs with tools need."""
 

@@ -19,16 +19,14 @@ from mew_protocol.agent_settings import (
     LOCAL,
     REHEARSAL,
     AgentSettings,
-    CompactionSettings,
-    LoopLimits,
     ModelFacts,
     ModelPrice,
     Summariser,
     WrittenAgentSettings,
 )
 from mew_protocol.ids import checked_id
-from mew_protocol.setting_problems import expectation
-from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationError
+from mew_protocol.setting_problems import expectation, known_keys
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
 
 from mew_agent.config.policy_choice import ChosenPolicy, configure_policy, mapping_of, policy_from, policy_problem
 from mew_agent.context.policy import PRESETS, Policy
@@ -54,11 +52,6 @@ _ENVIRONMENT: Final[Mapping[str, str]] = MappingProxyType(
 
 _REPLACES: Final[Mapping[str, str]] = MappingProxyType({"api_key": "api_key_env", "api_key_env": "api_key"})
 """Two keys for one value: the one from the stronger source counts, and the other is dropped."""
-
-_NESTED: Final[Mapping[str, type[BaseModel]]] = MappingProxyType(
-    {"compaction": CompactionSettings, "loop_limits": LoopLimits, "models": ModelFacts, "summariser": Summariser}
-)
-"""Keys whose values are mappings. Those of `policy` and `policy_settings` depend on the policy."""
 
 _SECRETS: Final = frozenset({"token", "api_key"})
 
@@ -238,9 +231,9 @@ def _error_of(error: ValidationError, origins: _Origins) -> ConfigError:
             return ConfigError(where, f"'{dotted}' is missing")
         variables = [f" or {variable}" for variable, target in _ENVIRONMENT.items() if target == key]
         return ConfigError("".join((_option_of(key), *variables)), "required")
-    if detail["type"] == "extra_forbidden" and key in _NESTED:
+    if detail["type"] == "extra_forbidden":
         *outer, wrong = (key, *inner)
-        return unknown_key(where, wrong, _NESTED[key].model_fields, f" in {'.'.join(outer)}")
+        return unknown_key(where, wrong, known_keys(AgentConfig, outer), f" in {'.'.join(outer)}")
     problem = expectation(detail, shows_found=not _SECRETS & {key, *inner})
     return ConfigError(where, f"{dotted}: {problem}")
 

@@ -6,7 +6,6 @@ parts do with an envelope.
 
 import logging
 from collections.abc import Sequence
-from typing import Protocol
 
 import anyio
 from mew_protocol import kinds
@@ -49,18 +48,29 @@ class Subscriber:
         """Handle a new connection, the first or a later one; what was sent in between is missed."""
 
 
-class Hooks(Protocol):
+class Hooks:
     """The methods that subclasses of a participant override; called after its parts and before its event handlers."""
 
-    async def receive(self, envelope: Envelope) -> None: ...
+    async def before_join(self) -> None:
+        """Hook: load what was stored, before joining."""
 
-    async def receive_past(self, envelope: Envelope) -> None: ...
+    async def after_leave(self) -> None:
+        """Hook: close what the subclass keeps open, after leaving or when joining failed."""
 
-    async def receive_frame(self, frame: StreamFrame) -> None: ...
+    async def receive(self, envelope: Envelope) -> None:
+        """Hook: an envelope arrived. Called in order of arrival; must return soon."""
 
-    async def joined(self) -> None: ...
+    async def receive_past(self, envelope: Envelope) -> None:
+        """Hook: an envelope arrived that was sent before we first joined; nothing else handles it."""
 
-    async def close_streams(self, reason: str) -> None: ...
+    async def receive_frame(self, frame: StreamFrame) -> None:
+        """Hook: a stream frame arrived."""
+
+    async def joined(self) -> None:
+        """Hook: the gateway welcomed us, on the first or a later connection."""
+
+    async def close_streams(self, reason: str) -> None:
+        """Hook: close the streams that the subclass owns."""
 
 
 class Dispatcher:

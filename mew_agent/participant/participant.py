@@ -13,7 +13,6 @@ from typing import Any, Self, TypeVar, overload
 
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
-from mew_protocol.codec import StreamFrame
 from mew_protocol.context_report import UnknownReason
 from mew_protocol.envelope import Envelope
 from pydantic import BaseModel
@@ -25,7 +24,7 @@ from mew_agent.participant.client import SEND_TIMEOUT_SECONDS, Client
 from mew_agent.participant.controls import Control, Controllable
 from mew_agent.participant.credentials import Credentials
 from mew_agent.participant.discovery import Discovery
-from mew_agent.participant.dispatcher import Dispatcher
+from mew_agent.participant.dispatcher import Dispatcher, Hooks
 from mew_agent.participant.events import EventEmitter
 from mew_agent.participant.external_context import ExternalContext, ReportedBasis
 from mew_agent.participant.listeners import Listeners
@@ -46,7 +45,7 @@ ENVIRONMENT = ("MEW_GATEWAY", "MEW_SPACE", "MEW_PARTICIPANT_ID", "MEW_TOKEN")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Participant(PeerControls, Subscriptions):
+class Participant(PeerControls, Subscriptions, Hooks):
     """Join a space: `async with Participant(gateway, space=..., id=..., token=...) as me`.
 
     Entering returns when the gateway has welcomed us; it raises `Unauthorized`, `CertificateRejected` or `NotConnected`
@@ -381,26 +380,3 @@ class Participant(PeerControls, Subscriptions):
         Raises what `request` raises if it does not list its tools.
         """
         return await self.discovery.discover(peer)
-
-    # -- hooks for subclasses ----------------------------------------------------------------------------
-
-    async def before_join(self) -> None:
-        """Hook: load what was stored, before joining."""
-
-    async def after_leave(self) -> None:
-        """Hook: close what the subclass keeps open, after leaving or when joining failed."""
-
-    async def receive(self, envelope: Envelope) -> None:
-        """Hook: an envelope arrived. Called in order of arrival; must return soon."""
-
-    async def receive_past(self, envelope: Envelope) -> None:
-        """Hook: an envelope arrived that was sent before we first joined; nothing else handles it."""
-
-    async def receive_frame(self, frame: StreamFrame) -> None:
-        """Hook: a stream frame arrived."""
-
-    async def joined(self) -> None:
-        """Hook: the gateway welcomed us, on the first or a later connection."""
-
-    async def close_streams(self, reason: str) -> None:
-        """Hook: close the streams that the subclass owns."""

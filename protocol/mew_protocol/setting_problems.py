@@ -6,8 +6,10 @@ Values of settings, options, messages and arguments of tools are worded in the s
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_origin
+
+from pydantic import BaseModel
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -90,6 +92,28 @@ def expectation(detail: "ErrorDetails", *, shows_found: bool = True) -> str:
     if kind == "string_type" and found is not None:
         return f"{message}; quote it"
     return message + (did_you_mean(str(found), message.split("'")[1:-2:2]) if kind == "literal_error" else "")
+
+
+def known_keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
+    """Return the keys that are valid at a place in the settings of a model; empty where any key is valid."""
+    kind: Any = model
+    for step in place:
+        kind = _model_in(kind)
+        if isinstance(kind, type) and issubclass(kind, BaseModel) and step in kind.model_fields:
+            kind = kind.model_fields[str(step)].annotation
+        elif get_origin(kind) is dict:
+            kind = get_args(kind)[1]
+        elif get_origin(kind) is tuple:
+            kind = get_args(kind)[0]
+    kind = _model_in(kind)
+    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
+
+
+def _model_in(kind: Any) -> Any:
+    """Strip `Annotated` and return the branch of an optional that has keys."""
+    while get_origin(kind) in (Annotated, Union, UnionType):
+        kind = next(one for one in get_args(kind) if one is not type(None))
+    return kind
 
 
 def _shown(limit: object) -> str:

@@ -8,12 +8,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Any
 
 import yaml
-from mew_protocol.setting_problems import did_you_mean, expectation
-from pydantic import BaseModel, ValidationError
+from mew_protocol.setting_problems import did_you_mean, expectation, known_keys
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from mew_spaces.config.settings import ParticipantConfig, SpaceConfig
@@ -137,7 +136,7 @@ class _Document:
         beneath = f" under {under}" if under else ""
         match detail["type"]:
             case "extra_forbidden":
-                hint = did_you_mean(name, known) if (known := _known_keys(place[:-1])) else ""
+                hint = did_you_mean(name, known) if (known := known_keys(SpaceConfig, place[:-1])) else ""
                 expected = f"; expected one of {', '.join(known)}" if known and not hint else ""
                 return self.error_at(place, f"unknown key '{name}'{beneath}{hint}{expected}", at_key=True)
             case "missing":
@@ -215,25 +214,3 @@ class _Document:
 
 def _dotted(place: Sequence[int | str]) -> str:
     return ".".join(str(step) for step in place)
-
-
-def _known_keys(place: Sequence[int | str]) -> list[str]:
-    """Return the keys that are valid at a place."""
-    kind: Any = SpaceConfig
-    for step in place:
-        kind = _model_in(kind)
-        if isinstance(kind, type) and issubclass(kind, BaseModel) and step in kind.model_fields:
-            kind = kind.model_fields[str(step)].annotation
-        elif get_origin(kind) is dict:
-            kind = get_args(kind)[1]
-        elif get_origin(kind) is tuple:
-            kind = get_args(kind)[0]
-    kind = _model_in(kind)
-    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
-
-
-def _model_in(kind: Any) -> Any:
-    """Strip `Annotated` and return the branch of an optional that has keys."""
-    while get_origin(kind) in (Annotated, Union, UnionType):
-        kind = next(one for one in get_args(kind) if one is not type(None))
-    return kind

@@ -272,6 +272,10 @@ def test_a_contradicting_policy_file_is_refused_with_line_and_column(tmp_path: P
         ({"policy": "lmstudio", "provider": "openai"}, "is for lmstudio, not for openai"),
         ({"policy_scope": "some"}, "policy_scope: must be 'any'"),
         ({"models": {"m": {"length": 3}}}, "unknown key 'length' in models.m (did you mean 'input_length'?)"),
+        (
+            {"models": {"m": {"price": {"input": 1, "ouput": 2, "currency": "EUR"}}}},
+            "unknown key 'ouput' in models.m.price (did you mean 'output'?)",
+        ),
         ({"summariser": {"modle": "x"}}, "unknown key 'modle' in summariser (did you mean 'model'?)"),
         ({"summariser": {"base_url": "http://x/v1"}}, "space.yaml: 'summariser.model' is missing"),
     ],
