@@ -9,7 +9,7 @@ import anyio
 from mew_protocol.agent_settings import LOCAL, REHEARSAL
 
 from mew_agent.config.agent_config import AgentConfig, chosen_policy
-from mew_agent.config.policy_choice import provider_refusal
+from mew_agent.config.policy_choice import server_refusal
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import Store, StoreLimits
 from mew_agent.errors import ConfigError, MewAgentError
@@ -65,9 +65,7 @@ async def check_provider(config: AgentConfig, model: Model) -> None:
         window = await model.discover_window()
     except MewAgentError:
         window = None
-    refusal = provider_refusal(
-        policy, provider=None, scope=None, endpoint=model.identity.endpoint or "this server", window=window
-    )
+    refusal = server_refusal(policy, model.identity.endpoint or "this server", window)
     if refusal is not None:
         raise ConfigError("policy", refusal, f"`provider: {policy.scope}` if the server cannot be asked")
 

@@ -278,15 +278,8 @@ def chosen_policy(config: AgentConfig, places: Mapping[str, str] = MappingProxyT
         policy = policy.without_phase("task_end")
     facts = config.models.get(config.model)
     settings: dict[str, float] = {} if facts is None else facts.model_dump(exclude_none=True, exclude={"price"})
-    return configure_policy(
-        policy,
-        facts=settings,
-        settings=config.policy_settings,
-        limit_tokens=config.context_token_limit,
-        provider=config.provider,
-        scope=config.policy_scope,
-        where=places.get("policy_settings", where) if config.policy_settings else where,
-    )
+    where = places.get("policy_settings", where) if config.policy_settings else where
+    return configure_policy(policy, config, settings, where)
 
 
 def _check_tokenizer(config: AgentConfig, places: Mapping[str, str]) -> None:

@@ -6,8 +6,9 @@ wording of errors in policy files. Opens no file.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from mew_protocol.agent_settings import AgentSettings
 from mew_protocol.setting_problems import did_you_mean, problem_at
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -55,23 +56,15 @@ def policy_from(given: Mapping[str, Any], where: str, place: Callable[[str], str
     raise ConfigError(where if key is None else place(key), problem)
 
 
-def configure_policy(
-    policy: Policy,
-    *,
-    facts: Mapping[str, float],
-    settings: Mapping[str, float],
-    limit_tokens: int | None,
-    provider: str | None,
-    scope: Literal["any"] | None,
-    where: str,
-) -> ChosenPolicy:
+def configure_policy(policy: Policy, config: AgentSettings, facts: Mapping[str, float], where: str) -> ChosenPolicy:
     """Apply the facts about the model, and the user's settings over them, to a policy.
 
-    The window comes from `limit_tokens`, else the settings, else the facts. Raises `ConfigError` for an unknown
-    setting, and for a provider that the policy does not allow.
+    The window comes from `context_token_limit`, else the policy's settings, else the facts. Raises `ConfigError` for an
+    unknown setting, and for a provider that the policy does not allow.
     """
+    settings = config.policy_settings
     refuse_wrong_settings(policy, settings, where)
-    refusal = None if provider is None else policy.refuses_provider(provider, scope)
+    refusal = None if config.provider is None else policy.refuses_provider(config.provider, config.policy_scope)
     if refusal is not None:
         raise ConfigError(where, _with_config_key(refusal))
     names = policy.setting_names()
@@ -79,7 +72,7 @@ def configure_policy(
     refuse_wrong_settings(policy, model_settings, where)
     values = {**policy.with_canonical_names(model_settings), **policy.with_canonical_names(settings)}
     length = int(facts.get("context_length") or facts.get("input_length") or 0) or None
-    limit = limit_tokens or policy.limit_from(settings) or policy.limit_from(model_settings) or length
+    limit = config.context_token_limit or policy.limit_from(settings) or policy.limit_from(model_settings) or length
     return ChosenPolicy(policy.configured(values), limit)
 
 
@@ -97,16 +90,10 @@ def refuse_wrong_settings(policy: Policy, settings: Mapping[str, float], where: 
         raise ConfigError(where, str(error), "one of them") from None
 
 
-def provider_refusal(
-    policy: Policy, *, provider: str | None, scope: Literal["any"] | None, endpoint: str, window: Window | None
-) -> str | None:
+def server_refusal(policy: Policy, endpoint: str, window: Window | None) -> str | None:
     """Return why a policy for one provider cannot be used with this server; None if it can."""
-    if policy.scope is None or scope == "any":
-        return None
-    if provider is None:
-        is_lm_studio = window is not None and ("LM Studio" in window.source or "loaded_context_length" in window.source)
-        provider = LM_STUDIO if is_lm_studio else endpoint
-    refusal = policy.refuses_provider(provider, scope)
+    is_lm_studio = window is not None and ("LM Studio" in window.source or "loaded_context_length" in window.source)
+    refusal = policy.refuses_provider(LM_STUDIO if is_lm_studio else endpoint)
     return None if refusal is None else _with_config_key(refusal)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mew_agent.config.agent_config import AgentConfig, chosen_policy
-from mew_agent.config.policy_choice import ChosenPolicy, mapping_of, policy_from, provider_refusal
+from mew_agent.config.policy_choice import ChosenPolicy, mapping_of, policy_from, server_refusal
 from mew_agent.context.policy import LMSTUDIO, MEW, ContextSnapshot, PolicyState, decide
 from mew_agent.context.policy.threshold import Condition
 from mew_agent.errors import ConfigError
@@ -96,29 +96,24 @@ def test_a_policy_that_cannot_be_meant_is_refused_with_its_place(given: dict[str
 
 
 @pytest.mark.parametrize(
-    ("provider", "scope", "window", "refused"),
+    ("window", "refused"),
     [
-        (None, None, Window(4096, "loaded", "LM Studio loaded_context_length"), False),
-        (None, None, Window(4096, "loaded", "/v1/models loaded_context_length"), False),
-        (None, None, Window(4096, "loaded", "/v1/models meta.n_ctx"), True),
-        (None, None, None, True),
-        (None, "any", None, False),
-        ("lmstudio", None, None, False),
-        ("openai", None, Window(4096, "loaded", "LM Studio loaded_context_length"), True),
+        (Window(4096, "loaded", "LM Studio loaded_context_length"), False),
+        (Window(4096, "loaded", "/v1/models loaded_context_length"), False),
+        (Window(4096, "loaded", "/v1/models meta.n_ctx"), True),
+        (None, True),
     ],
 )
-def test_a_provider_is_recognised_by_name_or_by_its_window(
-    provider: str | None, scope: Any, window: Window | None, refused: bool
-) -> None:
-    said = provider_refusal(LMSTUDIO, provider=provider, scope=scope, endpoint="http://x/v1", window=window)
-    assert (said is not None) == refused
-    assert provider_refusal(MEW, provider=provider, scope=scope, endpoint="http://x/v1", window=window) is None
+def test_a_server_is_recognised_by_its_window(window: Window | None, refused: bool) -> None:
+    assert (server_refusal(LMSTUDIO, "http://x/v1", window) is not None) == refused
+    assert server_refusal(MEW, "http://x/v1", window) is None
 
 
 def test_a_named_provider_is_refused_when_the_configuration_is_read() -> None:
     with pytest.raises(ConfigError, match="is for lmstudio, not for openai; `policy_scope: any`"):
         chosen(policy="lmstudio", provider="openai")
     assert chosen(policy="lmstudio", provider="LMStudio").policy.name == "lmstudio"
+    assert chosen(policy="lmstudio", provider="openai", policy_scope="any").policy.name == "lmstudio"
 
 
 def test_settings_are_a_mapping() -> None:
