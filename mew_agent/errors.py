@@ -343,7 +343,6 @@ class ModelError(MewAgentError):
         return f"{self.summary} at {self.endpoint}{tail}"
 
 
-@dataclass(eq=False)
 class ModelUnreachable(ModelError):
     """No connection to the model's server could be made or kept."""
 
@@ -351,7 +350,6 @@ class ModelUnreachable(ModelError):
     summary = "I could not reach my model"
 
 
-@dataclass(eq=False)
 class ModelRefused(ModelError):
     """The provider refused our API key (HTTP 401 or 403)."""
 
@@ -397,7 +395,6 @@ class ModelFailed(ModelError):
     http_status: int | None = None
 
 
-@dataclass(eq=False)
 class ToolsUnsupported(ModelError):
     """The server refuses requests with tools: the model, or the server's configuration, does not support tool calls."""
 

@@ -92,13 +92,9 @@ def digest_of(value: object) -> str:
 
 
 def _tool_names(tools: object) -> frozenset[str]:
-    """Names only: agents rewrite descriptions during a conversation."""
-    return frozenset(digest_of(_tool_name(tool)) for tool in objects_at(tools))
-
-
-def _tool_name(tool: Mapping[str, Any]) -> str:
-    named = object_at(tool, "function") or tool
-    return str(named.get("name") or named.get("type"))
+    """Return digests of names only: agents rewrite descriptions during a conversation."""
+    named = (object_at(tool, "function") or tool for tool in objects_at(tools))
+    return frozenset(digest_of(str(one.get("name") or one.get("type"))) for one in named)
 
 
 def _chained(digest: str, messages: list[Any]) -> Iterator[str]:

@@ -15,7 +15,7 @@ Does not know HTTP or the space.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from mew_protocol.bounded_dict import BoundedDict
 
@@ -55,6 +55,20 @@ class MeteredCall:
     def model(self) -> str:
         """The model that answered, or the requested one until then; empty if neither is named."""
         return (self.reply.model if self.reply is not None else None) or self.facts.model
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the call as a JSON object, without any text of it."""
+        usage = self.usage
+        return {
+            "call": self.number,
+            "is": self.verdict,
+            "reason": self.reason,
+            "tokens": None if usage is None else usage.total_tokens,
+            "prompt_tokens": None if usage is None else usage.prompt_tokens,
+            "messages": self.messages,
+            "api": self.facts.api,
+            "model": self.model,
+        }
 
 
 @dataclass(eq=False, slots=True)

@@ -14,7 +14,7 @@ from mew_agent.context.spending import with_call
 from mew_agent.errors import InvalidReport
 from mew_agent.meter.facts import CallFacts
 from mew_agent.meter.main_line import MainLine, MeteredCall
-from mew_agent.meter.relay import report_line, serve_relay
+from mew_agent.meter.relay import serve_relay
 from mew_agent.meter.replies import Reply
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.messenger import timestamp
@@ -56,7 +56,7 @@ class Meter:
         self._line.end(call, reply, timestamp())
         context = self._me.external_context
         context.spending = with_call(context.spending, call.usage, None, None)
-        logger.debug("call: %s", report_line(call))
+        logger.debug("call: %s", call.as_json())
         if self._on_call is not None:
             self._on_call(call)
         self._changed.set()

@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 import anyio
@@ -273,18 +273,3 @@ def parsed_listen(text: str) -> tuple[str, int]:
     if not port.isdecimal() or int(port) > 65535:
         raise ConfigError("--listen", f"{text!r} is not an address", "HOST:PORT, such as 127.0.0.1:8191")
     return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def report_line(call: MeteredCall) -> dict[str, Any]:
-    """Return one call as a JSON object, without any text of it."""
-    usage = call.usage
-    return {
-        "call": call.number,
-        "is": call.verdict,
-        "reason": call.reason,
-        "tokens": None if usage is None else usage.total_tokens,
-        "prompt_tokens": None if usage is None else usage.prompt_tokens,
-        "messages": call.messages,
-        "api": call.facts.api,
-        "model": call.model,
-    }

@@ -146,17 +146,14 @@ class Tool:
 
 def _output_schema(returned: Any) -> dict[str, Any] | None:
     """Return the schema of a declared result that is an object with named fields; None for any other."""
-    if not (is_dataclass(returned) or is_typeddict(returned) or _is_model(returned)):
+    is_model = inspect.isclass(returned) and issubclass(returned, BaseModel)
+    if not (is_model or is_dataclass(returned) or is_typeddict(returned)):
         return None
     try:
         schema = TypeAdapter(returned).json_schema(mode="serialization", schema_generator=_Untitled)
     except PydanticUserError:
         return None  # a schema is optional for a result
     return schema if schema.get("type") == "object" else None  # MCP allows no reference there
-
-
-def _is_model(kind: Any) -> bool:
-    return inspect.isclass(kind) and issubclass(kind, BaseModel)
 
 
 @dataclass(kw_only=True)

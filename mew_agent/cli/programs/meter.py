@@ -1,16 +1,13 @@
 """`mew meter`: relays an agent's model calls and reports how full its context is, in the foreground."""
 
 import logging
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import listening_failures, warn_if_reachable
 from mew_agent.cli.app.options import JsonOption, LogLevelOption, ProgramConnection, option, with_option_groups
 from mew_agent.cli.remote.session import find_identity
 from mew_agent.program import run_until_signal
-
-if TYPE_CHECKING:
-    from mew_agent.meter.main_line import MeteredCall
 
 DEFAULT_LISTEN: Final = "127.0.0.1:8191"
 
@@ -33,7 +30,7 @@ def meter(
     texts are neither stored nor logged. With --json, a line for each call says whether it counts.
     """
     from mew_agent.meter.meter import run_meter
-    from mew_agent.meter.relay import checked_upstream, parsed_listen, report_line
+    from mew_agent.meter.relay import checked_upstream, parsed_listen
     from mew_agent.participant.participant import Participant
 
     terminal.configure_logging(log_level)
@@ -50,12 +47,9 @@ def meter(
         else:
             terminal.print_line(f"{who.participant} joined '{who.space}'; in place of {upstream}, use {url}")
 
-    def show(call: "MeteredCall") -> None:
-        terminal.print_json(report_line(call))
-
     async def run() -> None:
         me = Participant(who.ws_url, space=who.space, id=who.participant, token=who.token)
-        on_call = show if as_json else None
+        on_call = (lambda call: terminal.print_json(call.as_json())) if as_json else None
         with listening_failures("--listen", f"{host}:{port}"):
             await run_meter(me, upstream, host=host, port=port, window=window, on_call=on_call, ready=ready)
 

@@ -80,7 +80,8 @@ class BackplaneOptions(BaseModel):
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        if EMBEDDED in self.servers and (len(self.servers) > 1 or self.replicas > 1 or self._has_secrets):
+        secrets = (self.credentials, self.token_file, self.user, self.tls_ca, self.tls_cert)
+        if EMBEDDED in self.servers and (len(self.servers) > 1 or self.replicas > 1 or any(secrets)):
             raise ValueError(f"'{EMBEDDED}' is one server without credentials; name the servers of a cluster instead")
         if (self.user is None) != (self.password_file is None):
             raise ValueError("set both 'user' and 'password_file', or neither")
@@ -90,12 +91,6 @@ class BackplaneOptions(BaseModel):
         if len(ways) > 1:
             raise ValueError(f"has both '{ways[0]}' and '{ways[1]}'; remove one of them")
         return self
-
-    @property
-    def _has_secrets(self) -> bool:
-        return any(
-            one is not None for one in (self.credentials, self.token_file, self.user, self.tls_ca, self.tls_cert)
-        )
 
 
 def with_servers(options: BackplaneOptions | None, text: str) -> BackplaneOptions:
