@@ -1,7 +1,7 @@
 """The documentation is executable: every fenced block of every page is run, validated, or says why not.
 
-A page is a script. A block with a title is a file that the reader saves; a `console` block holds commands that the
-reader types in the folder of these files. A comment before a block changes that:
+A page is a script. A block with a title is a file that the reader saves; an `sh` block holds commands that the reader
+pastes in the folder of these files. A comment before a block changes that:
 
 - `<!-- not run: REASON -->`: the block is not run.
 - `<!-- second terminal -->`: its commands keep running while the page goes on.
@@ -83,9 +83,10 @@ class Block:
 
     @property
     def commands(self) -> list[str]:
-        """The lines after `$ `; other lines are output, or continue a line that ends in a backslash."""
-        joined = re.sub(r"\\\n\s*", "", self.code)
-        return [line[2:] for line in joined.splitlines() if line.startswith("$ ")]
+        """The commands of an `sh` block: a line each, with those that end in a backslash continued."""
+        if self.language != "sh":
+            return []
+        return re.sub(r"\\\n\s*", "", self.code).splitlines()
 
 
 def blocks_of(page: Path) -> list[Block]:
@@ -104,7 +105,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 ALL = [block for page in PAGES for block in blocks_of(page)]
-SCRIPTS = [page for page in PAGES if any(block.language == "console" for block in blocks_of(page))]
+SCRIPTS = [page for page in PAGES if any(block.commands and not block.is_skipped for block in blocks_of(page))]
 
 
 def test_each_fence_is_parsed() -> None:
@@ -124,8 +125,9 @@ def assert_used(block: Block, tmp_path: Path) -> None:
     match block.language:
         case "text":
             pass  # output, shown for the reader
-        case "console":
+        case "sh":
             assert block.commands
+            assert not any(command.startswith("$ ") for command in block.commands), "a prompt cannot be pasted"
         case "yaml":
             assert accepted_as(block, tmp_path)
         case "json":
@@ -137,7 +139,7 @@ def assert_used(block: Block, tmp_path: Path) -> None:
                         model.model_validate(value["payload"])
         case "python":
             compile(block.code, str(block), "exec")
-            others = [other for other in blocks_of(block.page) if other.language in ("console", "yaml")]
+            others = [other for other in blocks_of(block.page) if other.language in ("sh", "yaml")]
             name = "pytest" if block.title.endswith("conftest.py") else block.title  # pytest finds it on its own
             is_run = block.title and any(name in other.code for other in others)
             assert is_run or block.is_example or block.is_skipped, "give it a title and run it, or say why not"
@@ -191,7 +193,10 @@ EXPECTED = {
     "how-to/meter.md": [("mew status", r"opencode .* provisional ")],
     "how-to/participants.md": [("mew run who.py", r"^I am ada$"), ("mew run env", r"MEW_TOKEN=")],
     "how-to/policies.md": [("mew context simulate --policy early.yaml", r"compact to 80,000")],
-    "how-to/python.md": [("mew chat shouter", r"HELLO THERE")],
+    "how-to/python.md": [
+        ("mew chat shouter", r"HELLO THERE"),
+        ("mew run own_context.py", r"^1,500 of 128,000 tokens \(reported\)\n$"),
+    ],
     "how-to/testing.md": [("python -m pytest", r"(?s)3 passed.*1 passed")],
     "how-to/tools.md": [("mew chat coder", r"\b3\b"), ("mew chat dice", r"\b([1-9]|1\d|20)\b")],
     "tutorial/getting-started.md": [("mew status", r"(?s)reported.*server_counted.*reported")],
@@ -242,8 +247,6 @@ def run_page(page: Path, reader: "Reader", without: list[str]) -> None:
                 continue
             if block.title:
                 reader.save(block)
-            if block.language != "console":
-                continue
             for command in block.commands:
                 if command in without:
                     continue
