@@ -396,5 +396,5 @@ async def test_documented_output_of_simulate_is_what_it_prints(tmp_path: Path) -
     text = PAGE.read_text(encoding="utf-8")
     log, shown = re.findall(r"^```json(?: title=\S+)?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     (tmp_path / "log.jsonl").write_text(log, encoding="utf-8")
-    command = re.findall(r"^\$ mew (context simulate .*--json.*)$", text, re.MULTILINE)[-1]
+    command = re.findall(r"^mew (context simulate .*--json.*)$", text, re.MULTILINE)[-1]
     assert await mew(*shlex.split(command)) == Outcome(0, shown, "")
