@@ -4,7 +4,7 @@ A status is kept exactly as its sender reported it; the board adds only its age.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -94,12 +94,26 @@ class StatusBoard:
         if measured_at is not None:  # a sender whose clock is ahead may set it right
             self.measured_at[envelope.sender] = min(measured_at, at)
         reported = ReportedStatus(status=dict(envelope.body), envelope_id=envelope.id, received_at=at)
-        change = Change("statuses", envelope.sender, reported)
-        self._state.apply(change)
+        change = self._state.apply(Change("statuses", envelope.sender, reported))
         self._parsed[envelope.sender] = (envelope.id, status)
         self._written.pop(envelope.sender, None)
         self._trends.setdefault(envelope.sender, FillTrend()).add(at.timestamp(), status.tokens)
         return (change,)
+
+    def checkpoint(self, participant: str) -> Callable[[], None]:
+        """Return a function that sets back the trend of a participant, and when its newest figures were measured."""
+        trend, measured_at = self._trends.get(participant), self.measured_at.get(participant)
+        samples = None if trend is None else tuple(trend.samples)
+
+        def restore() -> None:
+            self._trends.pop(participant, None)
+            if samples is not None:
+                self._trends[participant] = FillTrend(samples)
+            self.forget_order(participant)
+            if measured_at is not None:
+                self.measured_at[participant] = measured_at
+
+        return restore
 
     @property
     def participants(self) -> tuple[str, ...]:

@@ -3,8 +3,8 @@
 Connections appear as numbers only; the service knows which socket or file is behind a number.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, NewType
 
@@ -21,9 +21,13 @@ ConnectionId = NewType("ConnectionId", int)
 
 @dataclass(frozen=True, slots=True)
 class StateChanged:
-    """The durable state changed. Comes before the effects that announce the change, so it can be stored first."""
+    """The durable state changed. Comes before the effects that announce the change, so it can be stored first.
+
+    `restore` sets back what an envelope changed besides the durable state, if there is any.
+    """
 
     changes: tuple[Change, ...]
+    restore: Callable[[], None] | None = field(default=None, compare=False)
 
 
 class Broadcast(NamedTuple):
@@ -123,9 +127,9 @@ class Receipt(NamedTuple):
     """The capability check; None if the envelope was refused before one."""
 
 
-def state_changed(changes: tuple[Change, ...]) -> tuple[Effect, ...]:
+def state_changed(changes: tuple[Change, ...], restore: Callable[[], None] | None = None) -> tuple[Effect, ...]:
     """Return the effect that stores changes; nothing if there are none."""
-    return (StateChanged(changes),) if changes else ()
+    return (StateChanged(changes, restore),) if changes else ()
 
 
 def accept(envelope: Envelope, *before: Effect, answer: Mapping[str, Any] = NO_ANSWER) -> Receipt:

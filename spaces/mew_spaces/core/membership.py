@@ -5,7 +5,7 @@ method that changes the state applies the changes and returns them. `membership_
 envelope may cause. Does not know tokens, sockets or files.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -21,7 +21,7 @@ from mew_protocol.payloads.participant import Pause
 from pydantic_core import to_json
 
 from mew_spaces.config.settings import SpaceConfig
-from mew_spaces.core.effects import ConnectionId
+from mew_spaces.core.effects import ConnectionId, StateChanged
 from mew_spaces.core.permissions import Permissions
 from mew_spaces.core.state import ActivePause, CapabilityGrant, Change, Invitation, OpenProposal, SpaceState
 
@@ -72,8 +72,8 @@ class Membership:
         """Forget what was derived from the state: it was replaced."""
         self._permissions.clear()
         self._undecided.clear()
-        for proposal_id, proposals in self.state.proposals.items():
-            self._index_proposal(proposal_id, proposals)
+        for proposal_id in self.state.proposals:
+            self._index_proposal(proposal_id)
 
     # Who may be in the space
 
@@ -291,9 +291,7 @@ class Membership:
             if decision.kind == kinds.MCP_REQUEST:
                 found = tuple(one for one in found if _is_fulfilled(one, decision))
             newest = found[-1] if found and all(one.envelope is None for one in found) else None
-            if newest is None or newest.decided_by is None:
-                continue
-            if (newest.decided_by, newest.decision_id) != (decision.sender, decision.id):
+            if newest is not None and newest.decided_by is not None:
                 return proposal_id, newest.decided_by
         return None
 
@@ -311,13 +309,13 @@ class Membership:
         before = self.state.proposals[proposal_id]
         closed: dict[str, Any] = {"envelope": None, "truncated": False, "proposed_at": None}
         if decision is not None:
-            closed |= {"decided_by": decision.sender, "decision_id": decision.id}
+            closed["decided_by"] = decision.sender
         after = tuple(one.model_copy(update=closed) if is_closed(one) else one for one in before)
         return self._apply(Change("proposals", proposal_id, after)) if after != before else ()
 
-    def _index_proposal(self, proposal_id: str, proposals: tuple[OpenProposal, ...] | None) -> None:
+    def _index_proposal(self, proposal_id: str) -> None:
         # One that stays undecided keeps its place, so that the order follows from the state alone.
-        if any(one.envelope is not None for one in proposals or ()):
+        if any(one.envelope is not None for one in self.state.proposals.get(proposal_id, ())):
             self._undecided[proposal_id] = None
         else:
             self._undecided.pop(proposal_id, None)
@@ -352,14 +350,32 @@ class Membership:
                 return proposal_id, proposals[-1]
         return None
 
+    # What could not be stored
+
+    def roll_back(self, refused: Sequence[StateChanged], kept: Sequence[StateChanged]) -> Changes:
+        """Undo what envelopes changed that could not be stored, and return the changes that do so.
+
+        Both are in the order in which they were made. `kept` are changes that the gateway itself made in between: what
+        these removed stays removed.
+        """
+        undone: list[Change] = []
+        for effect in reversed(refused):
+            undone += self._apply(*(change.inverse for change in reversed(effect.changes)))
+            if effect.restore is not None:
+                effect.restore()
+        for effect in kept:
+            undone += self._apply(*(change for change in effect.changes if change.value is None))
+        return tuple(undone)
+
     def _apply(self, *changes: Change) -> Changes:
+        applied = []
         for change in changes:
-            self.state.apply(change)
+            applied.append(self.state.apply(change))
             if change.table in ("invited", "removed", "grants"):
                 self._permissions.pop(change.key, None)
             if change.table == "proposals":
-                self._index_proposal(change.key, change.value)
-        return changes
+                self._index_proposal(change.key)
+        return tuple(applied)
 
     def _base_patterns(self, participant: str, invitation: Invitation | None) -> tuple[dict[str, Any], ...]:
         if participant in self.state.removed:

@@ -33,6 +33,7 @@ from mew_spaces.core.effects import (
     Deliver,
     Effect,
     Receipt,
+    StateChanged,
     accept,
     refuse,
     state_changed,
@@ -52,7 +53,7 @@ class SpaceOperations(Protocol):
 
     def welcome_again(self, participant: ParticipantId, /, *, now: datetime) -> tuple[Effect, ...]: ...
 
-    def remove(self, participant: ParticipantId, /, *, now: datetime) -> tuple[Changes, tuple[Effect, ...]]: ...
+    def remove(self, participant: ParticipantId, /, *, now: datetime) -> tuple[StateChanged, tuple[Effect, ...]]: ...
 
 
 class MembershipRules:
@@ -232,10 +233,10 @@ class MembershipRules:
         if participant is None:
             return _not_found(payload.participant_id)
         note = AuditNote(envelope, participant, payload.reason)
-        changes, effects = self._space.remove(participant, now=now)
+        changed, effects = self._space.remove(participant, now=now)
         # The broadcast comes before its disconnection: the removed participant, too, learns who removed it and why.
         return Receipt(
-            (*state_changed(changes), note, Broadcast(envelope), *effects),
+            (changed, note, Broadcast(envelope), *effects),
             accepted=envelope,
             answer={"participant_id": participant},
         )

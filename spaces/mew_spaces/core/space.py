@@ -41,6 +41,7 @@ from mew_spaces.core.effects import (
     Receipt,
     Relay,
     RevokeTokens,
+    StateChanged,
     accept,
     refuse,
     state_changed,
@@ -48,7 +49,7 @@ from mew_spaces.core.effects import (
 from mew_spaces.core.membership import MemberConnections, Membership
 from mew_spaces.core.membership_rules import MembershipRules
 from mew_spaces.core.permissions import PermissionDecision, Permissions
-from mew_spaces.core.state import Change, SpaceState
+from mew_spaces.core.state import SpaceState
 from mew_spaces.core.streams import StreamRules
 from mew_spaces.core.system_messages import NewId, SystemMessages
 
@@ -144,8 +145,7 @@ class Space:
                 if self.membership.permissions_of(name).decide(request, ignore_to=self._ignore_to).matched is not None
             ]
             described.append({**proposal.describe(now), "may_fulfil": may_fulfil})
-        values = {"space": self.id, "at": wire_timestamp(now), "proposals": described}
-        return UndecidedProposals.model_validate(values)
+        return UndecidedProposals.model_validate({"space": self.id, "at": wire_timestamp(now), "proposals": described})
 
     # Joining and leaving
 
@@ -153,7 +153,7 @@ class Space:
         """Let a participant in whose token was checked. Joining again on the same connection repeats the welcome."""
         member = self.members.get(participant)
         if member is not None and connection in member.sockets:
-            return (self._welcome(participant, (connection,), now=now),)
+            return (self.welcome(participant, (connection,), now=now),)
         permissions = self.membership.permissions_of(participant)
         problem = self._limit_reached(member, permissions)
         if problem:
@@ -168,7 +168,7 @@ class Space:
         member.sockets.append(connection)
         self.absent_since.pop(participant, None)
         # Admitted first: the welcome is a picture of the space, and what changes it from here on must arrive after it.
-        effects += [Admit(connection), self._welcome(participant, (connection,), now=now)]
+        effects += [Admit(connection), self.welcome(participant, (connection,), now=now)]
         if is_new:
             self.board.forget_order(participant)
             joined = Member(id=participant, capabilities=permissions.patterns)
@@ -189,7 +189,7 @@ class Space:
         if member.virtual is not None:
             return ()
         member.virtual = connection
-        return Admit(connection), self._welcome(participant, (connection,), now=now)
+        return Admit(connection), self.welcome(participant, (connection,), now=now)
 
     def leave(self, connection: ConnectionId, participant: ParticipantId, *, now: datetime) -> tuple[Effect, ...]:
         """Handle a closed connection. One that was superseded or never joined changes nothing."""
@@ -205,10 +205,18 @@ class Space:
         self.absent_since[participant] = now
         return Dismiss(connection), self._left(participant, now=now)
 
-    def remove(self, participant: ParticipantId, /, *, now: datetime) -> tuple[tuple[Change, ...], tuple[Effect, ...]]:
+    def remove(self, participant: ParticipantId, /, *, now: datetime) -> tuple[StateChanged, tuple[Effect, ...]]:
         """Remove a participant for good: its connections, its tokens, its streams and its right to write to others."""
         member = self.members.pop(participant, None)
-        self.absent_since.pop(participant, None)
+        absent_since = self.absent_since.pop(participant, None)
+
+        def restore() -> None:
+            if absent_since is not None:
+                self.absent_since[participant] = absent_since
+            if member is not None:
+                joined_since = self.members.get(participant, MemberConnections())
+                self.members[participant] = MemberConnections([*member.sockets, *joined_since.sockets], member.virtual)
+
         effects: list[Effect] = []
         for connection in () if member is None else member.all:
             effects += [Dismiss(connection), CloseConnection(connection, errors.CLOSE_REMOVED, errors.REMOVED)]
@@ -217,12 +225,12 @@ class Space:
             effects.append(self._left(participant, now=now))
         changes = (*self.membership.remove(participant), *self.membership.close_proposals_of(participant))
         stream_changes, stream_effects = self._streams.end_streams_of(participant, now=now)
-        return (*changes, *stream_changes), (*effects, *stream_effects)
+        return StateChanged((*changes, *stream_changes), restore), (*effects, *stream_effects)
 
     def welcome_again(self, participant: ParticipantId, /, *, now: datetime) -> tuple[Effect, ...]:
         """Tell a member what it may send now."""
         connections = self.membership.connections_of((participant,))
-        return (self._welcome(participant, connections, now=now),) if connections else ()
+        return (self.welcome(participant, connections, now=now),) if connections else ()
 
     def reject_connection(
         self,
@@ -365,18 +373,11 @@ class Space:
         stream = self.state.streams.get(frame.stream_id)
         if stream is None or sender not in stream.writers:
             problem = f"no open stream '{frame.stream_id}'" if stream is None else "you are not one of its writers"
-            payload = ErrorPayload(
-                error=errors.UNAUTHORIZED_STREAM_WRITE,
-                stream_id=frame.stream_id,
-                message=f"frame not delivered: {problem}",
-            )
+            text = f"frame not delivered: {problem}"
+            payload = ErrorPayload(error=errors.UNAUTHORIZED_STREAM_WRITE, stream_id=frame.stream_id, message=text)
             error = self._messages.compose_error(payload, sender, now=now, sender=STREAM_GATEWAY)
             return (Deliver(error, (connection,)),)
         return (Relay(frame, self.membership.connections_of(stream.targets) if stream.targets else None),)
-
-    def withdraw(self, envelope: Envelope) -> tuple[Effect, ...]:
-        """Undo what an accepted envelope opened, because it could not be stored: its sender may send it again."""
-        return state_changed(self._streams.withdraw(envelope) if envelope.kind == kinds.STREAM_REQUEST else ())
 
     def _complete(self, draft: Draft, sender: ParticipantId, now: datetime) -> Envelope:
         return Envelope.complete(
@@ -397,13 +398,14 @@ class Space:
     def _handle_status(self, envelope: Envelope, now: datetime) -> Receipt | None:
         if self._is_too_large_to_keep(envelope):
             return None  # passed on like any envelope: its size is within the limit, only the board cannot hold it
+        restore = self.board.checkpoint(envelope.sender)
         try:
             changes = self.board.post(envelope, at=now)
         except PayloadError as error:
             # Without figures it is not misleading: simple clients say only what they do.
             has_figures = not {"tokens", "max_tokens", "context"}.isdisjoint(envelope.body)
             return refuse(errors.INVALID_PAYLOAD, str(error), code=errors.VALIDATION_ERROR) if has_figures else None
-        return accept(envelope, *state_changed(changes)) if changes else None
+        return accept(envelope, *state_changed(changes, restore)) if changes else None
 
     def _is_too_large_to_keep(self, envelope: Envelope) -> bool:
         return len(to_json(envelope.payload)) > self._limits.kept_payload_bytes
@@ -464,7 +466,8 @@ class Space:
             return f"you already have {limits.sockets_per_member} connections, which is the limit; close one first"
         return None
 
-    def _welcome(self, participant: ParticipantId, connections: tuple[ConnectionId, ...], *, now: datetime) -> Deliver:
+    def welcome(self, participant: ParticipantId, connections: tuple[ConnectionId, ...], *, now: datetime) -> Deliver:
+        """Tell connections of a participant how the space is."""
         # Written without models: when all members of a large space return at once, each of them gets all others.
         others = (name for name in self.members if name != participant)
         names = dict.fromkeys([*self.members, *self.membership.names, *self.board.participants])

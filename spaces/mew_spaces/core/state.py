@@ -65,8 +65,6 @@ class OpenProposal(_Record):
     truncated: bool = False
     proposed_at: datetime | None = None
     decided_by: str | None = None
-    decision_id: str | None = None
-    """The id of the envelope that decided it. The same one may come again, if it could not be stored."""
 
     def describe(self, now: datetime) -> dict[str, Any]:
         """Return the description that late joiners get: the proposal with its age."""
@@ -114,27 +112,56 @@ Table = Literal["invited", "removed", "grants", "pauses", "shut_down", "proposal
 """The tables of `SpaceState`."""
 
 
+Value = (
+    Invitation
+    | tuple[CapabilityGrant, ...]
+    | ActivePause
+    | tuple[OpenProposal, ...]
+    | Stream
+    | ReportedStatus
+    | Literal[True]
+)
+"""An entry of a table. An entry of a set is True."""
+
+
 class Change(NamedTuple):
-    """Sets the entry `key` of a table to `value`, or removes it if that is None. An entry of a set is True."""
+    """Sets the entry `key` of a table to `value`, or removes it if that is None.
+
+    `before` is the value that it replaced, known once the change is applied.
+    """
 
     table: Table
     key: str
-    value: Any = None
+    value: Value | None = None
+    before: Value | None = None
+
+    @property
+    def inverse(self) -> "Change":
+        """The change that undoes this one."""
+        return Change(self.table, self.key, self.before)
 
     def encode(self) -> bytes:
-        """Return the change as JSON."""
-        return to_json(self._asdict())
+        """Return the change as JSON, without what it replaced."""
+        return to_json(_WrittenChange(self.table, self.key, self.value)._asdict())
 
     @staticmethod
     def decode(data: bytes) -> "Change":
         """Read a change. Raises `ValueError` for one that this version cannot read."""
-        table, key, value = _CHANGE.validate_json(data)
+        table, key, value = _READ_CHANGE.validate_json(data)
         written = {} if value is None else {table: [key] if value is True else {key: value}}
         entries = getattr(SpaceState.model_validate(written), table)
         return Change(table, key, value if isinstance(entries, set) else entries.get(key))
 
 
-_CHANGE: Final = TypeAdapter(Change)
+class _WrittenChange(NamedTuple):
+    """A change as JSON. The table says what type its value has."""
+
+    table: Table
+    key: str
+    value: Any = None
+
+
+_READ_CHANGE: Final = TypeAdapter(_WrittenChange)
 
 
 class SpaceState(BaseModel):
@@ -158,14 +185,23 @@ class SpaceState(BaseModel):
         tables: tuple[Table, ...] = ("grants", "pauses", "shut_down", "statuses")
         return [Change(table, participant) for table in tables if participant in getattr(self, table)]
 
-    def apply(self, change: Change) -> None:
-        """Set or remove one entry. Applying the same changes in the same order always gives the same state."""
+    def apply(self, change: Change) -> Change:
+        """Set or remove one entry, and return the change with the value that it replaced.
+
+        Applying the same changes in the same order always gives the same state. The inverse of a removal puts the entry
+        behind all others.
+        """
         entries = getattr(self, change.table)
+        before: Value | None
         if isinstance(entries, set):
+            before = True if change.key in entries else None
             entries.discard(change.key) if change.value is None else entries.add(change.key)
-        elif change.value is None:
-            entries.pop(change.key, None)
         else:
-            entries[change.key] = change.value
-        if change.table == "streams" and change.value is not None:
+            before = entries.get(change.key)
+            if change.value is None:
+                entries.pop(change.key, None)
+            else:
+                entries[change.key] = change.value
+        if isinstance(change.value, Stream):
             self.streams_opened = max(self.streams_opened, change.value.number)
+        return change._replace(before=before)

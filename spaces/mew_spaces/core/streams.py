@@ -67,12 +67,6 @@ class StreamRules:
                 changes.append(self._apply(stream, {"writers": _without(stream.writers, participant)}))
         return tuple(changes), tuple(effects)
 
-    def withdraw(self, request: Envelope) -> tuple[Change, ...]:
-        """Undo the opening of a stream whose request could not be stored: no participant has learned of it."""
-        streams = tuple(self._state.streams.values())
-        opened = (one for one in streams if one.owner == request.sender and request.id in one.names)
-        return tuple(self._apply(stream, None) for stream in opened)
-
     def _open(self, envelope: Envelope, now: datetime) -> Receipt:
         """Open a stream; the sender of the request owns it and is its first writer."""
         targets = tuple(dict.fromkeys(read_payload(envelope, StreamRequest).target or ()))
@@ -207,9 +201,7 @@ class StreamRules:
     def _apply(self, stream: Stream, update: Mapping[str, Any] | None) -> Change:
         """Change fields of a stream; None closes it."""
         value = None if update is None else stream.model_copy(update=dict(update))
-        change = Change("streams", stream.id, value)
-        self._state.apply(change)
-        return change
+        return self._state.apply(Change("streams", stream.id, value))
 
     def _compose(
         self,

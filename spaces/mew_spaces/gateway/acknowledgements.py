@@ -4,7 +4,7 @@ Recognises envelopes that come twice, and composes the answers. An envelope that
 with a number is the answer. Does not know when an answer may be sent; `service` sends it behind what it rests on.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -70,15 +70,15 @@ class Acknowledgements:
         known = decode_envelope(entry.data)
         return (known.kind, known.to, known.payload) == (draft.kind, draft.to, draft.payload)
 
-    def remember_unechoed(self, receipt: Receipt) -> Envelope | None:
-        """Remember an accepted envelope that is not broadcast and return it; None for all others."""
+    def confirm(self, receipt: Receipt, session: ConnectionId | None) -> tuple[Deliver, ...]:
+        """Remember an accepted envelope that is not broadcast, and return the confirmation for a session."""
         accepted = receipt.accepted
         if accepted is None or accepted.kind == kinds.SYSTEM_HEARTBEAT:
-            return None
+            return ()
         if any(isinstance(one, Broadcast) and one.envelope.id == accepted.id for one in receipt.effects):
-            return None
+            return ()
         self._unechoed[accepted.sender, accepted.id] = None
-        return accepted
+        return () if session is None else (self.receipt(session, accepted.sender, accepted.id, status="accepted"),)
 
     # Answers
 
@@ -108,12 +108,9 @@ class Acknowledgements:
         )
         return Deliver(envelope, (connection,), is_secret=True)
 
-    def duplicate(self, connection: ConnectionId, sender: str, envelope_id: str, *, is_failing: bool) -> Deliver:
-        """Return the answer to an envelope that came again, once the first copy is stored or could not be.
-
-        `is_failing` says whether storing fails at the moment.
-        """
-        if not self._is_known(sender, envelope_id, is_failing=is_failing):
+    def duplicate(self, connection: ConnectionId, sender: str, envelope_id: str) -> Deliver:
+        """Return the answer to an envelope that came again, once the first copy is stored or could not be."""
+        if not self._is_known(sender, envelope_id):
             return self.not_stored(connection, sender, envelope_id)
         position = self._position_of(self._log.sequence_of(sender, envelope_id))
         return self.receipt(connection, sender, envelope_id, status="duplicate", position=position)
@@ -123,12 +120,10 @@ class Acknowledgements:
         accepted = receipt.accepted
         if accepted is None or receipt.answer.get("status") != "duplicate":
             return is_batch_stored
-        return self._is_known(accepted.sender, accepted.id, is_failing=not is_batch_stored)
+        return self._is_known(accepted.sender, accepted.id)
 
-    def _is_known(self, sender: str, envelope_id: str, *, is_failing: bool) -> bool:
-        if self._log.sequence_of(sender, envelope_id) is not None:
-            return True
-        return not is_failing and (sender, envelope_id) in self._unechoed
+    def _is_known(self, sender: str, envelope_id: str) -> bool:
+        return self._log.sequence_of(sender, envelope_id) is not None or (sender, envelope_id) in self._unechoed
 
     def not_stored(self, connection: ConnectionId, sender: str, envelope_id: str | None) -> Deliver:
         """Return the error for the sender of an envelope that could not be stored."""
@@ -137,13 +132,12 @@ class Acknowledgements:
             connection, error, message, now=now, participant=sender, envelope_id=envelope_id
         )
 
-    def not_stored_everywhere(self, envelope: Envelope) -> Iterator[Deliver]:
-        """Yield that error for every connection of the sender of an envelope, or of the addressee of a receipt."""
-        is_receipt = envelope.kind == kinds.SYSTEM_RECEIPT
-        envelope_id = envelope.correlation_ids[0] if is_receipt else envelope.id
-        for connection, owner in tuple(self._owners.items()):
-            if owner in envelope.addressees if is_receipt else owner == envelope.sender:
-                yield self.not_stored(connection, owner, envelope_id)
+    def take_back(self, envelope: Envelope) -> tuple[Deliver, ...]:
+        """Forget an envelope that could not be stored, and return the errors for the connections of its sender."""
+        sender = envelope.sender
+        self._unechoed.pop((sender, envelope.id), None)
+        to = tuple(connection for connection, owner in self._owners.items() if owner == sender)
+        return tuple(self.not_stored(connection, sender, envelope.id) for connection in to)
 
     def refusal(self, connection: ConnectionId | None, sender: str, draft: Draft) -> Receipt:
         """Return the receipt of an envelope that is refused because storing fails; over HTTP without a connection."""

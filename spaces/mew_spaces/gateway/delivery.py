@@ -77,7 +77,7 @@ class RelayedFrames:
     def follow(self, changes: Iterable[Change], sequence: int) -> None:
         """Follow the opening and closing of streams; `sequence` is that of the newest envelope, stored or not."""
         for change in changes:
-            if change.table == "streams" and change.value is not None:
+            if isinstance(change.value, Stream):
                 self._targets[change.key] = change.value.targets
                 self._counts.setdefault(change.key, 0)
             elif change.table == "streams":

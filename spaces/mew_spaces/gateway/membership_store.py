@@ -35,6 +35,9 @@ ROSTER_FILE_NAME = "roster.json"
 _ROSTER_TABLES = ("invited", "removed")
 """The contents of the roster file: it is on the disk before a change is answered, also where the log is not."""
 
+_ENTRY_BYTES = 4096
+"""How much an invitation or removal takes in the roster beyond the size of its envelope, with room to spare."""
+
 _LOG_PREFIX = "space/"
 _STREAMS_OPENED = "space:streams_opened"
 
@@ -62,7 +65,7 @@ class MembershipStore:
         self.state = SpaceState() if folder is None else _read(folder / ROSTER_FILE_NAME)
         self._folder = folder
         self._log = space_log
-        self._reserved: ReservedFile | None = None
+        self._reserved: list[ReservedFile] = []
         if space_log is not None:
             _restore(self.state, space_log.state())
         invited = self.state.invited
@@ -127,18 +130,18 @@ class MembershipStore:
         except OSError as error:
             log.error("%s: not written, so the next start replaces the same tokens again: %s", folder, error)
 
-    def reserve(self, size_bytes: int) -> None:
-        """Reserve disk space for one change of up to `size_bytes`, before it is made. Raises `OSError`."""
+    def reserve(self, envelope_bytes: int) -> None:
+        """Reserve disk space for what an envelope of this size changes, and for undoing it. Raises `OSError`."""
         if self._folder is not None:
             self.release()
-            needed_bytes = len(self._content().encode()) + size_bytes
-            self._reserved = ReservedFile(self._folder / ROSTER_FILE_NAME, needed_bytes)
+            needed_bytes = len(self._content().encode()) + envelope_bytes + _ENTRY_BYTES
+            for _ in range(2):
+                self._reserved.append(ReservedFile(self._folder / ROSTER_FILE_NAME, needed_bytes))
 
     def release(self) -> None:
         """Give reserved disk space back."""
-        if self._reserved is not None:
-            self._reserved.release()
-            self._reserved = None
+        while self._reserved:
+            self._reserved.pop().release()
 
     def store(self, changes: Iterable[Change]) -> None:
         """Store changes that were applied to `state`, with the log and, for who may join, in the roster file.
@@ -157,9 +160,9 @@ class MembershipStore:
             return
         path = self._folder / ROSTER_FILE_NAME
         try:
-            if self._reserved is not None:
-                self._reserved.replace(self._content())
-                self._reserved = None
+            if self._reserved:
+                self._reserved[-1].replace(self._content())
+                self._reserved.pop()
             else:
                 replace_private_file(path, self._content())
         except OSError as error:

@@ -6,16 +6,16 @@ disk is.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import NamedTuple
 
 import anyio
 from anyio import to_thread
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY_IDS, ParticipantId
-from mew_protocol.kinds import STREAM_OPEN, SYSTEM_RECEIPT
 
-from mew_spaces.core.effects import Broadcast, ConnectionId, Deliver, Effect
+from mew_spaces.core.effects import Broadcast, ConnectionId, Effect
 from mew_spaces.log.memory import Batch, NotStored, SpaceLog
 
 log = logging.getLogger("spaces")
@@ -27,12 +27,27 @@ _PROBE = b"." * 8192
 
 
 class NumberedBroadcast(NamedTuple):
-    """A broadcast with its bytes and its number. `sequence` is None for a gateway's own that could not be stored."""
+    """A broadcast with its bytes and its number. `sequence` is None for a gateway's own that could not be stored.
+
+    `is_logged` says that the audit log has its line already.
+    """
 
     effect: Broadcast
     data: bytes
     sequence: int | None
-    is_logged: bool = False
+    is_logged: bool
+
+    @staticmethod
+    def unstored(effect: Broadcast) -> "NumberedBroadcast":
+        """Return one of the gateway's own without a number."""
+        return NumberedBroadcast(effect, effect.envelope.encode(), None, is_logged=False)
+
+
+class EnvelopeEffects(NamedTuple):
+    """An envelope with all that it causes, in order: performed if it is stored, else undone and refused."""
+
+    envelope: Envelope
+    effects: tuple[Effect | NumberedBroadcast, ...]
 
 
 class DuplicateReceipt(NamedTuple):
@@ -43,7 +58,7 @@ class DuplicateReceipt(NamedTuple):
     envelope_id: str
 
 
-Item = Effect | NumberedBroadcast | DuplicateReceipt
+Item = Effect | NumberedBroadcast | EnvelopeEffects | DuplicateReceipt
 
 
 class _Ticket:
@@ -53,27 +68,35 @@ class _Ticket:
         self.done = anyio.Event()
         self.is_stored = True
 
+    def end(self, *, is_stored: bool) -> None:
+        self.is_stored = is_stored
+        self.done.set()
+
 
 class Outbox:
     """Performs effects once what they rest on is stored.
 
-    `write` writes a broadcast with its number to the members; `perform` does anything else; `refuse` tells the sender
-    of an envelope, or the addressee of a receipt, that it was not stored; `performed` is called when everything
-    published is performed.
+    `write` writes a broadcast with its number to the members; `perform` does anything else; `roll_back` undoes what
+    could not be stored, and returns what to perform or refuse instead; `refuse` tells the sender of an envelope that it
+    was not stored; `performed` is called when everything published is performed.
     """
 
     def __init__(
         self,
         log: SpaceLog,
         *,
+        clock: Callable[[], datetime],
         write: Callable[[Broadcast, bytes, int | None, bool], None],
         perform: Callable[[Effect | DuplicateReceipt], None],
+        roll_back: Callable[[list[Item]], list[Item]],
         refuse: Callable[[Envelope], None],
         performed: Callable[[], None],
     ) -> None:
         self._log = log
+        self._clock = clock
         self._write = write
         self._perform = perform
+        self._roll_back = roll_back
         self._refuse = refuse
         self._performed = performed
         self._is_immediate = not log.is_slow
@@ -93,45 +116,68 @@ class Outbox:
         return len(self._items)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits to be stored or performed."""
+        return not (self._items or self._in_flight or self._is_performing)
+
+    @property
     def is_settled(self) -> bool:
         """Whether everything that the log has published is performed."""
         return not self._is_performing
 
-    def broadcast(self, effect: Broadcast, data: bytes, *, at: float, is_alone: bool = False) -> None:
-        """Number an envelope and store it, then write it to the members, behind everything put before.
+    def broadcast(self, effect: Broadcast, data: bytes, *, at: float, is_logged: bool) -> None:
+        """Number an envelope that causes nothing else and store it, then write it to the members.
 
-        `is_alone`: it is all that one event causes, and the audit log has its line already.
+        It is written behind everything put before. `is_logged` says that the audit log has its line already.
         """
         envelope = effect.envelope
         if self._is_closed:
-            self._perform_unstored(NumberedBroadcast(effect, data, None, is_alone))
-        elif self._is_immediate and is_alone:
+            self._perform_unstored(NumberedBroadcast(effect, data, None, is_logged))
+        elif self._is_immediate:
             try:
                 sequence = self._log.append(data, sender=envelope.sender, id=envelope.id, at=at)
             except NotStored as error:
                 self._begin_failing(error)
-                self._perform_unstored(NumberedBroadcast(effect, data, None, is_alone))
+                self._perform_unstored(NumberedBroadcast(effect, data, None, is_logged))
             else:
                 self.is_failing = False
-                self._write(effect, data, sequence, is_alone)
+                self._write(effect, data, sequence, is_logged)
         else:
             sequence = self._log.stage(data, sender=envelope.sender, id=envelope.id, at=at)
-            self._items.append(NumberedBroadcast(effect, data, sequence, is_alone))
-            self._wake_up()
+            self._add(NumberedBroadcast(effect, data, sequence, is_logged))
 
     def put(self, effect: Effect | DuplicateReceipt) -> None:
-        """Perform an effect that is not to be stored, now or behind everything put before."""
+        """Perform an effect that is not to be refused, now or behind everything put before. `store` must follow."""
+        if isinstance(effect, Broadcast):
+            self._add(self._number(effect))
         # With nothing ahead of it, it need not wait for the disk: it rests on nothing that could still be refused.
-        if self._is_closed or not (self._items or self._in_flight or self._is_performing):
+        elif self._is_closed or self.is_idle:
             self._perform(effect)
         else:
-            self._items.append(effect)
-            self._wake_up()
+            self._add(effect)
+
+    def put_accepted(self, envelope: Envelope, effects: Iterable[Effect]) -> None:
+        """Perform all that an envelope causes once `store` has stored it, or nothing of it."""
+        numbered = (self._number(one) if isinstance(one, Broadcast) else one for one in effects)
+        self._add(EnvelopeEffects(envelope, tuple(numbered)))
+
+    def _add(self, item: Item) -> None:
+        self._items.append(item)
+        self._wake_up()
+
+    def _number(self, effect: Broadcast) -> NumberedBroadcast:
+        envelope, at = effect.envelope, self._clock().timestamp()
+        data = envelope.encode()
+        sequence = self._log.stage(data, sender=envelope.sender, id=envelope.id, at=at)
+        return NumberedBroadcast(effect, data, sequence, is_logged=False)
 
     def store(self) -> None:
         """Store what one event caused: its envelopes with its changes of the state, all or nothing."""
+        if self._is_closed:
+            if self._items:
+                self._perform_all(self._take_items(), are_stored=False)
         # What a full disk did not take waits for `probe` or for the next envelope.
-        if self._items or (self._log.has_staged_state and not self.is_failing):
+        elif self._items or (self._log.has_staged_state and not self.is_failing):
             self._begin_storing()
 
     async def stored(self) -> bool:
@@ -140,7 +186,7 @@ class Outbox:
             self._ticket = _Ticket()
         ticket = self._ticket or self._in_flight
         if ticket is None or self._is_closed:
-            return not self.is_failing
+            return not (self.is_failing or self._is_closed)
         await ticket.done.wait()
         return ticket.is_stored
 
@@ -193,7 +239,7 @@ class Outbox:
 
     async def _store(self) -> None:
         while (batch := self._log.seal()) or self._items:
-            items, self._items = self._items, []
+            items = self._take_items()
             ticket, self._ticket = self._ticket or _Ticket(), None
             self._in_flight = ticket
             try:
@@ -202,8 +248,7 @@ class Outbox:
                 self._fail(items, batch, error)
             else:
                 self._complete(items, batch)
-            ticket.is_stored = not self.is_failing
-            ticket.done.set()
+            ticket.end(is_stored=not self.is_failing)
             if self._log.wants_upkeep:
                 await to_thread.run_sync(self._log.upkeep)
             if self.is_failing and not self._items:
@@ -216,8 +261,7 @@ class Outbox:
         self._is_closed = True
         self._store_now()
         if self._ticket is not None:
-            self._ticket.is_stored = not self.is_failing
-            self._ticket.done.set()
+            self._ticket.end(is_stored=not self.is_failing)
         self._log.close()
 
     def _begin_storing(self) -> None:
@@ -227,8 +271,7 @@ class Outbox:
             self._store_now()
 
     def _store_now(self) -> None:
-        batch = self._log.seal()
-        items, self._items = self._items, []
+        batch, items = self._log.seal(), self._take_items()
         try:
             self._log.write(batch)
         except NotStored as error:
@@ -240,44 +283,55 @@ class Outbox:
         self._in_flight = None
         self.is_failing = False
         self._log.publish(batch)
-        self._perform_all(items)
+        self._perform_all(items, are_stored=True)
 
     def _fail(self, items: list[Item], batch: Batch, error: NotStored) -> None:
         self._in_flight = None
         self._begin_failing(error)
         self._log.discard(batch)
-        # Refused one by one here, so that the answers keep their places among the effects of the batch.
-        self._perform_all(items)
+        # What was accepted since was judged by what is undone now.
+        if self._ticket is not None:
+            self._ticket.end(is_stored=False)
+            self._ticket = None
+        self._perform_all([*items, *self._take_items()], are_stored=False)
+
+    def _take_items(self) -> list[Item]:
+        items, self._items = self._items, []
+        return items
 
     def _begin_failing(self, error: NotStored) -> None:
         if not self.is_failing:
             log.error("history not stored: %s; envelopes are refused until it can be", error)
         self.is_failing = True
 
+    def _perform_stored(self, item: Item) -> None:
+        if isinstance(item, NumberedBroadcast):
+            self._write(*item)
+        elif isinstance(item, EnvelopeEffects):
+            for effect in item.effects:
+                self._perform_stored(effect)
+        else:
+            self._perform(item)
+
     def _perform_unstored(self, item: Item) -> None:
         """Envelopes of participants are refused; the gateway's own are delivered without a number."""
-        if isinstance(item, Deliver) and item.envelope.kind == SYSTEM_RECEIPT and item.envelope.correlation_ids:
-            self._refuse(item.envelope)  # what it confirms is not stored
+        if isinstance(item, EnvelopeEffects):
+            self._refuse(item.envelope)
         elif not isinstance(item, NumberedBroadcast):
             self._perform(item)
-        elif item.effect.envelope.kind == STREAM_OPEN:
-            return  # the request that it answers is refused
         elif item.effect.envelope.sender in GATEWAY_IDS:
             # No one would send it again, and members must not keep someone on their lists who has left.
             self._write(item.effect, item.data, None, item.is_logged)
         else:
             self._refuse(item.effect.envelope)
 
-    def _perform_all(self, items: list[Item]) -> None:
+    def _perform_all(self, items: list[Item], *, are_stored: bool) -> None:
         self._is_performing = True
         try:
-            for item in items:
-                if self.is_failing:
-                    self._perform_unstored(item)
-                elif isinstance(item, NumberedBroadcast):
-                    self._write(*item)
-                else:
-                    self._perform(item)
+            # Refused one by one here, so that the answers keep their places among the effects of the batch.
+            perform = self._perform_stored if are_stored else self._perform_unstored
+            for item in items if are_stored else self._roll_back(items):
+                perform(item)
         finally:
             self._is_performing = False
         self._performed()

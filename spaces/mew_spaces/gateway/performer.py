@@ -30,10 +30,12 @@ from mew_spaces.core.effects import (
     StateChanged,
 )
 from mew_spaces.core.space import Space
+from mew_spaces.core.state import ReportedStatus
 from mew_spaces.gateway.audit import AuditLog
 from mew_spaces.gateway.delivery import DeliverySessions, numbered
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json, frame_message
+from mew_spaces.gateway.outbox import EnvelopeEffects, Item, NumberedBroadcast
 from mew_spaces.log.figures import FigureStore
 from mew_spaces.log.memory import SpaceLog
 
@@ -120,6 +122,31 @@ class EffectPerformer:
             about = {"source_participant": envelope.sender}
             self.audit.log_delivered(envelope, data, recipients, now=self.clock(), metadata=about)
 
+    def roll_back(self, items: list[Item]) -> list[Item]:
+        """Undo what envelopes changed that could not be stored, and return what is to be performed or refused."""
+        envelopes = (one for one in items if isinstance(one, EnvelopeEffects))
+        refused = [one for envelope in envelopes for one in envelope.effects if isinstance(one, StateChanged)]
+        if not refused:
+            return items
+        kept = [one for one in items if isinstance(one, StateChanged)]
+        self.store.store(self.space.membership.roll_back(refused, kept))
+        performed = [updated for one in items if (updated := self._update_greeting(one)) is not None]
+        held = [(one, name) for name, member in self.space.members.items() for one in member.sockets]
+        for connection, name in held:
+            if connection not in self.owners:  # it closed while its participant was removed
+                left = self.space.leave(connection, name, now=self.clock())
+                performed += (NumberedBroadcast.unstored(one) if isinstance(one, Broadcast) else one for one in left)
+        return performed
+
+    def _update_greeting(self, item: Item) -> Item | None:
+        """Return what tells a participant that joins how the space is, as it is now; any other item unchanged."""
+        if not isinstance(item, Deliver) or item.envelope.kind not in (kinds.SYSTEM_WELCOME, kinds.PARTICIPANT_PAUSE):
+            return item
+        participant = ParticipantId(item.envelope.addressees[0])
+        if item.envelope.kind == kinds.SYSTEM_WELCOME:
+            return self.space.welcome(participant, item.connections, now=self.clock())
+        return item if self.space.membership.pause_of(participant, now=self.clock()) else None
+
     def close_all(self, participant: ParticipantId, code: int, reason: str) -> None:
         """Close the connections of a participant, except to its log file."""
         kept = self.virtual.get(participant)
@@ -153,11 +180,9 @@ class EffectPerformer:
     def _change_membership(self, effect: StateChanged | AddToken | RevokeTokens | AuditNote) -> None:
         match effect:
             case StateChanged(changes):
-                self.store.store(changes)
                 self.sessions.frames.follow(changes, self.log.next_sequence - 1)
                 for change in changes:
-                    if change.table == "statuses" and change.value is not None:
-                        reported = change.value
+                    if isinstance(reported := change.value, ReportedStatus):
                         self.figures.observe(change.key, reported.status, reported.received_at.timestamp())
             case AddToken(participant, token):
                 self.store.add_token(participant, token)

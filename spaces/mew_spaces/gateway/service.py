@@ -7,7 +7,7 @@ soon as the envelopes ahead of it are stored. Does not know sockets or HTTP.
 
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -54,9 +54,6 @@ ATTENTION_SECONDS = 0.2
 
 ATTENTION_ROUNDS = 5
 """After how many such times it is looked for without envelopes: time passes, too."""
-
-ROSTER_ENTRY_BYTES = 4096
-"""How much an invitation or removal takes in the roster beyond its own size, with room to spare."""
 
 _RESERVING_KINDS = (kinds.SPACE_INVITE, kinds.SPACE_KICK)
 """What they change must be on the disk before they are answered."""
@@ -130,8 +127,10 @@ class SpaceService:
         )
         self._outbox = Outbox(
             self.log,
+            clock=self._clock,
             write=self._performer.write_broadcast,
             perform=self._perform_one,
+            roll_back=self._performer.roll_back,
             refuse=self._refuse_unstored,
             performed=self._finish_performing,
         )
@@ -263,11 +262,7 @@ class SpaceService:
         if self._outbox.is_failing or draft.kind in _RESERVING_KINDS:
             receipt = self._refuse_unstorable(draft, sender, connection)
         receipt = receipt or self.space.receive(draft, sender=sender, connection=connection, now=now)
-        is_echoed = self._perform_receipt(draft, receipt, sender, connection, now, data)
-        if not is_echoed:
-            accepted = self._acknowledgements.remember_unechoed(receipt)
-            if accepted is not None and connection is not None and is_session:
-                self._outbox.put(self._acknowledgements.receipt(connection, sender, accepted.id, status="accepted"))
+        self._perform_receipt(draft, receipt, sender, connection, now, data, session=connection if is_session else None)
         return receipt
 
     async def post(self, sender: ParticipantId, draft: Draft) -> Receipt:
@@ -391,19 +386,22 @@ class SpaceService:
         if self._writer is not None:
             self._writer.close()
 
-    def _perform(self, effects: Iterable[Effect]) -> None:
+    def _perform(self, effects: Sequence[Effect], accepted: Envelope | None = None) -> None:
+        """Store the effects of one event and perform them; those of an accepted envelope only if they are stored."""
         for effect in effects:
-            if isinstance(effect, Broadcast):
-                self._outbox.broadcast(effect, effect.envelope.encode(), at=self._clock().timestamp())
-            elif isinstance(effect, StateChanged):
-                self._performer.perform(effect)  # at once: it is stored with the envelopes that announce it
-            else:
+            if isinstance(effect, StateChanged):
+                self._store.store(effect.changes)  # in one batch with the envelopes that announce it
+        if accepted is not None and effects:
+            self._outbox.put_accepted(accepted, effects)
+        else:
+            for effect in effects:
                 self._outbox.put(effect)
         self._finish_performing()
 
     def _finish_performing(self) -> None:
-        self._store.release()
         self._outbox.store()
+        if self._outbox.is_idle:
+            self._store.release()
         self._catch_up()
 
     def _catch_up(self) -> None:
@@ -419,7 +417,7 @@ class SpaceService:
 
     def _perform_one(self, effect: Effect | DuplicateReceipt) -> None:
         if isinstance(effect, DuplicateReceipt):
-            effect = self._acknowledgements.duplicate(*effect, is_failing=self._outbox.is_failing)
+            effect = self._acknowledgements.duplicate(*effect)
         self._performer.perform(effect)
 
     # Answers to senders
@@ -436,7 +434,7 @@ class SpaceService:
         if not self._outbox.is_failing:
             # Once decided, a change is final and is announced; a full disk has to be noticed before that.
             try:
-                self._store.reserve(len(draft.encode()) + ROSTER_ENTRY_BYTES)
+                self._store.reserve(len(draft.encode()))
                 return None
             except OSError as error:
                 log.error("invitation or removal not stored: %s", error)
@@ -445,7 +443,7 @@ class SpaceService:
         return self._acknowledgements.refusal(connection, sender, draft)
 
     def _refuse_unstored(self, envelope: Envelope) -> None:
-        for effect in (*self.space.withdraw(envelope), *self._acknowledgements.not_stored_everywhere(envelope)):
+        for effect in self._acknowledgements.take_back(envelope):
             self._performer.perform(effect)
 
     def _perform_receipt(
@@ -456,10 +454,12 @@ class SpaceService:
         connection: ConnectionId | None,
         now: datetime,
         data: bytes | None,
-    ) -> bool:
+        *,
+        session: ConnectionId | None = None,
+    ) -> None:
         """Perform the effects of an envelope and write its lines to the logs.
 
-        Returns True if all it does is to be passed on. `data` are the bytes of the draft.
+        `data` are the bytes of the draft. `session` is a connection that gets a receipt if it gets no echo.
         """
         audit = self._audit
         transport: Transport = "http" if connection is None else "websocket"
@@ -471,16 +471,15 @@ class SpaceService:
                 data = accepted.encode()
             if audit is not None:
                 audit.log_accepted(accepted, data, sender, transport, self.space.members, decision, now=now)
-            self._outbox.broadcast(first, data, at=now.timestamp(), is_alone=True)
+            self._outbox.broadcast(first, data, at=now.timestamp(), is_logged=True)
             self._catch_up()
-            return True
+            return
         if audit is not None:
             reason = refused.error if refused else None
             audit.log_received(accepted or draft, sender, transport, now=now, rejected=reason)
             if decision is not None:
                 audit.log_decision(accepted or draft, sender, decision, transport, now=now)
-        self._perform(effects)
-        return False
+        self._perform((*effects, *self._acknowledgements.confirm(receipt, session)), accepted)
 
     def _end_slow(self, connection: ConnectionId) -> None:
         """Tell a slow consumer why and disconnect it."""

@@ -187,9 +187,10 @@ class SpaceLog:
                 self._wake()
 
     def discard(self, batch: Batch) -> None:
-        """Forget the entries of a batch that could not be written, and stage its state again."""
+        """Forget the entries of a batch that could not be written and those staged since; stage its state again."""
         self._staged_state = {**batch.state, **self._staged_state}  # it is still to be written
-        for entry in batch.entries:
+        entries, self._staged = [*batch.entries, *self._staged], []
+        for entry in entries:
             if self._sequences.get((entry.sender, entry.id)) == entry.sequence:
                 del self._sequences[entry.sender, entry.id]
 

@@ -1,5 +1,6 @@
 """Spaces that apply the same events do the same, also when one of them was restored from a snapshot in the middle."""
 
+import copy
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ from mew_protocol import errors
 from mew_protocol.codec import decode_complete
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import parse_space
-from mew_spaces.core.effects import Broadcast, CloseConnection, ConnectionId, Deliver, Receipt
+from mew_spaces.core.effects import Broadcast, CloseConnection, ConnectionId, Deliver, Receipt, StateChanged
 from mew_spaces.core.events import (
     EPOCH,
     BatchHeader,
@@ -41,6 +42,8 @@ limits: {members: 4, streams_per_member: 2}
 """
 PEOPLE = [ParticipantId(name) for name in ("ada", "bob", "coder", "eve", "fay")]
 NAMES = st.sampled_from(PEOPLE)
+SENDERS = st.sampled_from(PEOPLE[:2])
+"""Those who may send anything."""
 IDS = st.sampled_from(["1", "2", "3", None])
 SOCKETS = st.builds(
     lambda gateway, number: (ConnectionId(first_connection(gateway) + number), PEOPLE[number % len(PEOPLE)]),
@@ -187,6 +190,19 @@ def test_equal_events_have_equal_effects_on_a_restored_space(steps: list[Step], 
     check_cut(steps, cut)
 
 
+def picture(space: ReplicatedSpace) -> dict[str, Any]:
+    """All that an envelope may change in a space, except the number of the newest stream: ids are never used again."""
+    wanted = {"state", "members", "absent_since", "not_back_yet", "trends", "measured_at"}
+    shown = space.snapshot().model_dump(include=wanted)
+    del shown["state"]["streams_opened"]
+    membership = space.space.membership
+    return {
+        **copy.deepcopy(shown),
+        "permissions": {name: membership.permissions_of(name).patterns for name in PEOPLE},
+        "undecided": {to_json(one.envelope) for one in membership.undecided_proposals},
+    }
+
+
 def connection(name: str, number: int = 1) -> ConnectionId:
     return ConnectionId(first_connection(1 if name in ("ada", "bob") else 2) + 16 * len(name) + number)
 
@@ -246,6 +262,31 @@ STORY: list[Step] = [
 @pytest.mark.parametrize("cut", range(len(STORY) + 1))
 def test_a_space_restored_at_any_point_continues_alike(cut: int) -> None:
     check_cut(STORY, cut)
+
+
+SENT = st.lists(st.tuples(SENDERS, ENVELOPES), min_size=1, max_size=10)
+
+
+@given(cut=st.integers(3, len(STORY)), kept=SENT, undone=SENT)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+def test_envelopes_that_are_undone_leave_no_trace(
+    cut: int, kept: list[tuple[ParticipantId, bytes]], undone: list[tuple[ParticipantId, bytes]]
+) -> None:
+    space, now = new_space(), EPOCH + timedelta(days=20_000)
+    started: list[SpaceEvent] = [GatewayStarts()]
+    sent: list[SpaceEvent] = [
+        EnvelopeArrives(None, name, 99, may_repeat=False, data=data) for name, data in (*kept, *undone)
+    ]
+    story = ((1, 0, started), (2, 0, started), *STORY[:cut], (1, 0, sent[: len(kept)]))
+    for place, (gateway, seconds, events) in enumerate(story, 1):
+        now += timedelta(seconds=seconds)
+        list(space.apply(place, BatchHeader(gateway, place, now, b"%016d" % place), list(events)))
+    before, header = picture(space), BatchHeader(1, 100, now, b"%016d" % 100)
+    receipts = [applied.receipt for applied in space.apply(100, header, list(sent[len(kept) :]))]
+    picture(space)  # fills the caches
+    changed = [one for receipt in receipts for one in receipt.effects if isinstance(one, StateChanged)]
+    space.space.membership.roll_back(changed, kept=())
+    assert picture(space) == before
 
 
 def test_the_story_reaches_what_a_snapshot_must_hold() -> None:

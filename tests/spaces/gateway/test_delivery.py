@@ -270,6 +270,34 @@ async def test_what_cannot_be_stored_is_refused_until_the_disk_takes_it(tmp_path
         assert (await bob.until("chat"))["payload"]["text"] == "again"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+async def test_a_grant_and_a_pause_that_a_full_disk_refused_do_not_hold(tmp_path: Path) -> None:
+    config = parse_space(SPACE.replace("DURABILITY", "flushed"))
+    async with (
+        serve_gateway(config, state=tmp_path) as gateway,
+        joined(gateway, "ada") as ada,
+        session(gateway, "bob") as (bob, _),
+    ):
+        with full_disk(_log_of(gateway.service)):
+            await ada.send_envelope("participant/pause", {"reason": "refused"}, to=["bob"], id="pause")
+            assert (await ada.error())["error"] == "not_stored"
+        gateway.service.expire()
+        assert gateway.service.is_storing
+        with full_disk(_log_of(gateway.service)):
+            granted = {"recipient": "bob", "capabilities": [{"kind": "reasoning/*"}]}
+            await ada.send_envelope("capability/grant", granted, id="grant")
+            assert (await ada.error())["error"] == "not_stored"
+        gateway.service.expire()
+        await bob.send_envelope("reasoning/start", {"message": "I may not"})
+        assert (await bob.error())["error"] == "capability_violation"
+        await bob.chat("I may")
+        await bob.until("chat")
+        await ada.send_envelope("capability/grant", granted, id="grant")
+        await bob.until("capability/grant")
+    async with serve_gateway(config, state=tmp_path) as again, opened_welcome(again, "bob") as (_, welcome):
+        assert {"kind": "reasoning/*"} in welcome["you"]["capabilities"]
+
+
 async def test_an_envelope_sent_twice_to_a_full_disk_is_never_confirmed(tmp_path: Path) -> None:
     config = parse_space(SPACE.replace("DURABILITY", "synced"))
     async with serve_gateway(config, state=tmp_path) as gateway, session(gateway, "coder") as (coder, _):
@@ -286,19 +314,25 @@ async def test_an_envelope_sent_twice_to_a_full_disk_is_never_confirmed(tmp_path
             assert answer["correlation_id"] == ["big"]
 
 
-async def test_a_receipt_is_refused_with_the_batch_that_cannot_be_stored(tmp_path: Path) -> None:
+async def test_an_envelope_without_an_echo_is_refused_once_with_its_batch(tmp_path: Path) -> None:
     config = parse_space(SPACE.replace("DURABILITY", "synced"))
     async with serve_gateway(config, state=tmp_path) as gateway, session(gateway, "coder") as (coder, _):
+        await coder.send_envelope("stream/request", {"direction": "upload"})
+        stream = (await coder.until("stream/open"))["payload"]["stream_id"]
+        await coder.until("stream/request")
         database = _log_of(gateway.service)._database
         database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count').fetchone()[0]}")
         connection = next(iter(gateway.service._performer.owners))
-        draft = Draft(kind="chat", id="big", payload={"text": "x" * 60_000})
-        gateway.service.receive(connection, ParticipantId("coder"), draft)
-        receipt = gateway.service._acknowledgements.receipt(connection, "coder", "without an echo", status="accepted")
-        gateway.service._outbox.put(receipt)
+        granted = {"stream_id": stream, "participant_id": "coder"}
+        for draft in (
+            Draft(kind="chat", id="big", payload={"text": "x" * 60_000}),
+            Draft(kind="stream/grant-write", id="without an echo", payload=granted),
+        ):
+            gateway.service.receive(connection, ParticipantId("coder"), draft)
         answers = [await coder.next() for _ in range(2)]
         assert [answer["payload"]["error"] for answer in answers] == ["not_stored", "not_stored"]
         assert [answer["correlation_id"] for answer in answers] == [["big"], ["without an echo"]]
+        assert not await coder.seen_so_far()
 
 
 def _log_of(service: SpaceService) -> SqliteLog:

@@ -1,8 +1,11 @@
-"""What an event causes is stored together, before any member receives it, or refused."""
+"""What an event causes is stored together, before any member receives it, or it is refused and changes nothing."""
 
+import copy
 import json
 import threading
 from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -13,15 +16,48 @@ from mew_protocol.ids import ParticipantId
 from mew_protocol.join import DeliveryRequest
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.core.effects import ConnectionId, Receipt
+from mew_spaces.core.state import SpaceState
 from mew_spaces.gateway.auth import TokenBook
-from mew_spaces.gateway.membership_store import MembershipStore
+from mew_spaces.gateway.membership_store import ROSTER_FILE_NAME, MembershipStore
 from mew_spaces.gateway.service import SpaceService
 from mew_spaces.log.memory import Batch, Bounds, Durability, NotStored, SpaceLog
 
 from tests.support.channels import RecordingChannel
 from tests.support.waiting import PATIENCE_SECONDS, until
 
-ADA, BOB = ParticipantId("ada"), ParticipantId("bob")
+ADA, BOB, CODER, FAY = (ParticipantId(name) for name in ("ada", "bob", "coder", "fay"))
+CALL = {"method": "tools/call", "params": {"name": "write"}}
+FIGURES = {"status": "active", "tokens": 1, "max_tokens": 2, "messages_in_context": 1}
+STREAM = {"stream_id": "stream-1", "participant_id": "bob", "new_owner": "bob"}
+STORED: list[dict[str, Any]] = [
+    {"kind": "stream/request", "payload": {"direction": "upload"}},
+    {"kind": "stream/grant-write", "payload": STREAM | {"participant_id": "coder"}},
+    {"kind": "capability/grant", "payload": {"recipient": "bob", "capabilities": [{"kind": "x"}], "grant_id": "g"}},
+    {"kind": "participant/pause", "to": ["coder"]},
+    {"kind": "mcp/proposal", "id": "p", "payload": CALL},
+    {"kind": "participant/status", "payload": FIGURES},
+]
+CHANGING: list[dict[str, Any]] = [
+    {"kind": "capability/grant", "payload": {"recipient": "bob", "capabilities": [{"kind": "y"}]}},
+    {"kind": "capability/revoke", "payload": {"recipient": "bob", "grant_id": "g"}},
+    {"kind": "participant/pause", "to": ["bob"]},
+    {"kind": "participant/resume", "to": ["coder"]},
+    {"kind": "participant/shutdown", "to": ["bob"]},
+    {"kind": "participant/status", "payload": FIGURES | {"tokens": 2}},
+    {"kind": "mcp/proposal", "payload": CALL},
+    {"kind": "mcp/request", "to": ["coder"], "correlation_id": ["p"], "payload": CALL},
+    {"kind": "mcp/response", "to": ["ada"], "correlation_id": ["p"], "payload": {"result": {}}},
+    {"kind": "mcp/reject", "correlation_id": ["p"]},
+    {"kind": "mcp/withdraw", "correlation_id": ["p"]},
+    {"kind": "stream/request", "payload": {"direction": "upload"}},
+    {"kind": "stream/close", "payload": STREAM},
+    {"kind": "stream/grant-write", "payload": STREAM},
+    {"kind": "stream/revoke-write", "payload": STREAM | {"participant_id": "coder"}},
+    {"kind": "stream/transfer-ownership", "payload": STREAM},
+    {"kind": "space/invite", "payload": {"participant_id": "fay", "initial_capabilities": [{"kind": "chat"}]}},
+    {"kind": "space/kick", "payload": {"participant_id": "bob"}},
+]
+"""One of each kind that changes something, after `STORED`."""
 
 
 class RecordingLog(SpaceLog):
@@ -75,6 +111,22 @@ def messages(channel: RecordingChannel) -> list[dict[str, Any]]:
 
 def kinds(channel: RecordingChannel) -> list[str]:
     return [one["kind"] for one in messages(channel)]
+
+
+def picture(service: SpaceService) -> Any:
+    """What envelopes change; ids of streams are never used again."""
+    space = service.space
+    state = space.state.model_dump(exclude={"streams_opened"})
+    sockets = {name: member.sockets for name, member in space.members.items()}
+    permissions = {name: space.membership.permissions_of(name).patterns for name in ("ada", "bob", "coder", "fay")}
+    board = space.board.trends, space.board.measured_at
+    return copy.deepcopy((state, sockets, space.absent_since, permissions, board, service.tokens.knows(FAY)))
+
+
+async def recovered(service: SpaceService, log: RecordingLog) -> None:
+    log.is_full = False
+    service.expire()
+    await until(lambda: service.is_storing)
 
 
 def receive(service: SpaceService, connection: ConnectionId, kind: str, id: str, **payload: Any) -> None:  # noqa: A002
@@ -132,6 +184,161 @@ async def test_a_decision_that_is_not_stored_can_be_sent_again(service: SpaceSer
         await until(lambda: len(ada.written) > before)  # noqa: B023
         last = messages(ada)[-1]
         assert last["payload"].get("error", last["kind"]) == outcome
+
+
+@pytest.mark.parametrize("over_http", [False, True], ids=["socket", "http"])
+@pytest.mark.parametrize("envelope", CHANGING, ids=lambda envelope: envelope["kind"])
+async def test_a_refused_envelope_changes_nothing_and_can_be_sent_again(
+    service: SpaceService, config: SpaceConfig, log: RecordingLog, envelope: dict[str, Any], over_http: bool
+) -> None:
+    session, ada = service.new_connection(), RecordingChannel()
+    service.attach(session, ada)
+    service.join(session, ADA, DeliveryRequest())
+    (_, bob), (_, coder) = await joined(service, BOB), await joined(service, CODER)
+    for number, stored in enumerate(STORED):
+        service.receive(session, ADA, read_draft({"id": f"stored-{number}", **stored}))
+    await until(lambda: kinds(coder)[-1] == "participant/status")
+    draft = read_draft({"id": "e", **envelope})
+
+    async def send() -> Receipt:
+        return await service.post(ADA, draft) if over_http else service.receive(session, ADA, draft)
+
+    before, received = picture(service), [len(one.written) for one in (ada, bob, coder)]
+    log.is_full = True
+    receipt = await send()
+    await until(lambda: kinds(ada)[-1] == "system/error")
+    assert picture(service) == before
+    error = messages(ada)[-1]
+    assert (error["payload"]["error"], error["correlation_id"]) == ("not_stored", ["e"])
+    assert [len(one.written) for one in (ada, bob, coder)] == [received[0] + 1, *received[1:]]
+    assert bob.closed is None
+    assert not over_http or (receipt.refused is not None and receipt.refused.error == "not_stored")
+
+    await recovered(service, log)
+    restarted = MembershipStore(config, TokenBook(), None, log).state
+    assert restarted.model_dump(exclude={"streams_opened"}) == before[0]
+    receipt = await send()
+    await until(lambda: len(ada.written) > received[0] + 1)
+    assert "system/error" not in kinds(ada)[received[0] + 1 :]
+    assert receipt.accepted is not None
+    assert receipt.answer.get("status") != "duplicate"
+    assert picture(service) != before
+
+
+@pytest.mark.parametrize("log", ["synced"], indirect=True)
+async def test_envelopes_that_build_on_a_refused_one_are_refused_too(service: SpaceService, log: RecordingLog) -> None:
+    (connection, ada), (bob, _) = await joined(service, ADA), await joined(service, BOB)
+    before = picture(service)
+    log.is_full, log.may_write = True, threading.Event()
+    grant = {"recipient": "bob", "capabilities": [{"kind": "capability/grant"}, {"kind": "stream/*"}]}
+    receive(service, connection, "capability/grant", "g", **grant)
+    await until(lambda: log.is_writing)
+    for number, (kind, payload) in enumerate(
+        [
+            ("capability/grant", {"recipient": "coder", "capabilities": [{"kind": "stream/*"}]}),
+            ("stream/request", {"direction": "upload"}),
+            ("stream/transfer-ownership", {"stream_id": "stream-1", "new_owner": "ada"}),
+        ]
+    ):
+        draft = read_draft({"kind": kind, "id": f"b{number}", "payload": payload})
+        assert service.receive(bob, BOB, draft).accepted is not None
+    with anyio.fail_after(PATIENCE_SECONDS):
+        answer = await after_refusal(service, log)
+    assert answer.refused is not None
+    assert picture(service) == before
+    assert {"stream/open", "capability/grant"}.isdisjoint(kinds(ada))
+
+
+async def after_refusal(service: SpaceService, log: RecordingLog) -> Receipt:
+    """Let the disk answer, and return what the sender of one more envelope learns."""
+    answers = []
+
+    async def post() -> None:
+        answers.append(await service.post(ADA, read_draft({"kind": "chat", "payload": {"text": "last"}})))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(post)
+        await anyio.wait_all_tasks_blocked()
+        assert log.may_write is not None
+        log.may_write.set()
+    return answers[0]
+
+
+@pytest.mark.parametrize("log", ["synced"], indirect=True)
+async def test_who_joins_meanwhile_is_told_nothing_that_was_refused(service: SpaceService, log: RecordingLog) -> None:
+    connection, _ = await joined(service, ADA)
+    log.is_full, log.may_write = True, threading.Event()
+    receive(service, connection, "stream/request", "r", direction="upload")
+    service.receive(connection, ADA, read_draft({"kind": "participant/pause", "id": "pause", "to": ["bob"]}))
+    await until(lambda: log.is_writing)
+    session, bob = service.new_connection(), RecordingChannel()
+    service.attach(session, bob)
+    service.join(session, BOB, DeliveryRequest())
+    await after_refusal(service, log)
+    (welcome,) = messages(bob)
+    assert welcome["kind"] == "system/welcome"
+    assert welcome["payload"]["active_streams"] == []
+    assert welcome["payload"]["delivery"]["recovered"]
+
+
+@pytest.mark.parametrize("log", ["synced"], indirect=True)
+async def test_what_the_gateway_ended_meanwhile_stays_ended(service: SpaceService, log: RecordingLog) -> None:
+    (connection, _), (bob, _) = await joined(service, ADA), await joined(service, BOB)
+    receive(service, connection, "capability/grant", "g", recipient="bob", capabilities=[{"kind": "x"}])
+    await until(lambda: service.space.state.grants and not service.load().unstored_items)
+    service.leave(bob)
+    await until(lambda: service.log.position.sequence == service.log.next_sequence - 1)
+    log.is_full, log.may_write = True, threading.Event()
+    receive(service, connection, "capability/grant", "h", recipient="bob", capabilities=[{"kind": "y"}])
+    await until(lambda: log.is_writing)
+    service._perform(service.space.expire(now=service._clock() + timedelta(seconds=6)))
+    await after_refusal(service, log)
+    assert service.space.state.grants == {}
+    await recovered(service, log)
+    assert "space/grants/bob" not in log.state()
+
+
+@pytest.mark.parametrize("log", ["synced"], indirect=True)
+async def test_a_member_that_leaves_during_a_refused_removal_is_gone(service: SpaceService, log: RecordingLog) -> None:
+    (connection, ada), (bob, _) = await joined(service, ADA), await joined(service, BOB)
+    log.is_full, log.may_write = True, threading.Event()
+    receive(service, connection, "space/kick", "k", participant_id="bob")
+    await until(lambda: log.is_writing)
+    service.leave(bob)
+    await after_refusal(service, log)
+    assert set(service.space.members) == {ADA}
+    assert BOB in service.space.absent_since
+    assert [one["payload"]["event"] for one in messages(ada) if one["kind"] == "system/presence"] == ["join", "leave"]
+    assert "space/kick" not in kinds(ada)
+
+
+@pytest.mark.parametrize("envelope", CHANGING[-2:], ids=lambda envelope: envelope["kind"])
+async def test_a_refused_removal_or_invitation_is_not_in_the_roster(
+    config: SpaceConfig, log: RecordingLog, tmp_path: Path, envelope: dict[str, Any]
+) -> None:
+    service = SpaceService(config, TokenBook.generate(config), space_log=log, state=tmp_path)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(service.keep_storing)
+        connection, ada = await joined(service, ADA)
+        await joined(service, BOB)
+        log.is_full = True
+        service.receive(connection, ADA, read_draft(envelope))
+        await until(lambda: kinds(ada)[-1] == "system/error")
+        assert MembershipStore(config, TokenBook(), tmp_path).state == SpaceState()
+        assert [one.name for one in tmp_path.iterdir() if one.is_file()] == [ROSTER_FILE_NAME]
+        assert (service.tokens.knows(BOB), service.tokens.knows(FAY)) == (True, False)
+        tasks.cancel_scope.cancel()
+
+
+async def test_an_envelope_that_comes_after_the_end_is_refused(config: SpaceConfig, log: RecordingLog) -> None:
+    service = SpaceService(config, TokenBook.generate(config), space_log=log)
+    before = picture(service)
+    service.close()
+    for envelope in (CHANGING[0], {"kind": "chat", "payload": {"text": "late"}}):
+        receipt = await service.post(ADA, read_draft(envelope))
+        assert receipt.refused is not None
+        assert receipt.refused.error == "not_stored"
+    assert picture(service) == before
 
 
 async def test_a_full_disk_is_tried_again_only_at_intervals(service: SpaceService, log: RecordingLog) -> None:
