@@ -36,7 +36,7 @@ from mew_agent.agent.resources import CLOSE_SECONDS
 from mew_agent.child_program import FIRST_DELAY_SECONDS, Restarts
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import Store, StoredChat
-from mew_agent.errors import GatewayError, NotPermitted, PeerError, first_cause
+from mew_agent.errors import GatewayError, MewAgentError, NotPermitted, PeerError, first_cause
 from mew_agent.participant.external_context import POLICY
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
@@ -266,10 +266,10 @@ class AcpAgent(Participant):
             self._requested.over.set()
 
     async def _ready_session(self) -> AcpSession:
-        """Wait until the agent is ready. Raises `AcpFailed` if it is no longer started."""
+        """Wait until the agent is ready. Raises `MewAgentError` if it is no longer started."""
         while self._agent is None or self._agent.ended.is_set():
             if self._failure is not None:
-                raise AcpFailed(self.settings.program[0], self._failure)
+                raise MewAgentError(self._failure)
             await self._agent_ready.wait()
         return self._agent
 
@@ -359,7 +359,7 @@ class AcpAgent(Participant):
                 self.external_context.compaction_ended(CompactDone(status="compacted"), timestamp())
                 await self.control.announce("compacted")
             case "failed" if self._prompting != "compaction":
-                done = CompactDone(status="skipped", skipped=True, reason="failed")
+                done = CompactDone.as_skipped("failed")
                 self.external_context.compaction_ended(done, timestamp())
                 await self.control.announce("compaction_failed:the agent reported a failure")
             case _:
@@ -381,14 +381,20 @@ class AcpAgent(Participant):
     # -- controls ----------------------------------------------------------------------------------------
 
     async def _compact(self, request: Compact) -> CompactDone:
-        """Send the agent's own command, after the running turn or in its middle."""
-        session = await self._ready_session()
+        """Send the agent's own command, after the running turn or in its middle. The answer contains failures."""
+        try:
+            return await self._send_compact_command(request)
+        except MewAgentError as error:
+            return CompactDone.as_skipped(str(error))
+
+    async def _send_compact_command(self, request: Compact) -> CompactDone:
+        await self._ready_session()
         with anyio.move_on_after(COMMANDS_SECONDS):
             await self._commands_known.wait()
         announced = (name for name in self.profile.compact_commands if name in self._commands)
         command = next(announced, self.profile.hidden_command)
         if command is None:
-            return CompactDone(status="skipped", skipped=True, reason="not_supported")
+            return CompactDone.as_skipped("not_supported")
         if request.interrupt and self._interruptible is not None:
             self._interruptible.cancel()
         async with self._one_prompt:
@@ -400,20 +406,18 @@ class AcpAgent(Participant):
             try:
                 response = await session.prompt(f"/{command}", self._withdraw_questions)
                 await requested.ended()  # some agents compact after their response
-            except AcpFailed as error:
-                return CompactDone(status="skipped", skipped=True, reason=str(error))
             finally:
                 self._prompting = self._requested = None
         if response.get("stopReason") == "cancelled":
-            return CompactDone(status="skipped", skipped=True, reason="cancelled")
+            return CompactDone.as_skipped("cancelled")
         if requested.step in ("started", "failed"):
-            return CompactDone(status="skipped", skipped=True, reason="failed")
+            return CompactDone.as_skipped("failed")
         return CompactDone(status="compacted")
 
     async def _clear(self) -> None:
         """Begin a new session, after the running turn."""
-        session = await self._ready_session()
         async with self._one_prompt:
+            session = await self._ready_session()
             await session.renew()
             self._own_compactions.clear()
             await self._keep_session()

@@ -188,7 +188,7 @@ class Control(Subscriber):
     async def _refuse(self, envelope: Envelope, problem: str) -> None:
         """Answer a control that is not carried out: a compaction as skipped, any other in a status to its sender."""
         if envelope.kind == kinds.PARTICIPANT_COMPACT:
-            await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, _skipped(problem))
+            await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, CompactDone.as_skipped(problem))
         else:
             await self.announce(f"refused:{problem}", (envelope.id,), to=(envelope.sender,))
 
@@ -281,7 +281,8 @@ class Control(Subscriber):
 
     async def _compact(self, envelope: Envelope, request: Compact) -> None:
         if self.conversation.is_compacting:
-            await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, _skipped("compaction_in_progress"))
+            done = CompactDone.as_skipped("compaction_in_progress")
+            await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, done)
             return
         if not self.conversation.asks_first(envelope.sender):  # otherwise it begins after the approval
             await self.announce("compacting", (envelope.id,))
@@ -289,7 +290,7 @@ class Control(Subscriber):
             done = await self.conversation.compact(request, envelope.sender)
         except Exception as error:  # the sender waits for an answer, whatever failed
             logger.exception("compaction for '%s' failed", envelope.sender)
-            done = _skipped(f"{type(error).__name__}: {error}")
+            done = CompactDone.as_skipped(f"{type(error).__name__}: {error}")
         await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, done)
         if done.skipped and done.reason not in NOTHING_TO_DO:
             await self.announce(f"compaction_failed:{done.reason}", (envelope.id,))
@@ -322,10 +323,6 @@ class Control(Subscriber):
 
 def _with_reason(word: str, reason: str | None) -> str:
     return f"{word}:{reason}" if reason else word
-
-
-def _skipped(reason: str) -> CompactDone:
-    return CompactDone(status="skipped", skipped=True, reason=reason)
 
 
 def narrowed(status: Status, fields: tuple[str, ...] | None) -> dict[str, Any]:

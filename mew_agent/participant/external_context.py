@@ -230,15 +230,15 @@ class ExternalContext(Controllable):
 
     async def compact(self, request: Compact, asked_by: str | None = None) -> CompactDone:
         if self.on_compact is None:
-            return CompactDone(status="skipped", skipped=True, reason=self.refuses_with)
+            return CompactDone.as_skipped(self.refuses_with)
         self.compaction_started("requested" if asked_by is not None else "compact_at", request.reason)
-        done = CompactDone(status="skipped", skipped=True, reason="failed")
+        done = CompactDone.as_skipped("failed")
         try:
             with anyio.move_on_after(self.handler_timeout_seconds) as bound:
                 answer = await run_function(partial(self.on_compact, request), {})
                 done = answer if isinstance(answer, CompactDone) else CompactDone(status="compacted")
             if bound.cancelled_caught:
-                done = CompactDone(status="skipped", skipped=True, reason="timeout")
+                done = CompactDone.as_skipped("timeout")
         finally:
             self.compaction_ended(done, timestamp())
         return done

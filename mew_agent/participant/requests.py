@@ -180,9 +180,9 @@ def _outcome_from_status(status: Status) -> CompactDone:
     """Read the outcome from a status, which does not say what was freed. A peer without context had nothing to free."""
     word, _, reason = (status.status or "").partition(":")
     if word == COMPACTION_FAILED:
-        return CompactDone(status="skipped", skipped=True, reason=reason or "no reason given")
+        return CompactDone.as_skipped(reason or "no reason given")
     if status.context is None and not status.tokens and not status.messages_in_context:
-        return CompactDone(status="skipped", skipped=True, reason="no_history")
+        return CompactDone.as_skipped("no_history")
     basis = status.context.basis if status.context is not None and status.tokens is not None else None
     return CompactDone(
         status="compacted",

@@ -233,6 +233,11 @@ class CompactDone(Payload, kind=kinds.PARTICIPANT_COMPACT_DONE):
     cost: CompactionCost | None = None
     approval: str | None = None
 
+    @classmethod
+    def as_skipped(cls, reason: str) -> Self:
+        """Return the answer of a participant that did not compact."""
+        return cls(status="skipped", skipped=True, reason=reason)
+
 
 class Clear(Payload, kind=kinds.PARTICIPANT_CLEAR):
     """Delete the whole history."""

@@ -196,7 +196,11 @@ async def test_board_and_chat_say_why_an_agent_cannot_start(
 ) -> None:
     async with start(style, max_restarts=0, **settings) as s:
         await s.until_status(lambda body: body["status"].startswith("failed:") and problem in body["status"])
-        assert problem in await s.ask("hello")
+        answer, done = await s.ask("hello"), await s.ada.compact("codex", timeout_seconds=PATIENCE_SECONDS)
+    reason = str(done.reason)
+    assert answer == f"I cannot answer: {reason}."
+    assert (done.skipped, reason.startswith("the ACP agent"), reason.count("the ACP agent")) == (True, True, 1)
+    assert problem in reason
 
 
 async def test_an_expired_sign_in_names_the_commands(start: Start) -> None:
