@@ -94,9 +94,7 @@ class AcpTurn(ChatTurn):
         if self.texts and not self.texts[-1].endswith("\n"):
             self.texts.append("\n\n")  # what follows the call is a new paragraph
         shown = arguments if len(json.dumps(arguments, default=str)) <= MAX_ARGUMENT_CHARS else None
-        call, text = {"tool": title, "arguments": shown or {}, "toolCallId": call_id}, f"I call {title}."
-        thought = {"message": text, "reasoning": text, "action": "tool", "actionInput": call}
-        await self.envelopes.send_thought(thought)
+        await self.envelopes.send_call(call_id, title, shown or {})
 
 
 def text_in(content: object) -> str:

@@ -280,14 +280,7 @@ class Turn(ChatTurn):
 
     async def _show_thoughts(self, reply: ModelReply) -> None:
         for call in reply.tool_calls:
-            message = reply.text or f"I call {call.name}."
-            thought: dict[str, Any] = {
-                "message": message,
-                "reasoning": message,
-                "action": "tool",
-                "actionInput": {"tool": call.name, "arguments": call.arguments, "toolCallId": call.id},
-            }
-            await self.envelopes.send_thought(thought)
+            thought = await self.envelopes.send_call(call.id, call.name, call.arguments, reply.text)
             await self.envelopes.write("thought", value=thought)
 
 

@@ -67,6 +67,14 @@ class TurnEnvelopes:
         if self.reasoning_id is not None:
             await self._send_optional(kinds.REASONING_THOUGHT, thought, context=self.reasoning_id)
 
+    async def send_call(self, call_id: str, tool: str, arguments: object, message: str = "") -> dict[str, Any]:
+        """Send the thought that a tool is called, and return it. `message` is what was written before the call."""
+        message = message or f"I call {tool}."
+        call = {"tool": tool, "arguments": arguments, "toolCallId": call_id}
+        thought = {"message": message, "reasoning": message, "action": "tool", "actionInput": call}
+        await self.send_thought(thought)
+        return thought
+
     async def acknowledge(self) -> None:
         """Tell the asker that the work on its chat has begun."""
         await self._send_optional(kinds.CHAT_ACKNOWLEDGE, {"status": "processing"}, to=self._asker)

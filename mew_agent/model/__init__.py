@@ -1,1 +1,1 @@
-"""The `Model` interface and its implementation for OpenAI-compatible servers."""
+"""The `Model` interface, its implementation for OpenAI-compatible servers, and what servers report and write."""
