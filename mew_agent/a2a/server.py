@@ -52,8 +52,8 @@ VERSIONS: Final = ("1.0", "0.3")
 class A2AServer:
     """Serves participants to A2A clients. `only` are the ids of those served; empty means all but `participant`.
 
-    `roles` are those of space.yaml. Without one there, a participant that reports a context is an agent, one that has
-    tools a tool, and any other is asked as a person is.
+    `roles` are those of space.yaml. A participant without one is an agent if it reports a context, a tool if it has
+    tools, and otherwise a person.
     """
 
     participant: ChatParticipant

@@ -43,7 +43,7 @@ TOOL_FAILED: Final = "tool_failed"
 DISCOVERY_SECONDS: Final = 5.0
 
 COLLECT_SECONDS: Final = {Writing: 0.1, Thinking: 1.0}
-"""How long pieces of text are collected into one update: the task is stored whole after each."""
+"""How long pieces of text are collected into one update: each update stores the whole task."""
 
 
 class ParticipantTasks(AgentExecutor):

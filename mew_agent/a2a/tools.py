@@ -21,7 +21,7 @@ TOOLS_EXTENSION: Final = "urn:mew:tools:v1"
 """URI of the extension of a card that lists the tools with their schemas."""
 
 A2ARole = Literal["agent", "tool", "person"]
-"""How a participant answers: an agent by its work, a tool to calls, a person when they have read the message."""
+"""How a participant answers: an agent works on a chat, a tool answers calls, and a person answers after reading."""
 
 CALL: Final = '{"tool": NAME, "arguments": {...}}'
 JSON: Final = "application/json"
