@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Literal
 
 from mew_protocol.environment import inherited
+from mew_protocol.setting_problems import matching
 from pydantic import BaseModel, ConfigDict, Field
 
 from mew_agent.child_program import ChildFailed
@@ -46,7 +47,7 @@ class StdioServer(_BridgeModel):
 class HttpServer(_BridgeModel):
     """An MCP server at a URL, over streamable HTTP. `headers` are sent with every request."""
 
-    url: str = Field(pattern=r"^https?://[^/]")
+    url: Annotated[str, matching(r"(?s)https?://[^/].*", "must be a URL like https://example.org/mcp")]
     headers: dict[str, str] = Field(default_factory=dict)
     transport: Literal["http"] = "http"
 

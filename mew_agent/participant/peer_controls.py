@@ -41,7 +41,8 @@ ARCHIVE_SECONDS = 60.0
 class PeerControls:
     """The controls that a participant sends to its peers.
 
-    Those about past compactions also raise `ControlRefused`: the peer may lack the capability for the answer.
+    All raise what `ask` raises, and `ControlRefused` if the peer refuses, for instance because it lacks the capability
+    for the answer.
     """
 
     def __init__(self, messenger: Messenger) -> None:

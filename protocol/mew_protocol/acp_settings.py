@@ -4,11 +4,12 @@ Owns what `acp:` of a space.yaml and the program that runs the agent have in com
 settings mean for an agent.
 """
 
-from typing import Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from mew_protocol.agent_settings import Text
+from mew_protocol.setting_problems import matching
 
 ACP_CONFIG: Final = "MEW_ACP_CONFIG"
 """Environment variable with the settings as JSON. Not an argument, because `ps` would show the keys in it."""
@@ -35,7 +36,7 @@ class AcpSettings(BaseModel):
     """How long a request for permission waits for a decision; then it is rejected."""
     turn_seconds: float = Field(default=3600.0, gt=0)
     compact_seconds: float = Field(default=300.0, gt=0)
-    compact_at: str | None = Field(default=None, pattern=r"^[1-9][0-9]?%$")
+    compact_at: Annotated[str, matching(r"[1-9][0-9]?%", "must be a percentage such as 80%")] | None = None
     """A part of its window, such as `80%`: at the end of a turn that reaches it, the agent is asked to compact."""
     max_compacting: int | None = Field(default=None, ge=1)
     """How many agents of the space may compact at the same time; further ones wait (default: half of them)."""

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from mew_protocol.context_report import MAX_PIN_CHARS, MAX_PINS
+from mew_protocol.setting_problems import matching
 
 REHEARSAL: Final = "rehearsal"
 """As `base_url`: the built-in rehearsal model, for trying things out without a provider."""
@@ -56,19 +57,15 @@ def _checked_model_url(text: str) -> str:
     raise ValueError(f"must be a URL like http://127.0.0.1:1234/v1, '{REHEARSAL}' or '{LOCAL}'")
 
 
-def _checked_part(text: str) -> str:
-    if re.fullmatch(r"\s*[0-9]+\s*(%|/\s*[1-9][0-9]*)\s*", text):
-        return text
-    raise ValueError("must be a part of the window, such as 75% or 3/4")
-
-
 Text = Annotated[str, BeforeValidator(_as_text)]
 Count = Annotated[int, BeforeValidator(_refuse_boolean)]
 Positive = Annotated[Count, Field(gt=0)]
 Seconds = Annotated[float, BeforeValidator(_refuse_boolean), Field(gt=0, allow_inf_nan=False)]
 Price = Annotated[float, BeforeValidator(_refuse_boolean), Field(ge=0, allow_inf_nan=False)]
 Number = Annotated[float, BeforeValidator(_refuse_boolean)]
-PartOfWindow = Annotated[str, AfterValidator(_checked_part)]
+PartOfWindow = Annotated[
+    str, matching(r"\s*[0-9]+\s*(%|/\s*[1-9][0-9]*)\s*", "must be a part of the window, such as 75% or 3/4")
+]
 ModelUrl = Annotated[str, AfterValidator(_checked_model_url)]
 PinText = Annotated[str, Field(min_length=1, max_length=MAX_PIN_CHARS)]
 TokenizerChoice = Literal["auto", "off", "gpt", "mistral", "llama2", "llama3"]

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -48,6 +48,17 @@ _VALID: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """What is valid in place of another value, by pydantic's type of error."""
+
+
+def matching(pattern: str, problem: str) -> AfterValidator:
+    """Return a check of whole texts for models; its error says what is valid instead of showing the pattern."""
+
+    def check(text: str) -> str:
+        if re.fullmatch(pattern, text) is None:
+            raise ValueError(problem)
+        return text
+
+    return AfterValidator(check)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

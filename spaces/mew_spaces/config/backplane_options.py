@@ -6,7 +6,7 @@ Owns the forms that are accepted. Does not connect, and does not read the files 
 import re
 from typing import Annotated, Any, Final, Literal, Self
 
-from mew_protocol.setting_problems import expectation
+from mew_protocol.setting_problems import expectation, matching
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -61,7 +61,7 @@ class BackplaneOptions(BaseModel):
     tls_key: FileName | None = None
     replicas: Literal[1, 3, 5] = 1
     """How many servers of the cluster store each batch. With 3, one of them may fail."""
-    prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,32}$")] = "mew"
+    prefix: Annotated[str, matching(r"[A-Za-z0-9_]{1,32}", "must be 1 to 32 letters, digits or underscores")] = "mew"
 
     @property
     def is_embedded(self) -> bool:

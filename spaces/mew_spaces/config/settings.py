@@ -15,6 +15,7 @@ from mew_protocol.codec import DEFAULT_MAX_BYTES, DEFAULT_MAX_DEPTH
 from mew_protocol.context_report import MAX_PIN_CHARS
 from mew_protocol.ids import MAX_ID_LENGTH, checked_id
 from mew_protocol.payloads.fit import WouldFit
+from mew_protocol.setting_problems import matching
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from mew_spaces.config.backplane_options import BackplaneOptions
@@ -90,6 +91,7 @@ class Capability(_ConfigSection):
 
 
 Id = Annotated[str, AfterValidator(checked_id)]
+VariableName = Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]*", "must be the name of an environment variable")]
 Capabilities = Annotated[
     tuple[Annotated[Capability, BeforeValidator(_as_capability)], ...], BeforeValidator(_check_number)
 ]
@@ -169,7 +171,7 @@ class ParticipantConfig(_ConfigSection):
     command: str | None = None
     args: tuple[Text, ...] = ()
     env: dict[str, Text] = Field(default_factory=dict)
-    env_from: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], ...] = ()
+    env_from: tuple[VariableName, ...] = ()
     """Variables of the environment of `mew up` that its program gets, beyond those that every program needs."""
     cwd: str | None = None
     auto_start: bool = False
@@ -371,7 +373,7 @@ class HistoryOptions(_ConfigSection):
 class AttentionOptions(_ConfigSection):
     """Where the gateway posts what needs a person. The secret file is relative to the folder of the space."""
 
-    webhook: str | None = Field(default=None, pattern=r"^https?://[^\s]+$")
+    webhook: Annotated[str, matching(r"https?://\S+", "must be a URL like https://example.org/hook")] | None = None
     secret_file: str | None = Field(default=None, min_length=1)
     """File with a secret that each request carries as `Authorization: Bearer SECRET`."""
     kinds: tuple[AttentionKind, ...] | None = None

@@ -170,6 +170,14 @@ def test_a_person_has_no_program() -> None:
             ),
         ),
         ("space: {id: a}\nparticipants: 5", "space.yaml:2:15: participants: must be a mapping, not 5"),
+        (
+            "space: {id: a}\nparticipants: {x: {env_from: [1A]}}",
+            "space.yaml:2:31: participants.x.env_from.0: must be the name of an environment variable, not '1A'",
+        ),
+        (
+            "space: {id: a}\nparticipants: {x: {acp: {agent: codex, compact_at: most}}}",
+            "space.yaml:2:52: participants.x.acp.compact_at: must be a percentage such as 80%, not 'most'",
+        ),
         ("space: {id: a}\nparticipants: {x: {args: 3}}", "space.yaml:2:26: participants.x.args: must be a list, not 3"),
         (
             "space: {id: a}\nparticipants:\n  x: {command: a, agent: {}}",
