@@ -139,7 +139,7 @@ class MembershipStore:
                 self._reserved.append(ReservedFile(self._folder / ROSTER_FILE_NAME, needed_bytes))
 
     def release(self) -> None:
-        """Give reserved disk space back."""
+        """Give reserved disk space back: every change is stored or undone."""
         while self._reserved:
             self._reserved.pop().release()
 
@@ -167,7 +167,9 @@ class MembershipStore:
                 replace_private_file(path, self._content())
         except OSError as error:
             names = ", ".join(dict.fromkeys(changed))
-            log.error("%s: not written, so the invitation or removal of %s ends with this run: %s", path, names, error)
+            log.error(
+                "%s: not written, so the last change of who may join (%s) ends with this run: %s", path, names, error
+            )
 
     def _content(self) -> str:
         roster = _RosterFile(invited=self.state.invited, removed=self.state.removed)

@@ -1,5 +1,8 @@
 """What waits to be stored: effects are performed in order, none before the envelopes ahead of it are written.
 
+All that an envelope causes is performed once it is stored, or undone. Joins, departures and what expires are facts:
+their effects are performed in any case.
+
 Where storing takes microseconds, all that one event causes is a batch of its own, written at once. Where it waits for a
 disk, what arrives while a batch is being written forms the next batch: the number of writes follows from how fast the
 disk is.

@@ -1,7 +1,7 @@
 """Performs the effects of one space: writes to connections, and changes who is connected and who may connect.
 
-Owns the connections of the space: their channels and the participants they belong to. Does not decide anything, and
-does not know what has to be stored first; `service` and `outbox` do.
+Owns the connections of the space: their channels and the participants they belong to. Undoes what could not be stored.
+Does not decide anything, and does not know what has to be stored first; `service` and `outbox` do.
 """
 
 import logging

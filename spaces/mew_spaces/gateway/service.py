@@ -432,7 +432,7 @@ class SpaceService:
     ) -> Receipt | None:
         """Refuse an envelope while the log cannot be written, or a change for which the disk has no room."""
         if not self._outbox.is_failing:
-            # Once decided, a change is final and is announced; a full disk has to be noticed before that.
+            # The roster must be written once the change is made; a full disk has to be noticed before that.
             try:
                 self._store.reserve(len(draft.encode()))
                 return None

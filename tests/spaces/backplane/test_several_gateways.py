@@ -260,7 +260,11 @@ async def test_nothing_is_confirmed_while_the_backplane_is_away() -> None:
             tasks.start_soon(start_late)
             async with httpx2.AsyncClient(headers={"Authorization": "Bearer a"}) as client:
                 body = {"kind": "chat", "payload": {"text": "refused"}}
-                assert (await client.post(f"{first.url}/participants/ada/messages", json=body)).status_code == 503
+                grant = {"kind": "capability/grant", "payload": {"recipient": "bob", "capabilities": [{"kind": "x"}]}}
+                for refused_body in (body, grant):
+                    answer = await client.post(f"{first.url}/participants/ada/messages", json=refused_body)
+                    assert (answer.status_code, answer.json()["error"]) == (503, errors.NOT_STORED)
+                assert first.service.space.state.grants == {}
                 assert (await client.get(f"{first.url}/ready")).status_code == 503
             async with opened(first, "dan") as late:
                 await late.join("d")

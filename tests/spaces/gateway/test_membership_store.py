@@ -100,8 +100,8 @@ def test_a_failure_to_store_is_logged_and_membership_holds(
     assert not store.tokens.knows(ADA)
     logged = [record.getMessage() for record in caplog.records]
     assert len(logged) == 2
-    assert "the invitation or removal of eve ends with this run" in logged[0]
-    assert "of ada ends with this run" in logged[1]
+    assert "the last change of who may join (eve) ends with this run" in logged[0]
+    assert "(ada) ends with this run" in logged[1]
 
 
 def test_a_removal_holds_if_the_token_file_cannot_be_deleted(config: SpaceConfig, tmp_path: Path) -> None:

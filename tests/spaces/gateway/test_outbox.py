@@ -189,8 +189,14 @@ async def test_a_decision_that_is_not_stored_can_be_sent_again(service: SpaceSer
 @pytest.mark.parametrize("over_http", [False, True], ids=["socket", "http"])
 @pytest.mark.parametrize("envelope", CHANGING, ids=lambda envelope: envelope["kind"])
 async def test_a_refused_envelope_changes_nothing_and_can_be_sent_again(
-    service: SpaceService, config: SpaceConfig, log: RecordingLog, envelope: dict[str, Any], over_http: bool
+    service: SpaceService,
+    config: SpaceConfig,
+    log: RecordingLog,
+    envelope: dict[str, Any],
+    over_http: bool,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("INFO", "spaces")
     session, ada = service.new_connection(), RecordingChannel()
     service.attach(session, ada)
     service.join(session, ADA, DeliveryRequest())
@@ -204,6 +210,7 @@ async def test_a_refused_envelope_changes_nothing_and_can_be_sent_again(
         return await service.post(ADA, draft) if over_http else service.receive(session, ADA, draft)
 
     before, received = picture(service), [len(one.written) for one in (ada, bob, coder)]
+    caplog.clear()
     log.is_full = True
     receipt = await send()
     await until(lambda: kinds(ada)[-1] == "system/error")
@@ -212,6 +219,7 @@ async def test_a_refused_envelope_changes_nothing_and_can_be_sent_again(
     assert (error["payload"]["error"], error["correlation_id"]) == ("not_stored", ["e"])
     assert [len(one.written) for one in (ada, bob, coder)] == [received[0] + 1, *received[1:]]
     assert bob.closed is None
+    assert [record.levelname for record in caplog.records] == ["ERROR"]  # no change of permissions is noted
     assert not over_http or (receipt.refused is not None and receipt.refused.error == "not_stored")
 
     await recovered(service, log)
