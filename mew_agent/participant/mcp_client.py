@@ -8,17 +8,16 @@ only if it asks for the proposed call and addresses the proposed peer, and only 
 """
 
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from itertools import count
 from typing import Any, Final
 
 import anyio
 from mew_protocol import kinds
 from mew_protocol.bounded_dict import BoundedDict
-from mew_protocol.capability import CapabilityPattern, CapabilitySet
+from mew_protocol.capability import CapabilitySet
 from mew_protocol.context_report import Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.errors import CAPABILITY_VIOLATION
@@ -156,7 +155,7 @@ class McpClient:
         """
         held = self._messenger.capabilities
         if self._relaxed is None or self._relaxed[0] is not held:
-            self._relaxed = (held, ignoring_arguments(held.patterns))
+            self._relaxed = (held, held.ignoring(CHOSEN_BY_CALLER))
         payload = _payload(method, params)
         return any(
             self._relaxed[1].allows(self._messenger.draft(kind, payload, to=(peer,)))
@@ -321,32 +320,6 @@ class McpClient:
             return
         with anyio.move_on_after(CANCEL_SECONDS, shield=True), suppress(GatewayError, NotPermitted):
             await self._messenger.send(kind, payload, to=about.peer, correlation_id=(about.sent.id,))
-
-
-def ignoring_arguments(patterns: Iterable[CapabilityPattern]) -> CapabilitySet:
-    """Return the same capabilities without what they demand of the parts in `CHOSEN_BY_CALLER`.
-
-    They show whether any call could be permitted; each call is still checked against the real capabilities.
-    """
-    return CapabilitySet(
-        {**pattern, "payload": _without_chosen_parts(pattern["payload"])} if "payload" in pattern else pattern
-        for pattern in patterns
-    )
-
-
-def _without_chosen_parts(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _without_chosen_parts(inside) for key, inside in value.items() if not _may_match_chosen(str(key))}
-    if isinstance(value, list | tuple):
-        return [_without_chosen_parts(one) for one in value]
-    return value
-
-
-def _may_match_chosen(key: str) -> bool:
-    """Return whether a key (plain, a glob, `**`, or a JSONPath) could match a part that the caller chooses."""
-    if key.startswith("$"):
-        return ".." in key or "*" in key or any(name in key for name in CHOSEN_BY_CALLER)
-    return any(fnmatchcase(name, key) for name in CHOSEN_BY_CALLER)
 
 
 def _payload(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -8,8 +8,9 @@ A decision never raises and its cost is bounded. What cannot be decided is denie
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from pydantic_core import to_json
@@ -179,6 +180,16 @@ class CapabilitySet:
                 return candidates[-1].pattern
         return None
 
+    def ignoring(self, parts: Collection[str]) -> "CapabilitySet":
+        """Return the same capabilities without their conditions on these keys of payloads, at any depth.
+
+        They show whether an envelope with some values there could be allowed; each one still has to be checked.
+        """
+        return CapabilitySet(
+            {**pattern, "payload": _without_parts(pattern["payload"], parts)} if "payload" in pattern else pattern
+            for pattern in self.patterns
+        )
+
     def _candidates(self, kind: str, steps: Steps) -> tuple["_Compiled", ...]:
         """Return the patterns whose kind matches, up to the first one that has no other condition."""
         found: list[_Compiled] = []
@@ -229,6 +240,22 @@ class _Compiled:
             return self.payload is None or (draft.payload is not None and self.payload(draft.payload, steps))
         except RecursionError:
             return False
+
+
+def _without_parts(value: Any, parts: Collection[str]) -> Any:
+    if isinstance(value, Mapping):
+        kept = {key: one for key, one in value.items() if not _may_select(str(key), parts)}
+        return {key: _without_parts(one, parts) for key, one in kept.items()}
+    if isinstance(value, list | tuple):
+        return [_without_parts(one, parts) for one in value]
+    return value
+
+
+def _may_select(key: str, parts: Collection[str]) -> bool:
+    """Return whether a key of a pattern (plain, a glob, `**`, or a JSONPath) could select one of these keys."""
+    if key.startswith("$"):
+        return ".." in key or "*" in key or any(name in key for name in parts)
+    return any(fnmatchcase(name, key) for name in parts)
 
 
 def value_matches(pattern: object, value: object, steps: Steps) -> bool:

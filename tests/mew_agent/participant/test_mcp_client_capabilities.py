@@ -6,7 +6,7 @@ import pytest
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Envelope
 
-from mew_agent.participant.mcp_client import ignoring_arguments
+from mew_agent.participant.mcp_client import CHOSEN_BY_CALLER
 
 
 def call(kind: str = "mcp/request", to: str = "files", **params: Any) -> Envelope:
@@ -32,7 +32,7 @@ PUBLIC = {"path": "/public/**"}
 def test_capability_for_certain_arguments_covers_some_call(payload: dict[str, Any]) -> None:
     patterns = [{"kind": "mcp/request", "payload": payload}]
     assert not CapabilitySet(patterns).allows(call(name="read"))
-    assert ignoring_arguments(patterns).allows(call(name="read"))
+    assert CapabilitySet(patterns).ignoring(CHOSEN_BY_CALLER).allows(call(name="read"))
 
 
 @pytest.mark.parametrize(
@@ -46,10 +46,10 @@ def test_capability_for_certain_arguments_covers_some_call(payload: dict[str, An
     ],
 )
 def test_other_conditions_of_a_capability_still_apply(pattern: dict[str, Any], requested: Envelope) -> None:
-    assert not ignoring_arguments([{"kind": "mcp/request", **pattern}]).allows(requested)
+    assert not CapabilitySet([{"kind": "mcp/request", **pattern}]).ignoring(CHOSEN_BY_CALLER).allows(requested)
 
 
 def test_capability_without_a_payload_is_unchanged() -> None:
-    held = ignoring_arguments([{"kind": "chat"}, {"kind": "mcp/*", "to": ["files"]}])
+    held = CapabilitySet([{"kind": "chat"}, {"kind": "mcp/*", "to": ["files"]}]).ignoring(CHOSEN_BY_CALLER)
     assert held.allows(call(name="read"))
     assert not held.allows(call(to="notes", name="read"))
