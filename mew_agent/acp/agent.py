@@ -145,7 +145,7 @@ class AcpAgent(Participant):
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         self.start_soon(self._run_program)
-        self.start_soon(self._answer_chats)
+        self.start_soon(self.session.run_until_ended, self._answer_chats)
         return self
 
     async def before_join(self) -> None:

@@ -174,7 +174,7 @@ class Agent(Participant):
         """
         await super().__aenter__()
         self.start_soon(self._sessions.discover_window)
-        self.start_soon(self._work)
+        self.start_soon(self.session.run_until_ended, self._worker.run)
         return self
 
     async def before_join(self) -> None:
@@ -209,21 +209,6 @@ class Agent(Participant):
         Raises the error that ended the connection or the work.
         """
         await self.run_forever()
-
-    async def _work(self) -> None:
-        """Answer chats until the connection ends for good. A failure ends the connection."""
-        async with anyio.create_task_group() as tasks:
-
-            async def end_with_connection() -> None:
-                await self.until_ended()
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(end_with_connection)
-            try:
-                await self._worker.run()
-            except Exception as error:
-                logger.exception("stopped answering chats")
-                await self.session.end(error)
 
     # -- what the participant and the conversation call --------------------------------------------------
 

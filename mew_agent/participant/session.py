@@ -4,7 +4,7 @@ Owns the task group, and the error that ended the connection. Does not know what
 """
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -84,6 +84,21 @@ class SpaceSession:
         await self.until_ended()
         if self._failure is not None:
             raise self._failure
+
+    async def run_until_ended(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run what a program is for until the connection ends for good. A failure of it ends the connection."""
+        async with anyio.create_task_group() as tasks:
+
+            async def end_with_connection() -> None:
+                await self.until_ended()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(end_with_connection)
+            try:
+                await work()
+            except Exception as error:
+                logger.exception("leaving the space: unexpected error")
+                await self.end(error)
 
     async def end(self, failure: Exception) -> None:
         """Leave because of this failure, which `run_forever` raises."""

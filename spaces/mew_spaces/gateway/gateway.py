@@ -10,7 +10,7 @@ import math
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
@@ -200,10 +200,11 @@ async def serve_gateway(
     """
     tls = tls or tls_files(config, Path() if state is None else space_folder(state))
     context = tls.context() if tls is not None else None
-    with _plain_errors(), bounded_logs(), bound_socket(host, port) as listener:
+    with _plain_errors(), bounded_logs(), bound_socket(host, port) as listener, ExitStack() as opened:
         port = listener.getsockname()[1]
         hosted = [HostedSpace(config, state, tokens, backplane), *others]
         registry = SpaceRegistry([_open_space(one, port, replica) for one in hosted])
+        opened.callback(registry.close)  # also if the start is cancelled
         named = (one for service in registry for one in service.config.gateway.trusted_proxies)
         proxies = TrustedProxies((*named, *trusted_proxies))
         app = create_app(registry, host=host, proxies=proxies)

@@ -219,3 +219,46 @@ def test_quick_signals_stop_the_gateway_without_a_traceback(tmp_path: Path) -> N
     command = [sys.executable, "-c", PROGRAM, str(tmp_path), *[str(signal.SIGINT.value)] * 3]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.stdout.splitlines()[1:], ended.stderr, ended.returncode) == (["interrupted"], "", 0)
+
+
+EVERY_FEW_STEPS = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway import gateway
+
+def step(handle):
+    global steps
+    steps += 1
+    if steps in interrupts:
+        signal.raise_signal(signal.SIGINT)
+    run_step(handle)
+
+def run(*at):
+    global steps, interrupts, ready
+    steps, interrupts = 0, at
+    def on_ready(running):
+        global ready
+        ready = steps
+        os.kill(os.getpid(), signal.SIGTERM)
+    try:
+        gateway.run_gateway(config, state=Path(sys.argv[1]), port=0, on_ready=on_ready)
+    except KeyboardInterrupt:
+        return "interrupted"
+    return "ended"
+
+config = parse_space("space: {id: demo}\\nparticipants: {ada: {}}")
+gateway.has_uvloop = lambda: False  # its steps cannot be counted
+run_step, asyncio.Handle._run = asyncio.Handle._run, step
+outcomes = [run()]
+whole = steps
+outcomes += [run(first, first + gap) for first in range(1, whole - 20, 5) for gap in (1, 3)]
+print(outcomes[0], set(outcomes[1:]), whole > ready > 10)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are another matter there")
+def test_two_signals_in_any_steps_of_the_loop_stop_the_gateway(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", EVERY_FEW_STEPS, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("ended {'interrupted'} True\n", "", 0)
