@@ -7,7 +7,7 @@ import json
 import logging
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -47,16 +47,13 @@ async def open_backplane(config: SpaceConfig, *, folder: Path, state: Path) -> A
         ) from None
     # Besides envelopes that a member may ask for later, there are joins, statuses and ticks.
     kept_bytes = 2 * config.limits.history_bytes + 64 * 1024 * 1024
-    if not options.is_embedded:
-        async with connect_jetstream(options, config.space.id, folder=folder, kept_bytes=kept_bytes) as backplane:
-            yield backplane
-        return
-    async with embedded_server(state / "nats") as (address, token):
-        embedded = options.model_copy(update={"servers": (address,)})
-        async with connect_jetstream(
-            embedded, config.space.id, folder=folder, kept_bytes=kept_bytes, token=token
-        ) as backplane:
-            yield backplane
+    token = None
+    async with AsyncExitStack() as stack:
+        if options.is_embedded:
+            address, token = await stack.enter_async_context(embedded_server(state / "nats"))
+            options = options.model_copy(update={"servers": (address,)})
+        connected = connect_jetstream(options, config.space.id, folder=folder, kept_bytes=kept_bytes, token=token)
+        yield await stack.enter_async_context(connected)
 
 
 @asynccontextmanager
