@@ -106,7 +106,7 @@ class ChatWorker:
         await turn.run()
         await self.sessions.discover_window_again(conversation, had_failed=had_failed)
         await conversation.apply_pending()
-        if self.config.upkeep and not self.inbox and not self.participant.control.is_paused:
+        if self.config.upkeep and not self.inbox and not self.participant.messenger.is_paused:
             await run_maintenance(conversation, max_iterations=self.config.max_iterations)
 
     async def _answer_outdated(self, turn: Turn) -> None:

@@ -79,7 +79,7 @@ class Reception:
             case _ if envelope.sender == self._me.id:
                 pass
             case kinds.CHAT:
-                await self._add_chat(envelope, is_busy=turn is not None or self._me.control.is_paused)
+                await self._add_chat(envelope, is_busy=turn is not None or self._me.messenger.is_paused)
             case kinds.PARTICIPANT_RESUME:
                 await self._release(envelope)
             case kinds.SYSTEM_PRESENCE if self._me.mcp.waits:

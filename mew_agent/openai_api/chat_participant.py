@@ -211,7 +211,7 @@ class ChatParticipant(Participant):
             raise _no_gateway()
         if agent not in self.peers and not may_be_absent:
             raise OpenAIApiError(UNAVAILABLE, "agent_not_here", f"'{agent}' is not in the space", is_retryable=True)
-        if self.control.is_paused:
+        if self.messenger.is_paused:
             raise OpenAIApiError(UNAVAILABLE, "paused", f"'{self.id}', the participant of this server, is paused")
         if len(self.answers) >= MAX_OPEN_REQUESTS:
             problem = f"the server has {MAX_OPEN_REQUESTS} open requests already"

@@ -151,11 +151,6 @@ class Control(Subscriber):
         """The participant's own context as last announced."""
         self._pauses = 0
 
-    @property
-    def is_paused(self) -> bool:
-        """Whether envelopes other than answers to controls have to wait."""
-        return self._messenger.is_paused
-
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
         """Start to carry out an envelope if it is a control for this participant."""
         if is_control_for(envelope, self._messenger.id):
@@ -244,13 +239,13 @@ class Control(Subscriber):
 
     async def broadcast(self, status: Status, word: str | None = None) -> None:
         """Send this status to everyone. While paused, "paused" replaces its default word. Never raises."""
-        if word is None and self.is_paused:
+        if word is None and self._messenger.is_paused:
             status = status.model_copy(update={"status": "paused"})
         await self._send_status(status)
 
     def status(self, word: str | None = None) -> Status:
         """Return the current status. While paused its default word is "paused"."""
-        return self.conversation.status(word or ("paused" if self.is_paused else None))
+        return self.conversation.status(word or ("paused" if self._messenger.is_paused else None))
 
     async def _send_status(
         self, status: Status, correlation_id: tuple[str, ...] = (), to: tuple[str, ...] = ()
@@ -274,7 +269,7 @@ class Control(Subscriber):
             return
         with anyio.move_on_after(pause.timeout_seconds):
             await self._messenger.until_active()
-        if self.is_paused and self._pauses == number:
+        if self._messenger.is_paused and self._pauses == number:
             self._messenger.resume()
             await self.announce("active", (envelope.id,))
             await self._answer(envelope, kinds.PARTICIPANT_RESUME, Resume(reason="timeout"))

@@ -201,9 +201,11 @@ class OpenProposals:
         Only its proposer withdraws a proposal, and only a request to its peers for the same call fulfils it.
         """
         how = _CLOSING_KINDS.get(envelope.kind)
-        for name in envelope.correlation_ids if how is not None else ():
+        if how is None:
+            return
+        for name in envelope.correlation_ids:
             proposal = self._by_id.get(name)
-            if how is None or proposal is None or (how == "withdrawn" and envelope.sender != proposal.sender):
+            if proposal is None or (how == "withdrawn" and envelope.sender != proposal.sender):
                 continue
             if how == "fulfilled" and not fulfils(envelope, proposal.envelope):
                 continue

@@ -145,7 +145,7 @@ async def the_capability_is_revoked(s: Scene) -> None:
 async def the_peer_is_paused(s: Scene) -> None:
     await s.permit("mcp/request")
     await s.ada.send("participant/pause", {}, to="tools")
-    await s.until(lambda: s.tools.control.is_paused)
+    await s.until(lambda: s.tools.messenger.is_paused)
 
 
 async def somebody_rejects(s: Scene) -> None:

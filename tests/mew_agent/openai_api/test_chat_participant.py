@@ -109,7 +109,7 @@ async def test_a_paused_person_cannot_ask(connected: Connected, joined: Joined) 
     async with connected(configured=frozenset({"coder"})) as bob, joined("coder"), joined("ada") as ada:
         await until(lambda: "coder" in bob.peers)
         await ada.send("participant/pause", {}, to="bob")
-        await until(lambda: bob.control.is_paused)
+        await until(lambda: bob.messenger.is_paused)
         with pytest.raises(OpenAIApiError, match="'bob', the participant of this server, is paused"):
             async with bob.open_exchange("coder", "Hello?"):
                 pass
