@@ -143,7 +143,7 @@ class _LinkedClient:
 
 
 class NatsLink:
-    """See the module. `start` first; then `keep_connected` runs as a task, until `close`."""
+    """The connection of one gateway. Call `start` first; then `keep_connected` runs as a task, until `close`."""
 
     def __init__(self, options: BackplaneOptions, folder: Path, token: str | None, times: LinkTimes) -> None:
         self._servers = options.servers

@@ -21,7 +21,7 @@ _SEED: Final = re.compile(r"-BEGIN USER NKEY SEED-+\r?\n(\S+)\r?\n-")
 
 
 class NatsLogin:
-    """See the module."""
+    """The credentials and certificates of one gateway."""
 
     def __init__(self, options: BackplaneOptions, folder: Path, token: str | None) -> None:
         """`folder` is that of the space, `token` that of an embedded server."""

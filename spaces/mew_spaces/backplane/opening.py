@@ -58,7 +58,7 @@ async def open_backplane(config: SpaceConfig, *, folder: Path, state: Path) -> A
 
 @asynccontextmanager
 async def embedded_server(folder: Path) -> AsyncIterator[tuple[str, str]]:
-    """Address and token of the server of a folder while the block runs. Both stay when the server is started again.
+    """Yield address and token of the server of a folder. Both stay the same when the server is started again.
 
     Raises `BackplaneRefused` if it cannot be started.
     """
@@ -87,7 +87,7 @@ class _SharedServer:
         """The server inherits it, so that no other server starts before it has ended."""
 
     async def join_or_start(self) -> None:
-        """Raises `BackplaneRefused`."""
+        """Find the server that another gateway of the folder runs, or start one. Raises `BackplaneRefused`."""
         with anyio.move_on_after(_START_SECONDS):
             while not self._takes_lock():
                 with suppress(OSError, ValueError, LookupError):
@@ -142,7 +142,7 @@ class _SharedServer:
         self.address, self.token = str(running["address"]), str(running["token"])
 
     def _start(self) -> None:
-        """Blocks. Raises `BackplaneRefused`."""
+        """Start the server, at its last address if it had one. Blocks. Raises `BackplaneRefused`."""
         if self._server is not None:
             self._server.stop()
         self.token = self.token or secrets.token_urlsafe(32)

@@ -113,7 +113,7 @@ class Consumer:
 
     @classmethod
     async def create(cls, source: StreamSource, after: int) -> "Consumer":
-        """Raises errors of a backplane."""
+        """Create a consumer for the messages after a sequence, and subscribe to it. Raises errors of a backplane."""
         link, inbox, consumer = source.link, f"_INBOX.{secrets.token_hex(12)}", cls(source, after)
         config = api.ConsumerConfig(
             deliver_subject=inbox,

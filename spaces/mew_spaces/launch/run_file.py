@@ -164,6 +164,14 @@ def run_file_path(state: Path) -> Path:
     return state / RUN_FILE_NAME
 
 
+def find_run_file(start: Path) -> Path | None:
+    """Return the run file of `start` or its nearest parent folder with one, or None."""
+    # The nearest one counts, so that commands work from any folder inside the space's.
+    folders = (start.resolve(), *start.resolve().parents)
+    paths = (run_file_path(folder / STATE_NAME) for folder in folders)
+    return next((path for path in paths if path.is_file()), None)
+
+
 def read_run_file(path: Path) -> RunFile | None:
     """Read a run file; None if there is none. Raises `SpacesError` if it is invalid."""
     try:
@@ -172,6 +180,13 @@ def read_run_file(path: Path) -> RunFile | None:
         return None
     except (OSError, ValueError, ValidationError):
         raise SpacesError(f"{path}: not a valid run file; stop its programs by hand and delete it") from None
+
+
+def claim_run_file(path: Path, run: RunFile) -> None:
+    """Create the run file. Raises `SpacesError` if it exists, so only one of two concurrent starts succeeds."""
+    with _errors_named(path):
+        if not create_private_file(path, run.model_dump_json(indent=2) + "\n"):
+            raise SpacesError(f"{path}: another process is starting this space")
 
 
 def write_run_file(path: Path, run: RunFile) -> None:
@@ -232,21 +247,6 @@ def _pids_of(run: RunFile, path: Path) -> dict[str, Any]:
         "agents": run.pids.participants,
         "clients": {},
     }
-
-
-def claim_run_file(path: Path, run: RunFile) -> None:
-    """Create the run file. Raises `SpacesError` if it exists, so only one of two concurrent starts succeeds."""
-    with _errors_named(path):
-        if not create_private_file(path, run.model_dump_json(indent=2) + "\n"):
-            raise SpacesError(f"{path}: another process is starting this space")
-
-
-def find_run_file(start: Path) -> Path | None:
-    """Return the run file of `start` or its nearest parent folder with one, or None."""
-    # The nearest one counts, so that commands work from any folder inside the space's.
-    folders = (start.resolve(), *start.resolve().parents)
-    paths = (run_file_path(folder / STATE_NAME) for folder in folders)
-    return next((path for path in paths if path.is_file()), None)
 
 
 @contextmanager
