@@ -224,16 +224,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         annotations: Mapping[str, Any] | None = None,
     ) -> Callable[[F], F]: ...
 
-    def tool(
-        self,
-        function: F | None = None,
-        /,
-        *,
-        name: str | None = None,
-        description: str | None = None,
-        title: str | None = None,
-        annotations: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def tool(self, function: F | None = None, /, **details: Any) -> Any:
         """Decorator: offer a typed function as a tool to peers (and, in an agent, to its model).
 
         Its parameters become the schema and its docstring the description that models read, unless `name` and
@@ -244,9 +235,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         """
 
         def register(one: F) -> F:
-            self.toolbox.add(
-                Tool.from_function(one, name=name, description=description, title=title, annotations=annotations)
-            )
+            self.toolbox.add(Tool.from_function(one, **details))
             return one
 
         return register if function is None else register(function)
