@@ -1,6 +1,7 @@
 """An ACP agent in a space: a real program behind a real gateway."""
 
 import json
+import logging
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -13,6 +14,8 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent import Participant
+from mew_agent.acp.agent import AcpAgent
+from mew_agent.acp.settings import AcpConfig
 from mew_agent.errors import NotAccepted
 from tests.mew_agent.acp.conftest import SPACE, SPACE_WITH_RIGHTS, Start, joined
 from tests.mew_agent.conftest import EnvelopeRecorder
@@ -201,6 +204,21 @@ async def test_board_and_chat_say_why_an_agent_cannot_start(
     assert answer == f"I cannot answer: {reason}."
     assert (done.skipped, reason.startswith("the ACP agent"), reason.count("the ACP agent")) == (True, True, 1)
     assert problem in reason
+
+
+async def test_an_agent_that_can_no_longer_answer_leaves_with_the_error(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "mew_agent")
+
+    class BrokenAgent(AcpAgent):
+        async def _answer_chats(self) -> None:
+            raise RuntimeError("cannot answer")
+
+    settings = AcpConfig(command="/no/such/agent", max_restarts=0)
+    async with serve_gateway(parse_space(SPACE)) as gateway:
+        agent = BrokenAgent(settings, gateway.ws_url, space="demo", id="codex", token=gateway.token_of("codex"))
+        async with agent:
+            with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(RuntimeError, match="cannot answer"):
+                await agent.run_forever()
 
 
 async def test_an_expired_sign_in_names_the_commands(start: Start) -> None:
