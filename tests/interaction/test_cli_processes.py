@@ -223,6 +223,10 @@ async def test_background_space_with_tls_is_started_used_and_stopped(
 async def test_restart_replaces_a_program_or_the_whole_space(shared: Folder) -> None:
     before = shared.run
     assert await shared.mew("shutdown", "coder") == "coder: shut down\n"
+    await until(lambda: "coder" in shared.run.exits)
+    shown = await shared.mew("status")
+    assert "exited with code 0" in shown
+    assert "NEEDS YOU" not in shown
     # The dashboard runs the same commands by the gateway.
     assert await shared.programs("/coder/restart", {}) == {"participant": "coder", "done": True, "text": "restarted"}
     added = await shared.programs("", {"participant": "writer", "like": "coder"})

@@ -44,7 +44,7 @@ class TerminalStyle:
 class _Row:
     entry: BoardEntry
     now: datetime
-    fault: str | None
+    ended: str | None
     is_quiet: bool = False
     """It reports no context and is not expected to: a tool or a bridge."""
     trouble: int = 0
@@ -62,7 +62,7 @@ class _Row:
 
     @property
     def remarks(self) -> list[str]:
-        return words.remarks(self.entry, now=self.now, fault=self.fault)
+        return words.remarks(self.entry, now=self.now, ended=self.ended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def board_lines(
     style: TerminalStyle,
     launched: Sequence[str] = (),
     agents: Collection[str] = (),
-    faults: Mapping[str, str] | None = None,
+    ended: Mapping[str, str] | None = None,
     detail: bool = False,
     trouble: Mapping[str, int] | None = None,
 ) -> list[str]:
@@ -104,20 +104,20 @@ def board_lines(
     A participant that never reported gets a row only if `launched` names it, since people do not report. Rows are in
     the order of `launched`, those with `trouble` first: how severe a participant's worst attention item is, 1 to 3.
     Participants without a context that are not `agents` come last, with `-` in each cell.
-    `faults` says what is wrong with a participant's program. `detail` adds level and messages where there is room.
-    `now` carries the time zone to show.
+    `ended` says how the programs ended that no longer run, by participant. `detail` adds level and messages where there
+    is room. `now` carries the time zone to show.
     """
-    faults, trouble = faults or {}, trouble or {}
+    ended, trouble = ended or {}, trouble or {}
     rows = [
         _Row(
             entry,
             now,
-            faults.get(entry.id),
+            ended.get(entry.id),
             is_quiet=entry.id not in agents and not words.has_context(entry.status),
             trouble=trouble.get(entry.id, 0),
         )
         for entry in board.participants
-        if entry.status is not None or entry.id in launched or entry.id in faults
+        if entry.status is not None or entry.id in launched or entry.id in ended
     ]
     places = {name: place for place, name in enumerate(launched)}
     # A notice does not move a row: it is about what happens by itself.
@@ -130,9 +130,9 @@ def board_lines(
     return [heading, *_table(rows, style, detail=detail)]
 
 
-def board_line(entry: BoardEntry, *, now: datetime, fault: str | None = None) -> str:
+def board_line(entry: BoardEntry, *, now: datetime, ended: str | None = None) -> str:
     """One participant as one line with its time, for output that is not redrawn."""
-    return f"{now:%H:%M:%S}  {words.sentence(entry, now=now, fault=fault)}"
+    return f"{now:%H:%M:%S}  {words.sentence(entry, now=now, ended=ended)}"
 
 
 def _heading(board: Board, now: datetime, style: TerminalStyle) -> str:

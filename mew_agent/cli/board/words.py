@@ -231,9 +231,9 @@ def last_compaction(report: ContextReport | None, now: datetime) -> str:
     return f"{when}, {freed}" if when else freed
 
 
-def remarks(entry: BoardEntry, *, now: datetime, fault: str | None = None) -> list[str]:
-    """What a reader should know beyond the figures; empty if all is well."""
-    found = [clean(fault)] if fault else []
+def remarks(entry: BoardEntry, *, now: datetime, ended: str | None = None) -> list[str]:
+    """What a reader should know beyond the figures; empty if all is well. `ended` is how its program ended."""
+    found = [clean(ended)] if ended else []
     status = entry.status
     if not entry.connected:
         when = ago(entry.received_at, now) if status else None
@@ -346,10 +346,10 @@ def sessions(contexts: Sequence[SessionContext]) -> str:
     return f"{count}, fullest {mark}{fullest.tokens:,} of {fullest.max_tokens:,}"
 
 
-def sentence(entry: BoardEntry, *, now: datetime, fault: str | None = None) -> str:
+def sentence(entry: BoardEntry, *, now: datetime, ended: str | None = None) -> str:
     """One participant as one line, for output that is not redrawn."""
     status = entry.status
-    more = ", ".join(remarks(entry, now=now, fault=fault))
+    more = ", ".join(remarks(entry, now=now, ended=ended))
     if not has_context(status):
         return f"{clean(entry.id)}  {NO_CONTEXT}{f'  ({more})' if more else ''}"
     fill = percent(status)

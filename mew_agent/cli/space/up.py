@@ -262,14 +262,14 @@ def _wait_joined(plan: LaunchPlan, progress: terminal.ProgressLine) -> set[str]:
 
 def _ended(run: RunFile) -> set[str]:
     """The participants that have ended. A live supervisor records each end with its reason, so only those count."""
-    return set(run.exits if run.is_running(run.pids.supervisor) else run.faults())
+    return set(run.exits if run.is_running(run.pids.supervisor) else run.ended())
 
 
 def _recorded_faults(path: Path) -> dict[str, str]:
-    """What is wrong with the programs, including the reasons that the supervisor is about to record."""
+    """Why programs ended at the start, even with code 0; waits for reasons that the supervisor is about to record."""
     until = time.monotonic() + NOTE_SECONDS
     while (run := read_run_file(path)) is not None:
-        faults = run.faults()
+        faults = run.ended()
         if set(faults) == _ended(run) or time.monotonic() >= until:
             return faults
         time.sleep(_POLL_SECONDS)

@@ -263,7 +263,7 @@ class SpaceApp(App[None]):
             self.view.figures.get(entry.id),
             tools=tuple(one.name for one in peer.tools or ()) if peer is not None else (),
             prefix=self.view.prefixes.get(entry.id, ()),
-            fault=self.view.faults.get(entry.id),
+            ended=self.view.ended.get(entry.id),
             proposals=tuple(one for one in self.view.chat.proposals.values() if one.sender == entry.id),
         )
         width = max(20, pane.size.width - 3)

@@ -76,6 +76,8 @@ class JoinedSpace:
         """The prefix of each agent that was asked for it, part by part."""
         self.faults: Mapping[str, str] = {}
         """What is wrong with programs of a space that runs on this machine."""
+        self.ended: Mapping[str, str] = {}
+        """How programs ended, even without a fault."""
         self._asked_at: dict[str, str | None] = {}
         self._asking: set[str] = set()
         """The agents whose answer about their prefix is awaited. The conversation does not show it."""
@@ -201,6 +203,7 @@ class JoinedSpace:
         """Reload which programs should run here and their problems; nothing for a space on another machine."""
         run = read_run_file(self.who.run_path) if self.who.run_path is not None else None
         self.faults = run.faults() if run is not None else {}
+        self.ended = run.ended() if run is not None else {}
         self._expected = tuple(run.pids.participants) if run is not None else ()
 
     def attention(self, now: datetime) -> tuple[AttentionItem, ...]:

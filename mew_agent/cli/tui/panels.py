@@ -111,7 +111,7 @@ class ParticipantDetails:
     figures: ParticipantFigures | None = None
     tools: tuple[str, ...] = ()
     prefix: tuple[PrefixPart, ...] = ()
-    fault: str | None = None
+    ended: str | None = None
     proposals: tuple[Envelope, ...] = ()
     """Its open proposals."""
 
@@ -131,7 +131,7 @@ def details(about: ParticipantDetails, *, now: datetime, width: int, style: Term
         lines.append(((known, "dim"),))
         if share is not None:
             lines.append(((f"{gauge(status, max(4, width - 5), style, with_limit=True)} {share:>3}%", severity),))
-    lines += [((words.clip(one, width), ""),) for one in words.remarks(entry, now=now, fault=about.fault)]
+    lines += [((words.clip(one, width), ""),) for one in words.remarks(entry, now=now, ended=about.ended)]
     for proposal in about.proposals:
         method, tool = CallSubject.read(proposal.body)
         lines += _section(f"Proposes {words.clean(tool or method)}", _whole(words.argument_lines(proposal.body), width))

@@ -142,8 +142,8 @@ def _print_changes(session: ApiSession, *, bell: bool, as_json: bool) -> None:
                     terminal.print_json(_as_json(entry, items))
                 elif entry.status is not None and view.has_new_board:
                     run = session.run()
-                    fault = run.faults().get(entry.id) if run else None
-                    terminal.print_line(board_line(entry, now=terminal.now(), fault=fault))
+                    ended = run.ended().get(entry.id) if run else None
+                    terminal.print_line(board_line(entry, now=terminal.now(), ended=ended))
 
 
 def _redraw(session: ApiSession, *, bell: bool) -> None:
@@ -203,7 +203,6 @@ def _with_faults(view: _View, session: ApiSession) -> tuple[AttentionItem, ...]:
 def _lines(view: _View, session: ApiSession, agents: frozenset[str]) -> list[str]:
     run = session.run()
     launched = tuple(run.pids.participants) if run else ()
-    faults = run.faults() if run else None
     style, now = terminal.style_of(sys.stdout), terminal.now()
     items = _with_faults(view, session)
     heading, *table = board_lines(
@@ -212,7 +211,7 @@ def _lines(view: _View, session: ApiSession, agents: frozenset[str]) -> list[str
         style=style,
         launched=launched,
         agents=agents,
-        faults=faults,
+        ended=run.ended() if run else None,
         trouble=severities(items),
     )
     return [heading, *attention_lines(items, now=now, style=style), *table]

@@ -142,7 +142,12 @@ class RunFile(_RunRecord):
         return self.model_copy(update={"pids": self.pids.model_copy(update={"participants": pids}), "exits": exits})
 
     def faults(self) -> dict[str, str]:
-        """Return what is wrong with the programs of participants, by participant."""
+        """Return what is wrong with the programs of participants, by participant; an exit with code 0 is no fault."""
+        done = {name for name, exit_ in self.exits.items() if exit_.code == 0}
+        return {name: words for name, words in self.ended().items() if name not in done}
+
+    def ended(self) -> dict[str, str]:
+        """Return how the programs ended that no longer run, by participant."""
         ended = {name: exit_.words for name, exit_ in self.exits.items()}
         silent = [
             name for name, pid in self.pids.participants.items() if name not in ended and not self.is_running(pid)

@@ -100,6 +100,12 @@ def test_faults_say_how_programs_ended() -> None:
     }
 
 
+def test_a_program_that_exited_with_code_0_has_no_fault() -> None:
+    run = run_of(pids=Pids(participants={"a": 1}), exits={"a": Exit(code=0, at="now")})
+    assert run.faults() == {}
+    assert run.ended() == {"a": "exited with code 0"}
+
+
 def test_requests_to_restart_are_read_once(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     for name in ("coder", "files", "coder"):

@@ -130,7 +130,7 @@ async def test_the_last_line_of_a_successful_program_is_not_recorded(tmp_path: P
     text = f"import os, sys; print('something else', flush=True); {end}"
     async with house.serving([], [program("coder", text, folder=tmp_path)]):
         await house.until(lambda: "coder" in house.run.exits)
-        assert house.run.faults() == {"coder": words}
+        assert house.run.ended() == {"coder": words}
 
 
 async def test_a_participant_that_cannot_start_does_not_stop_others(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_severity_is_shown_in_words_and_colour() -> None:
 
 
 def test_crashed_program_gets_a_row_without_a_report() -> None:
-    text = shown(PERSON, faults={"ada": "exited with code 1"})
+    text = shown(PERSON, ended={"ada": "exited with code 1"})
     assert "ada" in row("ada", text)
     assert "exited with code 1" in text
 
@@ -168,7 +168,7 @@ def test_rows_keep_the_launch_order() -> None:
 
 @pytest.mark.parametrize("width", range(30, 130, 5))
 def test_fault_of_a_tool_is_shown_at_any_width(width: int) -> None:
-    lines = shown(FILES, CODER, width=width, faults={"files": "exited with code 1"}).splitlines()
+    lines = shown(FILES, CODER, width=width, ended={"files": "exited with code 1"}).splitlines()
     assert max(map(cells, lines)) <= width
     assert "?" not in "".join(lines)
     assert any("exited with code 1" in line for line in lines)
