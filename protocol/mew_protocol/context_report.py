@@ -7,7 +7,7 @@ provider or labelled as what it is. An unknown number is absent, never 0 (docs/r
 
 import hashlib
 from datetime import datetime
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -50,6 +50,17 @@ MAX_PINS: Final = 32
 
 MAX_PIN_CHARS: Final = 4_000
 """How long one pinned text may be, in characters."""
+
+
+MAX_FIGURE: Final = 2**63 - 1
+"""A larger figure is not plausible. Databases and monitoring systems cannot store it, nor can it be calculated with."""
+
+_Figure = TypeVar("_Figure", int, float)
+
+
+def plausible(figure: _Figure | None) -> _Figure | None:
+    """Return a figure that a participant reported, None if it is too large to be true."""
+    return figure if figure is not None and abs(figure) <= MAX_FIGURE else None
 
 
 class _Part(BaseModel):

@@ -10,15 +10,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal
 
-from mew_protocol.context_report import ContextReport
+from mew_protocol.context_report import ContextReport, plausible
 from mew_protocol.envelope import unix_seconds
 from mew_protocol.payloads.participant import UNLABELLED, BoardEntry, basis_label
 
 MAX_LABEL_CHARS: Final = 100
 """Participants choose some labels, such as the name of a level; longer ones are cut."""
-
-MAX_VALUE: Final = 2**63
-"""A larger figure is not plausible, and some do not fit into the numbers of a monitoring system."""
 
 
 MetricKind = Literal["gauge", "counter"]
@@ -36,8 +33,8 @@ class Metric:
 
     def add(self, value: float | None, *labels: str | None) -> None:
         """Add a sample, unless its value is unknown or implausible. A label that is None is empty."""
-        if value is not None and abs(value) <= MAX_VALUE:
-            self.samples.append((tuple((label or "")[:MAX_LABEL_CHARS] for label in labels), value))
+        if (figure := plausible(value)) is not None:
+            self.samples.append((tuple((label or "")[:MAX_LABEL_CHARS] for label in labels), figure))
 
 
 def context_metrics(boards: Iterable[tuple[str, Iterable[BoardEntry]]]) -> tuple[Metric, ...]:

@@ -66,8 +66,11 @@ class UndecidedProposal(Envelope):
 
     def as_proposal(self) -> Envelope:
         """Return the envelope that was sent, without the keys of the gateway."""
-        own = UndecidedProposal.model_fields.keys() - Envelope.model_fields.keys()
-        return Envelope.model_validate({key: value for key, value in self.as_dict().items() if key not in own})
+        return Envelope.model_validate({key: one for key, one in self.as_dict().items() if key not in GATEWAY_KEYS})
+
+
+GATEWAY_KEYS: Final = UndecidedProposal.model_fields.keys() - Envelope.model_fields.keys()
+"""What the gateway adds to an undecided proposal. A proposer cannot set these keys."""
 
 
 class UndecidedProposals(Payload):

@@ -6,9 +6,10 @@ A status is kept exactly as its sender reported it; the board adds only its age.
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from mew_protocol.context_report import plausible
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.payloads.base import read_payload
 from mew_protocol.payloads.participant import Board, BoardEntry, Status, check_new_status, is_whole_status
@@ -22,6 +23,9 @@ _TREND_SAMPLES: Final = 64
 _TREND_SPAN_SECONDS: Final = 5.0
 """A shorter time says nothing about growth."""
 
+_EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+"""Keeps a time that a participant made up within the range of `datetime` when the clock is set."""
+
 
 class FillTrend:
     """The sizes of one context since it last shrank, to project when it is full. Times are in seconds."""
@@ -30,8 +34,8 @@ class FillTrend:
         self.samples: deque[tuple[float, int]] = deque(samples, maxlen=_TREND_SAMPLES)
 
     def add(self, at: float, tokens: int | None) -> None:
-        """Add a reported size; None, not known, begins again, as a smaller one does."""
-        samples = self.samples
+        """Add a reported size; None, not known, begins again, as a smaller one does, and one that is not plausible."""
+        samples, tokens = self.samples, plausible(tokens)
         if tokens is None or (samples and (tokens < samples[-1][1] or at < samples[-1][0])):
             samples.clear()
         if tokens is not None:
@@ -92,7 +96,7 @@ class StatusBoard:
         status = read_payload(envelope, Status)
         measured_at = check_new_status(status, self.measured_at.get(envelope.sender))
         if measured_at is not None:  # a sender whose clock is ahead may set it right
-            self.measured_at[envelope.sender] = min(measured_at, at)
+            self.measured_at[envelope.sender] = max(_EARLIEST, min(measured_at, at))
         reported = ReportedStatus(status=dict(envelope.body), envelope_id=envelope.id, received_at=at)
         change = self._state.apply(Change("statuses", envelope.sender, reported))
         self._parsed[envelope.sender] = (envelope.id, status)
@@ -140,7 +144,7 @@ class StatusBoard:
         trend, report = self._trends.get(participant), status.context if status is not None else None
         if trend is None or status is None:
             return None
-        limit = (report.compact_at_tokens if report is not None else None) or status.max_tokens
+        limit = plausible((report.compact_at_tokens if report is not None else None) or status.max_tokens)
         return None if limit is None else trend.seconds_to(limit, now.timestamp())
 
     def entry_json(self, participant: str, *, connected: bool, now: datetime) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
 from mew_protocol.ids import ParticipantId
+from mew_protocol.payloads.mcp import GATEWAY_KEYS
 from mew_protocol.payloads.system import ActiveStream
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic_core import to_json
@@ -70,7 +71,8 @@ class OpenProposal(_Record):
         """Return the description that late joiners get: the proposal with its age."""
         age = 0.0 if self.proposed_at is None else max(0.0, (now - self.proposed_at).total_seconds())
         truncated = {"truncated": True} if self.truncated else {}
-        return {**(self.envelope or {}), "age_seconds": round(age, 3), **truncated}
+        sent = {key: value for key, value in (self.envelope or {}).items() if key not in GATEWAY_KEYS}
+        return {**sent, "age_seconds": round(age, 3), **truncated}
 
 
 class Stream(_Record):

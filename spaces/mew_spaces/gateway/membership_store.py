@@ -12,13 +12,14 @@ from pathlib import Path
 from mew_protocol.containment import covers
 from mew_protocol.ids import ParticipantId
 from mew_protocol.patterns import BudgetExceeded
+from mew_protocol.payloads.participant import Status
 from mew_protocol.private_files import ReservedFile, replace_private_file
 from mew_protocol.setting_problems import first_problem
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.membership import Membership
-from mew_spaces.core.state import Change, Invitation, SpaceState
+from mew_spaces.core.state import Change, Invitation, ReportedStatus, SpaceState
 from mew_spaces.errors import SpacesError, TokenError
 from mew_spaces.gateway.auth import (
     StoredToken,
@@ -216,6 +217,8 @@ def _restore(state: SpaceState, stored: Mapping[str, bytes]) -> None:
             continue
         try:
             change = Change.decode(value)
+            if isinstance(change.value, ReportedStatus):
+                Status.model_validate(change.value.status)  # one that cannot be read would make the board unreadable
         except ValueError as error:
             log.warning("%s: not restored: %s", key, error)
             continue

@@ -43,6 +43,7 @@ class GatewayServer(uvicorn.Server):
             with anyio.CancelScope(shield=True):  # a start that is cut short cannot be shut down
                 await self.startup([listener])
             tasks.start_soon(self.main_loop)
+            tasks.start_soon(self._end_with_application)
             try:
                 yield
             finally:
@@ -59,6 +60,12 @@ class GatewayServer(uvicorn.Server):
         while True:
             await self.on_tick(0)  # of every tenth tick, which updates the date in responses
             await anyio.sleep(1.0)
+
+    async def _end_with_application(self) -> None:
+        """Raise `SpacesError` if the application fails: without its tasks, the gateway stores and announces nothing."""
+        await self.lifespan.shutdown_event.wait()
+        if self.lifespan.error_occurred:
+            raise SpacesError("the gateway stopped because of an internal error; its log has the details")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop as uvicorn does, without its fixed pauses of a tenth of a second.

@@ -298,10 +298,13 @@ class SpaceService:
             rounds += 1
             if self.log.position != position or rounds >= ATTENTION_ROUNDS:
                 position, rounds, begun = self.log.position, 0, anyio.current_time()
-                if self.refresh_attention():
-                    announce()
-                if self.webhook is not None:
-                    self.webhook.observe(self.attention.items, posts=self.posts_attention)
+                try:
+                    if self.refresh_attention():
+                        announce()
+                    if self.webhook is not None:
+                        self.webhook.observe(self.attention.items, posts=self.posts_attention)
+                except Exception:  # what a participant reported must not end the other tasks of the gateway
+                    log.exception("failed to find what needs a person")
                 took = anyio.current_time() - begun
 
     def refresh_attention(self) -> bool:

@@ -7,11 +7,12 @@ receiver makes only further requests wait, and those that find too many before t
 import json
 import logging
 import math
+import time
 import urllib.error
 import urllib.request
 from collections import deque
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,7 @@ import anyio
 from anyio import to_thread
 from mew_protocol.attention import AttentionItem
 from mew_protocol.bounded_dict import BoundedDict
-from mew_protocol.envelope import wire_timestamp
+from mew_protocol.envelope import unix_seconds, wire_timestamp
 
 from mew_spaces.config.settings import AttentionOptions
 
@@ -41,7 +42,7 @@ MAX_REMEMBERED: Final = 10_000
 REPEAT_SECONDS: Final = 300.0
 """An item that was gone for less than this is not posted again."""
 
-TAKEOVER: Final = timedelta(seconds=12)
+TAKEOVER_SECONDS: Final = 12.0
 """How long it may take until another gateway knows that the one that posts was killed."""
 
 _MAX_SECRET_BYTES: Final = 4096
@@ -131,8 +132,8 @@ class AttentionWebhook:
 
 
 def _is_recent(item: AttentionItem) -> bool:
-    began = [one.since for one in item.items or (item,)]
-    return any(one is None or datetime.now(UTC) - datetime.fromisoformat(one) < TAKEOVER for one in began)
+    began = (unix_seconds(one.since) for one in item.items or (item,))  # None: a participant wrote something else
+    return any(one is None or time.time() - one < TAKEOVER_SECONDS for one in began)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

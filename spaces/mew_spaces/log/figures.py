@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import anyio
 from anyio import to_thread
+from mew_protocol.context_report import plausible
 from mew_protocol.envelope import unix_seconds, wire_timestamp
 from mew_protocol.payloads.figures import (
     KEPT_SECONDS,
@@ -188,9 +189,9 @@ class FigureStore:
             last.at[:100],
             at if ended is None else min(ended, at),
             last.trigger[:100],
-            *map(_plausible, figures),
+            *map(plausible, figures),
             last.basis,
-            _plausible(cost.spent_tokens if cost is not None else None),
+            plausible(cost.spent_tokens if cost is not None else None),
             cost.amount if cost is not None else None,
             (cost.currency or "")[:20] or None if cost is not None else None,
             asker if is_asked else None,
@@ -298,12 +299,7 @@ def _figures(status: Status) -> tuple[Any, ...]:
     severity = report.severity if report is not None and report.severity != "unknown" else None
     level = report.level[:100] if report is not None else None
     basis = basis_label(status.tokens, report)
-    return (_plausible(status.tokens), _plausible(status.max_tokens), basis, level, _plausible(severity))
-
-
-def _plausible(value: int | None) -> int | None:
-    """Return a figure, None if it does not fit into the database."""
-    return value if value is not None and abs(value) < 2**63 else None
+    return (plausible(status.tokens), plausible(status.max_tokens), basis, level, plausible(severity))
 
 
 def _storable(text: str) -> str:

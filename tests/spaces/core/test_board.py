@@ -139,3 +139,20 @@ def test_the_time_to_compaction_follows_the_growth_of_the_last_hour() -> None:
     assert left(500, 850) == 12
     assert left(600, 950) == 0
     assert left(600 + 3_601) is None
+
+
+def test_figures_that_are_too_large_are_not_projected() -> None:
+    board = StatusBoard(SpaceState())
+    huge = 10**400
+    for seconds, tokens, window in ((0, 100, 1_000), (10, huge, 1_000), (20, 100, 1_000), (30, 200, huge)):
+        at = NOW + timedelta(seconds=seconds)
+        board.post(status({"messages_in_context": 1, "tokens": tokens, "max_tokens": window}), at=at)
+        assert board.entry("coder", connected=True, now=at + timedelta(seconds=9)).seconds_to_compaction is None
+
+
+def test_any_time_of_a_measurement_follows_a_clock_that_is_set() -> None:
+    board = StatusBoard(SpaceState())
+    report = {**REPORT, "measured_at": "0001-01-01T00:00:00+14:00"}
+    board.post(status({**WHOLE, "context": report}), at=NOW)
+    board.shift(timedelta(days=-2))
+    assert board.post(status({**WHOLE, "context": {**REPORT, "measured_at": "2026-01-01T00:00:00Z"}}), at=NOW)

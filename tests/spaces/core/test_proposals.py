@@ -53,6 +53,14 @@ def test_an_open_proposal_is_listed_with_age_and_approvers(driver: SpaceDriver) 
     assert driver.last(5).body["proposals"] == [{**driver.history[-2].as_dict(), "age_seconds": 12.5}]
 
 
+def test_a_proposer_sets_no_key_that_the_gateway_adds(driver: SpaceDriver) -> None:
+    claimed = {"age_seconds": "x", "may_fulfil": 5, "truncated": "maybe"}
+    driver.send_envelope(2, "coder", "mcp/proposal", CALL, id="p", to=["files"], **claimed)
+    (one,) = driver.space.proposals(now=driver.now).proposals
+    assert (one.age_seconds, one.may_fulfil, one.truncated) == (0.0, ("ada", "helper"), False)
+    assert listed(driver) == ["p"]
+
+
 def test_a_welcome_without_proposals_has_no_such_key(driver: SpaceDriver) -> None:
     driver.join(5, "ada")
     assert "proposals" not in driver.last(5).body

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import httpx2
+import pytest
 from mew_protocol.attention import AttentionItem
 from mew_protocol.codec import read_draft
 from mew_protocol.ids import ParticipantId
@@ -17,7 +18,7 @@ from mew_spaces.gateway.gateway import RunningGateway
 from mew_spaces.gateway.service import SpaceService
 
 from tests.support.gateway_client import Client, Message, joined
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 SPACE = """
 space: {id: demo}
@@ -119,3 +120,27 @@ def test_an_absence_counts_after_a_while_from_its_beginning() -> None:
     moment[0] += timedelta(seconds=5)
     service.join(service.new_connection(), ParticipantId("coder"))
     assert [one.kind for one in needed(service)] == ["model_unreachable", "disconnected"]
+
+
+async def test_an_error_does_not_end_the_search_for_what_needs_a_person(caplog: pytest.LogCaptureFixture) -> None:
+    config = parse_space(SPACE)
+    service = SpaceService(config, TokenBook.generate(config))
+    announced: list[str] = []
+
+    def announce() -> None:
+        announced.extend(one.kind for one in service.attention.items)
+        if len(announced) == 1:
+            raise ZeroDivisionError
+
+    coder = service.new_connection()
+    service.join(coder, ParticipantId("coder"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(service.keep_attention, announce)
+        for payload in (DOWN, {"messages_in_context": 1, "status": "turn_stopped"}):
+            before = len(announced)
+            draft = read_draft({"kind": "participant/status", "payload": payload})
+            service.receive(coder, ParticipantId("coder"), draft)
+            await until(lambda before=before: len(announced) > before)  # type: ignore[misc]
+        tasks.cancel_scope.cancel()
+    assert announced == ["model_unreachable", "turn_stopped"]
+    assert [one.getMessage() for one in caplog.records] == ["failed to find what needs a person"]

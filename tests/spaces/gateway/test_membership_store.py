@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mew_protocol.envelope import Envelope
@@ -121,10 +122,30 @@ def test_an_invalid_file_is_refused_by_name(config: SpaceConfig, tmp_path: Path,
         open_store(config, tmp_path)
 
 
-def test_a_participant_removed_from_space_yaml_is_forgotten(config: SpaceConfig, tmp_path: Path) -> None:
-    reported = ReportedStatus(status={"status": "ready"}, envelope_id="1", received_at=datetime.now(UTC))
+def stored_log() -> SpaceLog:
     log = SpaceLog(epoch="e", bounds=Bounds(entries=1, bytes=1))
     log.durability = "flushed"
+    return log
+
+
+def status(payload: dict[str, Any]) -> ReportedStatus:
+    return ReportedStatus(status=payload, envelope_id="1", received_at=datetime.now(UTC))
+
+
+def test_a_stored_status_that_is_unreadable_is_left_out(
+    config: SpaceConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, valid = stored_log(), status({"messages_in_context": 1})
+    log.put("space/statuses/bob", Change("statuses", "bob", valid).encode())
+    log.put("space/statuses/ada", Change("statuses", "ada", status({"tokens": "many"})).encode())
+    log.publish(log.seal())
+    assert open_store(config, tmp_path, log).state.statuses == {"bob": valid}
+    assert [one.getMessage().partition(":")[0] for one in caplog.records] == ["space/statuses/ada"]
+
+
+def test_a_participant_removed_from_space_yaml_is_forgotten(config: SpaceConfig, tmp_path: Path) -> None:
+    log = stored_log()
+    reported = status({"messages_in_context": 1})
     store = open_store(config, tmp_path, log)
     store.store(Membership(config, store.state).invite(EVE, INVITATION.model_copy(update={"until_restart": True})))
     store.store([Change("statuses", name, reported) for name in (ADA, EVE, "former")])

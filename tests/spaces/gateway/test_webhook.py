@@ -138,6 +138,14 @@ async def test_the_next_gateway_posts_what_the_last_may_have_missed() -> None:
     assert list(hook._queue) == [new, unstored, item("later")]
 
 
+@pytest.mark.parametrize("since", ["soon", "2026-01-01T00:00:00", "0001-01-01T00:00:00Z"])
+async def test_the_next_gateway_accepts_any_time_that_a_participant_wrote(since: str) -> None:
+    hook = AttentionWebhook(AttentionOptions(webhook="http://127.0.0.1:1/"), "demo", Path())
+    hook.takes_over = True
+    hook.observe([item("a").model_copy(update={"since": since}), item("b")])
+    assert item("b") in hook._queue
+
+
 async def test_a_receiver_that_is_gone_delays_nothing(caplog: pytest.LogCaptureFixture) -> None:
     options = AttentionOptions(webhook="http://127.0.0.1:1/secret-path", kinds=("model_failed",))
     hook = AttentionWebhook(options, "demo", Path(), retry_seconds=())
