@@ -93,7 +93,7 @@ def create_app(registry: SpaceRegistry, *, host: str, proxies: TrustedProxies) -
             for service in registry:
                 tasks.start_soon(service.keep_storing)
                 tasks.start_soon(service.keep_announcing)
-                tasks.start_soon(service.keep_figures)
+                tasks.start_soon(service.figures.run)
                 tasks.start_soon(service.keep_attention, registry.event_streams.wake)
                 if service.webhook is not None:
                     tasks.start_soon(service.webhook.run)

@@ -121,9 +121,9 @@ class SpaceService:
         self._clock = self._wall_clock or clock
         self._fanout = Fanout()
         self._sessions = DeliverySessions(self.log, self._fanout, self._notify_session, self.space.state.streams)
-        self._figures = figures or FigureStore()
+        self.figures = figures or FigureStore()
         self._performer = EffectPerformer(
-            self.space, self.log, self._fanout, self._sessions, self._store, audit, self._clock, self._figures
+            self.space, self.log, self._fanout, self._sessions, self._store, audit, self._clock, self.figures
         )
         self._outbox = Outbox(
             self.log,
@@ -286,10 +286,6 @@ class SpaceService:
                 batch = self.space.compose_presence_batch(changes, now=self._clock())
                 self._performer.send(frame_json(batch.encode()), to)
 
-    async def keep_figures(self) -> None:
-        """Store what participants report until cancelled."""
-        await self._figures.run()
-
     async def keep_attention(self, announce: Callable[[], None]) -> None:
         """Keep what needs a person up to date until cancelled; call `announce` after each change."""
         position, rounds, took = None, 0, 0.0
@@ -352,7 +348,7 @@ class SpaceService:
     async def figures_of(self, seconds: int, limit: int, participant: str | None) -> ContextHistory:
         """Return what participants reported in the last `seconds`, as far as it is stored."""
         return await to_thread.run_sync(
-            lambda: self._figures.read(self.space.id, seconds=seconds, limit=limit, participant=participant)
+            lambda: self.figures.read(self.space.id, seconds=seconds, limit=limit, participant=participant)
         )
 
     @property
