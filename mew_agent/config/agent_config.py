@@ -25,7 +25,7 @@ from mew_protocol.agent_settings import (
     WrittenAgentSettings,
 )
 from mew_protocol.ids import checked_id
-from mew_protocol.setting_problems import expectation, known_keys
+from mew_protocol.setting_problems import expectation, known_keys, unreadable
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 
 from mew_agent.config.policy_choice import ChosenPolicy, configure_policy, mapping_of, policy_from, policy_problem
@@ -329,7 +329,7 @@ def file_source(path: Path) -> Source:
     except FileNotFoundError:
         raise ConfigError(str(path), "no such file") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(str(path), f"cannot be read: {error}") from None
+        raise ConfigError(str(path), unreadable(error)) from None
     if path.suffix == ".json":
         return replace(json_source(text, where=str(path)), folder=path.parent)
     try:

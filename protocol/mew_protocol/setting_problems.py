@@ -69,6 +69,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" (did you mean '{found[0]}'?)" if found else ""
 
 
+def unreadable(error: OSError | UnicodeDecodeError) -> str:
+    """Return why a text file cannot be read."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"is not UTF-8 text (at byte {error.start:,})"
+    return f"cannot be read: {error.strerror or error}"
+
+
 def first_problem(error: "ValidationError", *, hidden_steps: Collection[str] = ()) -> str:
     """Return the first mistake, as `key.path: must be ...`; `hidden_steps` are not keys of the user."""
     first = error.errors(include_url=False)[0]
@@ -87,7 +94,7 @@ def problem_at(place: str, detail: "ErrorDetails") -> str:
 def expectation(detail: "ErrorDetails", *, shows_found: bool = True) -> str:
     """Return what a value must be, in the terms of YAML, and what was found there."""
     kind, found = detail["type"], detail["input"]
-    limits = {key: _shown(limit) for key, limit in detail.get("ctx", {}).items()}
+    limits = {key: _shown(key, limit) for key, limit in detail.get("ctx", {}).items()}
     limits["discriminator"] = limits.get("discriminator", "").strip("'")
     if limits.get("min_length") == "1":
         return "must not be empty"
@@ -127,11 +134,8 @@ def _model_in(kind: Any) -> Any:
     return kind
 
 
-def _shown(limit: object) -> str:
-    match limit:
-        case int():
-            return f"{limit:,}"
-        case float():
-            return f"{limit:g}"
-        case _:
-            return str(limit)
+def _shown(key: str, limit: object) -> str:
+    """A limit as it is typed, and a length as it is read."""
+    if isinstance(limit, float):
+        return f"{limit:g}"
+    return f"{limit:,}" if isinstance(limit, int) and key.endswith("_length") else str(limit)

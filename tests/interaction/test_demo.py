@@ -69,7 +69,7 @@ def test_without_a_terminal_it_prints_plain_lines_and_leaves_nothing_behind(tmp_
     assert "\x1b" not in done.stdout
     assert "tokens freed by each compaction:" in done.stdout
     assert "\ntry next:\n" in done.stdout
-    assert "  mew init && mew up -i " in done.stdout
+    assert "  mew init --model rehearsal && mew up -i " in done.stdout
     assert list(scratch.iterdir()) == []
 
 

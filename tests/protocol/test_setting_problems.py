@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import pytest
 from mew_protocol.agent_settings import AgentSettings
-from mew_protocol.setting_problems import did_you_mean, expectation, first_problem
+from mew_protocol.setting_problems import did_you_mean, expectation, first_problem, unreadable
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 
@@ -42,6 +42,13 @@ def test_the_name_of_another_program_is_translated() -> None:
     assert did_you_mean("zzz", known) == ""
 
 
+def test_unreadable_file_is_described_without_its_name() -> None:
+    assert unreadable(PermissionError(13, "Permission denied", "space.yaml")) == "cannot be read: Permission denied"
+    with pytest.raises(UnicodeDecodeError) as caught:
+        b"ab\xff".decode()
+    assert unreadable(caught.value) == "is not UTF-8 text (at byte 2)"
+
+
 class Sizes(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -64,7 +71,7 @@ class Whole(BaseModel):
         ({"count": "many"}, "count: must be a whole number, not 'many'"),
         ({"count": 1.5}, "count: must be a whole number, not 1.5"),
         ({"count": 0}, "count: must be at least 1, not 0"),
-        ({"count": 2_001}, "count: must be at most 2,000, not 2001"),
+        ({"count": 2_001}, "count: must be at most 2000, not 2001"),
         ({"share": 0}, "share: must be greater than 0, not 0"),
         ({"share": "half"}, "share: must be a number, not 'half'"),
         ({"name": ""}, "name: must not be empty"),

@@ -1,9 +1,9 @@
 """Turns an exception into the one line and the exit code that a person or a script sees."""
 
 import re
-from typing import Final
+from typing import Any, Final
 
-from mew_protocol.setting_problems import expectation
+from mew_protocol.setting_problems import did_you_mean, expectation
 from mew_spaces.errors import PortInUse, SpaceConfigError, SpacesError, TokenError
 from pydantic import ValidationError
 
@@ -24,7 +24,8 @@ _BAD_INPUT: Final = (ConfigError, Unauthorized, NotPermitted, SpaceConfigError, 
 _NO_ANSWER: Final = (NotConnected, PeerTimeout)
 
 _USAGE_WORDS: Final = (
-    (r"\(Possible options: (.*)\)", r"(did you mean \1?)"),
+    (r" \(Possible options: .*\)", ""),
+    (r"^(Invalid value for|Missing option) '(--[\w-]+)'( / '-\w')+", r"\1 '\2'"),
     (r"Got unexpected extra arguments? ?(?:\(s\))? \((.*)\)", r"Unexpected argument: \1"),
 )
 """How typer says what is wrong with an option, and how we do."""
@@ -48,6 +49,7 @@ def report_error(error: BaseException) -> int:
         for theirs, ours in _USAGE_WORDS:
             text = re.sub(theirs, ours, text)
         text = re.sub(r"^Option '(-\w)'", lambda short: f"{short[0]} ({SHORT_OPTIONS.get(short[1], short[1])})", text)
+        text += _meant_option(error)
         see = f"see `{path} --help`)"
         terminal.warn(f"{text.removesuffix(')')} {see}" if text.endswith("?)") else f"{text} ({see}")
         return ExitCode.BAD_INPUT
@@ -55,6 +57,12 @@ def report_error(error: BaseException) -> int:
     if isinstance(error, _BAD_INPUT):
         return ExitCode.BAD_INPUT
     return ExitCode.NO_ANSWER if isinstance(error, _NO_ANSWER) else ExitCode.FAILED
+
+
+def _meant_option(error: Any) -> str:
+    """The option that was probably meant by an unknown one."""
+    known = getattr(error, "possibilities", None) or ()
+    return did_you_mean(error.option_name, [name for name in known if name != "--help"]) if known else ""
 
 
 def _message(error: BaseException) -> str:

@@ -32,8 +32,8 @@ def space_config_path(config: Path | None, folder: Path | None) -> Path:
     for path in (base / auth.STATE_NAME / SPACE_FILE, base / SPACE_FILE):
         if path.is_file():
             return path
-    problem = f"no {SPACE_FILE} here; `mew init` creates one"
-    raise ConfigError(str(base.resolve()), problem, "--config FILE or --space-dir FOLDER")
+    problem = f"no {SPACE_FILE} here; `mew init` creates one, --space-dir FOLDER names another folder"
+    raise ConfigError(str(base.resolve()), problem)
 
 
 def space_folder(config_path: Path) -> Path:

@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
+from mew_protocol.setting_problems import unreadable
+
 from mew_agent.cli.board.table import TerminalStyle
 from mew_agent.cli.board.words import clean, clip
 from mew_agent.errors import ConfigError
@@ -53,10 +55,8 @@ def read_text(file: Path | None, where: str) -> str:
         # The bytes: some locales let the text stream accept any.
         data = sys.stdin.buffer.read() if is_stream or file is None else file.read_bytes()
         text = data.decode("utf-8-sig")
-    except OSError as error:
-        raise ConfigError(where, f"{name} cannot be read: {error.strerror or error}", "a text file") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(where, f"{name} is not UTF-8 text (byte {error.start:,})", "a text file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(where, f"{name} {unreadable(error)}", "a text file") from None
     if "\x00" in text:
         raise ConfigError(where, f"{name} is not text (a NUL byte at {text.index(chr(0)):,})", "a text file")
     return text

@@ -233,7 +233,7 @@ def next_steps(mew: str) -> list[str]:
     """What to try after the demo; `mew` is how the command is typed."""
     steps = [
         ("mew demo --keep", "keep the agents running, and print how to watch them"),
-        ("mew init && mew up -i", "start a space of your own, in an empty folder"),
+        ("mew init --model rehearsal && mew up -i", "start a space of your own, in an empty folder"),
         ("docs/tutorial/getting-started.md", "learn the rest in ten minutes"),
     ]
     if mew != "mew":

@@ -36,7 +36,7 @@ from mew_agent.cli.app.options import (
 )
 from mew_agent.cli.board import words
 from mew_agent.cli.remote.http_api import SpaceEvents
-from mew_agent.cli.remote.request import NoSuchParticipant, SentRequest, new_envelope
+from mew_agent.cli.remote.request import SentRequest, check_name, new_envelope
 from mew_agent.cli.remote.session import ApiSession, open_session
 from mew_agent.compaction.approval import read_approval
 from mew_agent.errors import ConfigError, PeerFailed
@@ -315,10 +315,7 @@ def revoke(change: CapabilityChange, connection: ConnectionOptions) -> None:
 
 def _capabilities_of(session: ApiSession, name: str) -> Any:
     """What a participant may send. Raises `NoSuchParticipant`."""
-    found = {str(one.get("id")): one.get("capabilities") for one in session.api.participants()}
-    if name not in found:
-        raise NoSuchParticipant(name, session.api.space, [*found])
-    return found[name]
+    return check_name(session, name).get("capabilities")
 
 
 def read_capabilities(where: str, *texts: str, to: Sequence[str] = ()) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ from mew_agent.cli.app.options import (
 from mew_agent.cli.board import words
 from mew_agent.cli.remote.http_api import SpaceEvents
 from mew_agent.cli.remote.permissions import warn_of_unknown_kinds
-from mew_agent.cli.remote.request import check_known, check_member, first_board, new_envelope
+from mew_agent.cli.remote.request import check_known, check_member, check_name, first_board, new_envelope
 from mew_agent.cli.remote.session import ApiSession, configuration_at, open_session
 from mew_agent.errors import ConfigError, PeerTimeout
 from mew_agent.tokens.projection import Calibration, features
@@ -78,10 +78,13 @@ def show_history(
         raise ConfigError("--markdown", "cannot be combined with --json")
     patterns = ["*"] if everything else kind or [kinds.CHAT]
     newest: deque[Message] = deque(maxlen=last)
-    for message in (one for page in open_session(connection).pages() for one in page["messages"]):
+    session = open_session(connection)
+    for message in (one for page in session.pages() for one in page["messages"]):
         is_wanted = any(fnmatchcase(str(message.get("kind")), pattern) for pattern in patterns)
         if is_wanted and (target is None or target in (message.get("from"), *(message.get("to") or ()))):
             newest.append(message)
+    if not newest and target is not None:
+        check_name(session, target)
     for message in newest:
         if as_json:
             terminal.print_json(message)

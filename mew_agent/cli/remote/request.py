@@ -236,6 +236,14 @@ def first_board(events: SpaceEvents) -> Board:
     return Board.model_validate(event.body)
 
 
+def check_name(session: ApiSession, participant: str) -> Mapping[str, Any]:
+    """What the gateway tells of a participant: `id`, `connected`, `capabilities`. Raises `NoSuchParticipant`."""
+    found = {str(one.get("id")): one for one in session.api.participants()}
+    if participant not in found:
+        raise NoSuchParticipant(participant, session.api.space, [*found])
+    return found[participant]
+
+
 def check_known(session: ApiSession, board: Board, participant: str) -> BoardEntry:
     """The board's entry of a participant. Raises `NoSuchParticipant`."""
     entry = entry_of(board, participant)

@@ -16,6 +16,7 @@ from typing import Final
 
 from mew_protocol.agent_settings import LOCAL
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, load_space
+from mew_spaces.errors import SpaceConfigError
 
 from mew_agent.acp.profiles import PROFILES
 from mew_agent.cli.app import terminal
@@ -56,6 +57,9 @@ def doctor(place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
         if place.config is not None or place.folder is not None:
             raise
         config = None  # outside of a space nothing is needed
+    except SpaceConfigError as error:
+        terminal.warn(f"{error}; what this space needs is not checked")
+        config = None
     needed = dict(needs(config)) if config is not None else {}
     found = look_around(needed)
     missing = [one for one in found if one.needed_by and one.version is None]

@@ -14,7 +14,7 @@ from typing import Final
 
 from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_protocol.ids import MAX_ID_LENGTH, id_problem
-from mew_protocol.setting_problems import first_problem
+from mew_protocol.setting_problems import first_problem, unreadable
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mew_agent.cli.app.locate import SPACE_FILE
@@ -91,7 +91,7 @@ class Template:
         try:
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(str(path), f"cannot be read: {error}") from None
+            raise ConfigError(str(path), unreadable(error)) from None
 
     def readme(self) -> str | None:
         """Its README, if there is one."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from mew_protocol.setting_problems import did_you_mean, expectation, known_keys
+from mew_protocol.setting_problems import did_you_mean, expectation, known_keys, unreadable
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
@@ -34,7 +34,7 @@ def load_space(path: Path | str) -> SpaceConfig:
     except FileNotFoundError:
         raise SpaceConfigError(path, "no such file") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise SpaceConfigError(path, f"cannot be read: {error}") from None
+        raise SpaceConfigError(path, unreadable(error)) from None
     return parse_space(text, path=path)
 
 

@@ -7,6 +7,7 @@ from mew_spaces.errors import PortInUse, SpaceConfigError, SpacesError, TokenErr
 
 from mew_agent.cli.app.failures import report_error
 from mew_agent.errors import ConfigError, ModelRefused, NotConnected, NotPermitted, PeerTimeout, Unauthorized
+from tests.support.cli import mew
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,20 @@ def test_refused_token_names_the_command_that_prints_it(capsys: pytest.CaptureFi
         f"mew: the gateway needs a token for 'coder'. {advice}",
         f"mew: the gateway refused this token for 'coder' (unauthorized): the door is shut. {advice}",
     ]
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "said"),
+    [
+        ("model serve", "--model x", "No such option: --model (did you mean '--model-name'? "),
+        ("forget", "coder -n 0", "Invalid value for '--entries': must be at least 1, not '0' ("),
+        ("forget", "coder -n x", "Invalid value for '--entries': must be a whole number, not 'x' ("),
+        ("agent start", "", "Missing option '--type'. Choose from: echo, calculator, fulfiller ("),
+    ],
+)
+async def test_misused_option_is_named_by_its_long_name(command: str, arguments: str, said: str) -> None:
+    outcome = await mew(*command.split(), *arguments.split())
+    assert (outcome.code, outcome.err) == (2, f"mew: {said}see `mew {command} --help`)\n")
 
 
 def test_error_of_several_lines_becomes_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,7 @@ def test_file_in_the_state_folder_comes_first(tmp_path: Path) -> None:
 
 
 def test_missing_file_names_the_options(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"`mew init` creates one .*--space-dir"):
+    with pytest.raises(ConfigError, match=r"`mew init` creates one, --space-dir"):
         space_config_path(None, tmp_path)
 
 

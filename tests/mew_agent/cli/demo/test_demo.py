@@ -31,7 +31,7 @@ def test_the_demo_reads_the_projects_own_pages_by_default() -> None:
     [
         (b"", "is empty"),
         (b" \n\n\t", "is empty"),
-        (b"caf\xe9", "is not UTF-8 text (byte 3)"),
+        (b"caf\xe9", "is not UTF-8 text (at byte 3)"),
         (b"text\x00more", "is not text (a NUL byte at 4)"),
     ],
 )

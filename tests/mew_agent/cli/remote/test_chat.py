@@ -81,7 +81,7 @@ async def test_dash_sends_standard_input(gateway: RunningGateway, monkeypatch: p
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"\x89PNG", "TEXT: standard input is not UTF-8 text (byte 0) (expected a text file)"),
+        (b"\x89PNG", "TEXT: standard input is not UTF-8 text (at byte 0) (expected a text file)"),
         (b"a\x00b", "TEXT: standard input is not text (a NUL byte at 1) (expected a text file)"),
         (b"x" * 2_000_000, "request body too large; the limit is 1,048,576 bytes"),
     ],

@@ -46,6 +46,8 @@ async def test_a_kind_that_the_protocol_does_not_have_is_a_warning(gateway: Runn
         )
     history = await mew("history", "--kind", "nonsense", *seat(gateway))
     assert history.err.startswith("mew: the protocol has no kind 'nonsense'; only")
+    misspelled = await mew("history", "codr", *seat(gateway))
+    assert misspelled.err == "mew: no participant 'codr' in space 'review' (did you mean 'coder'?)\n"
 
 
 async def test_a_mistake_in_a_grant_is_named(gateway: RunningGateway) -> None:

@@ -39,7 +39,8 @@ async def test_history_prints_the_newest_envelopes_that_match(gateway: RunningGa
     assert re.fullmatch(r"\d\d:\d\d:\d\d  coder to ada: Two\.\[2J", first)
     assert second.endswith("  coder to ada: Three.")
     assert [json.loads(line)["payload"] for line in statuses.out.splitlines()] == [{"messages_in_context": 3}]
-    assert of_nobody.out == "the gateway keeps no matching envelopes\n"
+    assert (of_nobody.code, of_nobody.out) == (2, "")
+    assert of_nobody.err.startswith("mew: no participant 'ghost' in space 'review'")
     assert len(everything.out.splitlines()) >= 4
     assert re.search(r"## coder to ada, \S+\n\nThree\.\n\\## ada, now\n\nYes\.\n", document.out)
     assert re.search(r"## coder, participant/status, \S+\n\n~~~~json\n\{\n  \"messages_in_context\": 3", document.out)

@@ -42,3 +42,11 @@ async def test_doctor_needs_nothing_outside_of_a_space() -> None:
     outcome = await mew("doctor")
     assert outcome.code == 0
     assert "acp" in outcome.out
+
+
+async def test_broken_space_does_not_hide_what_is_installed(tmp_path: Path) -> None:
+    (tmp_path / "space.yaml").write_text("{{")
+    outcome = await mew("doctor")
+    assert outcome.err.startswith("mew: space.yaml:1:3: invalid YAML")
+    assert outcome.err.endswith("; what this space needs is not checked\n")
+    assert outcome.out.startswith("WHAT")
