@@ -45,7 +45,6 @@ from mew_agent.model.interface import (
 )
 from mew_agent.participant.messenger import timestamp
 from mew_agent.tokens.projection import StreamProjection
-from mew_agent.tokens.sizes import no_counter
 from mew_agent.tokens.tokenizers import TextCounter
 from mew_agent.tools.bounds import ResultBound
 from mew_agent.tools.results import well_formed
@@ -77,7 +76,7 @@ class ConversationOptions:
     measure_compactions: bool = False  # with calls of one token, where the server cannot count
     summary_timeout_seconds: float = SUMMARY_TIMEOUT_SECONDS  # for one summary, before the addition for its size
     result_bound: ResultBound = field(default_factory=ResultBound)
-    load_counter: Callable[[], TextCounter | None] = no_counter  # loads the model's tokenizer, if any, in a thread
+    load_counter: Callable[[], TextCounter | None] | None = None  # loads the model's tokenizer, if any, in a thread
     shared_pins: ContextPins | None = None  # those of the conversation that stores them; None: this one does
     windows: Mapping[str, int] = field(default_factory=dict)  # in tokens, of models that may answer instead
     prices: Mapping[str, ModelPrice] = field(default_factory=dict)  # by the name of the model

@@ -18,11 +18,6 @@ logger = logging.getLogger("mew_agent.tokens.sizes")
 INLINE_CHARS = 10_000  # shorter texts take a few milliseconds, for which a thread is not worth it
 
 
-def no_counter() -> TextCounter | None:
-    """Returns no counter, for a conversation without a tokenizer."""
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Size:
     """The size of one text: its features, and its tokens if a tokenizer counted them."""
@@ -38,22 +33,22 @@ class Size:
 
 
 class Sizes:
-    """Measures texts. `load` is called once, in a thread, and returns the counter or None."""
+    """Measures texts. `load` is called once, in a thread, and returns the counter or None; None: no tokenizer."""
 
-    def __init__(self, load: Callable[[], TextCounter | None] = no_counter) -> None:
+    def __init__(self, load: Callable[[], TextCounter | None] | None = None) -> None:
         self._load = load
-        self._is_loaded = load is no_counter
+        """None once it is loaded."""
         self._counter: TextCounter | None = None
         self._lock = anyio.Lock()
 
     async def load(self) -> None:
         """Load the counter unless it is loaded. Raises its `ConfigError`."""
-        if self._is_loaded:
+        if self._load is None:
             return
         async with self._lock:
-            if not self._is_loaded:
+            if self._load is not None:
                 self._counter = await anyio.to_thread.run_sync(self._load)
-                self._is_loaded = True
+                self._load = None
 
     async def measure(self, text: str) -> Size:
         """Measure a text. Raises `ConfigError` only if the counter is loaded now and that fails."""

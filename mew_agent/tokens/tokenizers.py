@@ -23,7 +23,7 @@ from mew_agent.tokens.projection import pieces_of
 
 logger = logging.getLogger("mew_agent.tokens.tokenizers")
 
-Family = Literal["llama3", "llama2", "mistral", "gpt", "unknown"]
+Family = Literal["llama3", "llama2", "mistral", "gpt"]
 
 OPTION: Final = "tokenizer_file"
 MOST_CHARS: Final = 200_000
@@ -77,10 +77,10 @@ class TokenizerSettings:
     file: Path | None = None  # replaces the extra's vocabulary for mistral models; the others need one
 
 
-def family_of(model_name: str) -> Family:
-    """The family of a model by its name, ignoring case; the first match wins. Names can be wrong."""
+def family_of(model_name: str) -> Family | None:
+    """Return the family of a model by its name, ignoring case; None if unknown. The first match wins; names may lie."""
     name = model_name.lower()
-    return next((family for family, marks in _MARKS.items() if any(mark in name for mark in marks)), "unknown")
+    return next((family for family, marks in _MARKS.items() if any(mark in name for mark in marks)), None)
 
 
 def mistral_vocabulary(model_name: str) -> str:
@@ -97,7 +97,7 @@ def chosen_counter(wanted: TokenizerChoice, settings: TokenizerSettings) -> Text
     if wanted == "off":
         return None
     if wanted == "auto":
-        return _counter_if_any(family_of(settings.model), settings)
+        return _counter_if_any(settings)
     return _logged(wanted, counter_for(wanted, settings))
 
 
@@ -107,10 +107,8 @@ def refuse_unavailable(wanted: TokenizerChoice, settings: TokenizerSettings) -> 
         _checked_file(wanted, settings.file)
 
 
-def counter_for(family: Family, settings: TokenizerSettings) -> TextCounter | None:
-    """The counter of a family; None for an unknown one. Raises `ConfigError` if its extra or file is unusable."""
-    if family == "unknown":
-        return None
+def counter_for(family: Family, settings: TokenizerSettings) -> TextCounter:
+    """Return the counter of a family. Raises `ConfigError` if its extra or file is unusable."""
     path = _checked_file(family, settings.file)
     try:
         return _LOADERS[family](path, settings.model)
@@ -118,23 +116,24 @@ def counter_for(family: Family, settings: TokenizerSettings) -> TextCounter | No
         raise ConfigError(str(path or family), f"cannot be used: {error}", _NEEDS[family][2]) from error
 
 
-def _counter_if_any(family: Family, settings: TokenizerSettings) -> TextCounter | None:
-    # A user who configured a file expects it to be used; others need not know about tokenizers.
-    level = logging.INFO if settings.file is None else logging.WARNING
+def _counter_if_any(settings: TokenizerSettings) -> TextCounter | None:
+    family = family_of(settings.model)
+    if family is None:
+        if settings.file is not None:
+            text = "%s %s is not used, because the family of '%s' is unknown (set `tokenizer` to a family): %s"
+            logger.warning(text, OPTION, settings.file, settings.model, _FALLBACK)
+        return None
     try:
-        counter = counter_for(family, settings)
+        return _logged(family, counter_for(family, settings))
     except ConfigError as error:
+        # A user who configured a file expects it to be used; others need not know about tokenizers.
+        level = logging.INFO if settings.file is None else logging.WARNING
         logger.log(level, "no tokenizer for '%s' (%s): %s", settings.model, error, _FALLBACK)
         return None
-    if counter is None and settings.file is not None:
-        text = "%s %s is not used, because the family of '%s' is unknown (set `tokenizer` to a family): %s"
-        logger.warning(text, OPTION, settings.file, settings.model, _FALLBACK)
-    return _logged(family, counter)
 
 
-def _logged(family: Family, counter: TextCounter | None) -> TextCounter | None:
-    if counter is not None:
-        logger.info("counting tokens with the tokenizer of %s (%s)", family, counter.name)
+def _logged(family: Family, counter: TextCounter) -> TextCounter:
+    logger.info("counting tokens with the tokenizer of %s (%s)", family, counter.name)
     return counter
 
 
