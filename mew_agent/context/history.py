@@ -151,12 +151,10 @@ class History:
         self.revision += 1
         return stubs
 
-    def clear(self) -> int:
-        """Remove items and summary; pins stay. Returns the number of items removed."""
-        count = len(self.items)
+    def clear(self) -> None:
+        """Remove items and summary; pins stay."""
         self.items, self.summary = [], None
         self.revision += 1
-        return count
 
     def put_back(self, items: Sequence[Item], summary: Summary | None) -> None:
         """Set all items and the summary, including those that a removal took."""

@@ -107,9 +107,6 @@ class Intervals:
     _counts: tuple[float, ...] | None = None
     _bare_units: float = 0.0
 
-    def __len__(self) -> int:
-        return len(self._all)
-
     def __iter__(self) -> Iterator[Interval]:
         """Each interval with its price. Applies pending changes first."""
         self._apply_pending()

@@ -15,7 +15,7 @@ from operator import add
 from typing import Literal, NamedTuple
 
 from mew_agent.context.intervals import Intervals, apportion, fit, span
-from mew_agent.context.measures import MOST_OVERHEAD_TOKENS, Measure, most_of_text
+from mew_agent.context.measures import MOST_TEMPLATE_TOKENS, Measure, most_of_text
 from mew_agent.context.persisted_state import PromptAnchor
 from mew_agent.context.reconciliation import (
     CountProof,
@@ -248,7 +248,7 @@ class Ledger:
     def most_tokens(self) -> tuple[int, dict[int, int]]:
         """Upper bounds from the texts alone: of prefix and pins together, and of each item by seq."""
         measures = (*self._intervals.items, *self._tail.items)
-        fixed = most_of_text(self.prefix_features + self.pins_features) + MOST_OVERHEAD_TOKENS
+        fixed = most_of_text(self.prefix_features + self.pins_features) + MOST_TEMPLATE_TOKENS
         return fixed, {measure.seq: measure.most_tokens(self.calibration) for measure in measures}
 
     def cut(self, first_seq: int, last_seq: int) -> Price:

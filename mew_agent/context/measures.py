@@ -9,20 +9,19 @@ from mew_agent.tokens.projection import Calibration, Units, features, most_token
 _THINKING_TAG = "</think>"
 """Marks thinking that a server left in the visible text; templates remove it from older replies."""
 
-
 MOST_TOKENS_PER_UNIT = 1.6
 """The most that measured tokenizers take of a text for each unit of its features (Chinese, Llama 2)."""
 
-MOST_OVERHEAD_TOKENS = 16  # of a template, for each message
-
-
-def most_of_text(units: float) -> int:
-    """Upper bound of the tokens of a text with these features."""
-    return round(MOST_TOKENS_PER_UNIT * units)
-
+MOST_TEMPLATE_TOKENS = 16
+"""Upper bound of what a template adds to each message."""
 
 IMAGE_TOKENS = 1_000
 """The projected size of an image, until the next report. Providers count from 85 to about 1,600."""
+
+
+def most_of_text(units: float) -> int:
+    """Return the most that measured tokenizers take of a text with these features."""
+    return round(MOST_TOKENS_PER_UNIT * units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +60,8 @@ class Measure:
     def most_tokens(self, calibration: Calibration) -> int:
         """Upper bound of what the item takes, from its text alone: reports play no part in it."""
         if self.counted_tokens is not None and calibration.counts_fit:
-            return self.counted_tokens + MOST_OVERHEAD_TOKENS
-        return most_of_text(self.features) + MOST_OVERHEAD_TOKENS
+            return self.counted_tokens + MOST_TEMPLATE_TOKENS
+        return most_of_text(self.features) + MOST_TEMPLATE_TOKENS
 
 
 def measure_of(item: Item, counted_tokens: int | None = None, units: Units | None = None) -> Measure:
@@ -89,12 +88,12 @@ def measure_of(item: Item, counted_tokens: int | None = None, units: Units | Non
 
 def measure_of_summary(summary: Summary, calibration: Calibration, counted_tokens: int | None = None) -> Measure:
     """Measure a summary as requests contain it, under its heading. `counted_tokens` is a tokenizer's count of that."""
-    known = summary.known_tokens
+    units, known = features(summary_text(summary.text)), summary.known_tokens
     if counted_tokens is not None and calibration.counts_fit:
-        return Measure(-1, features(summary_text(summary.text)), counted_tokens=counted_tokens)
+        return Measure(-1, units, counted_tokens=counted_tokens)
     if known is not None:
         known += calibration.project(features(summary_text("")), messages=0)
-    return Measure(-1, features(summary_text(summary.text)), known)
+    return Measure(-1, units, known)
 
 
 def kept_reply_tokens(usage: Usage | None, *, thinking_seen: bool) -> int | None:

@@ -8,8 +8,6 @@ from mew_agent.errors import MewAgentError
 
 HEADING = "[Your reminders. They are notes you keep, not a message; clearing your mind leaves them.]"
 
-Creator = Literal["agent", "context_health", "clear_mind"]
-
 
 @dataclass(eq=False)
 class UnknownReminder(MewAgentError):
@@ -26,7 +24,7 @@ class UnknownReminder(MewAgentError):
 class ContinuationPackage:
     """Marks a reminder written for the work after a clear (a continuation package); `level` is the level then."""
 
-    created_by: Creator
+    created_by: Literal["context_health", "clear_mind"]
     level: str | None = None
 
 
@@ -55,12 +53,11 @@ class Reminders:
         """Add a reminder. Raises `ValueError` if the text is empty."""
         return self._append(_checked_text(text), at, package=package)
 
-    def update(self, name: str, text: str, *, package: ContinuationPackage | None) -> Reminder:
+    def update(self, name: str, text: str, *, package: ContinuationPackage | None) -> None:
         """Replace a reminder's text and mark. Raises `UnknownReminder`, or `ValueError` if the text is empty."""
         old = self._own(name)
         new = replace(old, text=_checked_text(text), package=package)
         self.all = tuple(new if one is old else one for one in self.all)
-        return new
 
     def delete(self, name: str) -> None:
         """Delete a reminder. Raises `UnknownReminder`."""

@@ -7,7 +7,7 @@ The caller holds the transaction.
 import json
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
@@ -37,6 +37,7 @@ _COMPACTIONS: Final = (
     " (SELECT count(*) FROM archive JOIN items USING (seq) WHERE compaction = number) FROM compactions"
 )
 _LEFT: Final = "SELECT seq, original FROM items WHERE (present IS NULL OR present <> original)"
+_INDEXED_AT_ONCE: Final = 500
 
 ReadItem = Callable[[str], Item]
 
@@ -116,17 +117,18 @@ def _entry(number: int, record: str, undone_by: int | None, stored_items: int) -
 # -- full text --------------------------------------------------------------------------------------------
 
 
-def index_some(db: sqlite3.Connection, read_item: ReadItem, most: int = 500) -> bool:
-    """Bring the index closer to what has left the context, by at most so many items. Returns whether more are due.
+def index_some(db: sqlite3.Connection, read_item: ReadItem) -> bool:
+    """Bring the index closer to what has left the context, by at most 500 items. Returns whether more are due.
 
     Only searches write the index, so a damaged one cannot fail a compaction; it is rebuilt.
     """
     db.execute(_INDEX)
     db.execute(f"DELETE FROM left_text WHERE rowid NOT IN (SELECT seq FROM ({_LEFT}))")  # noqa: S608 - our own names
     missing = " AND seq NOT IN (SELECT rowid FROM left_text) LIMIT ?"
-    rows = db.execute(_LEFT + missing, (most,)).fetchall()
-    _add([(seq, read_item(text)) for seq, text in rows], db)
-    return len(rows) == most
+    rows = db.execute(_LEFT + missing, (_INDEXED_AT_ONCE,)).fetchall()
+    texts = [(seq, searchable(read_item(text).text())) for seq, text in rows]
+    db.executemany("INSERT INTO left_text (rowid, text) VALUES (?, ?)", texts)
+    return len(rows) == _INDEXED_AT_ONCE
 
 
 def drop_index(db: sqlite3.Connection) -> None:
@@ -138,18 +140,11 @@ def drop_index(db: sqlite3.Connection) -> None:
 def search(db: sqlite3.Connection, words: str, limit: int) -> list[int]:
     """The seqs of the items that match best: those with every word, and if there are none, those with any of them."""
     for every in (True, False):
-        query = query_of(words, every=every)
-        found = (
-            query
-            and db.execute(
-                "SELECT rowid FROM left_text WHERE left_text MATCH ? ORDER BY rank, rowid DESC LIMIT ?", (query, limit)
-            ).fetchall()
-        )
+        if not (query := query_of(words, every=every)):
+            break
+        found = db.execute(
+            "SELECT rowid FROM left_text WHERE left_text MATCH ? ORDER BY rank, rowid DESC LIMIT ?", (query, limit)
+        ).fetchall()
         if found:
             return [seq for (seq,) in found]
     return []
-
-
-def _add(items: Iterable[tuple[int, Item]], db: sqlite3.Connection) -> None:
-    rows = ((seq, searchable(item.text())) for seq, item in items)
-    db.executemany("INSERT INTO left_text (rowid, text) VALUES (?, ?)", rows)

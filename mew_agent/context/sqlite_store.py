@@ -43,7 +43,6 @@ _CALL = TypeAdapter(CallRecord)
 _SUMMARY = TypeAdapter(Summary)
 T = TypeVar("T")
 
-
 PRUNE_EVERY = 1000  # after how many changes a file is checked against its limits
 
 

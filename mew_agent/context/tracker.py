@@ -39,8 +39,6 @@ from mew_agent.model.interface import Window
 from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import Calibration, Units
 
-NOTHING_COUNTED: Mapping[int, int] = {}
-
 
 @dataclass
 class Tracker:
@@ -150,7 +148,7 @@ class Tracker:
         figures = before, self.tokens, freed, gross, summary_tokens, freed_messages
         return CutOutcome(trigger, *figures, basis, gross_basis)
 
-    def stubbed(self, items: list[Item], *, trigger: str, counted: Mapping[int, int] = NOTHING_COUNTED) -> CutOutcome:
+    def stubbed(self, items: list[Item], *, trigger: str, counted: Mapping[int, int]) -> CutOutcome:
         """The history replaced tool results by these stubs. `counted` are their tokens by seq, where counted."""
         before, held, next_before = self.tokens, self._held_tokens, self.ledger.next_prompt_tokens
         price = self.ledger.replace_items(measure_of(item, counted.get(item.seq)) for item in items)
@@ -174,7 +172,7 @@ class Tracker:
         returned: Sequence[Item],
         replaced: Sequence[Item],
         point: RestorePoint,
-        counted: Mapping[int, int] = NOTHING_COUNTED,
+        counted: Mapping[int, int],
     ) -> CutOutcome:
         """An undo returned these items, and the summary before they left; `point` has their figures."""
         before, held, next_before = self.tokens, self._held_tokens, self.ledger.next_prompt_tokens
@@ -250,7 +248,7 @@ class Tracker:
             self.policy_state = replace(self.policy_state, stalls=0)
         self.window = window
 
-    def restored(self, saved: SavedContext, counted: Mapping[int, int] = NOTHING_COUNTED) -> None:
+    def restored(self, saved: SavedContext, counted: Mapping[int, int]) -> None:
         """The process restarted with a stored history. `counted` are tokens by seq, where a tokenizer counted."""
         self.measurement.restore(saved)
         self.compactions, self.last_compaction = saved.compactions, saved.last_compaction

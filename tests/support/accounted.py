@@ -89,7 +89,7 @@ class Agent:
         return self.tracker.cut(first, last, trigger="requested", freed_messages=len(gone))
 
     def stub(self, *seqs: int) -> CutOutcome:
-        return self.tracker.stubbed(self.history.stub(seqs), trigger="threshold")
+        return self.tracker.stubbed(self.history.stub(seqs), trigger="threshold", counted={})
 
     def report(self) -> ContextReport:
         return self.tracker.report()
@@ -122,5 +122,5 @@ def restarted(agent: Agent) -> Agent:
         agent.tracker.window.max_tokens,
         History(list(old.items), [], old.summary, old.revision, old.next_seq, old.turn),
     )
-    again.tracker.restored(saved)
+    again.tracker.restored(saved, {})
     return again

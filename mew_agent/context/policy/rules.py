@@ -17,7 +17,6 @@ Impact = Literal["low", "medium", "high"]
 CompactionMethod = Literal["staged", "summarise", "drop_oldest"]
 """`staged`: clear old tool outputs, then summarise. `summarise`: only summarise. `drop_oldest`: drop old turns."""
 
-
 Moment = Literal["at_once", "task_end"]
 """When to compact: before the next request, or when the answer is complete, as long as the next request fits."""
 

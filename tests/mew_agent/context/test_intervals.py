@@ -31,7 +31,7 @@ def test_sums_are_separate_by_kind_and_for_tool_results() -> None:
     assert not intervals.are_exact
     assert filled("exact", "exact").are_exact
     assert not Intervals().are_exact
-    assert (intervals.units, len(intervals), len(intervals.items)) == (276.0, 3, 6)
+    assert (intervals.units, len(list(intervals)), len(intervals.items)) == (276.0, 3, 6)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_stubs_turn_their_intervals_into_lumps() -> None:
 def test_clearing_leaves_nothing() -> None:
     intervals = filled("exact", "lump")
     intervals.clear()
-    assert (len(intervals), held(intervals), intervals.units, intervals.items) == (0, 0, 0, [])
+    assert (len(list(intervals)), held(intervals), intervals.units, intervals.items) == (0, 0, 0, [])
     assert intervals.lump_items.project(TYPICAL) == 0
 
 

@@ -103,7 +103,7 @@ def test_the_spend_survives_cuts_and_restarts_until_a_clear() -> None:
     called(tracker, (300, 30))
     tracker.call_ended(Usage(300, 30, 330), 0.5, "USD")
     again = tracker_of(SPEND)
-    again.restored(tracker.saved())
+    again.restored(tracker.saved(), {})
     assert again.measurement.spent_since_clear == 660
     assert (again.report().basis, again.report().level, spend(again)["spent_tokens"]) == ("unknown", "healthy", 660)
     again.history.clear()

@@ -51,7 +51,7 @@ def test_a_restarted_tracker_ignores_another_models_report() -> None:
     assert saved.anchor is not None
     for changed in ({"model": "other"}, {"prefix_counts": (1, 2)}):
         again = Agent(history=agent.history)
-        again.tracker.restored(saved.model_copy(update={"anchor": saved.anchor.model_copy(update=changed)}))
+        again.tracker.restored(saved.model_copy(update={"anchor": saved.anchor.model_copy(update=changed)}), {})
         assert again.report().next_prompt_basis == "heuristic"
         assert again.tracker.next_prompt.tokens < 1_000
 

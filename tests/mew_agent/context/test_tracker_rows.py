@@ -74,7 +74,7 @@ class Moment:
     def restart(self) -> None:
         old = self.tracker
         self.tracker = Tracker(self.history, MEW, Window(128_000, "configured"), "gpt")
-        self.tracker.restored(old.saved())
+        self.tracker.restored(old.saved(), {})
         self.tracker.next_prompt.describe_prefix("You are an agent in a space.", "")
 
     def clear(self) -> None:
