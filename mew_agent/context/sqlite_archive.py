@@ -7,7 +7,6 @@ The caller holds the transaction.
 import json
 import logging
 import sqlite3
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
@@ -31,6 +30,7 @@ CREATE TABLE IF NOT EXISTS archive (
 _INDEX: Final = (
     "CREATE VIRTUAL TABLE IF NOT EXISTS left_text USING fts5(text, tokenize='unicode61 remove_diacritics 2')"
 )
+_ITEM: Final = TypeAdapter(Item)
 _SUMMARY: Final = TypeAdapter(Summary | None)
 _COMPACTIONS: Final = (
     "SELECT number, record, undone_by,"
@@ -39,7 +39,10 @@ _COMPACTIONS: Final = (
 _LEFT: Final = "SELECT seq, original FROM items WHERE (present IS NULL OR present <> original)"
 _INDEXED_AT_ONCE: Final = 500
 
-ReadItem = Callable[[str], Item]
+
+def item_from(text: str) -> Item:
+    """Return the item that a row contains as JSON."""
+    return _ITEM.validate_python(json.loads(text))
 
 
 def archive_cut(db: sqlite3.Connection, compaction: ArchivedCompaction, *, most: int | None) -> int:
@@ -70,7 +73,7 @@ def entries(db: sqlite3.Connection) -> list[CompactionEntry]:
     return [_entry(*row) for row in db.execute(f"{_COMPACTIONS} ORDER BY number")]
 
 
-def archived(db: sqlite3.Connection, number: int, read_item: ReadItem) -> ArchivedCompaction | None:
+def archived(db: sqlite3.Connection, number: int) -> ArchivedCompaction | None:
     """A compaction with those of its items that are still stored; None if there is none with this number."""
     row = db.execute(f"{_COMPACTIONS} WHERE number = ?", (number,)).fetchone()
     if row is None:
@@ -85,7 +88,7 @@ def archived(db: sqlite3.Connection, number: int, read_item: ReadItem) -> Archiv
         (number,),
     )
     try:
-        items = tuple(read_item(text) for (text,) in texts)
+        items = tuple(item_from(text) for (text,) in texts)
         before, after = (_SUMMARY.validate_python(record[key]) for key in ("before", "after"))
         return ArchivedCompaction(entry, items, before, after, RestorePoint.model_validate(record["point"]))
     except (KeyError, ValueError) as error:
@@ -117,7 +120,7 @@ def _entry(number: int, record: str, undone_by: int | None, stored_items: int) -
 # -- full text --------------------------------------------------------------------------------------------
 
 
-def index_some(db: sqlite3.Connection, read_item: ReadItem) -> bool:
+def index_some(db: sqlite3.Connection) -> bool:
     """Bring the index closer to what has left the context, by at most 500 items. Returns whether more are due.
 
     Only searches write the index, so a damaged one cannot fail a compaction; it is rebuilt.
@@ -126,7 +129,7 @@ def index_some(db: sqlite3.Connection, read_item: ReadItem) -> bool:
     db.execute(f"DELETE FROM left_text WHERE rowid NOT IN (SELECT seq FROM ({_LEFT}))")  # noqa: S608 - our own names
     missing = " AND seq NOT IN (SELECT rowid FROM left_text) LIMIT ?"
     rows = db.execute(_LEFT + missing, (_INDEXED_AT_ONCE,)).fetchall()
-    texts = [(seq, searchable(read_item(text).text())) for seq, text in rows]
+    texts = [(seq, searchable(item_from(text).text())) for seq, text in rows]
     db.executemany("INSERT INTO left_text (rowid, text) VALUES (?, ?)", texts)
     return len(rows) == _INDEXED_AT_ONCE
 

@@ -22,6 +22,7 @@ from mew_agent.context import sqlite_archive
 from mew_agent.context.archive import ArchivedCompaction
 from mew_agent.context.history import Item, Summary
 from mew_agent.context.persisted_state import CallRecord, PersistedState, SavedContext
+from mew_agent.context.sqlite_archive import item_from
 from mew_agent.context.sqlite_schema import Pruned, open_session_file, open_session_in_memory, prune, set_aside
 from mew_agent.context.store import (
     NO_CHANGE,
@@ -38,7 +39,6 @@ from mew_agent.context.store import (
 
 logger = logging.getLogger("mew_agent.context.sqlite_store")
 
-_ITEM = TypeAdapter(Item)
 _CALL = TypeAdapter(CallRecord)
 _SUMMARY = TypeAdapter(Summary)
 T = TypeVar("T")
@@ -134,13 +134,13 @@ class SqliteStore(Store):
 
     async def recall(self, item_id: str) -> Item | None:
         rows = await self._rows("SELECT original FROM items WHERE id = ? ORDER BY seq DESC LIMIT 1", item_id)
-        return _item_from(rows[0][0]) if rows else None
+        return item_from(rows[0][0]) if rows else None
 
     async def compactions(self) -> list[CompactionEntry]:
         return await self._run(sqlite_archive.entries)
 
     async def archived(self, number: int) -> ArchivedCompaction | None:
-        return await self._run(lambda db: sqlite_archive.archived(db, number, _item_from))
+        return await self._run(lambda db: sqlite_archive.archived(db, number))
 
     async def search(self, words: str, limit: int) -> list[Item]:
         try:
@@ -152,18 +152,18 @@ class SqliteStore(Store):
 
     async def _search(self, words: str, limit: int) -> list[Item]:
         # In parts, so that writes to a large session need not wait.
-        while await self._run(lambda db: sqlite_archive.index_some(db, _item_from)):
+        while await self._run(sqlite_archive.index_some):
             pass
         seqs = await self._run(lambda db: sqlite_archive.search(db, words, limit))
         rows = [await self._rows("SELECT original FROM items WHERE seq = ?", seq) for seq in seqs]
-        return [_item_from(text) for found in rows for (text,) in found]
+        return [item_from(text) for found in rows for (text,) in found]
 
     async def items(self, newest: int | None = None) -> list[Item]:
         """All items as they were added, in context or not, or the `newest` ones, oldest first."""
         rows = await self._rows(
             "SELECT original FROM items ORDER BY seq DESC LIMIT ?", -1 if newest is None else newest
         )
-        return [_item_from(row[0]) for row in reversed(rows)]
+        return [item_from(row[0]) for row in reversed(rows)]
 
     async def overview(self) -> SessionOverview:
         """The contents of the session, in figures."""
@@ -248,7 +248,7 @@ def _load(db: sqlite3.Connection) -> Session | None:
         return _load_items(db)
     state: dict[str, Any] = json.loads(row[0])
     items = [
-        _item_from(present)
+        item_from(present)
         for (present,) in db.execute("SELECT present FROM items WHERE present IS NOT NULL ORDER BY seq")
     ]
     summary = state["summary"]
@@ -269,7 +269,7 @@ def _load_items(db: sqlite3.Connection) -> Session | None:
     items: list[Item] = []
     for seq, present in db.execute("SELECT seq, present FROM items WHERE present IS NOT NULL ORDER BY seq").fetchall():
         try:
-            items.append(_item_from(present))
+            items.append(item_from(present))
         except ValueError:
             db.execute("DELETE FROM items WHERE seq = ?", (seq,))
     (last,) = db.execute("SELECT max(seq) FROM items").fetchone()
@@ -319,7 +319,3 @@ def _chat_from(number: int, text: str) -> StoredChat:
 def _text_of(item: Item) -> str:
     """Encode as ASCII: models do write halves of surrogate pairs, which UTF-8 cannot encode."""
     return json.dumps(asdict(item))
-
-
-def _item_from(text: str) -> Item:
-    return _ITEM.validate_python(json.loads(text))

@@ -37,6 +37,10 @@ class StoreUnusable(MewAgentError):
         return f"the session file {self.path} cannot be used: {self.problem}"
 
 
+class StoreDamaged(StoreUnusable):
+    """The session file is damaged: part of it may be lost."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
     """Limits for what a store keeps of items that left the context. None: no limit."""
@@ -50,10 +54,6 @@ class StoreLimits:
         if self.max_age_days is None:
             return None
         return (now.astimezone(UTC) - timedelta(days=self.max_age_days)).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-class StoreDamaged(StoreUnusable):
-    """The session file is damaged: part of it may be lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ class _Deciding:
         if self._phase in self._rules.reminders:
             self._update_reminders()
         if self._rules.prompts and self._phase == "after_call":
-            self.state, prompts = inject_prompts(self._rules.prompts, self.state, level, self._snapshot.call_id, flags)
+            self.state, prompts = _inject_prompts(self._rules.prompts, self.state, level, self._snapshot.call_id, flags)
             self.actions += prompts
         rule = self._first_intervention()
         if rule is not None:
@@ -269,7 +269,7 @@ def _has_passed(cooldown_seconds: float, since_seconds: float | None, at_seconds
     return passed_seconds < 0 or passed_seconds > cooldown_seconds
 
 
-def inject_prompts(
+def _inject_prompts(
     rules: tuple[r.InjectRule, ...], state: PolicyState, level: str, call_id: str | None, flags: GenerationFlags
 ) -> tuple[PolicyState, tuple[acts.Action, ...]]:
     """Decide which prompt precedes the generation after a call at this level, which may be `unknown`."""
