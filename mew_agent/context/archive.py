@@ -67,7 +67,7 @@ class LeavingItems:
     point: RestorePoint
 
     def archived(self, outcome: LastCompaction, after: Summary | None, origin: Origin) -> ArchivedCompaction:
-        """The change that took them, with its outcome and the summary that it left."""
+        """Return the change that took them, with its outcome and the summary that it left."""
         entry = entry_of(outcome, len(self.items), origin)
         return ArchivedCompaction(entry, self.items, self.summary, after, self.point)
 
@@ -82,18 +82,18 @@ class ReturningItems:
 
 
 def entry_of(outcome: LastCompaction, items: int, origin: Origin, *, undoes: int | None = None) -> CompactionEntry:
-    """The entry of a change with this outcome; a store gives it its number."""
+    """Return the entry of a change with this outcome; a store gives it its number."""
     about = {"number": 0, "items": items, "asked_by": origin.asked_by, "reason": origin.reason, "undoes": undoes}
     return CompactionEntry.model_validate({**outcome.model_dump(), **about})
 
 
 def newest_undoable(entries: Sequence[CompactionEntry]) -> CompactionEntry | None:
-    """The newest entry that is in force; None if there is none."""
+    """Return the newest entry that is in force; None if there is none."""
     return next((one for one in reversed(entries) if one.trigger != UNDO and one.undone_by is None), None)
 
 
 def refusal_of(entries: Sequence[CompactionEntry], number: int | None) -> str | None:
-    """Why this entry (None: the newest in force) cannot be undone; None if it can."""
+    """Return why this entry (None: the newest in force) cannot be undone; None if it can."""
     newest = newest_undoable(entries)
     entry = newest if number is None else next((one for one in entries if one.number == number), None)
     if entry is None:
@@ -110,21 +110,21 @@ def refusal_of(entries: Sequence[CompactionEntry], number: int | None) -> str | 
 
 
 def problem_of(entry: CompactionEntry) -> str:
-    """What is wrong with an entry that is not whole."""
+    """Return what is wrong with an entry that is not whole."""
     if entry.problem == "damaged":
         return f"{entry.number} is damaged in the session file"
     return f"part of what {entry.number} removed was deleted (store_max_days, store_max_megabytes)"
 
 
 def unknown_entry(entries: Sequence[CompactionEntry], number: int) -> str:
-    """Why there is no entry with this number."""
+    """Return why there is no entry with this number."""
     if entries and number < entries[0].number:
         return f"{number} was deleted (store_max_compactions); the oldest is {entries[0].number}"
     return f"there is no entry {number}; the newest is {entries[-1].number}" if entries else "there is no entry yet"
 
 
 def returning_items(archived: Iterable[Item], present: Sequence[Item]) -> ReturningItems:
-    """What comes back to a history. Calls without all of their results stay away, as do results without a call."""
+    """Return what comes back to a history, except calls without all of their results and results without a call."""
     in_context = {item.seq: item for item in present}
     # Its call may have another id by now.
     replaced = {
@@ -144,7 +144,7 @@ def returning_items(archived: Iterable[Item], present: Sequence[Item]) -> Return
 
 
 def _split_calls(items: Iterable[Item]) -> set[int]:
-    """The seqs of calls without all of their results, of their results, and of results without a call."""
+    """Return the seqs of calls without all of their results, of their results, and of results without a call."""
     asked: dict[str, int] = {}
     parts: dict[int, set[int]] = {}
     alone: set[int] = set()
@@ -181,12 +181,12 @@ _UNSPACED = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]
 
 
 def searchable(text: str) -> str:
-    """A text in the form in which the full-text index stores it and looks it up."""
+    """Return a text in the form in which the full-text index stores it and looks it up."""
     return _UNSPACED.sub(r" \1 ", text.encode("utf-8", "replace").decode())
 
 
 def query_of(words: str, *, every: bool = True) -> str:
-    """The full-text query for words as people type them; a phrase is in double quotes. Empty without a word.
+    """Return the full-text query for words as people type them; a phrase is in double quotes. Empty without a word.
 
     An item must have every word, or any one of them. A word also finds longer ones that begin with it.
     """
@@ -196,7 +196,7 @@ def query_of(words: str, *, every: bool = True) -> str:
 
 
 def extract_around(text: str, words: str, chars: int) -> tuple[str, int]:
-    """The part of a text around the first of these words, of at most `chars`, and how many characters it leaves out."""
+    """Return at most `chars` of a text around the first of these words, and how many characters that leaves out."""
     if len(text) <= chars:
         return text, 0
     places = [match.start() for word in re.findall(r"\w+", words) if (match := _search(word, text))]

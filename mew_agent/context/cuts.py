@@ -29,7 +29,7 @@ class CutOutcome:
     reason: str | None = None
 
     def as_last_compaction(self, at: str) -> LastCompaction:
-        """The outcome as the report shows it, for a compaction that ended at this time."""
+        """Return the outcome as the report shows it, for a compaction that ended at this time."""
         return LastCompaction(at=at, **asdict(self))
 
 
@@ -57,7 +57,7 @@ class CountedCut:
         return None if self.without_summary is None else self.after - self.without_summary
 
     def correct(self, outcome: CutOutcome, tokens_after: int | None) -> CutOutcome:
-        """The outcome with these figures in place of projected ones, and the size of the context after the cut."""
+        """Return the outcome with these figures in place of projected ones, and the context's size after the cut."""
         return replace(
             outcome,
             tokens_after=tokens_after,

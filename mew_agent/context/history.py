@@ -41,7 +41,7 @@ class Item:
     images: tuple[Image, ...] = ()  # of a tool result
 
     def text(self) -> str:
-        """All text of the item that a model reads, for counting."""
+        """Return all text of the item that a model reads, for counting."""
         calls = "".join(f"{call.name}{call.arguments}" for call in self.tool_calls)
         return f"{self.content}{calls}"
 
@@ -120,7 +120,7 @@ class History:
         return self.turn
 
     def items_after(self, seq: int) -> list[Item]:
-        """The items newer than this one. The cost grows with their number."""
+        """Return the items newer than this one. The cost grows with their number."""
         return list(takewhile(lambda item: item.seq > seq, reversed(self.items)))[::-1]
 
     def append(self, role: ItemRole, content: str, **fields: Unpack[_ItemFields]) -> Item:
@@ -162,7 +162,7 @@ class History:
         self.revision += 1
 
     def request_messages(self, system_prompt: str, note: str = "") -> tuple[Message, ...]:
-        """The messages of a request: system prompt, pins, summary, items. `note` comes before the newest turn."""
+        """Return a request's messages: system prompt, pins, summary, items. `note` comes before the newest turn."""
         # One system message: the templates of some models refuse a second one.
         system = "\n\n".join(text for text in (system_prompt, pinned_text(self.pins)) if text)
         messages = [Message("system", system)] if system else []
@@ -193,15 +193,15 @@ class History:
 
 
 def pinned_text(pins: Sequence[Pin]) -> str:
-    """The pins as they are sent, under their heading; empty if there are none."""
+    """Return the pins as they are sent, under their heading; empty if there are none."""
     return "\n".join((PINS_HEADING, *(pin_line(pin) for pin in pins))) if pins else ""
 
 
 def pin_line(pin: Pin) -> str:
-    """One pin as it is sent, with its id and origin."""
+    """Return one pin as it is sent, with its id and origin."""
     return f"[{pin.id}, from {pin.origin}] {pin.text}" if pin.origin else f"[{pin.id}] {pin.text}"
 
 
 def summary_text(text: str) -> str:
-    """The summary as it is sent, under its heading."""
+    """Return the summary as it is sent, under its heading."""
     return f"{SUMMARY_HEADING}\n{text}"

@@ -86,7 +86,7 @@ class Bulk:
                 self.sized_tokens += sized
 
     def project(self, calibration: Calibration) -> int:
-        """Tokens the items will probably take together."""
+        """Project the tokens of all items together."""
         return self.sized_tokens + calibration.project(self.units, self.items) if self.items else 0
 
 
@@ -135,7 +135,7 @@ class Intervals:
         return Units.from_counts(self._counts) + self._bare_units
 
     def price(self, first_seq: int, last_seq: int, calibration: Calibration) -> tuple[int, Kind | None]:
-        """Tokens of the items first_seq..last_seq, and the weakest kind among them; None if there are none."""
+        """Return the tokens of the items first_seq..last_seq and the weakest kind among them; None without items."""
         tokens, kinds = 0, set[Kind]()
         for interval in self:
             if interval.last_seq < first_seq or interval.first_seq > last_seq:
@@ -151,7 +151,7 @@ class Intervals:
         return tokens, next((kind for kind in _WEAKEST_FIRST if kind in kinds), None)
 
     def are_counted(self, first_seq: int, last_seq: int, calibration: Calibration) -> bool:
-        """Whether counts of a tokenizer explain, to the token, every interval with items of first_seq..last_seq."""
+        """Return whether a tokenizer's counts explain every interval with items of first_seq..last_seq to the token."""
         for interval in self:
             if interval.last_seq >= first_seq and interval.first_seq <= last_seq:
                 items = self.items[span(self.items, interval.first_seq, interval.last_seq)]
@@ -162,7 +162,7 @@ class Intervals:
         return True
 
     def item_prices(self, calibration: Calibration) -> dict[int, int]:
-        """Tokens of each item by seq, in one pass; the shares of an interval sum to its price."""
+        """Return the tokens of each item by seq, in one pass; the shares of an interval sum to its price."""
         prices: dict[int, int] = {}
         at = 0
         for interval in self:
@@ -313,7 +313,7 @@ class Intervals:
         return split(interval.tokens, items, calibration)
 
     def _split_around(self, seqs: Sequence[int], interval: Interval, calibration: Calibration) -> Iterator[Interval]:
-        """An interval in pieces without these seqs between their items; a piece of several is a lump."""
+        """Yield an interval in pieces without these seqs between their items; a piece of several is a lump."""
         inside = seqs[bisect_right(seqs, interval.first_seq) : bisect_left(seqs, interval.last_seq)]
         if not inside:
             yield interval
@@ -325,7 +325,7 @@ class Intervals:
     def _remains(
         self, interval: Interval, first_seq: int, last_seq: int, calibration: Calibration
     ) -> Iterable[Interval]:
-        """What remains of an interval around a cut: a lump before it, a lump after it, or both."""
+        """Return what remains of an interval around a cut: a lump before it, a lump after it, or both."""
         left = [one for one in self._shares(interval, calibration) if not first_seq <= one[0] <= last_seq]
         return (_lump(list(side)) for _, side in groupby(left, key=lambda share: share[0] > last_seq))
 
@@ -352,7 +352,7 @@ def _shrink(interval: Interval, freed: int, tool_freed: int) -> None:
 
 
 def _lump(shares: Sequence[tuple[int, int, bool]]) -> Interval:
-    """A lump of these shares of an interval."""
+    """Make a lump of these shares of an interval."""
     tokens, tool_tokens = sum(share for _, share, _ in shares), _tool_tokens(shares)
     return Interval(shares[0][0], shares[-1][0], "lump", message_tokens=tokens - tool_tokens, tool_tokens=tool_tokens)
 
@@ -362,7 +362,7 @@ def _tool_tokens(shares: Iterable[tuple[int, int, bool]]) -> int:
 
 
 def span(items: Sequence[Measure], first_seq: int, last_seq: int) -> slice:
-    """The slice of `items` from first_seq to last_seq."""
+    """Return the slice of `items` from first_seq to last_seq."""
     first = bisect_left(items, first_seq, key=_SEQ)
     return slice(first, max(first, bisect_right(items, last_seq, key=_SEQ)))
 

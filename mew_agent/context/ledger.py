@@ -202,7 +202,7 @@ class Ledger:
     # -- restarts ----------------------------------------------------------------------------------------
 
     def anchor(self, model: str) -> PromptAnchor | None:
-        """The last reported prompt, for `resume`; None without a report or without feature counts of its prefix."""
+        """Return the last reported prompt, for `resume`; None without a report or without features of its prefix."""
         prefix, pins, items = self._sent_prefix_features, self._sent_pins_features, self._intervals.items
         if self.prompt_tokens is None or not isinstance(prefix, Units):
             return None
@@ -230,7 +230,7 @@ class Ledger:
     # -- what leaves -------------------------------------------------------------------------------------
 
     def price(self, first_seq: int, last_seq: int) -> Price:
-        """Tokens that the items first_seq..last_seq take in the next prompt; exact only for whole exact intervals."""
+        """Return what the items first_seq..last_seq take in the next prompt; exact only for whole exact intervals."""
         tokens, kind = self._intervals.price(first_seq, last_seq, self.calibration)
         unsent = self._tail.between(first_seq, last_seq)
         tokens += sum(measure.project(self.calibration) for measure in unsent)
@@ -240,13 +240,13 @@ class Ledger:
         return Price(tokens, basis, has_lump=kind == "lump")
 
     def item_prices(self) -> dict[int, int]:
-        """Tokens of each item in the next prompt, by seq, in one pass; those of an interval sum to its price."""
+        """Return each item's tokens in the next prompt by seq, in one pass; those of an interval sum to its price."""
         prices = self._intervals.item_prices(self.calibration)
         prices.update((measure.seq, measure.project(self.calibration)) for measure in self._tail.items)
         return prices
 
     def most_tokens(self) -> tuple[int, dict[int, int]]:
-        """Upper bounds from the texts alone: of prefix and pins together, and of each item by seq."""
+        """Return upper bounds from the texts alone: of prefix and pins together, and of each item by seq."""
         measures = (*self._intervals.items, *self._tail.items)
         fixed = most_of_text(self.prefix_features + self.pins_features) + MOST_TEMPLATE_TOKENS
         return fixed, {measure.seq: measure.most_tokens(self.calibration) for measure in measures}
@@ -345,17 +345,17 @@ class Ledger:
         return "projected"
 
     def agrees_with_count(self, counted_tokens: int) -> bool:
-        """Whether a server's count of the next prompt is possible after what the same server reported."""
+        """Return whether a server's count of the next prompt fits what the same server reported."""
         if self.prompt_tokens is None:
             return True
         return is_within_drift(self.next_prompt_tokens - counted_tokens, counted_tokens, self._tail.tokens)
 
     def unsent_price(self, seq: int) -> int:
-        """Projected tokens of one item of the unsent tail; 0 if it is not in the tail."""
+        """Return the projected tokens of one item of the unsent tail; 0 if it is not in the tail."""
         return sum([measure.project(self.calibration) for measure in self._tail.between(seq, seq)])
 
     def projection(self, seq: int) -> int:
-        """Tokens of one item, sent or unsent, by its measure alone; 0 if there is no such item."""
+        """Project the tokens of one item, sent or unsent, by its measure alone; 0 if there is no such item."""
         found = self._tail.between(seq, seq) or self._intervals.items[span(self._intervals.items, seq, seq)]
         return sum([measure.project(self.calibration) for measure in found])
 
@@ -378,7 +378,7 @@ class Ledger:
         return self.prefix_tokens + self.summary_tokens + self.pins_tokens + items
 
     def _prefix_change(self) -> tuple[int, int]:
-        """Tokens by which prefix and pins differ from those that the last reported call sent."""
+        """Return by how many tokens prefix and pins differ from those that the last reported call sent."""
         if self.prompt_tokens is None:
             return 0, 0
         if self.prefix_features is self._sent_prefix_features and self.pins_features is self._sent_pins_features:
@@ -391,7 +391,7 @@ class Ledger:
         return max(-self.prefix_tokens, prefix), max(-self.pins_tokens, pins)
 
     def _is_counted(self, first_seq: int, last_seq: int) -> bool:
-        """Whether a tokenizer whose counts have proven right counted all of these items."""
+        """Return whether a tokenizer whose counts have proven right counted all of these items."""
         return (
             self._count_proof.is_proven(has_calls=self._unsteady_items > 0)
             and not self._thinking_items

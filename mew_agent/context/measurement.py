@@ -130,7 +130,7 @@ class Measurement:
         self.reply.hidden_tokens = 0
 
     def includes(self, seq: int) -> bool:
-        """Whether the reported size includes this item and all before it, and of them only what is sent again."""
+        """Return whether the reported size includes all up to this item, and of that only what is sent again."""
         reply = self.reply
         return seq <= self.last_seq or (reply.seq is not None and seq <= reply.seq and not reply.hidden_tokens)
 
@@ -181,7 +181,7 @@ class Measurement:
         return LastReported(tokens=tokens, measured_at=measured_at, call_id=call_id)
 
     def stale_messages(self, items: Sequence[Item]) -> int:
-        """The number of items of the history that the measurement does not include."""
+        """Return the number of items of the history that the measurement does not include."""
         if not items or items[-1].seq <= self.last_seq:
             return 0
         count, reply = len(items) - bisect_right(items, self.last_seq, key=_SEQ), self.reply_seq

@@ -43,22 +43,22 @@ class Measure:
         return self.thinking or self.tool_calls
 
     def sized_tokens(self, calibration: Calibration) -> int | None:
-        """The reported or counted size of its text; None if it has to be projected."""
+        """Return the reported or counted size of its text; None if it has to be projected."""
         if self.known_tokens is None and calibration.counts_fit:
             return self.counted_tokens
         return self.known_tokens
 
     def is_counted(self, calibration: Calibration) -> bool:
-        """Whether a trusted tokenizer counted its text."""
+        """Return whether a trusted tokenizer counted its text."""
         return self.counted_tokens is not None and calibration.counts_fit
 
     def project(self, calibration: Calibration) -> int:
-        """Tokens the item will probably take in a prompt, including the template's overhead."""
+        """Project the item's tokens in a prompt, including the template's overhead."""
         sized = self.sized_tokens(calibration)
         return calibration.project(self.features) if sized is None else calibration.wrap(sized)
 
     def most_tokens(self, calibration: Calibration) -> int:
-        """Upper bound of what the item takes, from its text alone: reports play no part in it."""
+        """Return an upper bound of what the item takes, from its text alone: reports play no part in it."""
         if self.counted_tokens is not None and calibration.counts_fit:
             return self.counted_tokens + MOST_TEMPLATE_TOKENS
         return most_of_text(self.features) + MOST_TEMPLATE_TOKENS
@@ -97,7 +97,7 @@ def measure_of_summary(summary: Summary, calibration: Calibration, counted_token
 
 
 def kept_reply_tokens(usage: Usage | None, *, thinking_seen: bool) -> int | None:
-    """Tokens a reply takes when it is sent again, from the usage of its call; None if unknown."""
+    """Return the tokens of a reply when it is sent again, from the usage of its call; None if unknown."""
     if usage is None or usage.is_provisional:
         return None
     # Reasoning that is counted outside the completion leaves the completion as the reply.
@@ -143,7 +143,7 @@ class KeptReply:
         self.seq, self.tokens, self.hidden_tokens, self.is_awaited = seq, tokens, hidden_tokens, False
 
     def is_in(self, first_seq: int, last_seq: int) -> bool:
-        """Whether the reply is one of these items."""
+        """Return whether the reply is one of these items."""
         return self.seq is not None and first_seq <= self.seq <= last_seq
 
     def forget(self) -> None:

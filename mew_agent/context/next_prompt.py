@@ -57,7 +57,7 @@ class NextPrompt:
         return self.ledger.next_prompt_basis if self._current_count() is None else "server_counted"
 
     def is_close_call(self, limit_tokens: int) -> bool:
-        """Whether the error of the projection could change a decision, so that counting is worth a request."""
+        """Return whether the error of the projection could change a decision, so that counting is worth a request."""
         projected = self.ledger.next_prompt_tokens
         if self.ledger.prompt_tokens is None:
             return projected * 2 >= limit_tokens

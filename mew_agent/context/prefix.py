@@ -54,7 +54,7 @@ def prefix_parts(
 
 
 def _size(one: PrefixText, calibration: Calibration, count: Callable[[str], int | None]) -> tuple[int, bool]:
-    """The likely size of a text in a prompt, and whether a trusted tokenizer counted it as it is sent."""
+    """Return the likely size of a text in a prompt, and whether a trusted tokenizer counted it as it is sent."""
     counted = count(one.text) if calibration.counts_fit else None
     if counted is None:
         return calibration.project(features(one.text), messages=0), False

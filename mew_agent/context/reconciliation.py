@@ -47,7 +47,7 @@ class Drift(NamedTuple):
 def implausibility(
     usage: Usage, *, before: int | None, window_tokens: int | None, project: Callable[[], int]
 ) -> str | None:
-    """Why no call can have had this usage; None if it is plausible.
+    """Return why no call can have had this usage; None if it is plausible.
 
     `before` is the last reported prompt, None without; `project` gives the prompt as we projected it, which is rarely
     needed. Pass a window only if it is known.
@@ -68,7 +68,7 @@ def implausibility(
 
 
 def drift_of(predicted: int, reported: int, before: int, *, may_be_truncated: bool) -> Drift:
-    """The drift of a prompt reported after one of `before` tokens.
+    """Return the drift of a prompt reported after one of `before` tokens.
 
     `may_be_truncated` is False if something on our side may explain a smaller prompt.
     """
@@ -78,7 +78,7 @@ def drift_of(predicted: int, reported: int, before: int, *, may_be_truncated: bo
 
 
 def is_within_drift(drift_tokens: int, prompt_tokens: int, projected_tokens: int = 0) -> bool:
-    """Whether a prediction was off by no more than usual. Half of the projected part may be wrong, too."""
+    """Return whether a prediction was off by no more than usual. Half of the projected part may be wrong, too."""
     off = abs(drift_tokens) - projected_tokens // 2
     return off <= DRIFT_TOLERANCE_TOKENS or off <= prompt_tokens * DRIFT_TOLERANCE_PERCENT // 100
 
@@ -112,7 +112,7 @@ class Standstill:
 
 @dataclass
 class CountProof:
-    """Whether a tokenizer's counts, with a constant for each message, have predicted the reports of a served model."""
+    """Observes whether a tokenizer's counts, with a constant for each message, predict a served model's reports."""
 
     _model: str | None = None
     _calls: int = 0  # comparable calls in a row without drift
@@ -147,13 +147,13 @@ class CountProof:
                 self._keeps_old_calls.add(model)
 
     def is_proven(self, *, has_calls: bool = False) -> bool:
-        """Whether counts replace reports. With `has_calls` only if tool calls keep their size once they are old."""
+        """Return whether counts replace reports. With `has_calls` only if old tool calls keep their size."""
         is_steady = not has_calls or self._model in self._keeps_old_calls
         return self._calls >= PROVEN_CALLS and self._model not in self._miscounted and is_steady
 
 
 def is_doubtful(drift_tokens: int, sent: Sequence[Measure], calibration: Calibration) -> bool:
-    """Whether an interval's growth may include more, or less, than the items sent in it."""
+    """Return whether an interval's growth may include more, or less, than the items sent in it."""
     off = abs(drift_tokens)
     if off <= DOUBT_TOKENS or off <= DOUBT_TOKENS_PER_ITEM * len(sent):
         return False
@@ -162,7 +162,7 @@ def is_doubtful(drift_tokens: int, sent: Sequence[Measure], calibration: Calibra
 
 
 def learn_from_interval(calibration: Calibration, grown: int, sent: Sequence[Measure], units: float) -> Calibration:
-    """The calibration after an interval of `grown` tokens, whose items have the features `units`."""
+    """Return the calibration after an interval of `grown` tokens, whose items have the features `units`."""
     learnt = calibration.observe(grown - calibration.overhead_tokens * len(sent), units)
     if [measure.counted_tokens for measure in sent].count(None) == len(sent):
         return learnt
@@ -178,6 +178,6 @@ def learn_from_interval(calibration: Calibration, grown: int, sent: Sequence[Mea
 
 
 def learn_from_prompt(calibration: Calibration, prompt_tokens: int, messages: int, units: float) -> Calibration:
-    """The calibration after a model's first prompt, which is all there is to learn its factor from."""
+    """Return the calibration after a model's first prompt, which is all there is to learn its factor from."""
     text_tokens = prompt_tokens - calibration.overhead_tokens * messages
     return calibration.observe(text_tokens, units, noise=WHOLE_PROMPT_NOISE)

@@ -80,7 +80,7 @@ def report_of(tracker: "Tracker") -> ContextReport:
 
 
 def _built(kind: type[_Model], values: dict[str, Any], keys: set[str]) -> _Model:
-    """A model with all `keys` as validation would build it, in a third of the time: a report follows every call."""
+    """Build a model with all `keys` as validation would, in a third of the time: a report follows every call."""
     model = kind.__new__(kind)
     _set(model, "__dict__", values)
     _set(model, "__pydantic_fields_set__", keys)
@@ -90,7 +90,7 @@ def _built(kind: type[_Model], values: dict[str, Any], keys: set[str]) -> _Model
 
 
 def pin_reports(tracker: "Tracker") -> tuple[PinReport, ...]:
-    """The pins as reports show them."""
+    """Return the pins as reports show them."""
     project = tracker.ledger.calibration.project
     return tuple(
         PinReport(
@@ -125,13 +125,13 @@ def _add_outlook(known: dict[str, Any], tracker: "Tracker", used_tokens: int | N
 
 
 def _budget_tokens(policy: "Policy") -> int | None:
-    """The smallest spend that the policy compares with; None if there is none."""
+    """Return the smallest spend that the policy compares with; None if there is none."""
     marks = (c.tokens for c in policy.conditions() if c.figure == "used" and c.op != "lt")
     return min((tokens for tokens in marks if tokens is not None), default=None)
 
 
 def _breakdown(tracker: "Tracker", tokens: int) -> tuple[BreakdownPart, ...] | None:
-    """The parts of `tokens`; None if the books do not explain them."""
+    """Return the parts of `tokens`; None if the books do not explain them."""
     prompt_tokens = tracker.ledger.prompt_tokens
     if prompt_tokens is None or tokens < prompt_tokens:
         return None

@@ -33,7 +33,7 @@ class StepOutcome:
     freed: tuple[int, int] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The line of output; unknown figures are left out."""
+        """Return the line of output, without unknown figures."""
         figures = {"used_tokens": self.used_tokens, "limit_tokens": self.limit_tokens}
         known = {name: tokens for name, tokens in figures.items() if tokens is not None}
         freed = {} if self.freed is None else {"freed_tokens": self.freed[0], "freed_messages": self.freed[1]}
@@ -169,7 +169,7 @@ class Simulation:
         return self._decide("message_added", step)
 
     def _task_end(self, step: Step) -> Decision:
-        """A task ended; the next prompt is at least what the last call left."""
+        """Decide at the end of a task; the next prompt is at least what the last call left."""
         tokens = self._used_tokens if self._next_prompt_tokens is None else self._next_prompt_tokens
         snapshot = self._snapshot()._replace(
             next_prompt_tokens=tokens, grown_tokens=tokens, usual_task_tokens=step.tokens
@@ -177,7 +177,7 @@ class Simulation:
         return policies.decide(self.policy, self.state, snapshot, "task_end", step.flags)
 
     def _summary_failed(self, step: Step) -> Decision:
-        """The summary of the last compaction failed: the fallback of the policy, or no progress."""
+        """Apply the policy's fallback after a summary failed, or count no progress."""
         if self._decided is None:
             return Decision(self.state)
         (action, stalls), self._decided = self._decided, None

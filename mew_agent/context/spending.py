@@ -32,7 +32,7 @@ def with_call(spent: Spending | None, usage: Usage | None, amount: float | None,
 
 
 def amount_of(price: ModelPrice, usage: Usage) -> float:
-    """What a call cost, in the currency of the price."""
+    """Return what a call cost, in the currency of the price."""
     cached_tokens = usage.cached_tokens or 0
     cached_price = price.input if price.cached_input is None else price.cached_input
     read = (usage.prompt_tokens - cached_tokens) * price.input + cached_tokens * cached_price

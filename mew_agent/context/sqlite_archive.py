@@ -69,12 +69,12 @@ def archive_cut(db: sqlite3.Connection, compaction: ArchivedCompaction, *, most:
 
 
 def entries(db: sqlite3.Connection) -> list[CompactionEntry]:
-    """All compactions, oldest first. A damaged one has only its number."""
+    """Return all compactions, oldest first. A damaged one has only its number."""
     return [_entry(*row) for row in db.execute(f"{_COMPACTIONS} ORDER BY number")]
 
 
 def archived(db: sqlite3.Connection, number: int) -> ArchivedCompaction | None:
-    """A compaction with those of its items that are still stored; None if there is none with this number."""
+    """Return a compaction with those of its items that are still stored; None if this number is unknown."""
     row = db.execute(f"{_COMPACTIONS} WHERE number = ?", (number,)).fetchone()
     if row is None:
         return None
@@ -141,7 +141,7 @@ def drop_index(db: sqlite3.Connection) -> None:
 
 
 def search(db: sqlite3.Connection, words: str, limit: int) -> list[int]:
-    """The seqs of the items that match best: those with every word, and if there are none, those with any of them."""
+    """Return the seqs of the best matches: items with every word, and if there are none, those with any of them."""
     for every in (True, False):
         if not (query := query_of(words, every=every)):
             break

@@ -152,7 +152,7 @@ def set_aside(path: Path, now: datetime) -> tuple[Path, dict[str, int]]:
 
 
 def _readable_rows(damaged: sqlite3.Connection, table: str, key: tuple[str, ...]) -> Iterator[tuple[object, ...]]:
-    """The rows of a table from both ends, up to where each end cannot be read."""
+    """Yield the rows of a table from both ends, up to where each end cannot be read."""
     seen: set[object] = set()
     for order in ("ASC", "DESC"):
         with suppress(sqlite3.Error, UnicodeDecodeError):
@@ -215,7 +215,7 @@ def _shrink(connection: sqlite3.Connection, target_bytes: int) -> tuple[int, int
 
 
 def _size(connection: sqlite3.Connection) -> int:
-    """Bytes in use in the database file."""
+    """Return the bytes in use in the database file."""
     pages, free, page = (
         connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
     )

@@ -159,14 +159,14 @@ class SqliteStore(Store):
         return [item_from(text) for found in rows for (text,) in found]
 
     async def items(self, newest: int | None = None) -> list[Item]:
-        """All items as they were added, in context or not, or the `newest` ones, oldest first."""
+        """Return all items as they were added, in context or not, or the `newest` ones, oldest first."""
         rows = await self._rows(
             "SELECT original FROM items ORDER BY seq DESC LIMIT ?", -1 if newest is None else newest
         )
         return [item_from(row[0]) for row in reversed(rows)]
 
     async def overview(self) -> SessionOverview:
-        """The contents of the session, in figures."""
+        """Count the contents of the session."""
 
         def count(db: sqlite3.Connection) -> SessionOverview:
             (present, evicted), (calls,), (chats,), newest = (
@@ -264,7 +264,7 @@ def _load(db: sqlite3.Connection) -> Session | None:
 
 
 def _load_items(db: sqlite3.Connection) -> Session | None:
-    """The session of a file whose state is lost; None if it has no items either."""
+    """Load the session of a file whose state is lost; None if it has no items either."""
     db.execute("DELETE FROM state WHERE key = 'session'")
     items: list[Item] = []
     for seq, present in db.execute("SELECT seq, present FROM items WHERE present IS NOT NULL ORDER BY seq").fetchall():

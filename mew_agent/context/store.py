@@ -50,7 +50,7 @@ class StoreLimits:
     max_compactions: int | None = None
 
     def oldest(self, now: datetime) -> str | None:
-        """The time before which items are too old; None without a limit of age."""
+        """Return the time before which items are too old; None without a limit of age."""
         if self.max_age_days is None:
             return None
         return (now.astimezone(UTC) - timedelta(days=self.max_age_days)).strftime("%Y-%m-%dT%H:%M:%S")
@@ -143,19 +143,19 @@ class Store(Protocol):
         """Store a change of the inbox alone."""
 
     async def recall(self, item_id: str) -> Item | None:
-        """An item by id as it was when it was added, even if it has left the context; None if it is unknown."""
+        """Return an item by id as it was when it was added, even if it has left the context; None if it is unknown."""
 
     async def compactions(self) -> list[CompactionEntry]:
-        """All archived compactions, oldest first; those with lower numbers were deleted."""
+        """Return all archived compactions, oldest first; those with lower numbers were deleted."""
 
     async def archived(self, number: int) -> ArchivedCompaction | None:
-        """A compaction with those of its items that are still stored, as they were in context; None if unknown."""
+        """Return a compaction with the items still stored, as they were in context; None if it is unknown."""
 
     async def search(self, words: str, limit: int) -> list[Item]:
-        """Items that left the context or became notes, and contain these words, the best match first."""
+        """Return items that left the context or became notes, and contain these words, the best match first."""
 
     async def calls(self, newest: int | None = None) -> list[CallRecord]:
-        """All calls, or the `newest` ones, oldest first."""
+        """Return all calls, or the `newest` ones, oldest first."""
 
     async def aclose(self) -> None:
         """Close the store; everything stored stays."""

@@ -38,7 +38,7 @@ class CountedConversation:
         self._sizes, self._sums = {}, {}
 
     def suggestions(self) -> tuple[Suggestion, ...]:
-        """The savings that the policy suggests now."""
+        """Return the savings that the policy suggests now."""
         return tuple(found for rule in self._rules if (found := self._suggestion(rule)) is not None)
 
     def _suggestion(self, rule: SuggestRule) -> Suggestion | None:

@@ -63,7 +63,7 @@ class Tail:
             self._add_to_sums(measure, calibration)
 
     def between(self, first_seq: int, last_seq: int) -> list[Measure]:
-        """The items first_seq..last_seq that are in the tail."""
+        """Return the items first_seq..last_seq that are in the tail."""
         return self.items[span(self.items, first_seq, last_seq)]
 
     def _add_to_sums(self, measure: Measure, calibration: Calibration) -> None:

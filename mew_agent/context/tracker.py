@@ -77,11 +77,11 @@ class Tracker:
         self.next_prompt = NextPrompt(self.history, self.ledger)
 
     def item_added(self, item: Item, counted_tokens: int | None = None, units: Units | None = None) -> None:
-        """An item entered the history. `counted_tokens` is a tokenizer's count of its text, `units` its features."""
+        """Add a new item of the history. `counted_tokens` is a tokenizer's count of its text, `units` its features."""
         self.ledger.add(measure_of(item, counted_tokens, units))
 
     def call_kept(self, call: CallRecord, *, last_seq: int, fingerprint: str) -> str | None:
-        """A main call that sent the items up to `last_seq` ended well.
+        """Record a main call that sent the items up to `last_seq` and ended well.
 
         Returns why its usage is implausible, None if it is not. Implausible usage changes no figure.
         """
@@ -114,11 +114,11 @@ class Tracker:
         return None
 
     def call_ended(self, usage: Usage | None, amount: float | None, currency: str | None) -> None:
-        """Any model call of the agent ended; `usage` is what its provider reported, `amount` what it cost."""
+        """Add any model call to the spending. `usage` is what its provider reported, `amount` what it cost."""
         self.spending = with_call(self.spending, usage, amount, currency)
 
     def reply_added(self, item: Item, counted_tokens: int | None = None, units: Units | None = None) -> None:
-        """The reply of the call just kept entered the history; the reported total includes its tokens."""
+        """Add the reply of the call just kept; the reported total includes its tokens."""
         measure = measure_of(item, counted_tokens, units)
         self.ledger.add(measure)
         self.measurement.add_reply(measure, self.ledger.calibration)
@@ -126,7 +126,7 @@ class Tracker:
     def cut(
         self, first_seq: int, last_seq: int, *, trigger: str, freed_messages: int, summary_counted: int | None = None
     ) -> CutOutcome:
-        """The history evicted the items first_seq..last_seq, perhaps for a new summary.
+        """Remove the items first_seq..last_seq, which the history evicted, perhaps for a new summary.
 
         `summary_counted` is a tokenizer's count of the new summary under its heading.
         """
@@ -149,14 +149,14 @@ class Tracker:
         return CutOutcome(trigger, *figures, basis, gross_basis)
 
     def stubbed(self, items: list[Item], *, trigger: str, counted: Mapping[int, int]) -> CutOutcome:
-        """The history replaced tool results by these stubs. `counted` are their tokens by seq, where counted."""
+        """Replace tool results by these stubs, as the history did. `counted` are their tokens by seq, where counted."""
         before, held, next_before = self.tokens, self._held_tokens, self.ledger.next_prompt_tokens
         price = self.ledger.replace_items(measure_of(item, counted.get(item.seq)) for item in items)
         freed = self._record_freed(held, next_before)
         return CutOutcome(trigger, before, self.tokens, freed, freed, 0, 0, price.basis, price.basis)
 
     def restore_point(self, seqs: Sequence[int]) -> RestorePoint:
-        """The figures of these items and of all that a cut may change, with which `put_back` restores them."""
+        """Return the figures of these items and of all that a cut may change, with which `put_back` restores them."""
         prices, kept = self.ledger.item_prices(), self.measurement.reply.figures
         return RestorePoint(
             prices={seq: prices[seq] for seq in seqs if seq in prices},
@@ -174,7 +174,7 @@ class Tracker:
         point: RestorePoint,
         counted: Mapping[int, int],
     ) -> CutOutcome:
-        """An undo returned these items, and the summary before they left; `point` has their figures."""
+        """Put back items that an undo returned, and the summary before they left; `point` has their figures."""
         before, held, next_before = self.tokens, self._held_tokens, self.ledger.next_prompt_tokens
         ledger, reply, anchor = self.ledger, self.measurement.reply, point.anchor
         # Nothing was reported since a clear, so the last report is that of the history that is back.
@@ -206,7 +206,7 @@ class Tracker:
     def correct_cut(
         self, outcome: CutOutcome, counted: CountedCut, *, projected_tokens: int, was_measured: bool
     ) -> CutOutcome:
-        """The server counted what a cut freed; by projection it freed `projected_tokens` of the next prompt.
+        """Correct a cut that the server counted; by projection it freed `projected_tokens` of the next prompt.
 
         Returns the outcome with the counted figures, unless `was_measured` says that the reported size does not
         include all that left.
@@ -222,20 +222,20 @@ class Tracker:
         return counted.correct(outcome, self.tokens)
 
     def compaction_ended(self, *, progressed: bool, at_seconds: float) -> None:
-        """A compaction ended. After several by the policy that did not make `progress` the policy stops compacting."""
+        """Record the end of a compaction. After several without progress, the policy stops compacting."""
         tokens = self.next_prompt.tokens
         self.policy_state = policies.after_compaction(
             self.policy_state, progressed=progressed, at_seconds=at_seconds, tokens=tokens
         )
 
     def compacted(self, outcome: CutOutcome, *, at: str, at_seconds: float, progressed: bool) -> None:
-        """A whole compaction changed the context; it becomes `last_compaction`."""
+        """Record a whole compaction; it becomes `last_compaction`."""
         self.compactions += 1
         self.last_compaction = outcome.as_last_compaction(at)
         self.compaction_ended(progressed=progressed, at_seconds=at_seconds)
 
     def cleared(self) -> None:
-        """The history was cleared."""
+        """Start over after the history was cleared."""
         self.ledger.clear()
         self._recorded_summary = None
         self.measurement.clear()
@@ -243,13 +243,13 @@ class Tracker:
         self.suggestions = ()
 
     def window_changed(self, window: Window) -> None:
-        """The window has another size. Levels follow at once; the measured tokens stay."""
+        """Set another size of the window. Levels follow at once; the measured tokens stay."""
         if window.max_tokens > self.window.max_tokens:
             self.policy_state = replace(self.policy_state, stalls=0)
         self.window = window
 
     def restored(self, saved: SavedContext, counted: Mapping[int, int]) -> None:
-        """The process restarted with a stored history. `counted` are tokens by seq, where a tokenizer counted."""
+        """Continue from a stored history. `counted` are tokens by seq, where a tokenizer counted."""
         self.measurement.restore(saved)
         self.compactions, self.last_compaction = saved.compactions, saved.last_compaction
         self.policy_state, self.spending = saved.policy_state, saved.spending
@@ -266,7 +266,7 @@ class Tracker:
             self.measurement.become_unknown("restarted")
 
     def saved(self) -> SavedContext:
-        """The state to store for `restored`."""
+        """Return the state to store for `restored`."""
         measurement = self.measurement
         return SavedContext(
             last_reported=measurement.last_reported,
@@ -285,7 +285,7 @@ class Tracker:
         )
 
     def snapshot(self, at_seconds: float = 0.0) -> ContextSnapshot:
-        """The input of the policy at this moment."""
+        """Return the input of the policy at this moment."""
         policy, measurement, measure = self.policy, self.measurement, self.policy.measure
         used_tokens, basis = measurement.tokens, measurement.basis
         if measure == "cumulative":
@@ -385,11 +385,11 @@ class Tracker:
         return self.basis == "reported" and self.drift is not None and self.drift.truncated_by_server
 
     def size_of_summary(self, summary: Summary) -> int:
-        """Tokens that a summary will probably take in a prompt, including its heading and the template's overhead."""
+        """Project the tokens of a summary in a prompt, including its heading and the template's overhead."""
         return measure_of_summary(summary, self.ledger.calibration).project(self.ledger.calibration)
 
     def free_tokens(self, kept: tuple[int, int] | None) -> tuple[int, int]:
-        """The tokens that an answer leaves free now, and if of all items only those of these seqs were left."""
+        """Return the tokens that are free now, and those that would be free if only items with these seqs were left."""
         usable_tokens = self.window.max_tokens - policies.output_reserve_tokens(self.window.max_tokens)
         parts = self.ledger.parts
         fixed_tokens = parts.prefix + parts.summary + parts.pins
@@ -397,11 +397,11 @@ class Tracker:
         return max(0, usable_tokens - self.next_prompt.tokens), max(0, usable_tokens - fixed_tokens)
 
     def report(self) -> ContextReport:
-        """The context report of this moment (see docs/reference/context-report.md)."""
+        """Return the context report of this moment (see docs/reference/context-report.md)."""
         return report_of(self)
 
     def status(self, status: str, latency_ms: int | None = None) -> Status:
-        """The payload of `participant/status`; leaves out `tokens` if they are unknown."""
+        """Return the payload of `participant/status`; leaves out `tokens` if they are unknown."""
         return Status(
             tokens=None if self.shown_basis[0] == "unknown" else self.tokens,
             max_tokens=self.shown_limit_tokens,
@@ -431,5 +431,5 @@ class Tracker:
 
 
 def _with_counted(basis: PartBasis, *, is_counted: bool) -> PartBasis:
-    """The basis of a figure to which one is added that a tokenizer counted, or that is projected."""
+    """Return the basis of a figure plus another one, which a tokenizer counted or which is projected."""
     return "tokenizer" if is_counted and basis != "projected" else "projected"

@@ -12,7 +12,7 @@ _TRUST = ("assumed", "trained", "loaded", "configured")
 
 
 def resolve_window(configured_tokens: int | None = None) -> Window:
-    """The window to use until the server has reported its own.
+    """Return the window to use until the server has reported its own.
 
     Raises `ValueError` if the configured window is 0 or less.
     """
@@ -24,7 +24,7 @@ def resolve_window(configured_tokens: int | None = None) -> Window:
 
 
 def learn_from_overflow(current: Window, limit_tokens: int | None) -> Window:
-    """The window after an overflow error that names a limit: the limit, if it is smaller or better known."""
+    """Return the window after an overflow error that names a limit: the limit, if it is smaller or better known."""
     if limit_tokens is None or limit_tokens <= 0:
         return current
     # The running instance enforces this limit. A configured window below it is kept: it may be intended.
@@ -55,16 +55,16 @@ class Occupancy:
         return max(0, self.limit_tokens - self.used_tokens)
 
     def has_room_for(self, tokens: int) -> bool:
-        """Whether this many more tokens fit."""
+        """Return whether this many more tokens fit."""
         return self.remaining_tokens >= tokens
 
     def tokens_until(self, mark: Fraction) -> int:
-        """Tokens left before this fraction of the window is used, at least 0."""
+        """Return the tokens left before this fraction of the window is used, at least 0."""
         return max(0, mark.floor_of(self.limit_tokens) - self.used_tokens)
 
 
 def occupancy_of(policy: Policy, used_tokens: int, limit_tokens: int) -> Occupancy:
-    """The occupancy with its level under a policy."""
+    """Return the occupancy with its level under a policy."""
     name, severity = level_of(policy, ContextSnapshot(used_tokens, "projected", limit_tokens))
     level = policy.level_named(name)
     return Occupancy(used_tokens, limit_tokens, name, severity or 0, level is not None and level.needs_reset)

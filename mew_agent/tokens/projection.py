@@ -194,7 +194,7 @@ class Calibration(NamedTuple):
         )
 
     def tokens(self, feature_units: float) -> float:
-        """Tokens for these feature units, without message overhead."""
+        """Return the tokens for these feature units, without message overhead."""
         if self.weights is not None and isinstance(feature_units, Units):
             return _weigh(self.weights, feature_units.counts)
         return self.k * feature_units
@@ -207,15 +207,15 @@ class Calibration(NamedTuple):
         return sqrt(max(0.0, _weigh(_covariance_with(counts, self.doubt or _FIRST_DOUBT), counts)))
 
     def project(self, feature_units: float, messages: int = 1) -> int:
-        """Tokens for these feature units in this number of messages."""
+        """Return the tokens for these feature units in this number of messages."""
         return round(self.tokens(feature_units) + self.overhead_tokens * messages)
 
     def wrap(self, text_tokens: int, messages: int = 1) -> int:
-        """Tokens for texts of known size in this number of messages."""
+        """Return the tokens for texts of known size in this number of messages."""
         return text_tokens + round(self.overhead_tokens * messages)
 
     def saved(self) -> tuple[float, ...]:
-        """The figures to store: sums, overhead and errors, then the weights and their doubt if they were learnt."""
+        """Return the figures to store: sums, overhead, errors, then the weights and their doubt if they were learnt."""
         return (self.observed, self.counted, *self[4:], *(self.weights or ()), *(self.doubt or ()))
 
     @classmethod
@@ -298,7 +298,7 @@ class StreamProjection:
         self._closed_features, self._closed_counted, self._open_text = 0.0, 0, ""
 
     def crosses_step(self, tokens: int) -> bool:
-        """Whether the figure reached another hundredth of the window, so that people should see it."""
+        """Return whether the figure reached another hundredth of the window, so that people should see it."""
         if self._limit_tokens is None:
             return False
         step = tokens * STEPS // self._limit_tokens
@@ -309,7 +309,7 @@ class StreamProjection:
 
 
 def most_tokens(feature_units: float) -> int:
-    """Upper bound of tokens for a text; a larger count includes something that is not in the text."""
+    """Return an upper bound of tokens for a text; a larger count includes something that is not in the text."""
     return round(_K_MAX * feature_units) + _UNSEEN_TOKENS
 
 
@@ -318,7 +318,7 @@ def _weigh(weights: Iterable[float], counts: Iterable[float]) -> float:
 
 
 def _covariance_with(counts: Sequence[float], doubt: Sequence[float]) -> list[float]:
-    """The covariance of each weight with the tokens of a text: the matrix times the counts, most of which are 0."""
+    """Return the covariance of each weight with the tokens of a text: the matrix times the counts, most of them 0."""
     moves: list[float] = []
     for row_of, count in zip(_ROWS, counts, strict=False):
         if count:

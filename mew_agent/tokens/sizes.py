@@ -26,14 +26,14 @@ class Size:
     counted_tokens: int | None = None
 
     def tokens(self, calibration: Calibration) -> int:
-        """Tokens the text will probably take, without the template's overhead. Uses a count only if counts fit."""
+        """Project the tokens of the text, without the template's overhead. Uses a count only if counts fit."""
         if self.counted_tokens is None or not calibration.counts_fit:
             return calibration.project(self.units, messages=0)
         return self.counted_tokens
 
 
 class Sizes:
-    """Measures texts. `load` is called once, in a thread, and returns the counter or None; None: no tokenizer."""
+    """Measures texts. `load` returns the counter or None, and is called once, in a thread; without it, no tokenizer is used."""
 
     def __init__(self, load: Callable[[], TextCounter | None] | None = None) -> None:
         self._load = load

@@ -66,7 +66,7 @@ class TextCounter(Protocol):
         """Name of the vocabulary, for example `o200k_base`."""
 
     def count(self, text: str) -> int:
-        """Tokens of `text` alone, without those that begin or end a prompt."""
+        """Count the tokens of `text` alone, without those that begin or end a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +78,19 @@ class TokenizerSettings:
 
 
 def family_of(model_name: str) -> Family | None:
-    """Return the family of a model by its name, ignoring case; None if unknown. The first match wins; names may lie."""
+    """Return the family that a model's name suggests, ignoring case; None if unknown. The first match wins."""
     name = model_name.lower()
     return next((family for family, marks in _MARKS.items() if any(mark in name for mark in marks)), None)
 
 
 def mistral_vocabulary(model_name: str) -> str:
-    """The packaged vocabulary of a Mistral model: SentencePiece for the oldest ones, else Tekken."""
+    """Return the packaged vocabulary of a Mistral model: SentencePiece for the oldest ones, else Tekken."""
     is_old = _SENTENCEPIECE_MODELS.search(model_name.lower())
     return "mistral_instruct_tokenizer_240323.model.v3" if is_old else "tekken_240911.json"
 
 
 def chosen_counter(wanted: TokenizerChoice, settings: TokenizerSettings) -> TextCounter | None:
-    """The counter to use; None if texts are projected from features, with one log line that says why.
+    """Return the counter to use; None if texts are projected from features, with one log line that says why.
 
     Raises `ConfigError` if a family is configured by name and its extra or its file is missing.
     """
@@ -168,7 +168,7 @@ def _load_gpt(path: Path | None, _model: str) -> _Counter:
 
 
 def encoding_of(path: Path, known: Mapping[str, str] = RANK_FILES) -> Any:
-    """The `tiktoken.Encoding` of a rank file. Raises `ValueError` if the file is not one of the `known`."""
+    """Return the `tiktoken.Encoding` of a rank file. Raises `ValueError` if the file is not one of the `known`."""
     import tiktoken
     import tiktoken_ext.openai_public as definitions
 

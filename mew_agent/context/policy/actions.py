@@ -116,7 +116,7 @@ Action = _Notice | _Prompt | _Intervention
 
 
 def action_json(action: Action) -> dict[str, Any]:
-    """The action as a JSON object: its `type` and the fields that a log shows."""
+    """Return the action as a JSON object: its `type` and the fields that a log shows."""
     name = type(action).__name__.removesuffix("Action")
     shown: dict[str, Any] = {"type": re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()}
     match action:

@@ -44,22 +44,22 @@ def decide(
 
 
 def level_of(policy: "Policy", snapshot: ContextSnapshot) -> tuple[str, int | None]:
-    """The level's name and severity; ("unknown", None) if the level is unknown."""
+    """Return the level's name and severity; ("unknown", None) if the level is unknown."""
     return _level(policy, _trusted(policy, snapshot))
 
 
 def compact_at_tokens(policy: "Policy", limit_tokens: int | None) -> int | None:
-    """The size at which this policy compacts after a call; None if it never does."""
+    """Return the size at which this policy compacts after a call; None if it never does."""
     return policy.rule_index.marks(limit_tokens).compact_at_tokens
 
 
 def is_stalled(policy: "Policy", state: PolicyState) -> bool:
-    """Whether compactions by the policy have stopped because they did not help."""
+    """Return whether compactions by the policy have stopped because they did not help."""
     return state.stalls >= policy.max_stalls
 
 
 def withholds_tool_result(policy: "Policy", state: PolicyState, snapshot: ContextSnapshot, size_bytes: int) -> bool:
-    """Whether to replace a tool result of this size by a notice, at the snapshot's or else the last known level."""
+    """Return whether a notice replaces a tool result of this size, at the snapshot's or else the last known level."""
     large = policy.large_results
     if large is None or large.above_bytes is None or size_bytes <= large.above_bytes:
         return False
@@ -68,7 +68,7 @@ def withholds_tool_result(policy: "Policy", state: PolicyState, snapshot: Contex
 
 
 def _trusted(policy: "Policy", snapshot: ContextSnapshot) -> ContextSnapshot:
-    """The snapshot without `used_tokens` if the policy does not trust its basis."""
+    """Return the snapshot without `used_tokens` if the policy does not trust its basis."""
     # Neither a report from before the end of the reply nor a count after a cut is the report of a whole call.
     basis = "projected" if snapshot.basis in ("provisional", "server_counted") else snapshot.basis
     if snapshot.used_tokens is None or basis in policy.bases:
@@ -241,14 +241,14 @@ class _Deciding:
         return acts.CompactAction(rule.trigger, target, rule.method, rule.moment, reason)
 
     def _holds_when_empty(self, rule: r.CompactRule) -> bool:
-        """Whether the rule would compact even an empty conversation, because the window is smaller than the reserve."""
+        """Return whether the rule would compact an empty conversation, as the window is smaller than the reserve."""
         if not any(condition.figure == "next_prompt_and_reserve" for condition in rule.when):
             return False
         empty = self._snapshot._replace(next_prompt_tokens=0)
         return all(_holds(self._policy, condition, empty) for condition in rule.when)
 
     def _is_low_call(self, level: str) -> bool:
-        """Whether a call, not a restart or a cut, was measured below every level."""
+        """Return whether a call, not a restart or a cut, was measured below every level."""
         if self._snapshot.basis == "reported":
             return level == self._policy.healthy
         return self._snapshot.reason in _WITHOUT_USAGE
@@ -262,7 +262,7 @@ _STOPS: Mapping[str, Callable[[str], acts.Action]] = {
 
 
 def _has_passed(cooldown_seconds: float, since_seconds: float | None, at_seconds: float | None) -> bool:
-    """Whether a cooldown is over. A clock that was set back ends it, or it would last as long as the step back."""
+    """Return whether a cooldown is over. A clock that was set back ends it; otherwise it would last too long."""
     if since_seconds is None or at_seconds is None:
         return True
     passed_seconds = at_seconds - since_seconds

@@ -63,7 +63,7 @@ class Policy(PolicyPart):
         return r.RuleIndex(self.rules, self.levels)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Policy":
-        """A copy with other values, not validated, and with its own index."""
+        """Return a copy with other values, not validated, and with its own index."""
         copy = super().model_copy(update=update, deep=deep)
         copy.__dict__.pop("rule_index", None)
         return copy
@@ -74,11 +74,11 @@ class Policy(PolicyPart):
         return "message_added" in self.phases
 
     def conditions(self) -> tuple[Condition, ...]:
-        """The conditions of all levels and rules."""
+        """Return the conditions of all levels and rules."""
         return (*(level.at for level in self.levels), *(c for rule in self.rules for c in r.conditions_of(rule)))
 
     def level_named(self, name: str) -> r.Level | None:
-        """The level of this name; None for the healthy one and for unknown names."""
+        """Return the level of this name; None for the healthy one and for unknown names."""
         return next((level for level in self.levels if level.name == name), None)
 
     @property
@@ -87,7 +87,7 @@ class Policy(PolicyPart):
         return any(isinstance(rule, r.RemindRule | r.InjectRule) for rule in self.rules)
 
     def setting_names(self) -> tuple[str, ...]:
-        """All settings that it accepts, in order of use."""
+        """Return all settings that it accepts, in order of use."""
         names = [condition.override for condition in self.conditions()]
         for cadence in self._cadences():
             names += [cadence.override, *cadence.aliases]
@@ -100,7 +100,7 @@ class Policy(PolicyPart):
         return [repeat for repeat in repeats if isinstance(repeat, r.Cadence)]
 
     def with_canonical_names(self, settings: Settings) -> dict[str, float]:
-        """The settings by canonical names. Raises `ValueError` if one setting is given under two names."""
+        """Return the settings by canonical names. Raises `ValueError` if one setting is given under two names."""
         first = {
             alias: cadence.override for cadence in self._cadences() for alias in cadence.aliases if cadence.override
         }
@@ -110,7 +110,7 @@ class Policy(PolicyPart):
         return {first.get(name, name): value for name, value in settings.items()}
 
     def configured(self, settings: Settings) -> "Policy":
-        """A copy with one model's values: rounded down, and below 1 the default."""
+        """Return a copy with one model's values: rounded down, and below 1 the default."""
         # If they make a level unreachable (`critical` below `optimal`), the more severe level wins.
         large = self.large_results
         above = None if large is None else whole_count(settings.get(large.override))
@@ -122,7 +122,7 @@ class Policy(PolicyPart):
         return self.model_copy(update=changes)
 
     def compacting_at(self, mark: Fraction) -> "Policy":
-        """A copy that compacts after calls from this part of the window on, to a target that is smaller in proportion.
+        """Return a copy that compacts after calls from this part of the window on, to a proportionally smaller target.
 
         Raises `ValueError` if it does not compact after calls, or does so from an earlier mark on.
         """
@@ -132,24 +132,24 @@ class Policy(PolicyPart):
         return Policy.model_validate(self.model_dump() | {"rules": [rule.model_dump() for rule in rules]})
 
     def without_phase(self, phase: r.Phase) -> "Policy":
-        """A copy without the compactions of this phase."""
+        """Return a copy without the compactions of this phase."""
         kept = [rule for rule in self.rules if not isinstance(rule, r.CompactRule) or rule.phase != phase]
         return self.model_copy(update={"rules": tuple(kept)})
 
     def limit_from(self, settings: Settings) -> int | None:
-        """The window size in the settings; None if they contain none."""
+        """Return the window size in the settings; None if they contain none."""
         found = [count for key in self.limit_keys if (count := whole_count(settings.get(key))) is not None]
         return found[0] if found else None
 
     def refuses_provider(self, provider: str, scope: Literal["any"] | None = None) -> str | None:
-        """Why it cannot be used with a provider; None if it can. The scope `any` allows every provider."""
+        """Return why it cannot be used with a provider; None if it can. The scope `any` allows every provider."""
         if self.scope is None or scope == "any" or provider.lower() == self.scope:
             return None
         return f"policy '{self.name}' is for {self.scope}, not for {provider}; `scope: any` uses it anyway"
 
 
 def output_reserve_tokens(limit_tokens: int) -> int:
-    """Tokens that the policy `mew` keeps free for an answer."""
+    """Return the tokens that the policy `mew` keeps free for an answer."""
     return ANSWER_RESERVE.added_to(0, limit_tokens)[0]
 
 

@@ -59,7 +59,7 @@ class Cadence(PolicyPart):
     aliases: tuple[str, ...] = ()
 
     def configured(self, settings: Settings) -> "Cadence":
-        """A copy with the count from the settings, if the setting is at least one generation."""
+        """Return a copy with the count from the settings, if the setting is at least one generation."""
         names = (self.override, *self.aliases)
         found = [count for name in names if name and (count := whole_count(settings.get(name))) is not None]
         return self.model_copy(update={"generations": found[0]}) if found else self
@@ -177,7 +177,7 @@ class RuleIndex:
         self.compact_at = tuple(condition for rule in compacting for condition in rule.when)
 
     def marks(self, limit_tokens: int | None) -> Marks:
-        """The thresholds in a window of this size; computed again only when the size changes."""
+        """Return the thresholds in a window of this size; computed again only when the size changes."""
         if self._marks is None or self._marks[0] != limit_tokens:
             levels = tuple(
                 (level, level.at.first_tokens(limit_tokens) if level.at.figure == "used" else None)
@@ -191,7 +191,7 @@ class RuleIndex:
 
 
 def _first_tokens(conditions: Iterable[Condition], limit_tokens: int | None) -> list[int]:
-    """Where the conditions on the measured figure begin to hold, where that is known."""
+    """Return where the conditions on the measured figure begin to hold, where that is known."""
     found = [condition.first_tokens(limit_tokens) for condition in conditions if condition.figure == "used"]
     return [tokens for tokens in found if tokens is not None]
 
@@ -214,7 +214,7 @@ def _by_phase(rules: Sequence[_Kind]) -> dict[Phase, tuple[_Kind, ...]]:
 
 
 def conditions_of(rule: Rule) -> tuple[Condition, ...]:
-    """All conditions of a rule."""
+    """Return all conditions of a rule."""
     match rule:
         case RemindRule():
             return (*rule.when_any, *rule.until)

@@ -29,7 +29,7 @@ class ContextSnapshot(NamedTuple):
     grown_tokens: int | None = None  # since the last compaction
 
     def figure(self, name: Figure) -> int | None:
-        """The token count of a figure, without any reserve; None if it is unknown."""
+        """Return the token count of a figure, without any reserve; None if it is unknown."""
         match name:
             case "used":
                 return self.used_tokens
@@ -89,7 +89,7 @@ class PolicyState:
 def after_compaction(
     state: PolicyState, *, progressed: bool, at_seconds: float | None, tokens: int | None = None
 ) -> PolicyState:
-    """The state after a compaction to a next prompt of so many tokens.
+    """Return the state after a compaction to a next prompt of so many tokens.
 
     It restarts the cooldowns, and counts as a stall unless it `progressed`.
     """
@@ -103,5 +103,5 @@ def after_compaction(
 
 
 def after_clear(state: PolicyState) -> PolicyState:
-    """The state after a clear: a new one, except for reminders and the cooldown."""
+    """Return the state after a clear: a new one, except for reminders and the cooldown."""
     return PolicyState(announced_at_seconds=state.announced_at_seconds, reminders=state.reminders)

@@ -67,11 +67,11 @@ class Fraction(PolicyPart):
         return -(-tokens * self.numerator // self.denominator)
 
     def exceeds(self, tokens: int, limit_tokens: int) -> bool:
-        """Whether this fraction of the window is more than `tokens`."""
+        """Return whether this fraction of the window is more than `tokens`."""
         return tokens * self.denominator < limit_tokens * self.numerator
 
     def is_above(self, other: "Fraction") -> bool:
-        """Whether this is the larger fraction."""
+        """Return whether this is the larger fraction."""
         return self.numerator * other.denominator > other.numerator * self.denominator
 
 
@@ -113,14 +113,14 @@ class Condition(PolicyPart):
         return self
 
     def configured(self, settings: Settings) -> "Condition":
-        """A copy with the bound from the settings, if the setting is at least one token."""
+        """Return a copy with the bound from the settings, if the setting is at least one token."""
         tokens = None if self.override is None else whole_count(settings.get(self.override))
         if tokens is None:
             return self
         return self.model_copy(update={"tokens": tokens, "fraction": None, "whole": False})
 
     def holds(self, value: int | None, limit_tokens: int | None, *, scale: int = 1) -> bool:
-        """Whether the condition is true for value / scale tokens; never if the figure or the limit is unknown."""
+        """Return whether the condition is true for value / scale tokens; never if the figure or limit is unknown."""
         if value is None:
             return False
         tokens, fraction = self.tokens, self.fraction
@@ -137,7 +137,7 @@ class Condition(PolicyPart):
         return left > right if self.op == "gt" else left < right
 
     def first_tokens(self, limit_tokens: int | None) -> int | None:
-        """The smallest count at which the condition is true; None if unknown, or for `lt`, which is true from 0."""
+        """Return the smallest count for which it is true; None if unknown, or for `lt`, which is true from 0."""
         if self.op == "lt":
             return None
         if self.tokens is not None:
@@ -150,7 +150,7 @@ class Condition(PolicyPart):
 
 
 def begins_above(condition: Condition, other: Condition) -> bool:
-    """Whether `condition` begins to hold at a higher count than `other`; True if they cannot be compared."""
+    """Return whether `condition` begins to hold at a higher count than `other`; True if they cannot be compared."""
     if condition.figure != other.figure:
         return True
     if condition.fraction is not None and other.fraction is not None:
@@ -163,7 +163,7 @@ def begins_above(condition: Condition, other: Condition) -> bool:
 
 
 def whole_count(value: Any) -> int | None:
-    """A setting as a count, rounded down; None if it is not a number of at least 1, so that the default applies."""
+    """Return a setting as a count, rounded down; None if it is no number of at least 1, so that the default applies."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
         return None
     return int(value) if value >= 1 else None
