@@ -33,7 +33,7 @@ class Size:
 
 
 class Sizes:
-    """Measures texts. `load` returns the counter or None, and is called once, in a thread; without it, no tokenizer is used."""
+    """Measures texts. `load`, if there is a tokenizer, returns its counter or None; it is called once, in a thread."""
 
     def __init__(self, load: Callable[[], TextCounter | None] | None = None) -> None:
         self._load = load

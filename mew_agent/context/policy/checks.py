@@ -38,7 +38,7 @@ def refuse_contradictions(policy: "Policy") -> None:
 
 
 def _cumulative(policy: "Policy") -> None:
-    """Refuse rules that make no sense for a cumulative figure, which only grows, whatever happens to the window."""
+    """Refuse rules that make no sense for a cumulative figure, which only grows whatever happens to the window."""
     if any(c.fraction and c.figure in _MEASURED for c in policy.conditions()):
         raise ValueError("a cumulative figure cannot be compared with a fraction of the window")
     for rule in policy.rules:

@@ -241,7 +241,7 @@ class _Deciding:
         return acts.CompactAction(rule.trigger, target, rule.method, rule.moment, reason)
 
     def _holds_when_empty(self, rule: r.CompactRule) -> bool:
-        """Return whether the rule would compact an empty conversation, as the window is smaller than the reserve."""
+        """Return whether the rule would compact an empty conversation, because the reserve exceeds the window."""
         if not any(condition.figure == "next_prompt_and_reserve" for condition in rule.when):
             return False
         empty = self._snapshot._replace(next_prompt_tokens=0)
