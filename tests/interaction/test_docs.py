@@ -199,7 +199,7 @@ EXPECTED = {
     ],
     "how-to/testing.md": [("python -m pytest", r"(?s)3 passed.*1 passed")],
     "how-to/tools.md": [("mew chat coder", r"\b3\b"), ("mew chat dice", r"\b([1-9]|1\d|20)\b")],
-    "tutorial/getting-started.md": [("mew status", r"(?s)reported.*server_counted.*reported")],
+    "tutorial/getting-started.md": [("mew status", r"(?s)reported.*server counted.*reported")],
 }
 """What the output of a page's commands must match; the outputs of equal commands are joined."""
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from mew_protocol.payloads.figures import FigureSample, ParticipantFigures, RecordedCompaction
 
-from mew_agent.cli.board.words import COUNTED, clean, parse_time
+from mew_agent.cli.board.words import COUNTED, clean, parse_time, words
 
 CSV_COLUMNS: Final = (
     *("at", "participant", "event", "tokens", "max_tokens", "basis", "level", "severity", "trigger", "tokens_before"),
@@ -42,7 +42,7 @@ def sample_line(sample: FigureSample) -> str:
     """A report as a line of text."""
     window = f" of {sample.max_tokens:,}" if sample.max_tokens is not None else ""
     tokens = "?" if sample.tokens is None else f"{sample.tokens:,}"
-    return clean(f"{tokens}{window} tokens, {sample.basis}, level {sample.level or 'unknown'}")
+    return clean(f"{tokens}{window} tokens, {words(sample.basis)}, level {sample.level or 'unknown'}")
 
 
 def compaction_line(done: RecordedCompaction) -> str:
@@ -53,7 +53,7 @@ def compaction_line(done: RecordedCompaction) -> str:
     asked = f" by {done.asked_by}" if done.asked_by else ""
     spent = f", {done.spent_tokens:,} spent" if done.spent_tokens is not None else ""
     price = f" ({done.amount:.4g} {done.currency or ''}".rstrip() + ")" if done.amount is not None else ""
-    known = f" ({done.basis})" if done.basis else ""
+    known = f" ({words(done.basis)})" if done.basis else ""
     return clean(f"compaction, {done.trigger}{asked}: {before} -> {after} tokens, {freed} freed{known}{spent}{price}")
 
 

@@ -245,7 +245,7 @@ _SHORT_FIGURE = _Column("TOKENS", lambda row, _: words.tokens(row.entry.status),
 _WIDE_BAR = _Column("WINDOW", lambda row, style: _bar(row, style, 20), coloured=True, quiet=words.NO_CONTEXT)
 _SMALL_BAR = _Column("WINDOW", lambda row, style: _bar(row, style, 10), coloured=True, quiet="no context")
 _SHARE = _Column("FULL", _share, align="right", coloured=True)
-_KNOWN = _Column("KNOWN", lambda row, _: words.basis(row.entry.status))
+_KNOWN = _Column("KNOWN", lambda row, _: words.source(row.entry.status))
 _NEXT = _Column("NEXT CALL", lambda row, _: words.next_call(row.report), align="right")
 _COMPACTS = _Column("COMPACTS IN", lambda row, _: words.compacts_in(row.entry))
 _LAST = _Column("LAST COMPACTION", lambda row, _: words.last_compaction(row.report, row.now))

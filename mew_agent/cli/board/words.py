@@ -151,6 +151,11 @@ def basis(status: Status | None) -> str:
     return "unknown" if status is None else basis_label(status.tokens, status.context)
 
 
+def source(status: Status | None) -> str:
+    """The same in words, to be read: `server counted`."""
+    return words(basis(status))
+
+
 def tokens(status: Status | None) -> str:
     """The tokens in use, with `~` unless they were reported or counted."""
     if status is None or status.tokens is None:
@@ -354,5 +359,5 @@ def sentence(entry: BoardEntry, *, now: datetime, ended: str | None = None) -> s
         return f"{clean(entry.id)}  {NO_CONTEXT}{f'  ({more})' if more else ''}"
     fill = percent(status)
     figure = f"{tokens(status)} of {window(status)}"
-    known = f"{fill}% {basis(status)}" if fill is not None else f"{basis(status)}: {reason(status)}"
+    known = f"{fill}% {source(status)}" if fill is not None else f"{source(status)}: {reason(status)}"
     return f"{clean(entry.id)}  {figure}  {known}{f'  ({more})' if more else ''}"

@@ -252,8 +252,8 @@ def figures_of(body: Mapping[str, Any]) -> str:
     if status is None or not words.has_context(status):
         return ""
     if status.tokens is not None and status.max_tokens is None:
-        return f", {words.tokens(status)} tokens ({words.basis(status)})"  # a status with only the requested fields
-    return f", {words.tokens(status)} of {words.window(status)} ({words.basis(status)})"
+        return f", {words.tokens(status)} tokens ({words.source(status)})"  # a status with only the requested fields
+    return f", {words.tokens(status)} of {words.window(status)} ({words.source(status)})"
 
 
 def _status_in(body: Mapping[str, Any]) -> Status | None:

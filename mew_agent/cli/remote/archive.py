@@ -124,7 +124,7 @@ def _show_composition(request: TargetedRequest) -> None:
     status = request.ask_status(kinds.PARTICIPANT_REQUEST_STATUS, fields)
     if not request.as_json and not words.has_context(status):
         raise RequestRefused(request.target, "reports no context")
-    known = words.basis(status) if status.tokens is not None else words.reason(status)
+    known = words.source(status) if status.tokens is not None else words.reason(status)
     request.print(f"{words.tokens(status)} of {words.window(status)} tokens, {known}", _json_of(status))
     if not request.as_json:
         width = terminal.style_of(sys.stdout).width
@@ -237,7 +237,7 @@ def _lines(entry: CompactionEntry, now: datetime) -> Iterator[str]:
         parts.append(f"{_figure(entry.tokens_before)} -> {_figure(entry.tokens_after)}")
     if entry.freed_tokens is not None:
         verb = "freed" if entry.freed_tokens >= 0 else "restored"
-        parts.append(f"{verb} {abs(entry.freed_tokens):,} ({entry.basis})")
+        parts.append(f"{verb} {abs(entry.freed_tokens):,} ({words.words(entry.basis)})")
     if entry.summary_tokens:
         parts.append(f"summary {entry.summary_tokens:,}{' (extract)' if entry.summary_by == 'extract' else ''}")
     if entry.undone_by is not None:

@@ -318,9 +318,9 @@ def _following_status(sent: SentRequest) -> Status | None:
 def _figures(status: Status) -> str:
     if status.tokens is None:
         return f"? of {words.window(status)} ({words.reason(status)})"
-    basis = words.basis(status)
-    later = "; exact after its next call" if basis == "projected" else ""
-    return f"{status.tokens:,} of {words.window(status)} ({basis}{later})"
+    source = words.source(status)
+    later = "; exact after its next call" if source == "projected" else ""
+    return f"{status.tokens:,} of {words.window(status)} ({source}{later})"
 
 
 def _json_of(answer: BaseModel) -> dict[str, Any]:

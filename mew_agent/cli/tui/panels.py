@@ -85,7 +85,7 @@ def row(
         return [first]
     doing = words.state(status.status or "") if status is not None else ""
     is_quiet = status is None or (status.status or "") in words.QUIET
-    figure = f"{words.tokens(status)} of {words.window(status)} {words.basis(status)}"
+    figure = f"{words.tokens(status)} of {words.window(status)} {words.source(status)}"
     dot = "·" if style.unicode else "-"
     work = status.context.progress if status is not None and status.context is not None else None
     if work is not None:
@@ -127,7 +127,7 @@ def details(about: ParticipantDetails, *, now: datetime, width: int, style: Term
         severity = fill_style(status)
         lines.append(((f"{words.tokens(status)} of {words.window(status)} tokens", severity),))
         share = words.percent(status)
-        known = words.basis(status) if share is not None else f"{words.basis(status)}: {words.reason(status)}"
+        known = words.source(status) if share is not None else f"{words.source(status)}: {words.reason(status)}"
         lines.append(((known, "dim"),))
         if share is not None:
             lines.append(((f"{gauge(status, max(4, width - 5), style, with_limit=True)} {share:>3}%", severity),))

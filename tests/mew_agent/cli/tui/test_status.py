@@ -34,7 +34,7 @@ async def test_every_surface_shows_the_figure_and_how_it_is_known(gateway: Runni
     assert lines[0].startswith("review · 1 of 3 members · ")
     assert f"{'' if basis == 'reported' else '~'}98,412 of 128,000" in lines[2]
     assert "77%" in lines[2]
-    assert f" {basis} " in lines[2]
+    assert f" {basis.replace('_', ' ')} " in lines[2]
     assert (outcome.code, outcome.err) == (0, "")
     entry = next(one for one in map(json.loads, as_json.out.splitlines()) if one["id"] == "coder")
     over_http = next(one for one in json.loads(board.model_dump_json())["participants"] if one["id"] == "coder")
