@@ -283,8 +283,8 @@ class Intervals:
             self._apply_scale(self.lumps, "lump")
 
     def _apply_doubts(self) -> None:
-        doubts, place = iter(self._doubts), 0
-        for until, message_scale, tool_scale in doubts:
+        place = 0
+        for until, message_scale, tool_scale in self._doubts:
             # Earlier doubts have covered everything before `place`.
             for interval in self._all[place:until]:
                 if interval.kind == "exact":

@@ -29,7 +29,7 @@ StepKind = Literal[
 """The key of a line that says what happened."""
 
 _USAGE_FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
-_BESIDE: Mapping[str, StepKind] = {"current_tokens": "tool_result_tokens", "role": "message_tokens"}
+_EXTRA_KEYS: Mapping[str, StepKind] = {"current_tokens": "tool_result_tokens", "role": "message_tokens"}
 _FLAGS = ("user_prompt", "queue_busy", "user_chain")
 
 MOST_TOKENS = 10**15  # upper bound of counts, far beyond any window; a larger number is a mistake
@@ -72,7 +72,7 @@ def read_step(line: str) -> Step:
         raise BadStep(f"expected a JSON object, got {_shown(value)}")
     kind = _kind_of(value)
     for other in value:
-        if other not in (kind, *_FLAGS, "at_seconds") and kind != _BESIDE.get(other):
+        if other not in (kind, *_FLAGS, "at_seconds") and kind != _EXTRA_KEYS.get(other):
             raise BadStep(f"unknown key '{other}' next to '{kind}'")
     flags, at = {name: value[name] for name in _FLAGS if name in value}, value.get("at_seconds", 0)
     for name, flag in flags.items():

@@ -59,9 +59,8 @@ class Measure:
 
     def most_tokens(self, calibration: Calibration) -> int:
         """Return an upper bound of what the item takes, from its text alone: reports play no part in it."""
-        if self.counted_tokens is not None and calibration.counts_fit:
-            return self.counted_tokens + MOST_TEMPLATE_TOKENS
-        return most_of_text(self.features) + MOST_TEMPLATE_TOKENS
+        counted = self.counted_tokens if calibration.counts_fit else None
+        return (most_of_text(self.features) if counted is None else counted) + MOST_TEMPLATE_TOKENS
 
 
 def measure_of(item: Item, counted_tokens: int | None = None, units: Units | None = None) -> Measure:

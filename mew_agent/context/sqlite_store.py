@@ -7,7 +7,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -306,8 +306,7 @@ def _state_text(session: Session) -> str:
 
 
 def _chat_text(chat: StoredChat) -> str:
-    names = ("state", "position", "turn", "first_seq", "attempts", "answer", "form", "chosen_by")
-    values = {name: getattr(chat, name) for name in names}
+    values = {one.name: getattr(chat, one.name) for one in fields(chat) if one.name not in ("number", "envelope")}
     return json.dumps({"envelope": json.loads(chat.envelope.encode()), **values})
 
 

@@ -163,7 +163,7 @@ class Marks(NamedTuple):
 class RuleIndex:
     """A policy's rules by kind and phase, so that a decision looks at few."""
 
-    def __init__(self, rules: tuple[Rule, ...], levels: tuple[Level, ...] = ()) -> None:
+    def __init__(self, rules: tuple[Rule, ...], levels: tuple[Level, ...]) -> None:
         self._levels = levels
         self._marks: tuple[int | None, Marks] | None = None
         self.announcements = tuple(rule for rule in rules if isinstance(rule, StateChangedRule | EntryRule))

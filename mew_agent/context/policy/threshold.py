@@ -82,7 +82,7 @@ class Reserve(PolicyPart):
     of: Literal["window", "rest"] = "window"
     at_least_tokens: int = Field(default=0, ge=0)
     at_most_tokens: int | None = Field(default=None, ge=0)
-    whole: bool = False
+    whole: bool = False  # round the fraction down to whole tokens
 
     def added_to(self, prompt_tokens: int, limit_tokens: int) -> tuple[int, int]:
         """Prompt plus reserve as (value, scale), meaning exactly value / scale tokens."""
@@ -102,8 +102,8 @@ class Condition(PolicyPart):
     op: Operator
     fraction: Fraction | None = None
     tokens: int | None = Field(default=None, gt=0)
-    override: str | None = None
-    whole: bool = False
+    override: str | None = None  # the setting that replaces the bound
+    whole: bool = False  # round the fraction down to whole tokens, at least 1
 
     @model_validator(mode="after")
     def _one_bound(self) -> "Condition":
