@@ -105,11 +105,11 @@ def refusal_of(entries: Sequence[CompactionEntry], number: int | None) -> str | 
     if newest is not None and newest.number != entry.number:
         return f"{newest.number} came after it; undo {newest.number} first"
     if entry.problem is not None:
-        return problem_of(entry)
+        return entry_problem(entry)
     return None
 
 
-def problem_of(entry: CompactionEntry) -> str:
+def entry_problem(entry: CompactionEntry) -> str:
     """Return what is wrong with an entry that is not whole."""
     if entry.problem == "damaged":
         return f"{entry.number} is damaged in the session file"

@@ -21,9 +21,9 @@ from mew_protocol.payloads.compactions import (
 from mew_agent.context.archive import (
     ArchivedCompaction,
     Origin,
+    entry_problem,
     extract_around,
     newest_undoable,
-    problem_of,
     refusal_of,
     returning_items,
     unknown_entry,
@@ -116,7 +116,7 @@ class ContextArchive(Archive):
         if archived is None:
             return self._refused(request.number, refusal or unknown_entry(entries, number))
         if archived.entry.problem is not None:
-            return self._refused(number, problem_of(archived.entry))
+            return self._refused(number, entry_problem(archived.entry))
         misfit = self._misfit(archived)
         return archived if misfit is None else self._refused(number, misfit)
 
