@@ -203,8 +203,11 @@ async def serve_gateway(
     with _plain_errors(), bounded_logs(), bound_socket(host, port) as listener, ExitStack() as opened:
         port = listener.getsockname()[1]
         hosted = [HostedSpace(config, state, tokens, backplane), *others]
-        registry = SpaceRegistry([_open_space(one, port, replica) for one in hosted])
-        opened.callback(registry.close)  # also if the start is cancelled
+        services: list[SpaceService] = []
+        for one in hosted:
+            services.append(_open_space(one, port, replica))
+            opened.callback(services[-1].close)  # also if the start fails or is cancelled
+        registry = SpaceRegistry(services)
         named = (one for service in registry for one in service.config.gateway.trusted_proxies)
         proxies = TrustedProxies((*named, *trusted_proxies))
         app = create_app(registry, host=host, proxies=proxies)
@@ -263,15 +266,16 @@ def _open_space(space: HostedSpace, port: int, replica: ReplicaOptions | None) -
         )
     if state is None:
         return SpaceService(config, tokens, writer=writer)
-    return SpaceService(
-        config,
-        tokens,
-        space_log=open_log(config, state),
-        figures=FigureStore(None if config.history.durability == "memory" else figures_path(config, state)),
-        state=state,
-        writer=writer,
-        audit=audit,
-    )
+    space_log = open_log(config, state)
+    figures = FigureStore(None if config.history.durability == "memory" else figures_path(config, state))
+    try:
+        return SpaceService(
+            config, tokens, space_log=space_log, figures=figures, state=state, writer=writer, audit=audit
+        )
+    except BaseException:
+        if space_log is not None:
+            space_log.close()  # else it stays locked in this process
+        raise
 
 
 def history_path(config: SpaceConfig, state: Path) -> Path:

@@ -42,16 +42,16 @@ class RequestGuard:
         """Pass a request on, or refuse it."""
         problem = None
         if scope["type"] in ("http", "websocket"):
-            headers, (address, port) = Headers(scope=scope), scope.get("client") or ("", 0)
-            forwarded = self._proxies.read(address, scope["headers"])
-            host, origin = headers.get("host", ""), headers.get("origin", "")
-            # The proxy's own Host header is checked, too: a page of another name cannot set it.
-            hosts = [host, forwarded.host or "" if forwarded is not None else ""]
-            problem = self._problem([one.lower() for one in hosts if one], origin)
+            headers, (client, port) = Headers(scope=scope), scope.get("client") or ("", 0)
+            hosts, origin = [headers.get("host", "")], headers.get("origin", "")
+            forwarded = self._proxies.read(client, scope["headers"])
             if forwarded is not None:
-                scope = _as_forwarded(scope, forwarded, port)
+                # The proxy's own Host header is checked, too: a page of another name cannot set it.
+                hosts.append(forwarded.host or "")
+                client, scope = forwarded.client, _as_forwarded(scope, forwarded, port)
+            problem = self._problem([one.lower() for one in hosts if one], origin)
             if problem is not None:
-                log.warning("request refused: from %s, host %r, origin %r", scope["client"][0], host, origin)
+                log.warning("request refused: from %s, host %r, origin %r", client, hosts[0], origin)
         if problem is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":

@@ -177,6 +177,20 @@ async def test_unusable_state_is_reported_with_its_path(config: SpaceConfig, tmp
             pass
 
 
+async def test_a_failed_start_leaves_no_space_locked(config: SpaceConfig, tmp_path: Path) -> None:
+    second = config.model_copy(update={"space": config.space.model_copy(update={"id": "second"})})
+    folder = tmp_path / "second"
+    folder.mkdir()
+    (folder / "roster.json").write_text("[]")
+    others = [HostedSpace(second, folder)]
+    with pytest.raises(SpacesError, match="roster"):
+        async with serve_gateway(config, state=tmp_path, others=others):
+            pass
+    (folder / "roster.json").unlink()
+    async with serve_gateway(config, state=tmp_path, others=others) as gateway:
+        assert len(gateway.registry) == 2
+
+
 PROGRAM = """
 import signal
 import sys

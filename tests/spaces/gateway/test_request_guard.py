@@ -7,6 +7,9 @@ import httpx2
 import pytest
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.gateway import RunningGateway
+from mew_spaces.gateway.proxies import TrustedProxies
+from mew_spaces.gateway.request_guard import RequestGuard
+from starlette.types import Message
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
@@ -49,6 +52,23 @@ async def test_only_the_gateways_own_hosts_are_served(http: httpx2.AsyncClient, 
     for path in ("/health", "/dashboard", "/spaces/demo/context"):
         answer = await http.get(path, headers={**TOKEN, "host": host})
         assert answer.status_code == HOSTS[host]
+
+
+async def test_a_foreign_host_is_refused_without_an_address_of_the_client() -> None:
+    refused: list[Message] = []
+
+    async def serve(*_: object) -> None:
+        pytest.fail("served")
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        refused.append(message)
+
+    guard = RequestGuard(serve, hosts=(), origins=(), proxies=TrustedProxies())
+    await guard({"type": "http", "client": None, "headers": [(b"host", b"rebound.example.com")]}, receive, send)
+    assert refused[0]["status"] == 403
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example.com", "null", "http://localhost:1", "file://"])
