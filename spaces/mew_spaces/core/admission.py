@@ -1,11 +1,15 @@
-"""[pure] Checks before the capability check: how often a participant sends, and whether an envelope is well formed."""
+"""[pure] Checks before the capability check: how often a participant sends, whether an envelope is well formed, and
+whether it says the same as another one with its id.
+"""
 
 from collections.abc import Callable
+from hashlib import blake2b
 
 from mew_protocol import errors, kinds
 from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.envelope import Draft
 from mew_protocol.payloads.system import SystemError as ErrorPayload
+from pydantic_core import to_json
 
 ID_LENGTH_FACTOR = 4
 """An envelope id may be this many times as long as a name: some clients build ids from ids."""
@@ -77,6 +81,11 @@ def malformed(draft: Draft, sender: str, name_chars: int) -> ErrorPayload | None
     if not isinstance(value, str) or not value:
         return _invalid(errors.INVALID_PAYLOAD, f"{kind}: payload.{required} must be a non-empty string")
     return None
+
+
+def content_digest(draft: Draft) -> str:
+    """Return what tells whether an envelope with the same id says the same. Some clients count ids from 1 each time."""
+    return blake2b(to_json((draft.kind, draft.to, draft.payload)), digest_size=8).hexdigest()
 
 
 def _invalid(error: str, message: str) -> ErrorPayload:

@@ -8,7 +8,6 @@ continues from one. Does not know how a batch arrives, and performs nothing.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from hashlib import blake2b
 from typing import NamedTuple
 
 from mew_protocol import errors, kinds
@@ -19,8 +18,8 @@ from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId
 from mew_protocol.position import Position
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic_core import to_json
 
+from mew_spaces.core.admission import content_digest
 from mew_spaces.core.effects import AddToken, Broadcast, ConnectionId, Effect, Receipt, RevokeTokens, refuse
 from mew_spaces.core.events import (
     EPOCH,
@@ -231,7 +230,7 @@ class ReplicatedSpace:
             return Applied(event, refuse(problem.error, problem.detail, code=problem.code))
         if connection is None and self._is_revoked(sender, event.token_checked_at):
             return Applied(event, refuse(errors.UNAUTHORIZED, "the gateway refused this token"), draft)
-        digest = "" if draft.id is None else _digest(draft)
+        digest = "" if draft.id is None else content_digest(draft)
         known = self._known.get((sender, draft.id or "")) if event.may_repeat else None
         if known is not None and known.digest == digest:
             return Applied(event, self._duplicate(sender, draft, known), draft)
@@ -299,8 +298,3 @@ def _read(event: EnvelopeArrives) -> tuple[Draft, bytes | None]:
     size = len(event.data)
     complete = decode_complete(event.data, size, _MAX_DEPTH)
     return complete or (decode_envelope(event.data, max_bytes=size, max_depth=_MAX_DEPTH), None)
-
-
-def _digest(draft: Draft) -> str:
-    """Return what tells whether an envelope with the same id says the same. Some clients count ids from 1 each time."""
-    return blake2b(to_json((draft.kind, draft.to, draft.payload)), digest_size=8).hexdigest()

@@ -16,6 +16,7 @@ from mew_protocol.ids import GATEWAY, ParticipantId
 from mew_protocol.payloads.system import SystemError as ErrorPayload
 from mew_protocol.position import Position
 
+from mew_spaces.core.admission import content_digest
 from mew_spaces.core.effects import Broadcast, ConnectionId, Deliver, Receipt
 from mew_spaces.core.space import Space
 from mew_spaces.log.memory import SpaceLog
@@ -44,7 +45,8 @@ class Acknowledgements:
         self._owners = owners
         self._clock = clock
         self._new_id = new_id
-        self._unechoed: BoundedDict[tuple[str, str], None] = BoundedDict(REMEMBERED_UNECHOED)
+        self._unechoed: BoundedDict[tuple[str, str], str] = BoundedDict(REMEMBERED_UNECHOED)
+        """The digests of accepted envelopes that were not broadcast, by sender and id."""
 
     # Envelopes that come twice
 
@@ -52,12 +54,14 @@ class Acknowledgements:
         """Return the receipt for an envelope whose sender and id are known; None for a new one, or without an id."""
         if draft.id is None:
             return None
-        sequence = self._log.sequence_of(sender, draft.id)
-        if sequence is None and (sender, draft.id) not in self._unechoed:
+        key = (sender, draft.id)
+        sequence, unechoed = self._log.sequence_of(*key), self._unechoed.get(key)
+        if unechoed is not None and unechoed == content_digest(draft):
+            position = None
+        elif sequence is not None and self._is_same(sequence, draft):
+            position = self._position_of(sequence)
+        else:
             return None
-        if sequence is not None and not self._is_same(sequence, draft):
-            return None
-        position = self._position_of(sequence)
         accepted = Envelope.complete(draft, id=draft.id, ts=wire_timestamp(now), sender=sender)
         answer = {"status": "duplicate"} | ({} if position is None else {"position": str(position)})
         return Receipt((), accepted=accepted, answer=answer)
@@ -77,7 +81,7 @@ class Acknowledgements:
             return ()
         if any(isinstance(one, Broadcast) and one.envelope.id == accepted.id for one in receipt.effects):
             return ()
-        self._unechoed[accepted.sender, accepted.id] = None
+        self._unechoed[accepted.sender, accepted.id] = content_digest(accepted)
         return () if session is None else (self.receipt(session, accepted.sender, accepted.id, status="accepted"),)
 
     # Answers

@@ -161,6 +161,22 @@ async def test_an_envelope_sent_twice_is_delivered_once(gateway: RunningGateway)
         assert seen == ["same"]
 
 
+async def test_an_id_that_is_used_again_is_no_duplicate_of_an_unechoed_envelope(gateway: RunningGateway) -> None:
+    async with joined(gateway, "ada"), joined(gateway, "bob"), httpx2.AsyncClient(trust_env=False) as http:
+
+        async def post(kind: str, payload: dict[str, Any]) -> str:
+            body = {"id": "1", "kind": kind, "payload": payload}
+            headers = {"authorization": "Bearer token-of-ada"}
+            answer = await http.post(f"{gateway.url}/participants/ada/messages", json=body, headers=headers)
+            return str(answer.json()["status"])
+
+        assert await post("stream/request", {}) == "stream_opened"
+        bob = {"stream_id": "stream-1", "participant_id": "bob"}
+        assert await post("stream/grant-write", bob) == "granted"
+        assert await post("stream/grant-write", bob) == "duplicate"
+        assert await post("stream/revoke-write", bob) == "revoked"
+
+
 async def test_an_http_message_sent_twice_is_delivered_once(gateway: RunningGateway) -> None:
     async with joined(gateway, "bob") as bob, httpx2.AsyncClient(trust_env=False) as http:
         url = f"{gateway.url}/participants/ada/messages"
