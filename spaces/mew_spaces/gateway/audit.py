@@ -27,9 +27,8 @@ Transport = Literal["websocket", "http", "virtual"]
 Recipients = tuple[str, ...] | int
 """The recipients of an envelope, or only their number in large spaces."""
 
-_SIZE_OF_A_DRAFT = 2_048
 _SIZE_OF_A_DECISION = 512
-"""Rough memory in bytes that such a line holds while it is queued."""
+"""Rough memory in bytes that a decision holds while it is queued."""
 
 _MAX_CACHED_TAILS = 4_096
 _MAX_CACHED_ENDS = 512
@@ -130,7 +129,8 @@ class AuditLog:
 
     def log_received(
         self,
-        envelope: Draft,
+        envelope_id: str | None,
+        data: bytes,
         sender: str,
         transport: Transport,
         *,
@@ -139,9 +139,8 @@ class AuditLog:
     ) -> None:
         """Record a received envelope. `rejected` is the error that the sender got."""
         if self._history is not None:
-            self._writer.put(
-                self._history, self._received, _SIZE_OF_A_DRAFT, envelope, sender, transport, now, rejected
-            )
+            about = (envelope_id, data, sender, transport, now, rejected)
+            self._writer.put(self._history, self._received, len(data), *about)
 
     def log_delivered(
         self, envelope: Envelope, data: bytes, recipients: Recipients, *, now: datetime, metadata: Mapping[str, Any]
@@ -201,15 +200,20 @@ class AuditLog:
         return b"".join(lines), b"".join((stamp, b'capability_check","envelope_id":', id_json, decided))
 
     def _received(
-        self, envelope: Draft, sender: str, transport: Transport, now: datetime, rejected: str | None
+        self,
+        envelope_id: str | None,
+        data: bytes,
+        sender: str,
+        transport: Transport,
+        now: datetime,
+        rejected: str | None,
     ) -> bytes:
-        data = envelope.encode()
         tail = self._tail(sender, "inbound", transport)
-        received = self._line("received", envelope.id, data, now) + tail + b"}\n"
+        received = self._line("received", envelope_id, data, now) + tail + b"}\n"
         if rejected is None:
             return received
         why = b',"metadata":' + to_json({"reason": rejected}) + b"}\n"
-        return received + self._line("rejected", envelope.id, data, now) + tail + why
+        return received + self._line("rejected", envelope_id, data, now) + tail + why
 
     def _delivered(
         self, envelope_id: str, data: bytes, recipients: Recipients, now: datetime, metadata: Mapping[str, Any]

@@ -464,10 +464,11 @@ class SpaceService:
         transport: Transport = "http" if connection is None else "websocket"
         effects, accepted, refused, _, decision = receipt
         first = effects[0] if len(effects) == 1 else None
+        logged = accepted or draft
+        if data is None or logged is not draft:
+            data = logged.encode()
         if decision is not None and isinstance(first, Broadcast) and accepted is first.envelope:
             # Nearly every envelope. All its log lines are made in one call.
-            if data is None or accepted is not draft:
-                data = accepted.encode()
             if audit is not None:
                 audit.log_accepted(accepted, data, sender, transport, self.space.members, decision, now=now)
             self._outbox.broadcast(first, data, at=now.timestamp(), is_logged=True)
@@ -475,9 +476,9 @@ class SpaceService:
             return
         if audit is not None:
             reason = refused.error if refused else None
-            audit.log_received(accepted or draft, sender, transport, now=now, rejected=reason)
+            audit.log_received(logged.id, data, sender, transport, now=now, rejected=reason)
             if decision is not None:
-                audit.log_decision(accepted or draft, sender, decision, transport, now=now)
+                audit.log_decision(logged, sender, decision, transport, now=now)
         self._perform((*effects, *self._acknowledgements.confirm(receipt, session)), accepted)
 
     def _end_slow(self, connection: ConnectionId) -> None:

@@ -11,7 +11,6 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from glob import escape
 from itertools import chain, count
 from pathlib import Path
@@ -169,10 +168,12 @@ class SqliteLog(SpaceLog):
             with self._tail_lock:
                 self._unmoved = batches + self._unmoved
             raise
-        for path in self._moving:
-            with suppress(OSError):  # a file that stays is read again, which changes nothing
-                path.unlink()
-        self._moving = []
+        while self._moving:
+            try:
+                self._moving[0].unlink(missing_ok=True)
+            except OSError:
+                break  # the next start reads it again, so it needs the newer state in the files behind it, too
+            del self._moving[0]
 
     def close(self) -> None:
         super().close()

@@ -177,6 +177,17 @@ def test_a_very_long_envelope_is_logged_as_its_size(config: SpaceConfig, tmp_pat
     assert sizes.pop() > 500
 
 
+def test_long_envelopes_that_wait_for_the_disk_are_bounded(config: SpaceConfig, tmp_path: Path) -> None:
+    logged = Logged(config, tmp_path)
+    logged.writer = LogWriter(max_queued_bytes=4_000)
+    logged.service._audit = AuditLog(tmp_path, "demo", GatewayLogging(), logged.writer)
+    logged.send_envelope(BOB, "participant/clear", {"reason": "x" * 5_000}, id="refused")
+    logged.send_envelope(BOB, "participant/clear", id="short")
+    assert not logged.about("refused")
+    assert [one["event"] for one in logged.about("short")] == ["received", "rejected"]
+    assert '{"event":"dropped","lines":1}' in logged.lines()
+
+
 def test_a_disabled_log_creates_no_file(config: SpaceConfig, tmp_path: Path) -> None:
     off = {"enabled": False}
     logged = Logged(config, tmp_path / "a", envelope_history=off)

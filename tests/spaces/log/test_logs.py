@@ -292,6 +292,25 @@ def test_a_tail_that_was_moved_but_not_removed_changes_nothing(tmp_path: Path) -
     again.close()
 
 
+def test_a_tail_that_cannot_be_removed_brings_no_old_state_back(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    log.put("grant", b"old")
+    append_chats(log, "a")
+    tail = next(tmp_path.glob("*-tail-*"))
+    kept = tail.rename(tmp_path / "kept")
+    (tail / "busy").mkdir(parents=True)  # a folder cannot be unlinked
+    log.upkeep()
+    log.put("grant", None)
+    append_chats(log, "b")
+    log.close()
+    (tail / "busy").rmdir()
+    tail.rmdir()
+    kept.rename(tail)
+    again = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    assert (texts(again.last(9)), dict(again.state())) == (["a", "b"], {})
+    again.close()
+
+
 @pytest.mark.parametrize("damage", [b"", b"\x05", b"\xff" * 40, bytes(40)])
 def test_a_tail_is_read_up_to_its_first_damaged_record(tmp_path: Path, damage: bytes) -> None:
     log = SqliteLog(tmp_path / "log", bounds=ROOMY)
