@@ -41,6 +41,7 @@ from mew_agent.cli.remote.request import (
     parse_answer,
     typed_payload,
 )
+from mew_agent.cli.remote.session import configuration_at
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, PeerTimeout
 
 _LAST_STATUS_SECONDS: Final = 3.0
@@ -66,6 +67,10 @@ def chat(
     if not text.strip():
         raise ConfigError("TEXT", "is empty", "a message, or `-` and a message on standard input")
     with request.send(kinds.CHAT, Chat(text=text), _cancel_question) as sent:
+        if _is_bridge(sent):
+            name = request.target
+            terminal.warn(f"'{name}' offers tools and does not answer chats; `mew tools {name}` lists them")
+            return ExitCode.NO_ANSWER
         if sent.is_paused:
             terminal.warn(f"'{request.target}' is paused and answers later; {sent.resume_hint}")
         announce_approvals(sent)
@@ -118,6 +123,13 @@ def compact(
             request.print(text, {"status": _json_of(status)})
             return ExitCode.FAILED
     raise AssertionError("`answers` ends by raising only")
+
+
+def _is_bridge(sent: SentRequest) -> bool:
+    """Whether the participant is an MCP server of the running space's space.yaml."""
+    config = configuration_at(sent.session.run_path)
+    known = config.participants.get(sent.participant) if config is not None else None
+    return known is not None and known.is_bridge
 
 
 def _cancel_question(sent: SentRequest) -> None:

@@ -1,12 +1,15 @@
 """`mew chat`."""
 
 import io
+from pathlib import Path
 
 import pytest
-from mew_spaces.gateway.gateway import RunningGateway
+from mew_spaces.config.loading import load_space
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
+from tests.mew_agent.cli.remote.test_session import running_space
 from tests.support.cli import answering, board_shows, mew, seat, status
-from tests.support.gateway_client import Client, Message
+from tests.support.gateway_client import Client, Message, joined
 
 
 async def repeats(client: Client, request: Message) -> None:
@@ -113,3 +116,14 @@ async def test_unknown_recipient_lists_the_members(gateway: RunningGateway) -> N
     outcome = await mew("chat", "nobody", "boo", *seat(gateway))
     assert outcome.code == 2
     assert "no participant 'nobody' in space 'review' (members: ada, coder, guest)" in outcome.err
+
+
+async def test_chat_with_an_mcp_server_does_not_wait_for_an_answer(tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text("space: {id: review}\nparticipants:\n  ada: {role: person}\n  files: {mcp_server: {command: x}}\n")
+    async with serve_gateway(load_space(path)) as gateway, joined(gateway, "files") as files:
+        running_space(tmp_path, gateway=gateway.url, ws=gateway.ws_url, config=str(path))
+        outcome = await mew("chat", "files", "hello", "--token", gateway.token_of("ada"))
+        assert (await files.until("chat"))["payload"]["text"] == "hello"
+    said = "'files' offers tools and does not answer chats; `mew tools files` lists them"
+    assert (outcome.code, outcome.out, outcome.err) == (4, "", f"mew: {said}\n")
