@@ -23,7 +23,8 @@ from mew_protocol.payloads.mcp import (
     UndecidedProposals,
     arguments_of,
 )
-from mew_protocol.setting_problems import did_you_mean
+from mew_protocol.setting_problems import did_you_mean, first_problem
+from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import (
@@ -323,6 +324,8 @@ def read_capabilities(where: str, *texts: str, to: Sequence[str] = ()) -> list[d
 
     `to` limits them to these participants. Raises `ConfigError` that names the option or argument `where`.
     """
+    from mew_spaces.config.settings import Capability  # the models of space.yaml take 20 ms to load
+
     patterns: list[dict[str, Any]] = []
     for text in texts:
         try:
@@ -331,12 +334,17 @@ def read_capabilities(where: str, *texts: str, to: Sequence[str] = ()) -> list[d
             raise ConfigError(where, f"is not JSON: {error}", _CAPABILITY_FORMS) from None
         for one in value if isinstance(value, list) and value else [value]:
             pattern = {"kind": one} if isinstance(one, str) else one
-            if not isinstance(pattern, dict) or "kind" not in pattern:
+            if not isinstance(pattern, dict) or not pattern.get("kind"):
                 raise ConfigError(where, f"has no kind: {json.dumps(one)}", _CAPABILITY_FORMS)
             patterns.append({**pattern, "to": list(to)} if to else pattern)
     if (found := patterns_problem(patterns)) is not None:
         index, problem = found
         raise ConfigError(where, problem if index is None else f"pattern {index + 1}: {problem}")
+    try:
+        for pattern in patterns:
+            Capability.model_validate(pattern)
+    except ValidationError as error:
+        raise ConfigError(where, first_problem(error, hidden_steps=("str",)), _CAPABILITY_FORMS) from None
     return patterns
 
 

@@ -16,8 +16,16 @@ def test_capabilities_are_kinds_or_patterns() -> None:
     assert read_capabilities("-c", '["chat", {"kind": "mcp/*"}]') == expected
     assert read_capabilities("-c", "chat", '{"kind": "mcp/*"}') == expected
     assert read_capabilities("-c", '"chat"', to=("ada",)) == [{"kind": "chat", "to": ["ada"]}]
-    with pytest.raises(ConfigError, match="-c: has no kind"):
-        read_capabilities("-c", "[]")
+    for text, problem in (
+        ("[]", "has no kind"),
+        ("", "has no kind"),
+        ('{"kind": 5}', "kind: must be a string, not 5"),
+        ('{"kind": "chat", "to": 5}', "to: must be a string, not 5"),
+        ('{"kind": "chat", "payload": 5}', "payload: must be a mapping, not 5"),
+        ('{"kind": "chat", "two": "ada"}', "unknown key 'two'"),
+    ):
+        with pytest.raises(ConfigError, match=f"-c: {problem}"):
+            read_capabilities("-c", text)
     with pytest.raises(ConfigError, match="pattern 2: a text in this pattern has 1,001 characters; the limit is 1,000"):
         read_capabilities("-c", json.dumps(["chat", "*" * 1_001]))
 
