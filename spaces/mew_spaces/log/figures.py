@@ -167,6 +167,9 @@ class FigureStore:
                 if not self._is_failing:
                     log.warning("figures not stored: %s", error)
                 self._is_failing = True
+                for participant, *_ in batch:  # its next status is stored even if it says the same
+                    self._last.pop(participant, None)
+                    self._seen.pop(participant, None)
 
     def _compactions(self, participant: str, status: Status, at: float) -> Iterable[tuple[Any, ...]]:
         """Return the compaction that a status reports, if it is new."""

@@ -93,6 +93,17 @@ def test_a_restart_keeps_figures_and_repeats_no_compaction(tmp_path: Path) -> No
     }
 
 
+def test_figures_that_a_full_disk_refused_are_stored_with_the_next_status() -> None:
+    done = {"at": "2027-01-15T07:59:00Z", "trigger": "requested", "basis": "projected"}
+    clocked = Clocked()
+    clocked.store._database.execute("PRAGMA query_only = ON")
+    clocked.report(START, 100, last_compaction=done)
+    clocked.store._database.execute("PRAGMA query_only = OFF")
+    assert not clocked.kept().samples
+    clocked.report(START + 5, 100, last_compaction=done)
+    assert (len(clocked.kept().samples), len(clocked.kept().compactions)) == (1, 1)
+
+
 def test_a_flood_of_participants_and_reports_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "MAX_SAMPLES", 1_000)
     clocked = Clocked()
