@@ -14,7 +14,7 @@ from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.payloads.base import read_payload
 from mew_protocol.payloads.participant import Board, BoardEntry, Status, check_new_status, is_whole_status
 
-from mew_spaces.core.state import Change, ReportedStatus, SpaceState
+from mew_spaces.core.state import Change, Changes, ReportedStatus, SpaceState
 
 TREND_SECONDS: Final = 3_600.0
 """How far back the growth of a context is looked at."""
@@ -85,7 +85,7 @@ class StatusBoard:
         self.measured_at = dict(measured_at)
         self._trends = {name: FillTrend(samples) for name, samples in trends.items()}
 
-    def post(self, envelope: Envelope, *, at: datetime) -> tuple[Change, ...]:
+    def post(self, envelope: Envelope, *, at: datetime) -> Changes:
         """Keep a `participant/status` of its sender, and return the changes; none if the board stays as it is.
 
         A status with only some requested fields never replaces a whole one. Raises `PayloadError` for one that is

@@ -14,7 +14,7 @@ from mew_protocol.ids import ParticipantId
 from mew_protocol.payloads.system import SystemError as ErrorPayload
 
 from mew_spaces.core.permissions import PermissionDecision
-from mew_spaces.core.state import Change
+from mew_spaces.core.state import Changes
 
 ConnectionId = NewType("ConnectionId", int)
 
@@ -26,7 +26,7 @@ class StateChanged:
     `restore` sets back what an envelope changed besides the durable state, if there is any.
     """
 
-    changes: tuple[Change, ...]
+    changes: Changes
     restore: Callable[[], None] | None = field(default=None, compare=False)
 
 
@@ -127,7 +127,7 @@ class Receipt(NamedTuple):
     """The capability check; None if the envelope was refused before one."""
 
 
-def state_changed(changes: tuple[Change, ...], restore: Callable[[], None] | None = None) -> tuple[Effect, ...]:
+def state_changed(changes: Changes, restore: Callable[[], None] | None = None) -> tuple[Effect, ...]:
     """Return the effect that stores changes; nothing if there are none."""
     return (StateChanged(changes, restore),) if changes else ()
 

@@ -23,7 +23,7 @@ from pydantic_core import to_json
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.effects import ConnectionId, StateChanged
 from mew_spaces.core.permissions import Permissions
-from mew_spaces.core.state import ActivePause, CapabilityGrant, Change, Invitation, OpenProposal, SpaceState
+from mew_spaces.core.state import ActivePause, CapabilityGrant, Change, Changes, Invitation, OpenProposal, SpaceState
 
 MAX_PROPOSALS = 10_000
 """How many proposals a space remembers; the oldest are dropped."""
@@ -39,8 +39,6 @@ _MAX_PROPOSED_PEERS = 16
 
 _MAX_PAUSE_SECONDS = 10 * 365 * 24 * 3600.0
 """Keeps the end of a pause within the range of `datetime`."""
-
-Changes = tuple[Change, ...]
 
 
 @dataclass(slots=True)

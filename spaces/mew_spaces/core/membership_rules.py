@@ -39,10 +39,8 @@ from mew_spaces.core.effects import (
     state_changed,
 )
 from mew_spaces.core.membership import Membership
-from mew_spaces.core.state import CapabilityGrant, Change, Invitation
+from mew_spaces.core.state import CapabilityGrant, Changes, Invitation
 from mew_spaces.core.system_messages import SystemMessages
-
-Changes = tuple[Change, ...]
 
 
 class SpaceOperations(Protocol):

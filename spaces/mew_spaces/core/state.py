@@ -155,6 +155,9 @@ class Change(NamedTuple):
         return Change(table, key, value if isinstance(entries, set) else entries.get(key))
 
 
+Changes = tuple[Change, ...]
+
+
 class _WrittenChange(NamedTuple):
     """A change as JSON. The table says what type its value has."""
 

@@ -17,7 +17,7 @@ from mew_protocol.payloads.stream import StreamRequest, TransferOwnership, Write
 
 from mew_spaces.core.effects import Broadcast, Effect, Receipt, StateChanged, accept, refuse
 from mew_spaces.core.membership import Membership
-from mew_spaces.core.state import Change, Stream
+from mew_spaces.core.state import Change, Changes, Stream
 from mew_spaces.core.system_messages import SystemMessages
 
 _GATEWAY_KEYS = frozenset({"stream_id", "owner", "authorized_writers", "created", "encoding"})
@@ -50,9 +50,7 @@ class StreamRules:
         except PayloadError as problem:
             return refuse(errors.INVALID_PAYLOAD, str(problem), code=errors.VALIDATION_ERROR)
 
-    def end_streams_of(
-        self, participant: ParticipantId, *, now: datetime
-    ) -> tuple[tuple[Change, ...], tuple[Effect, ...]]:
+    def end_streams_of(self, participant: ParticipantId, *, now: datetime) -> tuple[Changes, tuple[Effect, ...]]:
         """Close the streams of a participant that is gone, and end its right to write to others."""
         changes: list[Change] = []
         effects: list[Effect] = []

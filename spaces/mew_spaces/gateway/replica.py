@@ -48,8 +48,7 @@ from mew_spaces.gateway.event_queue import EventQueue, Submission
 from mew_spaces.gateway.frame_relay import FrameRelay, RemoteFrame
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.replica_store import GatewayLeases, ReplicaOptions, ReplicaStore, SpaceRecord
-from mew_spaces.gateway.service import SpaceService, history_bounds
-from mew_spaces.log.memory import SpaceLog
+from mew_spaces.gateway.service import SpaceService
 
 REJOIN_SECONDS = 2.0
 """When a client that could not join because of the backplane is to try again."""
@@ -76,13 +75,11 @@ class ReplicaService(SpaceService):
         if logged:
             raise SpacesError(f"output_log of {', '.join(logged)}: log files do not work together with a backplane")
         ids = DerivedIds(new_id=new_uuid, new_token=generate_token)
-        self._local_log = SpaceLog(epoch="", bounds=history_bounds(config))
         super().__init__(
             config,
             tokens,
             new_id=ids.new_id,
             new_token=ids.new_token,
-            space_log=self._local_log,
             folder=folder,
             writer=writer,
             audit=audit,
@@ -215,7 +212,7 @@ class ReplicaService(SpaceService):
             self.tokens.remove(participant)
         self._shared.restore(snapshot or ReplicaSnapshot())
         self._shared.epoch = record.epoch
-        self._local_log.begin_at(Position(record.epoch, self._shared.sequence))
+        self.log.begin_at(Position(record.epoch, self._shared.sequence))
         self._sessions.frames = RelayedFrames(self.space.state.streams)
         for name in (*self.space.state.removed, *self._shared.tokens):
             self.tokens.remove(name)
