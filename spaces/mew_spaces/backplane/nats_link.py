@@ -28,7 +28,7 @@ from mew_spaces.backplane.interface import BackplaneError, BackplaneRefused, Bac
 from mew_spaces.backplane.nats_login import NatsLogin, check_encryption
 from mew_spaces.config.backplane_options import BackplaneOptions
 
-log = logging.getLogger("mew_spaces.backplane")
+log = logging.getLogger("mew_spaces")
 
 _RETRY_SECONDS: Final = 0.2
 _CLOSE_SECONDS: Final = 1.0

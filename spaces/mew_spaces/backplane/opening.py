@@ -19,7 +19,7 @@ from mew_spaces.backplane.interface import Backplane, BackplaneRefused
 from mew_spaces.backplane.nats_server import NatsServer
 from mew_spaces.config.settings import SpaceConfig
 
-log = logging.getLogger("mew_spaces.backplane")
+log = logging.getLogger("mew_spaces")
 
 _START_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.05

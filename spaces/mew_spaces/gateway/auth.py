@@ -44,7 +44,7 @@ _OBSERVER_SUFFIX = ".observer"
 _EXPIRIES: Final = TypeAdapter(dict[str, AwareDatetime], config={"defer_build": True})
 """The content of an expiry file: the expiries of tokens by their SHA-256."""
 
-log = logging.getLogger("spaces")
+log = logging.getLogger("mew_spaces")
 
 
 class StoredToken(NamedTuple):

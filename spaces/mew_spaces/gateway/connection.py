@@ -20,7 +20,7 @@ from mew_spaces.gateway.outbound import OutboundChannel
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
 
-log = logging.getLogger("spaces")
+log = logging.getLogger("mew_spaces")
 
 UNJOINED_BUFFER_BYTES = 64 * 1024
 """What may wait for a client that has not joined: it gets only error messages."""

@@ -39,7 +39,7 @@ LATE_SECONDS = 0.25
 
 RETRY_SECONDS = 0.25
 
-log = logging.getLogger("spaces")
+log = logging.getLogger("mew_spaces")
 
 
 @dataclass(eq=False, slots=True)

@@ -26,7 +26,7 @@ MAX_COUNTED_STREAMS = 10_000
 MESSAGE_BYTES = 128 * 1024
 """A message to the other gateways takes no further frames above this size."""
 
-log = logging.getLogger("spaces")
+log = logging.getLogger("mew_spaces")
 
 
 class RemoteFrame(NamedTuple):

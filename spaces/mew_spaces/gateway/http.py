@@ -45,7 +45,7 @@ from mew_spaces.gateway.service import SpaceService
 from mew_spaces.log.figures import RAW_SECONDS
 from mew_spaces.log.memory import Entry
 
-log = logging.getLogger("spaces")
+log = logging.getLogger("mew_spaces")
 
 FEATURES = ("capabilities", "context", "validation", "http-io")
 

@@ -51,7 +51,7 @@ class LogBudget(logging.Filter):
 def bounded_logs() -> Iterator[None]:
     """Bound the lines of the gateway and of its HTTP server while the block runs."""
     # Grants and removals are logged as information by participants who may do that; they are never left out.
-    budgets = {"spaces": LogBudget(least_level=logging.WARNING), "uvicorn.error": LogBudget()}
+    budgets = {"mew_spaces": LogBudget(least_level=logging.WARNING), "uvicorn.error": LogBudget()}
     for name, budget in budgets.items():
         logging.getLogger(name).addFilter(budget)
     try:

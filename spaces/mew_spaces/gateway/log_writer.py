@@ -29,7 +29,7 @@ CLOSE_SECONDS = 10.0
 Render = Callable[..., bytes | tuple[bytes, bytes]]
 """Returns one or more lines as bytes, each with its line break; a pair holds lines for two files."""
 
-log = logging.getLogger("spaces")
+log = logging.getLogger("mew_spaces")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -42,7 +42,7 @@ _ENTRY_BYTES = 4096
 _LOG_PREFIX = "space/"
 _STREAMS_OPENED = "space:streams_opened"
 
-log = logging.getLogger("spaces")
+log = logging.getLogger("mew_spaces")
 
 
 class _RosterFile(BaseModel):

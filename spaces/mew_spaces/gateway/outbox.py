@@ -21,7 +21,7 @@ from mew_protocol.ids import GATEWAY_IDS, ParticipantId
 from mew_spaces.core.effects import Broadcast, ConnectionId, Effect
 from mew_spaces.log.memory import Batch, NotStored, SpaceLog
 
-log = logging.getLogger("spaces")
+log = logging.getLogger("mew_spaces")
 
 UPKEEP_SECONDS = 0.5
 

@@ -39,7 +39,7 @@ from mew_spaces.gateway.outbox import EnvelopeEffects, Item, NumberedBroadcast
 from mew_spaces.log.figures import FigureStore
 from mew_spaces.log.memory import SpaceLog
 
-log = logging.getLogger("spaces")
+log = logging.getLogger("mew_spaces")
 
 FrameReader = Callable[[StreamFrame, AbstractSet[ParticipantId] | None], None]
 """Receives a frame and the members it is for, None for all."""

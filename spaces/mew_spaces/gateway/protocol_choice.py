@@ -17,7 +17,7 @@ from websockets.frames import Close, Frame, Opcode
 
 from mew_spaces.gateway.outbound import EXTENSION, DirectChannel, frame_message
 
-log = logging.getLogger("spaces")
+log = logging.getLogger("mew_spaces")
 
 CHECK_SECONDS = 5.0
 """How long the check may take; it takes about a millisecond."""

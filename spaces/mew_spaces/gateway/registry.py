@@ -32,7 +32,7 @@ _SET_BY_FIRST = {
 }
 """Keys of space.yaml that hold for a gateway and not for one space."""
 
-log = logging.getLogger("spaces")
+log = logging.getLogger("mew_spaces")
 
 
 class SpaceRegistry:

@@ -53,7 +53,7 @@ from mew_spaces.gateway.service import SpaceService
 REJOIN_SECONDS = 2.0
 """When a client that could not join because of the backplane is to try again."""
 
-log = logging.getLogger("spaces")
+log = logging.getLogger("mew_spaces")
 
 
 class ReplicaService(SpaceService):

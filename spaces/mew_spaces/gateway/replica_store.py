@@ -48,7 +48,7 @@ _SHARED_LIMITS = (
 )
 """The limits on which the shared state depends. All others each gateway checks for itself."""
 
-log = logging.getLogger("spaces")
+log = logging.getLogger("mew_spaces")
 
 
 class SpaceRecord(BaseModel):

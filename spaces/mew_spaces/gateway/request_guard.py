@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mew_spaces.gateway.proxies import Forwarded, TrustedProxies
 
-log = logging.getLogger("spaces")
+log = logging.getLogger("mew_spaces")
 
 
 class RequestGuard:

@@ -47,7 +47,7 @@ from mew_spaces.gateway.webhook import AttentionWebhook
 from mew_spaces.log.figures import FigureStore
 from mew_spaces.log.memory import Bounds, SpaceLog
 
-log = logging.getLogger("spaces")
+log = logging.getLogger("mew_spaces")
 
 ATTENTION_SECONDS = 0.2
 """How often what needs a person is looked for while envelopes arrive; less often if that takes long."""

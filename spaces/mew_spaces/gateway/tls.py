@@ -12,7 +12,7 @@ from typing import Any, cast
 from mew_spaces.gateway.http_connection import BoundedHttpProtocol, GatewayConfig
 from mew_spaces.gateway.unjoined import TLS_BYTES
 
-log = logging.getLogger("spaces")
+log = logging.getLogger("mew_spaces")
 
 CLOSE_SECONDS = 2.0
 """How long a client may take to answer the end of a TLS connection."""

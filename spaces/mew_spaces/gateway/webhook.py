@@ -25,7 +25,7 @@ from mew_protocol.envelope import unix_seconds, wire_timestamp
 
 from mew_spaces.config.settings import AttentionOptions
 
-log = logging.getLogger("spaces")
+log = logging.getLogger("mew_spaces")
 
 TIMEOUT_SECONDS: Final = 10.0
 """How long one request may take."""

@@ -31,7 +31,7 @@ MAX_TAIL_BYTES: Final = 256 * 1024
 _LINE_BYTES: Final = 64 * 1024
 _TAIL_BYTES: Final = 4096
 
-log = logging.getLogger("spaces")
+log = logging.getLogger("mew_spaces")
 
 
 def log_folder(state: Path) -> Path:

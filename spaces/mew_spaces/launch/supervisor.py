@@ -29,7 +29,7 @@ from mew_spaces.launch.processes import left_behind, signal_group, started_mark,
 from mew_spaces.launch.program_logs import last_write, log_path, open_log, prepare_log_folder
 from mew_spaces.launch.run_file import Exit, RunFile, end_run, read_run_file, write_run_file
 
-log = logging.getLogger("spaces")
+log = logging.getLogger("mew_spaces")
 
 OnOutput = Callable[[str, str], None]
 """Receives the output of programs: a program's name and one line."""

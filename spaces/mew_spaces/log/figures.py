@@ -31,7 +31,7 @@ from mew_protocol.payloads.figures import (
 from mew_protocol.payloads.participant import CompactDone, Status, basis_label
 from pydantic import ValidationError
 
-log = logging.getLogger("mew_spaces.log")
+log = logging.getLogger("mew_spaces")
 
 RAW_SECONDS: Final = 3_600
 GRAINS: Final = ((60, RAW_SECONDS), (3_600, 86_400))

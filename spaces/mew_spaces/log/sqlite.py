@@ -23,7 +23,7 @@ from mew_protocol.private_files import FileLock
 from mew_spaces.log.memory import Batch, Bounds, Durability, Entry, NotStored, SpaceLog
 from mew_spaces.log.tail import TailFile, read_tail
 
-log = logging.getLogger("mew_spaces.log")
+log = logging.getLogger("mew_spaces")
 
 SCHEMA_VERSION = 1
 PRUNE_EVERY_ENTRIES = 512

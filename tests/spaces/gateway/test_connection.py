@@ -177,7 +177,7 @@ def test_an_internal_error_is_reported_and_logged(config: SpaceConfig, caplog: p
     socket = Socket(SpaceService(config, TokenBook.generate(config), clock=clock_that_stops_once))
     socket.send(JOIN)
     socket.reported()
-    with caplog.at_level(logging.ERROR, logger="spaces"):
+    with caplog.at_level(logging.ERROR, logger="mew_spaces"):
         socket.send({"kind": "chat", "payload": {"text": "hi"}})
     assert socket.reported() == ["internal_error"]
     assert "the clock stopped" in caplog.text

@@ -2,11 +2,15 @@
 
 import logging
 
-from mew_spaces.gateway.log_budget import LogBudget
+import pytest
+from mew_spaces.backplane import nats_link
+from mew_spaces.gateway import service
+from mew_spaces.gateway.log_budget import LINES_PER_WINDOW, LogBudget, bounded_logs
+from mew_spaces.log import sqlite
 
 
 def record(template: str, *about: object, level: int = logging.WARNING) -> logging.LogRecord:
-    return logging.LogRecord("spaces", level, "", 0, template, about, None)
+    return logging.LogRecord("mew_spaces", level, "", 0, template, about, None)
 
 
 def test_lines_of_one_kind_are_bounded_in_each_window() -> None:
@@ -24,3 +28,13 @@ def test_lines_of_one_kind_are_bounded_in_each_window() -> None:
 def test_less_severe_lines_are_not_counted() -> None:
     budget = LogBudget(least_level=logging.WARNING, lines=1)
     assert all(budget.filter(record("granted", level=logging.INFO)) for _ in range(5))
+
+
+@pytest.mark.parametrize("log", [service.log, sqlite.log, nats_link.log])
+def test_lines_of_every_package_of_the_gateway_are_bounded(
+    log: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    with bounded_logs():
+        for number in range(LINES_PER_WINDOW + 5):
+            log.warning("%d failed", number)
+    assert len(caplog.records) == LINES_PER_WINDOW

@@ -196,7 +196,7 @@ async def test_a_refused_envelope_changes_nothing_and_can_be_sent_again(
     over_http: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("INFO", "spaces")
+    caplog.set_level("INFO", "mew_spaces")
     session, ada = service.new_connection(), RecordingChannel()
     service.attach(session, ada)
     service.join(session, ADA, DeliveryRequest())

@@ -81,7 +81,7 @@ async def test_a_refused_token_is_not_logged(gateway: RunningGateway, caplog: py
     async with opened(gateway, "ada") as ada:
         await ada.join(secret)
         await ada.closing()
-    written = [one.getMessage() for one in caplog.records if one.name == "spaces"]
+    written = [one.getMessage() for one in caplog.records if one.name == "mew_spaces"]
     assert any("invalid token" in line for line in written)
     assert not any(secret in line or gateway.token_of("ada") in line for line in written)
 

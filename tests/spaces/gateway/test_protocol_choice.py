@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("direct_writes")
 
 
 async def test_the_installed_uvicorn_passes_the_check(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "spaces"):
+    with caplog.at_level(logging.INFO, "mew_spaces"):
         assert await choose_protocol() is DirectWebSocketProtocol
     assert [record.message for record in caplog.records] == [
         f"uvicorn {uvicorn.__version__}: writing directly to transports"
@@ -33,7 +33,7 @@ async def test_the_check_leaves_no_task_behind() -> None:
 
 
 async def test_asgi_is_used_on_request_without_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "spaces"):
+    with caplog.at_level(logging.INFO, "mew_spaces"):
         assert await choose_protocol(direct=False) is None
     assert not caplog.records
 
