@@ -17,6 +17,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.css.query import NoMatches
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Footer, Input, OptionList, Static
 
 from mew_agent.cli.app import terminal
@@ -252,9 +253,10 @@ class SpaceApp(App[None]):
         )
 
     def _draw_details(self) -> None:
-        pane = self.query_one("#details-pane")
-        name = self.query_one(BoardList).chosen
-        entry = self.view.entry(name)
+        with suppress(NoMatches):  # as above: this is called for a highlighted participant, too
+            self._draw_details_of(self.view.entry(self.query_one(BoardList).chosen), self.query_one("#details-pane"))
+
+    def _draw_details_of(self, entry: BoardEntry | None, pane: Widget) -> None:
         if entry is None or not pane.display:
             return
         peer = self.view.me.peers.get(entry.id)
@@ -276,11 +278,11 @@ class SpaceApp(App[None]):
     @work(group="prefix")
     async def _load_prefix(self) -> None:
         """Read the parts of the selected agent's prefix, once after each of its calls."""
-        board = self.query(BoardList)
-        entry = self.view.entry(board.first().chosen) if board else None
-        report = entry.status.context if entry is not None and entry.status is not None else None
-        if entry is not None and report is not None and entry.connected and self.query_one("#details-pane").display:
-            await self.view.load_prefix(entry.id, report.call_id)
+        with suppress(NoMatches):
+            entry = self.view.entry(self.query_one(BoardList).chosen)
+            report = entry.status.context if entry is not None and entry.status is not None else None
+            if entry is not None and report is not None and entry.connected and self.query_one("#details-pane").display:
+                await self.view.load_prefix(entry.id, report.call_id)
 
     # -- typing ------------------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ async def test_a_person_chats_acts_and_sees_the_figures_of_the_status(
         await screen.shows("unknown command /nonsense")
         await screen.type("/exit")
         with anyio.fail_after(30):
-            await screen.app.workers.wait_for_complete()
+            await screen.pilot.pause()
         assert screen.app.failure is None
 
 
@@ -140,6 +140,18 @@ async def test_sixty_agents_are_sorted_and_filtered_on_a_small_terminal(gateway:
         await screen.pilot.press("slash", *"agent-1", "enter")
         await until(lambda: screen.app.query_one(BoardList).option_count == 11)
         assert screen.app.query_one(BoardList).has_focus
+
+
+async def test_a_participant_is_highlighted_while_the_screen_closes(
+    start_agent: StartAgent, gateway: RunningGateway
+) -> None:
+    async with start_agent(fixed_usage=USAGE), console(gateway, start_on="board") as screen:
+        await screen.shows("coder")
+        await screen.app.query_one("#details-pane").remove()  # widgets go one after another
+        await screen.pilot.press("down", "up", "down")
+        await screen.pilot.pause()
+        assert screen.app.is_running
+        assert screen.app.failure is None
 
 
 async def test_a_narrow_terminal_shows_one_pane_at_a_time(start_agent: StartAgent, gateway: RunningGateway) -> None:
