@@ -245,6 +245,11 @@ async def test_restart_replaces_a_program_or_the_whole_space(shared: Folder) -> 
     assert "did you mean 'coder'" in await shared.mew("restart", "codr", code=2)
     assert "'ada' has no program in" in await shared.mew("restart", "ada", code=2)
 
+    by_hand = (shared.path / "space.yaml").read_text() + "  late: {command: sleep, args: ['600']}\n"
+    (shared.path / "space.yaml").write_text(by_hand)
+    assert "`mew restart` without a participant makes the gateway read it" in await shared.mew(
+        "restart", "late", code=2
+    )
     (shared.path / "space.yaml").write_text(SPACE.replace("auto_start: true", "autostart: true"))
     assert "autostart" in await shared.mew("restart", code=2)
     assert one.is_alive

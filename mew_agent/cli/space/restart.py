@@ -20,7 +20,7 @@ from mew_agent.cli.app.options import ConnectionOptions, FolderOption, JsonOptio
 from mew_agent.cli.remote.session import ApiSession, open_session
 from mew_agent.cli.space.plan import StartOptions, check_new_participant, make_launch_plan
 from mew_agent.cli.space.up import JOIN_SECONDS, RELOAD_SIGNAL, start_detached
-from mew_agent.errors import ConfigError
+from mew_agent.errors import ConfigError, Unauthorized
 
 _POLL_SECONDS: Final = 0.05
 
@@ -63,10 +63,19 @@ def _restart_participant(name: str, path: Path, run: RunFile, *, as_json: bool) 
     if supervisor is None:
         raise ConfigError(run.space, "its `mew up` has ended; use `mew restart` without a participant")
     connection = ConnectionOptions(name, gateway=run.gateway, space=run.space, folder=path.parent.parent)
-    session = open_session(connection)  # reads as the participant itself, which every space has a token of
     is_first = name not in run.pids.participants and name not in run.exits
+    try:
+        session = open_session(connection)  # reads as the participant itself, whose token every space has
+        entry = _entry(session, name)
+    except (ConfigError, Unauthorized):
+        if not is_first:
+            raise
+        text = (
+            f"'{name}' was added to {run.config} by hand; `mew restart` without a participant makes the gateway read it"
+        )
+        raise ConfigError("PARTICIPANT", text) from None
     if is_first:
-        if _entry(session, name).get("connected"):
+        if entry.get("connected"):
             raise ConfigError("PARTICIPANT", f"the program of '{name}' was not started by `mew up`; stop it first")
         for notice in check_new_participant(name, config, Path(run.config), has_model_server=bool(run.pids.model)):
             terminal.warn(notice)
