@@ -367,7 +367,7 @@ class HistoryOptions(_ConfigSection):
     durability: Literal["memory", "flushed", "synced"] = "flushed"
     """Where an envelope is before it is accepted: in memory, with the operating system, or on the disk."""
     age_seconds: float | None = Field(default=None, gt=0)
-    """Maximum age of a stored envelope (default: no limit)."""
+    """Maximum age of an envelope that can be read (default: no limit)."""
 
 
 class AttentionOptions(_ConfigSection):

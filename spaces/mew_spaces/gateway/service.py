@@ -320,6 +320,7 @@ class SpaceService:
         if self._wall_clock is not None:
             self._wall_clock.follow()
         self._outbox.probe()
+        self.log.expire(self._clock().timestamp())
         for participant in self.tokens.refresh():  # a token file changed, or its time is over
             self._performer.close_all(participant, errors.CLOSE_UNAUTHORIZED, errors.UNAUTHORIZED)
         self._end_expired()

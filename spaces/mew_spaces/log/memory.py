@@ -243,6 +243,11 @@ class SpaceLog:
         self._is_closed = True
         self._wake()
 
+    def expire(self, now: float) -> None:
+        """Forget the entries that are too old. `now` is in seconds since 1970."""
+        if self.bounds.age_seconds is not None:
+            self._forget_oldest(now)
+
     def close(self) -> None:
         """End, and release what the log holds."""
         self.end()

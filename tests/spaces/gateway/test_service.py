@@ -203,6 +203,21 @@ def test_expire_ends_streams_of_absent_owners(service: SpaceService, clock: Cloc
     assert service.uptime_seconds() == 10
 
 
+def test_an_old_envelope_cannot_be_read_even_if_none_follows_it(config: SpaceConfig, clock: Clock) -> None:
+    history = config.history.model_copy(update={"age_seconds": 60.0})
+    aged = config.model_copy(update={"history": history})
+    service = SpaceService(aged, TokenBook.generate(aged), clock=clock)
+    connection, _ = joined(service, ADA)
+    service.receive(connection, ADA, chat("old"))
+    begin = service.log.start
+    service.expire()
+    assert service.log.since(begin)
+    clock.now += timedelta(seconds=61)
+    service.expire()
+    assert (service.log.since(begin), service.log.last(9)) == (None, ())
+    assert service.log.since(service.log.position) == ()
+
+
 def test_the_board_lists_every_configured_participant(service: SpaceService) -> None:
     joined(service, BOB)
     board = service.board()
