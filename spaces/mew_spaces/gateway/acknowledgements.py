@@ -69,7 +69,7 @@ class Acknowledgements:
     def _is_same(self, sequence: int, draft: Draft) -> bool:
         """Return whether a draft repeats a logged envelope. Some clients count ids from 1 at every start."""
         entry = self._log.entry(sequence)
-        if entry is None:  # still being written, so not readable yet; a client that uses an id again that soon repeats
+        if entry is None:  # still being written, or no longer kept: a repetition is more likely than a new envelope
             return True
         known = decode_envelope(entry.data)
         return (known.kind, known.to, known.payload) == (draft.kind, draft.to, draft.payload)
