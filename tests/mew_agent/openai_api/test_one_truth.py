@@ -6,11 +6,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
 import anyio
 import httpx2
 from mcp import Client
+from mew_protocol.context_report import Basis
 from mew_protocol.payloads.participant import basis_label
 from mew_spaces.gateway.gateway import RunningGateway
 from mew_spaces.gateway.metrics import write_metrics
@@ -30,6 +31,9 @@ from tests.support.waiting import PATIENCE_SECONDS, until
 
 Figure = tuple[int | None, str]
 """Tokens, None if they are not known, and their basis."""
+
+WORDED = {known.replace("_", " "): known for known in get_args(Basis)}
+"""Each basis by its name for people."""
 
 
 @dataclass
@@ -116,8 +120,8 @@ class Surfaces:
             nonlocal found
             rows = [line.split("│")[0] for line in (await self.terminal.text()).splitlines()]
             below = next((second for first, second in pairwise(rows) if agent in first.split()), "")
-            if drawn := re.match(r"  ([~?\d,]+) of [~?\d,]+ (\w+)", below):
-                found = (None if drawn[1] == "?" else int(drawn[1].strip("~").replace(",", ""))), drawn[2]
+            if drawn := re.match(rf"  ([~?\d,]+) of [~?\d,]+ ({'|'.join(WORDED)})", below):
+                found = (None if drawn[1] == "?" else int(drawn[1].strip("~").replace(",", ""))), WORDED[drawn[2]]
             return found == figure or figure != self._sent(agent)[1]
 
         with suppress(TimeoutError):
@@ -134,8 +138,8 @@ def _of_row(row: str, basis: str) -> Figure:
     shown = row.split()[1]
     is_marked = shown.startswith("~")
     assert is_marked == (basis not in ("reported", "server_counted", "unknown")), row
-    words = set(row.split())
-    return (None if shown == "?" else int(shown.lstrip("~").replace(",", ""))), basis if basis in words else row
+    named = [known for words, known in WORDED.items() if f"  {words}  " in row]
+    return (None if shown == "?" else int(shown.lstrip("~").replace(",", ""))), named[0] if len(named) == 1 else row
 
 
 def _of_metrics(text: str, agent: str) -> Figure:
