@@ -256,8 +256,7 @@ class AcpAgent(Participant):
             await self.control.announce("ready")
             await session.ended.wait()
             self._forget_agent()  # its end takes a while, and the next chat must wait for the next start
-        problem = session.problem or await session.program.exit_reason()
-        raise AcpFailed(session.program.name, problem, session.program.stderr_tail)
+        raise AcpFailed(session.program.name, await session.end_reason(), session.program.stderr_tail)
 
     def _forget_agent(self) -> None:
         before, self._agent, self._agent_ready = self._agent_ready, None, anyio.Event()

@@ -32,6 +32,9 @@ PROTOCOL_VERSION: Final = 1
 AUTH_REQUIRED: Final = -32000
 """The error code of an agent that needs a sign-in."""
 
+MAX_SKIPPED_LINES: Final = 100
+"""Programs may write some lines of text between messages; one that writes more of them in a row is no ACP agent."""
+
 OnUpdate = Callable[[Mapping[str, Any]], Awaitable[None]]
 OnResponse = Callable[[], Awaitable[None]]
 """Called when the agent has answered a request, after the updates before that and before those that follow."""
@@ -55,30 +58,59 @@ class LineTransport:
     program: ChildProgram
     updates: "_Updates"
     closed: anyio.Event = field(default_factory=anyio.Event)
+    problem: str | None = None
+    """Why it was closed, if not by the program's end."""
     _incoming: AsyncIterator[bytes] | None = None
+    _skipped: int = 0
+    """How many lines in a row were no messages."""
 
     async def receive(self) -> dict[str, Any] | None:
-        """Return the next message; None at the end."""
+        """Return the next message; None at the end, or when the program can no longer be used."""
+        try:
+            return await self._next_message()
+        except ChildFailed as error:
+            self.close_for(error.problem)
+            return None
+
+    def close_for(self, problem: str) -> None:
+        """Note why the program can no longer be used although it runs."""
+        self.problem = problem
+        self.closed.set()
+
+    async def _next_message(self) -> dict[str, Any] | None:
         if self._incoming is None:
             self._incoming = self.program.lines()
         async for line in self._incoming:
             if not line.strip():
                 continue
-            try:
-                message = json.loads(line)
-            except ValueError:
-                logger.info("%s: line on standard output is not JSON: %.200r", self.program.name, line)
+            message = self._message_in(line)
+            if message is None:
                 continue
-            if isinstance(message, dict):
-                if "method" not in message:
-                    await self.updates.put_response()
-                update = value_at(message, "params", "update")
-                if message.get("method") == "session/update" and isinstance(update, Mapping):
-                    await self.updates.put(update)
-                    continue
-                return message
-            logger.info("%s: line on standard output is not a JSON object: %.200r", self.program.name, line)
+            if "method" not in message:
+                await self.updates.put_response()
+            update = value_at(message, "params", "update")
+            if message.get("method") == "session/update" and isinstance(update, Mapping):
+                await self.updates.put(update)
+                continue
+            return message
         self.closed.set()
+        return None
+
+    def _message_in(self, line: bytes) -> dict[str, Any] | None:
+        """Return the message of a line; None without one. Raises `AcpFailed` after too many of these in a row."""
+        try:
+            message = json.loads(line)
+        except ValueError:
+            message = None
+        if isinstance(message, dict):
+            self._skipped = 0
+            return message
+        self._skipped += 1
+        if self._skipped > MAX_SKIPPED_LINES:
+            shown = line[:80].decode(errors="replace")
+            problem = f"wrote {self._skipped:,} lines that are not JSON objects, such as '{shown}'"
+            raise self.program.failure(self.program.name, problem)
+        logger.info("%s: line on standard output is not a JSON object: %.200r", self.program.name, line)
         return None
 
     async def send(self, message: dict[str, Any]) -> None:
@@ -93,11 +125,11 @@ class LineTransport:
 
 @dataclass
 class AcpSession:
-    """A session that is ready for prompts. `ended` is set when the agent can no longer answer."""
+    """A session that is ready for prompts."""
 
     settings: AcpConfig
     program: ChildProgram
-    ended: anyio.Event
+    lines: LineTransport
     connection: Connection
     updates: "_Updates"
     name: str = ""
@@ -111,8 +143,11 @@ class AcpSession:
     was_loaded: bool = False
     where: Mapping[str, Any] = field(default_factory=dict)
     """The working folder and the MCP servers of its sessions."""
-    problem: str | None = None
-    """Why it can no longer be used although its program runs."""
+
+    @property
+    def ended(self) -> anyio.Event:
+        """Set when the agent can no longer answer."""
+        return self.lines.closed
 
     async def open(
         self, files: Mapping[str, bool], session_id: str | None, mcp_servers: Sequence[Mapping[str, Any]]
@@ -172,8 +207,8 @@ class AcpSession:
                     await self._cancel_turn()
                     await answered.wait()
                 if not answered.is_set():
-                    self.problem = f"did not end a turn within {self.settings.cancel_seconds:g} s after its cancel"
-                    self.ended.set()
+                    waited = f"{self.settings.cancel_seconds:g} s"
+                    self.lines.close_for(f"did not end a turn within {waited} after its cancel")
                 scope.cancel()
                 raise
         if isinstance(outcome[0], AcpFailed):
@@ -199,9 +234,13 @@ class AcpSession:
             raise AcpFailed(self.program.name, f"refused {method}: {_text_of(error)}") from None
         except ConnectionError:
             # If its output has not ended, we closed the connection, and there is nothing to wait for.
-            problem = self.problem or (await self.program.exit_reason() if self.ended.is_set() else "was stopped")
+            problem = await self.end_reason() if self.ended.is_set() else "was stopped"
             raise AcpFailed(self.program.name, problem, self.program.stderr_tail) from None
         return object_at(answer)
+
+    async def end_reason(self) -> str:
+        """Return why the session ended, as a predicate."""
+        return self.lines.problem or await self.program.exit_reason()
 
 
 class _Updates:
@@ -278,7 +317,7 @@ async def open_session(
         updates = _Updates(on_update, on_response)
         lines = LineTransport(program, updates)
         connection = Connection(handle, lines)
-        session = AcpSession(settings, program, ended=lines.closed, connection=connection, updates=updates)
+        session = AcpSession(settings, program, lines=lines, connection=connection, updates=updates)
         tasks.start_soon(updates.run)
         try:
             with anyio.move_on_after(settings.start_seconds) as bound:

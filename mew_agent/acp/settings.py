@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mew_protocol.acp_settings import AcpSettings
+from mew_protocol.agent_settings import Seconds
 from mew_protocol.environment import inherited
 from pydantic import Field
 
@@ -19,8 +20,8 @@ class AcpConfig(AcpSettings):
 
     cwd: str = "."
     store: str | None = None
-    start_seconds: float = Field(default=60.0, gt=0)
-    cancel_seconds: float = Field(default=30.0, gt=0)
+    start_seconds: Seconds = 60.0
+    cancel_seconds: Seconds = 30.0
     """How long a cancelled turn may take to end before the program is restarted."""
     max_restarts: int = Field(default=3, ge=0)
     """Maximum number of restarts in a row."""

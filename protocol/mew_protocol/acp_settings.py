@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from mew_protocol.agent_settings import Text
+from mew_protocol.agent_settings import Seconds, Text
 from mew_protocol.setting_problems import matching
 
 ACP_CONFIG: Final = "MEW_ACP_CONFIG"
@@ -32,11 +32,11 @@ class AcpSettings(BaseModel):
     terminal: bool = False
     """Whether the agent may run commands through `mew`, which start below its working folder."""
     answer_broadcasts: bool = False
-    permission_seconds: float = Field(default=600.0, gt=0)
+    permission_seconds: Seconds = 600.0
     """How long a request for permission waits for a decision; then it is rejected."""
-    turn_seconds: float = Field(default=3600.0, gt=0)
-    compact_seconds: float = Field(default=300.0, gt=0)
-    compact_at: Annotated[str, matching(r"[1-9][0-9]?%", "must be a percentage such as 80%")] | None = None
+    turn_seconds: Seconds = 3600.0
+    compact_seconds: Seconds = 300.0
+    compact_at: Annotated[Text, matching(r"[1-9][0-9]?%", "must be a percentage such as 80%")] | None = None
     """A part of its window, such as `80%`: at the end of a turn that reaches it, the agent is asked to compact."""
     max_compacting: int | None = Field(default=None, ge=1)
     """How many agents of the space may compact at the same time; further ones wait (default: half of them)."""

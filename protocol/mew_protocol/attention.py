@@ -186,7 +186,7 @@ def entry_items(
     if status is None:
         return ()
     if word == "failed":
-        return (_program_item(entry, f"the program of {entry.id} {detail or 'has ended'}", detail),)
+        return (_program_item(entry, f"{entry.id}: {detail or 'its program has ended'}", detail),)
     found = [
         *_model_items(entry, status, word),
         *_stopped_items(entry, word, detail, now),

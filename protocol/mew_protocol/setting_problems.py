@@ -106,7 +106,7 @@ def expectation(detail: "ErrorDetails", *, shows_found: bool = True) -> str:
     is_shown = shows_found and isinstance(found, str | int | float | None) and len(str(found)) <= MAX_SHOWN
     if not is_shown or not message.startswith("must be"):
         return message
-    message = f"{message}, not {'nothing' if found is None else repr(found)}"
+    message = f"{message}, not {_written(found)}"
     if kind == "string_type" and found is not None:
         return f"{message}; quote it"
     return message + (did_you_mean(str(found), message.split("'")[1:-2:2]) if kind == "literal_error" else "")
@@ -132,6 +132,13 @@ def _model_in(kind: Any) -> Any:
     while get_origin(kind) in (Annotated, Union, UnionType):
         kind = next(one for one in get_args(kind) if one is not type(None))
     return kind
+
+
+def _written(found: str | float | None) -> str:
+    """A value as YAML writes it."""
+    if found is None:
+        return "nothing"
+    return str(found).lower() if isinstance(found, bool) else repr(found)
 
 
 def _shown(key: str, limit: object) -> str:

@@ -82,7 +82,7 @@ def test_each_kind_has_its_level_and_says_why(given: BoardEntry, kind: str, leve
     (found,) = items(given)
     assert (found.kind, found.level, found.participant) == (kind, level, "a")
     assert words in found.reason
-    assert found.reason.startswith(("a ", "the program of a "))
+    assert found.reason.startswith(("a ", "a: "))
     assert found.since == (
         EARLIER if given.status and given.status.context and given.status.context.waiting else found.since
     )

@@ -81,6 +81,7 @@ class Whole(BaseModel):
         ({"parts": "one"}, "parts: must be a list, not 'one'"),
         ({"parts": ["a"] * 3}, "parts: must have at most 2 items"),
         ({"word": "treshold"}, "word: must be 'threshold' or 'manual', not 'treshold' (did you mean 'threshold'?)"),
+        ({"name": True}, "name: must be a string, not true; quote it"),
         ({"is_on": "perhaps"}, "is_on: must be true or false, not 'perhaps'"),
         ({"inner": {"a": 5}}, "inner.a: must be a mapping, not 5"),
         ({"inner": {"a": {"count": "x"}}}, "inner.a.count: must be a whole number, not 'x'"),

@@ -5,6 +5,7 @@ that do less, or more, than their author may expect. Changes nothing.
 """
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -62,8 +63,10 @@ def check_acp_agent(name: str, one: ParticipantConfig, path: Path, folder: Path,
         raise ConfigError(place_of(path, name, "cwd"), f"folder '{folder / (one.cwd or '')}' not found")
     command = one.acp.command or (profile.command[0] if profile is not None else "")
     if "${" not in command and shutil.which(command, path=one.acp.env.get("PATH", search)) is None:
-        install = f"; install it with `{profile.install}`" if profile is not None else " on PATH"
-        raise ConfigError(place_of(path, name, "acp"), f"program '{command}' not found{install}")
+        problem = "is not an executable file" if os.sep in command else "not found on PATH"
+        if profile is not None:
+            problem = f"not found; install it with `{profile.install}`"
+        raise ConfigError(place_of(path, name, "acp"), f"program '{command}' {problem}")
 
 
 def warnings_about(config: SpaceConfig, path: Path) -> Iterator[str]:

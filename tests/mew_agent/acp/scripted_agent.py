@@ -136,6 +136,10 @@ def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each wo
             sys.stderr.write("out of ideas\n")
             sys.stderr.flush()
             os._exit(3)
+        elif "babble" in text or "flood" in text:
+            sys.stdout.write("hello world\n" * 101 if "babble" in text else "x" * (33 << 20) + "\n")
+            sys.stdout.flush()
+            threading.Event().wait()
         elif "session" in text:
             say(f"{opened} session: {text}")
         elif "servers" in text:
@@ -175,6 +179,8 @@ def main() -> None:  # noqa: C901 - one branch for each method
     global opened, used
     if STYLE == "broken":
         sys.exit("cannot start: no key")
+    while STYLE == "babbling":
+        sys.stdout.write("hello world\n")
     for line in sys.stdin:
         message = json.loads(line)
         method, number, params = message.get("method"), message.get("id"), message.get("params") or {}

@@ -156,12 +156,20 @@ async def test_a_cancelled_turn_ends_and_the_next_chat_is_answered(start: Start)
         assert conclusion.body["cancelled"] is True
 
 
-async def test_a_crashed_agent_says_so_and_continues_its_session(start: Start) -> None:
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("crash now", "exited with code 3; stderr: out of ideas"),
+        ("babble now", "wrote 101 lines that are not JSON objects, such as 'hello world'"),
+        ("flood now", "wrote a line of more than 33,554,432 bytes"),
+    ],
+)
+async def test_a_failed_agent_says_so_and_continues_its_session(start: Start, text: str, problem: str) -> None:
     async with start() as s:
         await s.ask("hello")
-        answer = await s.ask("crash now")
+        answer = await s.ask(text)
         assert answer.startswith("I cannot answer: the ACP agent '")
-        assert "exited with code 3; stderr: out of ideas" in answer
+        assert problem in answer
         assert await s.ask("hello again") == "You wrote: ada: hello again"  # nothing of the repeated conversation
         words = [word.partition(":")[0] for word in s.recorder.words("codex")]
         assert "restarting" in words
@@ -190,6 +198,7 @@ async def test_noise_and_unknown_updates_change_nothing(start: Start) -> None:
         ("broken", {}, "exited with code 1; stderr: cannot start: no key"),
         ("no-input", {}, "exited with code 1; stderr: lost its input"),
         ("silent", {"start_seconds": 0.5}, "did not answer within 0.5 seconds"),
+        ("babbling", {}, "wrote 101 lines that are not JSON objects, such as 'hello world'"),
         ("signed-out", {}, "needs a sign-in: Get a key; or Here: run `"),
         ("codex", {"command": "/no/such/agent"}, "cannot be started: no such file or directory"),
     ],

@@ -134,7 +134,7 @@ def test_a_person_has_no_program() -> None:
         ),
         (
             "space: {id: a}\nmodels:\n  big: {context_length: true}\n",
-            "space.yaml:3:25: models.big.context_length: must be a number, not True",
+            "space.yaml:3:25: models.big.context_length: must be a number, not true",
         ),
         (
             "space: {id: d}\nparticipants: {x: {agent: {summariser: {modle: m}}}}",
@@ -177,6 +177,14 @@ def test_a_person_has_no_program() -> None:
         (
             "space: {id: a}\nparticipants: {x: {acp: {agent: codex, compact_at: most}}}",
             "space.yaml:2:52: participants.x.acp.compact_at: must be a percentage such as 80%, not 'most'",
+        ),
+        (
+            "space: {id: a}\nparticipants: {x: {acp: {agent: codex, compact_at: 80}}}",
+            "space.yaml:2:52: participants.x.acp.compact_at: must be a percentage such as 80%, not 80",
+        ),
+        (
+            "space: {id: a}\nparticipants: {x: {acp: {agent: codex, turn_seconds: .inf}}}",
+            "space.yaml:2:54: participants.x.acp.turn_seconds: must be a finite number, not inf",
         ),
         ("space: {id: a}\nparticipants: {x: {args: 3}}", "space.yaml:2:26: participants.x.args: must be a list, not 3"),
         (

@@ -265,9 +265,13 @@ def test_missing_mcp_server_is_named(tmp_path: Path, server: str, said: str) -> 
         plan_of(tmp_path, text)
 
 
-def test_missing_acp_program_is_named_with_its_place(tmp_path: Path) -> None:
-    text = "space: {id: s}\nparticipants:\n  helper: {acp: {command: no-such-agent}, auto_start: true}\n"
-    with pytest.raises(ConfigError, match=r"space\.yaml:3:17: participants\.helper\.acp: program 'no-such-agent'"):
+@pytest.mark.parametrize(
+    ("command", "problem"), [("no-such-agent", "not found on PATH"), ("/etc/passwd", "is not an executable file")]
+)
+def test_missing_acp_program_is_named_with_its_place(tmp_path: Path, command: str, problem: str) -> None:
+    text = f"space: {{id: s}}\nparticipants:\n  helper: {{acp: {{command: {command}}}, auto_start: true}}\n"
+    said = rf"space\.yaml:3:17: participants\.helper\.acp: program '{command}' {problem}$"
+    with pytest.raises(ConfigError, match=said):
         plan_of(tmp_path, text)
 
 
