@@ -138,7 +138,7 @@ def _of_row(row: str, basis: str) -> Figure:
     shown = row.split()[1]
     is_marked = shown.startswith("~")
     assert is_marked == (basis not in ("reported", "server_counted", "unknown")), row
-    named = [known for words, known in WORDED.items() if f"  {words}  " in row]
+    named = [known for words, known in WORDED.items() if f"  {words}  " in f"{row}  "]
     return (None if shown == "?" else int(shown.lstrip("~").replace(",", ""))), named[0] if len(named) == 1 else row
 
 
