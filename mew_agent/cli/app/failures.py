@@ -27,8 +27,10 @@ _USAGE_WORDS: Final = (
     (r" \(Possible options: .*\)", ""),
     (r"^(Invalid value for|Missing option) '(--[\w-]+)'( / '-\w')+", r"\1 '\2'"),
     (r"Got unexpected extra arguments? ?(?:\(s\))? \((.*)\)", r"Unexpected argument: \1"),
+    (r": (\S+) is not in the range x>=(\S+)$", r": must be at least \2, not '\1'"),
+    (r": ('.*') is not a valid integer(?: range)?$", r": must be a whole number, not \1"),
 )
-"""How typer says what is wrong with an option, and how we do."""
+"""How typer says what is wrong with an option, and how we do; the last two are of versions without pydantic."""
 
 
 def report_error(error: BaseException) -> int:
