@@ -1,9 +1,11 @@
 """A real gateway process under invalid input, while two members keep talking.
 
 Owns the connections that send what `fuzz_inputs` makes, and what must hold: the gateway serves, writes no traceback
-and little else, its memory stays flat, and the two members lose neither a chat nor their connection.
+and little else, its memory stays flat, the two members lose neither a chat nor their connection, and what people look
+at (board, attention, proposals, metrics, the webhook) is answered and posted throughout.
 """
 
+import itertools
 import json
 import logging
 from collections.abc import Callable
@@ -14,17 +16,25 @@ from random import Random
 
 import anyio
 import anyio.abc
+import httpx2
 from mew_protocol.envelope import Envelope
 
 from mew_agent.participant.participant import Participant
 from tests.faults import fuzz_inputs
 from tests.faults.fuzz_inputs import FUZZER, TOKEN
 from tests.faults.processes import GatewayProcess
+from tests.support.ports import unused_ports
 from tests.support.raw_socket import HANDSHAKE
 from tests.support.waiting import PATIENCE_SECONDS
 
 BATCH = 50
 """How many messages one connection sends in one write."""
+
+LAST = b"the last frame"
+"""What the last ping of a connection carries: when it comes back, the gateway has read everything before it."""
+
+ANSWER_SECONDS = 0.5
+"""How long a connection waits for the gateway to answer or end it; many invalid inputs leave it waiting for more."""
 
 WARM_UP = 0.25
 """The part of the run after which memory is measured first."""
@@ -34,6 +44,9 @@ OUTPUT_BYTES = 256 * 1024
 
 GROWTH_BYTES = 48 * 1024 * 1024
 """How much its memory may grow after the warm-up: some 50,000 remembered ids fill up meanwhile."""
+
+_READ = ("/participants", "/spaces/fuzz/context", "/spaces/fuzz/attention", "/spaces/fuzz/proposals", "/metrics")
+"""What is read over HTTP while the input arrives."""
 
 _SPACE = {
     "space": {"id": "fuzz"},
@@ -70,13 +83,16 @@ class FuzzReport:
     rss_after: int
     output_bytes: int
     witnessed: int
+    reads: int
+    posts: int
 
     def __str__(self) -> str:
         return (
             f"seed {self.seed}: {self.inputs} inputs in {self.seconds:.0f} s; "
             f"gateway memory {self.rss_before >> 20} MiB after the warm-up, "
             f"{self.rss_after >> 20} MiB at the end; it wrote {self.output_bytes} bytes; "
-            f"{self.witnessed} chats of the witness arrived"
+            f"{self.witnessed} chats of the witness arrived, {self.reads} reads were answered, "
+            f"{self.posts} posts reached the webhook"
         )
 
 
@@ -109,11 +125,16 @@ class FuzzRun:
 
     def __init__(self, seed: int, folder: Path, *, inputs: int, seconds: float) -> None:
         self.seed = seed
-        self.gateway = GatewayProcess(folder, json.dumps(_SPACE))
+        (webhook_port,) = unused_ports(1)
+        self._webhook_port = webhook_port
+        attention = {"webhook": f"http://127.0.0.1:{webhook_port}/"}
+        self.gateway = GatewayProcess(folder, json.dumps({**_SPACE, "attention": attention}))
         self._inputs_wanted = inputs
         self._seconds = seconds
         self._sent = 0
         self._spoken = 0
+        self._reads = 0
+        self._posts = 0
         self._rss_before = 0
 
     async def run(self) -> FuzzReport:
@@ -129,8 +150,13 @@ class FuzzRun:
             ):
                 started = anyio.current_time()
                 async with anyio.create_task_group() as tasks:
+                    await tasks.start(self._receive_posts)
                     tasks.start_soon(self._talk, witness)
+                    tasks.start_soon(self._read)
                     await self._send_everything(started)
+                    with anyio.fail_after(PATIENCE_SECONDS):
+                        while not self._posts:
+                            await anyio.sleep(0.01)
                     tasks.cancel_scope.cancel()
                 seconds = anyio.current_time() - started
                 await witness.chat("the last one")
@@ -153,7 +179,17 @@ class FuzzRun:
         self._check(not client_log.lines, f"our client failed: {client_log.lines[:3]}")
         grown = rss_after - self._rss_before
         self._check(grown < GROWTH_BYTES, f"memory grew by {grown >> 20} MiB to {rss_after >> 20} MiB")
-        return FuzzReport(self.seed, seconds, self._sent, self._rss_before, rss_after, len(output.encode()), len(texts))
+        return FuzzReport(
+            seed=self.seed,
+            seconds=seconds,
+            inputs=self._sent,
+            rss_before=self._rss_before,
+            rss_after=rss_after,
+            output_bytes=len(output.encode()),
+            witnessed=len(texts),
+            reads=self._reads,
+            posts=self._posts,
+        )
 
     def _check(self, holds: bool, problem: str) -> None:
         assert holds, f"seed {self.seed}, after {self._sent} inputs: {problem}"
@@ -164,9 +200,34 @@ class FuzzRun:
             self._spoken += 1
             await anyio.sleep(0.05)
 
+    async def _read(self) -> None:
+        """Read the space as people and monitoring do."""
+        async with httpx2.AsyncClient(
+            base_url=f"http://127.0.0.1:{self.gateway.port}",
+            headers={"Authorization": "Bearer witness-token"},
+            timeout=PATIENCE_SECONDS,
+        ) as http:
+            for path in itertools.cycle(_READ):
+                answer = await http.get(path)
+                self._check(answer.status_code == 200, f"GET {path}: {answer.status_code} {answer.text[:300]}")
+                self._reads += 1
+                await anyio.sleep(0.05)
+
+    async def _receive_posts(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        """The receiver of the webhook."""
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=self._webhook_port)
+        async with listener:
+            task_status.started()
+            await listener.serve(self._answer_post)
+
+    async def _answer_post(self, stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            self._posts += (await stream.receive()).startswith(b"POST / ")
+            await stream.send(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+
     async def _send_everything(self, started: float) -> None:
         async with anyio.create_task_group() as tasks:
-            for worker in range(4):
+            for worker in range(8):
                 tasks.start_soon(self._send_some, Random(f"{self.seed} {worker}"), started)
 
     async def _send_some(self, random: Random, started: float) -> None:
@@ -193,35 +254,48 @@ class FuzzRun:
         return frames
 
     async def _send_joined(self, random: Random, frames: list[bytes]) -> None:
-        """Join and send, sometimes without joining, or in pieces of any size."""
+        """Join and send, sometimes without joining, and often in pieces of any size."""
         join = json.dumps({"type": "join", "space": "fuzz", "participant_id": FUZZER, "token": TOKEN}).encode()
-        head = HANDSHAKE + (fuzz_inputs.frame_of(join) if random.random() < 0.9 else b"")
-        await self._send_raw([head, *frames], pieces=random.randrange(1, 5), leave=random.random() < 0.5)
-        self._sent -= 1  # the handshake is none
+        if random.random() < 0.9:
+            frames.insert(0, fuzz_inputs.frame_of(join))
+            self._sent -= 1  # the join is valid
+        leaves = random.random() < 0.2
+        end = b"" if leaves else fuzz_inputs.frame_of(LAST, opcode=9)
+        await self._send_raw([*frames, end], HANDSHAKE, pieces=random.randrange(1, 5), leave=leaves)
+        self._sent -= 1  # the end is valid
 
-    async def _send_raw(self, inputs: list[bytes], *, pieces: int = 1, leave: bool = False) -> None:
+    async def _send_raw(
+        self, inputs: list[bytes], handshake: bytes = b"", *, pieces: int = 1, leave: bool = False
+    ) -> None:
+        """Send on a connection of its own, until the gateway ends it, or answers the last ping, or waits for more."""
         data = b"".join(inputs)
         size = len(data) // pieces + 1
-        with suppress(OSError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            async with (
-                await anyio.connect_tcp("127.0.0.1", self.gateway.port) as stream,
-                anyio.create_task_group() as tasks,
-            ):
-                tasks.start_soon(_drain, stream)
+        self._sent += len(inputs)
+        async with (
+            await anyio.connect_tcp("127.0.0.1", self.gateway.port) as stream,
+            anyio.create_task_group() as tasks,
+        ):
+            with suppress(OSError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                if handshake:  # what comes with it is not read: a client has to wait for the answer
+                    await stream.send(handshake)
+                    await stream.receive()
+                tasks.start_soon(_read_answers, stream, tasks.cancel_scope)
                 for start in range(0, len(data), size):
                     await stream.send(data[start : start + size])
                     await anyio.sleep(0)
                 if leave:
                     await stream.send_eof()
-                await anyio.sleep(0.02)
-                tasks.cancel_scope.cancel()
-        self._sent += len(inputs)
+                await anyio.sleep(ANSWER_SECONDS)
+            tasks.cancel_scope.cancel()
 
 
-async def _drain(stream: anyio.abc.SocketStream) -> None:
+async def _read_answers(stream: anyio.abc.SocketStream, connection: anyio.CancelScope) -> None:
+    """Read until the gateway ends the connection or answers the last ping."""
+    end = b""
     with suppress(OSError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        while True:
-            await stream.receive()
+        while LAST not in end:
+            end = end[-len(LAST) :] + await stream.receive()
+    connection.cancel()
 
 
 async def run_fuzz(seed: int, folder: Path, *, inputs: int = 100_000, seconds: float = 3600.0) -> FuzzReport:
