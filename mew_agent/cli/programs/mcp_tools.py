@@ -29,8 +29,9 @@ from mew_agent.agent.peer_tools import PeerTools
 from mew_agent.bridge.server import OffersServer
 from mew_agent.cli.app.options import ConnectionOptions
 from mew_agent.cli.board import words
+from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.request import new_envelope, parse_answer, send_request
-from mew_agent.cli.remote.session import ApiSession, Identity, find_identity, open_session, require_person
+from mew_agent.cli.remote.session import Identity, find_gateway, find_identity, require_person
 from mew_agent.errors import ConfigError, MewAgentError, PeerTimeout
 from mew_agent.participant.discovery import Pace
 from mew_agent.participant.participant import Participant
@@ -187,8 +188,8 @@ class SpaceOffers:
         if to is None:
             if wait_seconds > 0:
                 raise ConfigError("wait_seconds", "requires a recipient", "`to` with a participant's id")
-            session = open_session(self._connection)
-            return {"id": session.api.send(new_envelope(session, kinds.CHAT, Chat(text=text)).as_dict()), **outcome}
+            api = find_gateway(self._connection)
+            return {"id": api.send(new_envelope(api, kinds.CHAT, Chat(text=text)).as_dict()), **outcome}
         with send_request(self._connection, to, kinds.CHAT, Chat(text=text), wait_seconds) as request:
             outcome["id"] = request.sent.id
             if wait_seconds > 0:
@@ -236,7 +237,7 @@ class SpaceOffers:
                 "connected": one.get("connected"),
                 "may_send": [pattern.get("kind") for pattern in one.get("capabilities", ())],
             }
-            for one in open_session(self._connection).api.participants()
+            for one in find_gateway(self._connection).participants()
         ]
         return {"participants": found}
 
@@ -246,16 +247,16 @@ class SpaceOffers:
     ) -> dict[str, Any]:
         """The most recent messages in the space, oldest first."""
         with self._reading:
-            session = open_session(self._connection)
-            for page in self._new_pages(session):
+            api = find_gateway(self._connection)
+            for page in self._new_pages(api):
                 self._chats.extend(_as_chat(one) for one in page if one.get("kind") == kinds.CHAT)
             return {"chats": list(self._chats)[-limit:]}
 
-    def _new_pages(self, session: ApiSession) -> Iterator[list[dict[str, Any]]]:
+    def _new_pages(self, api: GatewayApi) -> Iterator[list[dict[str, Any]]]:
         """The messages since the last read, page by page; all of them if the gateway's history was restarted."""
-        where = f"{session.api.gateway} {session.api.space}"
+        where = f"{api.gateway} {api.space}"
         since = self._position[1] if self._position is not None and self._position[0] == where else None
-        for page in session.pages(since):
+        for page in api.pages(since):
             if since is None or page.get("complete") is False:
                 self._chats.clear()
             since = str(page["next"])
@@ -267,7 +268,7 @@ class SpaceOffers:
     @in_daemon_thread
     def _board(self) -> dict[str, Any]:
         """The last report of each participant."""
-        return open_session(self._connection).api.board()
+        return find_gateway(self._connection).board()
 
     async def _chat(self) -> str:
         """The most recent messages in the space, one per line."""

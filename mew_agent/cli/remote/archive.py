@@ -23,7 +23,7 @@ from mew_protocol.payloads.compactions import (
     Undo,
     UndoDone,
 )
-from mew_protocol.payloads.figures import ContextHistory, ParticipantFigures
+from mew_protocol.payloads.figures import ParticipantFigures
 from mew_protocol.payloads.participant import Board, RequestStatus, Status, refusal_in
 from pydantic import BaseModel
 
@@ -43,7 +43,7 @@ from mew_agent.cli.remote.request import (
     parse_answer,
     typed_payload,
 )
-from mew_agent.cli.remote.session import open_session
+from mew_agent.cli.remote.session import find_gateway
 from mew_agent.errors import ConfigError
 
 A = TypeVar("A", bound=BaseModel)
@@ -180,9 +180,9 @@ def recall(
 
 def _recorded(request: TargetedRequest, minutes: int) -> ParticipantFigures:
     """What the gateway recorded of a participant. Raises `NoSuchParticipant`."""
-    session = open_session(request.connection)
-    check_known(session, Board.model_validate(session.api.board()), request.target)
-    found = ContextHistory.model_validate(session.api.context_history(minutes * 60, MAX_REPORTS, request.target))
+    api = find_gateway(request.connection)
+    check_known(api, Board.model_validate(api.board()), request.target)
+    found = api.context_history(minutes * 60, request.target)
     if found.more:
         terminal.warn(f"only the newest {MAX_REPORTS:,} are shown; choose fewer minutes")
     return next(iter(found.participants), ParticipantFigures(id=request.target))

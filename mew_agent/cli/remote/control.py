@@ -127,7 +127,7 @@ def compact(
 
 def _is_bridge(sent: SentRequest) -> bool:
     """Whether the participant is an MCP server of the running space's space.yaml."""
-    config = configuration_at(sent.session.run_path)
+    config = configuration_at(sent.api.run_path)
     known = config.participants.get(sent.participant) if config is not None else None
     return known is not None and known.is_bridge
 
@@ -135,9 +135,9 @@ def _is_bridge(sent: SentRequest) -> bool:
 def _cancel_question(sent: SentRequest) -> None:
     """Tell the participant that its answer is not needed, and the person what happens now."""
     payload, about = ChatCancel(reason="its sender pressed Ctrl-C"), (sent.sent.id,)
-    cancel = new_envelope(sent.session, kinds.CHAT_CANCEL, payload, sent.participant, correlation_id=about)
+    cancel = new_envelope(sent.api, kinds.CHAT_CANCEL, payload, sent.participant, correlation_id=about)
     try:
-        sent.session.api.send(cancel.as_dict())
+        sent.api.send(cancel.as_dict())
     except GatewayError as error:
         terminal.warn(f"{sent.participant} may continue to answer, see `mew history`: {error}")
     else:

@@ -10,16 +10,20 @@ import json
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote, urlsplit
 
+from mew_protocol.attention import Attention, AttentionItem
 from mew_protocol.errors import CAPABILITY_VIOLATION, UNAUTHORIZED
 from mew_protocol.json_values import value_at
-from mew_protocol.payloads.figures import KEPT_SECONDS
+from mew_protocol.payloads.figures import KEPT_SECONDS, ContextHistory
+from mew_protocol.payloads.mcp import UndecidedProposal, UndecidedProposals
+from mew_spaces.launch.run_file import RunFile, read_run_file
 
 from mew_agent.cli.app import terminal
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, NotPermitted, Unauthorized
@@ -145,24 +149,16 @@ class GatewayApi:
     `gateway` may be a ws:// or an http:// URL, since both use one port, or several URLs, separated by commas: if one
     does not answer, the next is asked. Every method raises `NotConnected` if no gateway answers, `CertificateRejected`
     if a certificate is not trusted, `Unauthorized` if the token is refused, and `GatewayError` if the request is
-    refused. While `is_restarting` returns true, requests are repeated; the gateway recognises the id of an envelope
-    that it already has.
+    refused. `run_path` is the run file of a space on this machine: while that says that the gateway is being restarted,
+    requests are repeated; the gateway recognises the id of an envelope that it already has.
     """
 
-    def __init__(
-        self,
-        gateway: str,
-        *,
-        space: str,
-        participant: str,
-        token: str,
-        is_restarting: Callable[[], bool] | None = None,
-    ) -> None:
+    def __init__(self, gateway: str, *, space: str, participant: str, token: str, run_path: Path | None = None) -> None:
         self._gateways = deque(addresses(http_url(gateway)))
         self.space = space
         self.participant = participant
         self._token = token
-        self._is_restarting = is_restarting
+        self.run_path = run_path
         self._messages = f"/participants/{_quoted(participant)}/messages?space={_quoted(space)}"
 
     @property
@@ -173,7 +169,11 @@ class GatewayApi:
     @property
     def can_continue(self) -> bool:
         """Whether another gateway may answer, or this one again: its supervisor, on this machine, restarts it."""
-        return self._is_restarting is not None or len(self._gateways) > 1
+        return self.run_path is not None or len(self._gateways) > 1
+
+    def run(self) -> RunFile | None:
+        """The current run file."""
+        return read_run_file(self.run_path) if self.run_path is not None else None
 
     def is_complete(self) -> bool:
         """Return whether the gateway serves what commands need over HTTP: board, events and history.
@@ -190,18 +190,20 @@ class GatewayApi:
         """The board as JSON, in the shape of `mew_protocol.payloads.participant.Board`."""
         return self._object("GET", f"/spaces/{_quoted(self.space)}/context")
 
-    def context_history(self, seconds: int, limit: int, participant: str | None = None) -> dict[str, Any]:
-        """What was reported in the last `seconds`, in the shape of `mew_protocol.payloads.figures.ContextHistory`."""
-        path = f"/spaces/{_quoted(self.space)}/context/history?seconds={seconds}&limit={limit}"
-        return self._object("GET", path if participant is None else f"{path}&participant={_quoted(participant)}")
+    def context_history(self, seconds: int, participant: str | None = None) -> ContextHistory:
+        """What was reported in the last `seconds`, at most `MAX_REPORTS` reports."""
+        path = f"/spaces/{_quoted(self.space)}/context/history?seconds={seconds}&limit={MAX_REPORTS}"
+        about = "" if participant is None else f"&participant={_quoted(participant)}"
+        return ContextHistory.model_validate(self._object("GET", path + about))
 
-    def attention(self) -> dict[str, Any]:
-        """What needs a person, in the shape of `mew_protocol.attention.Attention`."""
-        return self._object("GET", f"/spaces/{_quoted(self.space)}/attention")
+    def attention(self) -> tuple[AttentionItem, ...]:
+        """What needs a person."""
+        return Attention.model_validate(self._object("GET", f"/spaces/{_quoted(self.space)}/attention")).items
 
-    def proposals(self) -> dict[str, Any]:
-        """The open proposals, in the shape of `mew_protocol.payloads.mcp.UndecidedProposals`."""
-        return self._object("GET", f"/spaces/{_quoted(self.space)}/proposals")
+    def proposals(self) -> tuple[UndecidedProposal, ...]:
+        """The open proposals."""
+        found = self._object("GET", f"/spaces/{_quoted(self.space)}/proposals")
+        return UndecidedProposals.model_validate(found).proposals
 
     def send(self, envelope: Mapping[str, Any]) -> str:
         """Send an envelope as the participant. Returns its id. Raises `NotPermitted` without the capability."""
@@ -223,7 +225,16 @@ class GatewayApi:
         place = f"&since={_quoted(since)}" if since is not None else ""
         return self._object("GET", f"{self._messages}&limit={PAGE_MESSAGES}{place}")
 
-    def events(self, last: int = 0) -> closing[EventStream]:
+    def pages(self, since: str | None = None) -> Iterator[dict[str, Any]]:
+        """The pages of messages that the gateway still keeps, oldest first; after `since`, the `next` of a page."""
+        while True:
+            page = self.messages(since)
+            yield page
+            since = str(page["next"])
+            if not page.get("more"):
+                return
+
+    def events(self, last: int = 0) -> AbstractContextManager[SpaceEvents]:
         """The space's events: the newest `last` envelopes that are not statuses, the board, and what follows."""
         return closing(EventStream(self, last))
 
@@ -264,9 +275,9 @@ class GatewayApi:
                     self._gateways.rotate(-1)
                     continue
                 now = time.monotonic()
-                if self._is_restarting is None or now - begun > RESTART_SECONDS:
+                if self.run_path is None or now - begun > RESTART_SECONDS:
                     raise
-                if self._is_restarting():
+                if (run := self.run()) is not None and run.is_gateway_restarting:
                     if not is_announced:
                         terminal.warn("gateway restarting; waiting for it")
                     is_announced = True

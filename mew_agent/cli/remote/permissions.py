@@ -20,7 +20,6 @@ from mew_protocol.payloads.mcp import (
     CallSubject,
     Reject,
     UndecidedProposal,
-    UndecidedProposals,
     arguments_of,
 )
 from mew_protocol.setting_problems import did_you_mean, first_problem
@@ -36,9 +35,9 @@ from mew_agent.cli.app.options import (
     with_option_groups,
 )
 from mew_agent.cli.board import words
-from mew_agent.cli.remote.http_api import SpaceEvents
+from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
 from mew_agent.cli.remote.request import SentRequest, check_name, new_envelope
-from mew_agent.cli.remote.session import ApiSession, open_session
+from mew_agent.cli.remote.session import find_gateway
 from mew_agent.compaction.approval import read_approval
 from mew_agent.errors import ConfigError, PeerFailed
 
@@ -58,7 +57,7 @@ def show_proposals(
     connection: ConnectionOptions,
 ) -> None:
     """List the proposals that need a decision."""
-    proposals = _open(open_session(connection))
+    proposals = find_gateway(connection).proposals()
     for one in proposals:
         if as_json:
             terminal.print_json(one.as_dict())
@@ -87,19 +86,19 @@ def approve(
 
     Your participant needs the capability for the request. An agent that asks before it compacts names who may decide.
     """
-    session = open_session(connection)
-    one = _find(session, proposal)
+    api = find_gateway(connection)
+    one = _find(api, proposal)
     if one.truncated:
         problem = "its parameters are too large to be kept; only a participant that received it can approve it"
         raise ConfigError(short_id(one.id), problem)
-    me = session.api.participant
+    me = api.participant
     if one.may_fulfil is not None and me not in one.may_fulfil:
         raise ConfigError("--participant", f"'{me}' may not call {_call(one)}; {_deciders(one)}")
     _check_decider(one, me)
     body = _changed(one, target_tokens, pins or [])
-    request = new_envelope(session, kinds.MCP_REQUEST, body, *one.addressees, correlation_id=(one.id,))
-    with session.api.events() as events:
-        outcome = {"id": one.id, "decision": "approved", "request": session.api.send(request.as_dict())}
+    request = new_envelope(api, kinds.MCP_REQUEST, body, *one.addressees, correlation_id=(one.id,))
+    with api.events() as events:
+        outcome = {"id": one.id, "decision": "approved", "request": api.send(request.as_dict())}
         if one.addressees == (one.sender,):
             _check_counts(events, request, one.sender)
     what = "compacts" if _is_compaction(one) else f"gets the answer of {_call(one)}"
@@ -115,11 +114,11 @@ def reject(
     connection: ConnectionOptions,
 ) -> None:
     """Reject a proposal."""
-    session = open_session(connection)
-    one = _find(session, proposal)
-    _check_decider(one, session.api.participant)
+    api = find_gateway(connection)
+    one = _find(api, proposal)
+    _check_decider(one, api.participant)
     payload = Reject(reason=reason)
-    session.api.send(new_envelope(session, kinds.MCP_REJECT, payload, one.sender, correlation_id=(one.id,)).as_dict())
+    api.send(new_envelope(api, kinds.MCP_REJECT, payload, one.sender, correlation_id=(one.id,)).as_dict())
     outcome = {"id": one.id, "decision": "rejected"}
     what = "does not compact now" if _is_compaction(one) else f"may not call {_call(one)}"
     terminal.print_outcome(f"rejected: {one.sender} {what}", outcome, as_json=as_json)
@@ -144,13 +143,9 @@ def short_id(name: str) -> str:
     return words.clean(name[:_SHORT])
 
 
-def _open(session: ApiSession) -> tuple[UndecidedProposal, ...]:
-    return UndecidedProposals.model_validate(session.api.proposals()).proposals
-
-
-def _find(session: ApiSession, name: str) -> UndecidedProposal:
+def _find(api: GatewayApi, name: str) -> UndecidedProposal:
     """Find the open proposal with this id, or the only one whose id begins with it. Raises `ConfigError`."""
-    proposals = _open(session)
+    proposals = api.proposals()
     found = [one for one in proposals if one.id == name] or [one for one in proposals if one.id.startswith(name)]
     if len(found) == 1:
         return found[0]
@@ -168,7 +163,7 @@ def announce_approvals(request: SentRequest) -> None:
             if wait.proposal is None or wait.proposal in announced:
                 continue
             announced.add(wait.proposal)
-            one = next((one for one in _open(request.session) if one.id == wait.proposal), None)
+            one = next((one for one in request.api.proposals() if one.id == wait.proposal), None)
             # The gateway also knows those who are not connected.
             who = _may_approve(wait.who_may_answer) if one is None else _deciders(one)
             name, what = short_id(wait.proposal), f"'{request.participant}' waits for {words.approval(wait)}"
@@ -269,14 +264,12 @@ class CapabilityChange:
     as_json: JsonOption = False
     reason: ReasonOption = None
 
-    def patterns(self) -> list[dict[str, Any]]:
-        """The capabilities as patterns. Raises `ConfigError`."""
-        return read_capabilities("CAPABILITY", *self.written, to=self.to or ())
-
-    def send(self, session: ApiSession, kind: str) -> None:
-        """Send the change as a grant or a revocation."""
-        payload = {"recipient": self.recipient, "capabilities": self.patterns()}
-        session.api.send({"kind": kind, "payload": {**payload, "reason": self.reason} if self.reason else payload})
+    def send(self, api: GatewayApi, kind: str) -> list[dict[str, Any]]:
+        """Send the change as a grant or a revocation, and return its patterns. Raises `ConfigError`."""
+        patterns = read_capabilities("CAPABILITY", *self.written, to=self.to or ())
+        payload = {"recipient": self.recipient, "capabilities": patterns}
+        api.send({"kind": kind, "payload": {**payload, "reason": self.reason} if self.reason else payload})
+        return patterns
 
 
 @with_option_groups
@@ -285,9 +278,9 @@ def grant(change: CapabilityChange, connection: ConnectionOptions) -> None:
 
     A grant ends when the participant has been away for five seconds. To make it permanent, write it in space.yaml.
     """
-    session, recipient, patterns = open_session(connection), change.recipient, change.patterns()
-    _capabilities_of(session, recipient)
-    change.send(session, kinds.CAPABILITY_GRANT)
+    api, recipient = find_gateway(connection), change.recipient
+    check_name(api, recipient)
+    patterns = change.send(api, kinds.CAPABILITY_GRANT)
     warn_of_unknown_kinds(patterns)
     outcome = {"participant": recipient, "granted": patterns}
     terminal.print_outcome(f"{recipient}: may now send {_pattern_names(patterns)}", outcome, as_json=change.as_json)
@@ -303,20 +296,15 @@ def revoke(change: CapabilityChange, connection: ConnectionOptions) -> None:
 
     Capabilities from space.yaml or an invitation stay.
     """
-    session, recipient, patterns = open_session(connection), change.recipient, change.patterns()
-    before = _capabilities_of(session, recipient)
-    change.send(session, kinds.CAPABILITY_REVOKE)
-    if _capabilities_of(session, recipient) == before:
+    api, recipient = find_gateway(connection), change.recipient
+    before = check_name(api, recipient).get("capabilities")
+    patterns = change.send(api, kinds.CAPABILITY_REVOKE)
+    if check_name(api, recipient).get("capabilities") == before:
         raise ConfigError(
             recipient, f"was not granted {_pattern_names(patterns)}; to remove what space.yaml gives, edit space.yaml"
         )
     outcome = {"participant": recipient, "revoked": patterns}
     terminal.print_outcome(f"{recipient}: {_pattern_names(patterns)} revoked", outcome, as_json=change.as_json)
-
-
-def _capabilities_of(session: ApiSession, name: str) -> Any:
-    """What a participant may send. Raises `NoSuchParticipant`."""
-    return check_name(session, name).get("capabilities")
 
 
 def read_capabilities(where: str, *texts: str, to: Sequence[str] = ()) -> list[dict[str, Any]]:

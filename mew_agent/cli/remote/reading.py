@@ -35,10 +35,10 @@ from mew_agent.cli.app.options import (
     with_option_groups,
 )
 from mew_agent.cli.board import words
-from mew_agent.cli.remote.http_api import SpaceEvents
+from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
 from mew_agent.cli.remote.permissions import warn_of_unknown_kinds
 from mew_agent.cli.remote.request import check_known, check_member, check_name, first_board, new_envelope
-from mew_agent.cli.remote.session import ApiSession, configuration_at, open_session
+from mew_agent.cli.remote.session import configuration_at, find_gateway
 from mew_agent.errors import ConfigError, PeerTimeout
 from mew_agent.tokens.projection import Calibration, features
 
@@ -78,13 +78,13 @@ def show_history(
         raise ConfigError("--markdown", "cannot be combined with --json")
     patterns = ["*"] if everything else kind or [kinds.CHAT]
     newest: deque[Message] = deque(maxlen=last)
-    session = open_session(connection)
-    for message in (one for page in session.pages() for one in page["messages"]):
+    api = find_gateway(connection)
+    for message in (one for page in api.pages() for one in page["messages"]):
         is_wanted = any(fnmatchcase(str(message.get("kind")), pattern) for pattern in patterns)
         if is_wanted and (target is None or target in (message.get("from"), *(message.get("to") or ()))):
             newest.append(message)
     if not newest and target is not None:
-        check_name(session, target)
+        check_name(api, target)
     for message in newest:
         if as_json:
             terminal.print_json(message)
@@ -138,13 +138,13 @@ def show_tools(
 
     Your participant needs the capability `mcp/request` for `tools/list`.
     """
-    session = open_session(connection)
-    names = [target] if target is not None else _may_offer_tools(session)
-    with session.api.events() as events:
+    api = find_gateway(connection)
+    names = [target] if target is not None else _may_offer_tools(api)
+    with api.events() as events:
         board = first_board(events)
         if target is not None:
-            check_member(session, board, target)
-        found = _ask_for_tools(session, events, names, time.monotonic() + timeout)
+            check_member(api, board, target)
+        found = _ask_for_tools(api, events, names, time.monotonic() + timeout)
     for name, tools in sorted(found.items()):
         _print_tools(name, tools, as_json=as_json)
     silent = [name for name in names if name not in found]
@@ -156,30 +156,30 @@ def show_tools(
         terminal.print_line("no participant offers a tool" if target is None else f"{target}: no tools")
 
 
-def _may_offer_tools(session: ApiSession) -> list[str]:
+def _may_offer_tools(api: GatewayApi) -> list[str]:
     """The connected participants that may answer requests, without people, whose clients usually answer none."""
-    config = configuration_at(session.run_path)
+    config = configuration_at(api.run_path)
     people = {name for name in config.participants if config.is_person(name)} if config is not None else set()
     return [
         str(one["id"])
-        for one in session.api.participants()
+        for one in api.participants()
         if one.get("connected")
-        and one.get("id") not in (session.api.participant, *people)
+        and one.get("id") not in (api.participant, *people)
         and CapabilitySet(one.get("capabilities") or ()).allows(Draft(kind=kinds.MCP_RESPONSE))
     ]
 
 
 def _ask_for_tools(
-    session: ApiSession, events: SpaceEvents, names: list[str], deadline: float
+    api: GatewayApi, events: SpaceEvents, names: list[str], deadline: float
 ) -> dict[str, list[Mapping[str, Any]]]:
     """The tools of those that answer in time, page by page. One that knows no tools has none."""
     open_requests: dict[str, str] = {}
 
     def send(name: str, **parameters: str) -> None:
         payload = {"method": "tools/list", "params": parameters}
-        request = new_envelope(session, kinds.MCP_REQUEST, payload, name)
+        request = new_envelope(api, kinds.MCP_REQUEST, payload, name)
         open_requests[request.id] = name
-        session.api.send(request.as_dict())
+        api.send(request.as_dict())
 
     for name in names:
         send(name)
@@ -234,8 +234,8 @@ def fit(
 
     Exits with code 3 if it does not fit, and with code 1 if that is not known.
     """
-    session = open_session(connection)
-    entry = check_known(session, Board.model_validate(session.api.board()), target)
+    api = find_gateway(connection)
+    entry = check_known(api, Board.model_validate(api.board()), target)
     basis: TextBasis = "given"
     if tokens is None:
         tokens, basis = Calibration().project(features(terminal.read_text(file, "FILE"))), "heuristic"

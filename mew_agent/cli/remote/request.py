@@ -23,8 +23,8 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, TargetArgument, TimeoutOption
 from mew_agent.cli.board import words
 from mew_agent.cli.board.live_board import apply_event, entry_of
-from mew_agent.cli.remote.http_api import SpaceEvents
-from mew_agent.cli.remote.session import ApiSession, open_session
+from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
+from mew_agent.cli.remote.session import find_gateway
 from mew_agent.errors import BadAnswer, ConfigError, MewAgentError, NotConnected, PeerTimeout, listed
 
 STATUS_SECONDS: Final = 30.0
@@ -69,7 +69,7 @@ class SentRequest:
     participant: str
     board: Board
     events: SpaceEvents
-    session: ApiSession
+    api: GatewayApi
     timeout_seconds: float
     deadline: float
     """When to give up, as a time of `time.monotonic()`."""
@@ -97,8 +97,8 @@ class SentRequest:
             if body.get("from") == self.participant and self._is_answered_by(body, accept_uncorrelated):
                 if body.get("kind") in kinds:
                     yield str(body["kind"]), body.get("payload") or {}
-            elif changed == self.participant and not _is_connected(self.board, self.participant):
-                raise ParticipantOffline(self.session.api.gateway, f"'{self.participant}' left before it answered")
+            elif changed == self.participant and not check_known(self.api, self.board, changed).connected:
+                raise ParticipantOffline(self.api.gateway, f"'{self.participant}' left before it answered")
 
     def next_status(self, *, passing: str | None = None) -> Status:
         """The status that answers. A status `passing` comes before the answer and is skipped."""
@@ -146,15 +146,15 @@ def send_request(
 
     `on_interrupt` is called at Ctrl-C from the moment when the participant may have the envelope.
     """
-    session = open_session(connection)
-    with session.api.events() as events:
+    api = find_gateway(connection)
+    with api.events() as events:
         board = first_board(events)
-        check_member(session, board, participant)
-        sent = new_envelope(session, kind, payload, participant)
+        check_member(api, board, participant)
+        sent = new_envelope(api, kind, payload, participant)
         deadline = time.monotonic() + timeout_seconds
-        request = SentRequest(sent, participant, board, events, session, timeout_seconds, deadline)
+        request = SentRequest(sent, participant, board, events, api, timeout_seconds, deadline)
         try:
-            session.api.send(sent.as_dict())
+            api.send(sent.as_dict())
             yield request
         except KeyboardInterrupt:
             if on_interrupt is not None:
@@ -211,18 +211,18 @@ def typed_payload(model: type[P], where: str, **values: Any) -> P:
 
 
 def new_envelope(
-    session: ApiSession,
+    api: GatewayApi,
     kind: str,
     payload: BaseModel | Mapping[str, Any],
     *to: str,
     correlation_id: tuple[str, ...] = (),
 ) -> Envelope:
-    """An envelope from the session's participant, with a new id and the current time."""
+    """An envelope from the participant of `api`, with a new id and the current time."""
     return Envelope.write(
         kind,
         id=str(uuid4()),
         ts=wire_timestamp(datetime.now(UTC)),
-        sender=session.api.participant,
+        sender=api.participant,
         to=to,
         correlation_id=correlation_id,
         payload=payload,
@@ -236,32 +236,27 @@ def first_board(events: SpaceEvents) -> Board:
     return Board.model_validate(event.body)
 
 
-def check_name(session: ApiSession, participant: str) -> Mapping[str, Any]:
+def check_name(api: GatewayApi, participant: str) -> Mapping[str, Any]:
     """What the gateway tells of a participant: `id`, `connected`, `capabilities`. Raises `NoSuchParticipant`."""
-    found = {str(one.get("id")): one for one in session.api.participants()}
+    found = {str(one.get("id")): one for one in api.participants()}
     if participant not in found:
-        raise NoSuchParticipant(participant, session.api.space, [*found])
+        raise NoSuchParticipant(participant, api.space, [*found])
     return found[participant]
 
 
-def check_known(session: ApiSession, board: Board, participant: str) -> BoardEntry:
+def check_known(api: GatewayApi, board: Board, participant: str) -> BoardEntry:
     """The board's entry of a participant. Raises `NoSuchParticipant`."""
     entry = entry_of(board, participant)
     if entry is None:
-        raise NoSuchParticipant(participant, session.api.space, [one.id for one in board.participants])
+        raise NoSuchParticipant(participant, api.space, [one.id for one in board.participants])
     return entry
 
 
-def check_member(session: ApiSession, board: Board, participant: str) -> None:
+def check_member(api: GatewayApi, board: Board, participant: str) -> None:
     """Raise `NoSuchParticipant` or `ParticipantOffline` unless the participant is connected."""
-    if not check_known(session, board, participant).connected:
-        run = session.run()
+    if not check_known(api, board, participant).connected:
+        run = api.run()
         has_program = run is not None and participant in {*run.pids.participants, *run.exits}
         hint = f"; `mew restart {participant}` starts it" if has_program else ""
-        problem = f"'{participant}' is not connected to space '{session.api.space}'{hint}"
-        raise ParticipantOffline(session.api.gateway, problem)
-
-
-def _is_connected(board: Board, participant: str) -> bool:
-    entry = entry_of(board, participant)
-    return entry is not None and entry.connected
+        problem = f"'{participant}' is not connected to space '{api.space}'{hint}"
+        raise ParticipantOffline(api.gateway, problem)

@@ -5,11 +5,9 @@ Owns the order in which they are looked up. Reads the run file and a token file;
 
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.errors import SpacesError
@@ -24,10 +22,6 @@ from mew_agent.cli.board.words import parse_time, span
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.errors import ConfigError, NotConnected
 from mew_agent.gateway_address import websocket_url
-
-if TYPE_CHECKING:
-    from mew_agent.cli.remote.socket_api import SocketApi
-
 
 _CLOSING_SECONDS = 1.0
 """How long a gateway may take to notice that a connection was closed."""
@@ -49,47 +43,19 @@ class Identity:
         return websocket_url(self.gateway, "--gateway")
 
 
-@dataclass(frozen=True, slots=True)
-class ApiSession:
-    """A participant's access to the gateway: over HTTP, or where that lacks the board as a member of the space.
+def find_gateway(connection: ConnectionOptions) -> GatewayApi:
+    """Find a one-shot command's access to its gateway: over HTTP, or where that lacks the board as a member.
 
-    `run_path` as in `Identity`.
+    Raises as `find_identity` does.
     """
-
-    api: "GatewayApi | SocketApi"
-    run_path: Path | None
-
-    def pages(self, since: str | None = None) -> Iterator[dict[str, Any]]:
-        """The pages of messages that the gateway still keeps, oldest first; after `since`, the `next` of a page."""
-        while True:
-            page = self.api.messages(since)
-            yield page
-            since = str(page["next"])
-            if not page.get("more"):
-                return
-
-    def run(self) -> RunFile | None:
-        """The current run file."""
-        return read_run_file(self.run_path) if self.run_path else None
-
-
-def open_session(connection: ConnectionOptions) -> ApiSession:
-    """Find the identity of a one-shot command. Raises as `find_identity` does."""
     who = find_identity(connection)
-    path = who.run_path
-
-    def is_restarting() -> bool:
-        run = read_run_file(path) if path is not None else None
-        return run is not None and run.is_gateway_restarting
-
-    check = None if path is None else is_restarting
-    api = GatewayApi(who.gateway, space=who.space, participant=who.participant, token=who.token, is_restarting=check)
-    if path is not None or api.is_complete():
-        return ApiSession(api, path)
+    api = GatewayApi(who.gateway, space=who.space, participant=who.participant, token=who.token, run_path=who.run_path)
+    if who.run_path is not None or api.is_complete():
+        return api
     from mew_agent.cli.remote.socket_api import SocketApi
 
     _refuse_connected(api)
-    return ApiSession(SocketApi(who.gateway, space=who.space, participant=who.participant, token=who.token), None)
+    return SocketApi(who.gateway, space=who.space, participant=who.participant, token=who.token)
 
 
 def _refuse_connected(api: GatewayApi) -> None:

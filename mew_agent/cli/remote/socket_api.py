@@ -14,14 +14,14 @@ from uuid import uuid4
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mew_protocol import kinds
-from mew_protocol.attention import Attention, aggregate, attention
+from mew_protocol.attention import AttentionItem, aggregate, attention
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.payloads.participant import Board
 
 from mew_agent.cli.board.live_board import apply_event
-from mew_agent.cli.remote.http_api import SILENCE_SECONDS, ServerSentEvent
+from mew_agent.cli.remote.http_api import SILENCE_SECONDS, GatewayApi, ServerSentEvent
 from mew_agent.errors import GatewayError, NotConnected, NotPermitted
-from mew_agent.gateway_address import http_url, websocket_url
+from mew_agent.gateway_address import websocket_url
 from mew_agent.participant.participant import Participant
 
 STATUS_SECONDS: Final = 2.0
@@ -82,20 +82,15 @@ class SocketEvents:
         return ServerSentEvent("envelope", body)
 
 
-class SocketApi:
-    """A participant's access to one space. Has the methods of `GatewayApi`; some cannot be served and raise."""
+class SocketApi(GatewayApi):
+    """A participant's access to one space as a member of it. What that gateway does not keep raises `GatewayError`."""
 
-    def __init__(self, gateway: str, *, space: str, participant: str, token: str) -> None:
-        self.gateway = http_url(gateway)
-        self.space = space
-        self.participant = participant
-        self._token = token
-        self._open: SocketEvents | None = None
-        self._board: Board | None = None
+    _open: SocketEvents | None = None
+    _board: Board | None = None
 
     @contextmanager
-    def events(self) -> Iterator[SocketEvents]:
-        """Join, and yield the space's events from now on, starting with the board."""
+    def events(self, last: int = 0) -> Iterator[SocketEvents]:
+        """Join, and yield the space's events from now on, starting with the board. No gateway keeps a `last` here."""
         with start_blocking_portal() as portal:
             me = Participant(websocket_url(self.gateway), space=self.space, id=self.participant, token=self._token)
             events = SocketEvents(portal, me, self.gateway)
@@ -152,19 +147,16 @@ class SocketApi:
 
     def messages(self, since: str | None = None) -> NoReturn:
         """Raise `GatewayError`: the gateway keeps no messages."""
-        del since
         raise GatewayError(f"{self.gateway} keeps no messages: it is not a gateway of mew-agent")
 
-    def context_history(self, seconds: int, limit: int, participant: str | None = None) -> NoReturn:
-        """Raise `GatewayError`: the TypeScript gateway keeps no figures."""
+    def context_history(self, seconds: int, participant: str | None = None) -> NoReturn:
+        """Raise `GatewayError`: the gateway keeps no figures."""
         raise GatewayError(f"{self.gateway} keeps no figures over time: it is not a gateway of mew-agent")
 
-    def attention(self) -> dict[str, Any]:
+    def attention(self) -> tuple[AttentionItem, ...]:
         """What needs a person, as far as the last board says it: this gateway keeps no proposals."""
-        board, now = self._board or Board.model_validate(self.board()), datetime.now(UTC)
-        items = aggregate(attention(board.participants, (), now=now))
-        found = Attention(space=self.space, at=wire_timestamp(now), items=items)
-        return found.model_dump(mode="json", exclude_unset=True)
+        board = self._board or Board.model_validate(self.board())
+        return aggregate(attention(board.participants, (), now=datetime.now(UTC)))
 
     def proposals(self) -> NoReturn:
         """Raise `GatewayError`: the gateway keeps no proposals."""

@@ -27,8 +27,9 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import find_run, people_of, relative_to, space_config_path, space_folder
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, SpaceFileOptions, option, with_option_groups
+from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.permissions import read_capabilities, warn_of_unknown_kinds
-from mew_agent.cli.remote.session import ApiSession, open_session
+from mew_agent.cli.remote.session import find_gateway
 from mew_agent.cli.space.plan import check_new_participant
 from mew_agent.cli.space.restart import start_program, supervisor_of
 from mew_agent.cli.space.up import RELOAD_SIGNAL
@@ -156,14 +157,14 @@ class RunningSpace:
     run: RunFile
     config: SpaceConfig
 
-    def session(self) -> ApiSession:
+    def access(self) -> GatewayApi:
         """Access as the person who invites."""
         folder = self.run_path.parent.parent
-        return open_session(ConnectionOptions(participant=inviter_of(self.config, self.run), folder=folder))
+        return find_gateway(ConnectionOptions(participant=inviter_of(self.config, self.run), folder=folder))
 
     def has_member(self, name: str) -> bool:
         """Whether the space has this participant, connected or not."""
-        return any(entry["id"] == name for entry in self.session().api.board()["participants"])
+        return any(entry["id"] == name for entry in self.access().board()["participants"])
 
     def invite(self, name: str, patterns: list[dict[str, Any]]) -> None:
         """Have the gateway admit a participant and store its token. Raises `GatewayError` and `NotPermitted`."""
@@ -175,7 +176,7 @@ class RunningSpace:
             # After a restart space.yaml decides about its participants, so that removing one there is enough.
             "until_restart": is_known,
         }
-        self.session().api.send({"kind": kinds.SPACE_INVITE, "payload": payload})
+        self.access().send({"kind": kinds.SPACE_INVITE, "payload": payload})
 
 
 def running_space(path: Path, config: SpaceConfig) -> RunningSpace | None:
@@ -203,7 +204,7 @@ def _withdraw(name: str, running: RunningSpace) -> None:
     """Remove a participant whose program failed from the running space, and have `mew up` forget it."""
     payload = {"participant_id": name, "reason": "it failed to start"}
     try:
-        running.session().api.send({"kind": kinds.SPACE_KICK, "payload": payload})
+        running.access().send({"kind": kinds.SPACE_KICK, "payload": payload})
     except MewAgentError as error:
         terminal.warn(f"'{name}' stays a member until the next start: {error}")
     if (supervisor := supervisor_of(running.run)) is not None:
@@ -216,7 +217,7 @@ def _start(name: str, running: RunningSpace) -> AddOutcome:
     if supervisor is None:
         return AddOutcome(f"added, but `mew up` has ended; start it with `mew agent run --participant {name}`")
     try:
-        fault = start_program(name, running.run_path, running.run, supervisor, running.session())
+        fault = start_program(name, running.run_path, running.run, supervisor, running.access())
     except TimeoutError:
         folder = log_folder(running.run_path.parent)
         log = name if log_path(folder, name).exists() else "mew"  # `mew up` did not start it

@@ -17,7 +17,8 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import find_run, not_in_space
 from mew_agent.cli.app.options import ConnectionOptions, FolderOption, JsonOption, participant_argument, read_log_level
-from mew_agent.cli.remote.session import ApiSession, open_session
+from mew_agent.cli.remote.http_api import GatewayApi
+from mew_agent.cli.remote.session import find_gateway
 from mew_agent.cli.space.plan import StartOptions, check_new_participant, make_launch_plan
 from mew_agent.cli.space.up import JOIN_SECONDS, RELOAD_SIGNAL, start_detached
 from mew_agent.errors import ConfigError, Unauthorized
@@ -65,8 +66,8 @@ def _restart_participant(name: str, path: Path, run: RunFile, *, as_json: bool) 
     connection = ConnectionOptions(name, gateway=run.gateway, space=run.space, folder=path.parent.parent)
     is_first = name not in run.pids.participants and name not in run.exits
     try:
-        session = open_session(connection)  # reads as the participant itself, whose token every space has
-        entry = _entry(session, name)
+        api = find_gateway(connection)  # reads as the participant itself, whose token every space has
+        entry = _entry(api, name)
     except (ConfigError, Unauthorized):
         if not is_first:
             raise
@@ -81,7 +82,7 @@ def _restart_participant(name: str, path: Path, run: RunFile, *, as_json: bool) 
             terminal.warn(notice)
     request_restart(path, name)
     try:
-        fault = start_program(name, path, run, supervisor, session)
+        fault = start_program(name, path, run, supervisor, api)
     except TimeoutError as error:
         fault = f"{error}; `mew logs {name}` may show why"
     text = fault or ("started" if is_first else "restarted")
@@ -96,13 +97,13 @@ def supervisor_of(run: RunFile) -> int | None:
     return pid if run.is_running(pid) else None
 
 
-def start_program(name: str, path: Path, run: RunFile, supervisor: int, session: ApiSession) -> str | None:
+def start_program(name: str, path: Path, run: RunFile, supervisor: int, api: GatewayApi) -> str | None:
     """Have `mew up` read space.yaml and its requests again, and wait until a new program of the participant has joined.
 
     An agent has joined when it has sent a status: the board must not show what an earlier program waited for. Returns
     why the program ended instead; None if it joined. Raises `TimeoutError` if neither happened in time.
     """
-    before = _entry(session, name)
+    before = _entry(api, name)
     known = before.get("status_id") if "context" in (before.get("status") or {}) else None
     os.kill(supervisor, RELOAD_SIGNAL)
     until = time.monotonic() + JOIN_SECONDS
@@ -114,7 +115,7 @@ def start_program(name: str, path: Path, run: RunFile, supervisor: int, session:
         if _program(newest, name) != _program(run, name):
             if (ended := newest.exits.get(name)) is not None:  # the supervisor records each end with its reason
                 return ended.words
-            entry = _entry(session, name)
+            entry = _entry(api, name)
             if entry.get("connected") and (known is None or entry.get("status_id") != known):
                 return None
         time.sleep(_POLL_SECONDS)
@@ -128,6 +129,6 @@ def _program(run: RunFile, name: str) -> tuple[object, object]:
     return run.pids.participants.get(name), run.exits.get(name)
 
 
-def _entry(session: ApiSession, name: str) -> dict[str, Any]:
+def _entry(api: GatewayApi, name: str) -> dict[str, Any]:
     """A participant's line of the board; empty if it has none."""
-    return next((dict(entry) for entry in session.api.board()["participants"] if entry["id"] == name), {})
+    return next((dict(entry) for entry in api.board()["participants"] if entry["id"] == name), {})

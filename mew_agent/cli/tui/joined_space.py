@@ -13,7 +13,7 @@ from mew_protocol import kinds
 from mew_protocol.attention import AttentionAction, AttentionItem, aggregate, attention
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.figures import ContextHistory, ParticipantFigures
+from mew_protocol.payloads.figures import ParticipantFigures
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, UndecidedProposal
 from mew_protocol.payloads.participant import Board, BoardEntry, PrefixPart, RequestStatus, Status
 from mew_spaces.launch.run_file import read_run_file
@@ -23,7 +23,7 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.board.live_board import apply_event, entry_of
 from mew_agent.cli.chat.line_chat import enter_line
 from mew_agent.cli.chat.terminal_chat import TerminalChat, progress_of
-from mew_agent.cli.remote.http_api import MAX_REPORTS, GatewayApi
+from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.session import Identity
 from mew_agent.cli.tui.feed import ConversationFeed, FeedEntry
 from mew_agent.errors import MewAgentError
@@ -116,8 +116,8 @@ class JoinedSpace:
         if self._api is None:
             return
         try:
-            read = await anyio.to_thread.run_sync(self._api.context_history, HISTORY_SECONDS, MAX_REPORTS)
-            self.figures = {one.id: one for one in ContextHistory.model_validate(read).participants}
+            read = await anyio.to_thread.run_sync(self._api.context_history, HISTORY_SECONDS)
+            self.figures = {one.id: one for one in read.participants}
         except (MewAgentError, ValidationError) as error:
             logger.info("could not read the figures of the last hour: %s", error)
 

@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from mew_protocol.attention import Attention, AttentionItem
-from mew_protocol.payloads.figures import ContextHistory
 from mew_protocol.payloads.participant import Board, BoardEntry
 
 from mew_agent.cli.app import terminal
@@ -20,8 +19,8 @@ from mew_agent.cli.board.figures import compaction_line, sample_line
 from mew_agent.cli.board.live_board import apply_event
 from mew_agent.cli.board.needs import attention_line, attention_lines, severities, single_items, with_faults
 from mew_agent.cli.board.table import board_line, board_lines
-from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS, SpaceEvents
-from mew_agent.cli.remote.session import ApiSession, Identity, configuration_at, find_identity, open_session
+from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS, GatewayApi, SpaceEvents
+from mew_agent.cli.remote.session import Identity, configuration_at, find_gateway, find_identity
 from mew_agent.errors import ConfigError
 
 
@@ -52,27 +51,27 @@ def show_status(
 
             open_space(who, start_on="board", bell=bell)
             return
-    session = open_session(connection)
-    run = session.run()
+    api = find_gateway(connection)
+    run = api.run()
     if run is not None and run.pids.supervisor is not None and not run.is_running(run.pids.supervisor):
         terminal.warn("`mew up` of this space was killed, so programs are not restarted; `mew down` stops the rest")
     if history is not None:
         if watch:
             raise ConfigError("--history", "cannot be combined with --watch", "one of the two")
-        _print_history(session, history, as_json=as_json)
+        _print_history(api, history, as_json=as_json)
     elif watch and not as_json and terminal.is_terminal(sys.stdout):
-        _redraw(session, bell=bell)
+        _redraw(api, bell=bell)
     elif watch:
-        _print_changes(session, bell=bell, as_json=as_json)
+        _print_changes(api, bell=bell, as_json=as_json)
     else:
-        board = Board.model_validate(session.api.board())
-        view = _View(board, Attention.model_validate(session.api.attention()).items)
+        board = Board.model_validate(api.board())
+        view = _View(board, api.attention())
         if as_json:
-            items = _with_faults(view, session)
+            items = _with_faults(view, api)
             for entry in board.participants:
                 terminal.print_json(_as_json(entry, items))
         else:
-            terminal.print_lines(_lines(view, session, _agents(session)))
+            terminal.print_lines(_lines(view, api, _agents(api)))
 
 
 def _is_person(who: Identity) -> bool:
@@ -82,9 +81,9 @@ def _is_person(who: Identity) -> bool:
     return known is not None and known.is_person
 
 
-def _print_history(session: ApiSession, minutes: int, *, as_json: bool) -> None:
+def _print_history(api: GatewayApi, minutes: int, *, as_json: bool) -> None:
     """Print what each participant reported over time, as the gateway keeps it."""
-    found = ContextHistory.model_validate(session.api.context_history(minutes * 60, MAX_REPORTS))
+    found = api.context_history(minutes * 60)
     for one in found.participants:
         if as_json:
             terminal.print_json(one.model_dump(mode="json", exclude_unset=True))
@@ -124,12 +123,12 @@ def _as_json(entry: BoardEntry, items: Iterable[AttentionItem]) -> dict[str, Any
     }
 
 
-def _print_changes(session: ApiSession, *, bell: bool, as_json: bool) -> None:
+def _print_changes(api: GatewayApi, *, bell: bool, as_json: bool) -> None:
     """Print a line for each participant that has reported, then a line for each change."""
     seen: set[str] = set()
-    with session.api.events() as events:
+    with api.events() as events:
         for view in _views(events):
-            items = _with_faults(view, session)
+            items = _with_faults(view, api)
             _ring(items, seen, bell=bell)
             for one in items:
                 if one.id not in seen and not as_json:
@@ -141,24 +140,24 @@ def _print_changes(session: ApiSession, *, bell: bool, as_json: bool) -> None:
                 if as_json:
                     terminal.print_json(_as_json(entry, items))
                 elif entry.status is not None and view.has_new_board:
-                    run = session.run()
+                    run = api.run()
                     ended = run.ended().get(entry.id) if run else None
                     terminal.print_line(board_line(entry, now=terminal.now(), ended=ended))
 
 
-def _redraw(session: ApiSession, *, bell: bool) -> None:
+def _redraw(api: GatewayApi, *, bell: bool) -> None:
     """Draw the table in place. It is redrawn twice a second, because ages grow without any event."""
     latest: list[_View] = []
-    agents = _agents(session)
+    agents = _agents(api)
 
     def lines() -> list[str]:
-        return _lines(latest[-1], session, agents) if latest else ["waiting for the board ..."]
+        return _lines(latest[-1], api, agents) if latest else ["waiting for the board ..."]
 
     seen: set[str] = set()
-    with session.api.events() as events, terminal.drawn_in_place(lines, per_second=2) as live:
+    with api.events() as events, terminal.drawn_in_place(lines, per_second=2) as live:
         for view in _views(events):
             latest[:] = [view]
-            items = _with_faults(view, session)
+            items = _with_faults(view, api)
             _ring(items, seen, bell=bell)
             seen = {one.id for one in items}
             live.refresh()
@@ -195,16 +194,16 @@ def _views(events: SpaceEvents) -> Iterator[_View]:
             yield view
 
 
-def _with_faults(view: _View, session: ApiSession) -> tuple[AttentionItem, ...]:
-    run = session.run()
+def _with_faults(view: _View, api: GatewayApi) -> tuple[AttentionItem, ...]:
+    run = api.run()
     return with_faults(view.items, view.board, run.faults() if run else {}, now=terminal.now())
 
 
-def _lines(view: _View, session: ApiSession, agents: frozenset[str]) -> list[str]:
-    run = session.run()
+def _lines(view: _View, api: GatewayApi, agents: frozenset[str]) -> list[str]:
+    run = api.run()
     launched = tuple(run.pids.participants) if run else ()
     style, now = terminal.style_of(sys.stdout), terminal.now()
-    items = _with_faults(view, session)
+    items = _with_faults(view, api)
     heading, *table = board_lines(
         view.board,
         now=now,
@@ -217,8 +216,8 @@ def _lines(view: _View, session: ApiSession, agents: frozenset[str]) -> list[str
     return [heading, *attention_lines(items, now=now, style=style), *table]
 
 
-def _agents(session: ApiSession) -> frozenset[str]:
+def _agents(api: GatewayApi) -> frozenset[str]:
     """The agents of space.yaml. They have a context even before they report it."""
-    config = configuration_at(session.run_path)
+    config = configuration_at(api.run_path)
     participants = config.participants if config else {}
     return frozenset(name for name, one in participants.items() if one.agent is not None)

@@ -11,7 +11,7 @@ from mew_spaces.launch.run_file import RunFile, end_run, read_run_file, run_file
 
 from mew_agent.cli.app.locate import find_run
 from mew_agent.cli.app.options import ConnectionOptions
-from mew_agent.cli.remote.session import open_session
+from mew_agent.cli.remote.session import find_gateway
 from mew_agent.errors import ConfigError, NotConnected
 
 ALL = ConnectionOptions(participant="bob", token="t-bob", gateway="ws://host:1", space="other")
@@ -39,65 +39,65 @@ def running_space(folder: Path, **more: Any) -> Path:
     return path
 
 
-def token_in(session: Any) -> str:
-    return str(session.api._token)
+def token_in(api: Any) -> str:
+    return str(api._token)
 
 
 def test_options_alone_identify_a_participant() -> None:
-    session = open_session(ALL)
-    assert (session.api.gateway, session.api.space, session.api.participant) == ("http://host:1", "other", "bob")
-    assert token_in(session) == "t-bob"
-    assert session.run_path is None
-    assert session.run() is None
+    api = find_gateway(ALL)
+    assert (api.gateway, api.space, api.participant) == ("http://host:1", "other", "bob")
+    assert token_in(api) == "t-bob"
+    assert api.run_path is None
+    assert api.run() is None
 
 
 def test_running_space_provides_missing_options(tmp_path: Path) -> None:
     path = running_space(tmp_path)
-    session = open_session(ConnectionOptions())
-    assert (session.api.gateway, session.api.space, session.api.participant) == (
+    api = find_gateway(ConnectionOptions())
+    assert (api.gateway, api.space, api.participant) == (
         "http://127.0.0.1:8080",
         "review",
         "ada",
     )
-    assert token_in(session) == "file-token-of-ada"
-    assert session.run_path == path.resolve()
-    run = session.run()
+    assert token_in(api) == "file-token-of-ada"
+    assert api.run_path == path.resolve()
+    run = api.run()
     assert run is not None
     assert run.space == "review"
 
 
 def test_other_participant_uses_its_own_token(tmp_path: Path) -> None:
     running_space(tmp_path)
-    assert token_in(open_session(ConnectionOptions(participant="bob"))) == "file-token-of-bob"
+    assert token_in(find_gateway(ConnectionOptions(participant="bob"))) == "file-token-of-bob"
 
 
 def test_environment_token_serves_its_participant_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     running_space(tmp_path)
     monkeypatch.setenv("MEW_PARTICIPANT_ID", "bob")
     monkeypatch.setenv("MEW_TOKEN", "environment-token")
-    assert token_in(open_session(ConnectionOptions())) == "environment-token"
-    assert token_in(open_session(ConnectionOptions(participant="ada"))) == "file-token-of-ada"
+    assert token_in(find_gateway(ConnectionOptions())) == "environment-token"
+    assert token_in(find_gateway(ConnectionOptions(participant="ada"))) == "file-token-of-ada"
 
 
 def test_folder_token_is_not_sent_to_another_gateway(tmp_path: Path) -> None:
     running_space(tmp_path)
     with pytest.raises(ConfigError, match="no token of 'ada' found"):
-        open_session(ConnectionOptions(gateway="ws://elsewhere:1", space="review", participant="ada"))
+        find_gateway(ConnectionOptions(gateway="ws://elsewhere:1", space="review", participant="ada"))
     for gateway in ("ws://127.0.0.1:8080/", "ws://localhost:8080", "http://LOCALHOST:8080", "ws://[::1]:8080"):
-        same = open_session(ConnectionOptions(gateway=gateway, participant="ada"))
+        same = find_gateway(ConnectionOptions(gateway=gateway, participant="ada"))
         assert token_in(same) == "file-token-of-ada"
 
 
 def test_another_folder_can_be_given(tmp_path: Path) -> None:
     other = tmp_path / "other"
     path = running_space(other)
-    assert open_session(ConnectionOptions(folder=other)).run_path == path.resolve()
+    assert find_gateway(ConnectionOptions(folder=other)).run_path == path.resolve()
     assert find_run(tmp_path) is None
 
 
 def test_missing_space_says_how_to_start_one() -> None:
     with pytest.raises(ConfigError, match="Start one with `mew up`"):
-        open_session(ConnectionOptions())
+        find_gateway(ConnectionOptions())
 
 
 def test_ended_gateway_is_reported(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_ended_gateway_is_reported(tmp_path: Path) -> None:
     (tmp_path / ".mew" / "logs").mkdir()
     (tmp_path / ".mew" / "logs" / "gateway.log").touch()
     with pytest.raises(NotConnected, match=r"it was killed at \d{4}-\S+ \S+ \(\d s ago\); `mew up` starts it again"):
-        open_session(ConnectionOptions())
+        find_gateway(ConnectionOptions())
 
 
 @pytest.mark.parametrize(
@@ -118,13 +118,13 @@ def test_ended_gateway_is_reported(tmp_path: Path) -> None:
 )
 def test_missing_option_is_named(connection: ConnectionOptions, missing: str) -> None:
     with pytest.raises(ConfigError, match=missing):
-        open_session(connection)
+        find_gateway(connection)
 
 
 def test_several_people_require_a_participant(tmp_path: Path) -> None:
     running_space(tmp_path, person=None)
     with pytest.raises(ConfigError, match="--participant"):
-        open_session(ConnectionOptions())
+        find_gateway(ConnectionOptions())
 
 
 def test_a_stopped_space_says_how_and_when_it_ended(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_stopped_space_says_how_and_when_it_ended(tmp_path: Path) -> None:
         r"no space is running here: 'review' was stopped with Ctrl-C at \S+ \S+ \(0 s ago\)\. `mew up` starts it again"
     )
     with pytest.raises(ConfigError, match=said):
-        open_session(ConnectionOptions(folder=tmp_path))
+        find_gateway(ConnectionOptions(folder=tmp_path))
 
 
 def test_an_unknown_participant_is_named_with_those_of_the_space(tmp_path: Path) -> None:
@@ -144,4 +144,4 @@ def test_an_unknown_participant_is_named_with_those_of_the_space(tmp_path: Path)
     running_space(tmp_path, config=str(tmp_path / "space.yaml"))
     for name, more in (("eve", r"\(expected ada, bob\)"), ("adda", r"\(did you mean 'ada'\?\)")):
         with pytest.raises(ConfigError, match=f"'{name}' is not in space 'review' ?{more}"):
-            open_session(ConnectionOptions(folder=tmp_path, participant=name))
+            find_gateway(ConnectionOptions(folder=tmp_path, participant=name))
