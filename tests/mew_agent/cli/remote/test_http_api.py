@@ -10,7 +10,7 @@ import anyio.to_thread
 import pytest
 from mew_spaces.gateway.gateway import RunningGateway
 
-from mew_agent.cli.remote.http_api import EventStream, GatewayApi
+from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, NotPermitted, Unauthorized
 from tests.support.ports import unused_ports
 
@@ -206,6 +206,6 @@ def test_event_without_json_is_a_lost_connection() -> None:
         read_all(events)
 
 
-def read_all(events: EventStream) -> None:
+def read_all(events: SpaceEvents) -> None:
     while True:
         events.next()
