@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import anyio
 import httpx2
@@ -22,6 +22,7 @@ from mcp.client.subscriptions import listen
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
+from mew_protocol.bridge_settings import BridgeSettings
 from mew_protocol.codec import DEFAULT_MAX_BYTES
 from mew_protocol.setting_problems import first_problem
 from pydantic import BaseModel, ValidationError
@@ -29,8 +30,7 @@ from pydantic_core import to_json
 
 from mew_agent import tracing
 from mew_agent._version import __version__
-from mew_agent.bridge.settings import BridgeSettings, HttpServer, ServerFailed
-from mew_agent.child_program import ChildProgram, running_program
+from mew_agent.child_program import ChildFailed, ChildProgram, running_program
 from mew_agent.tools.catalog import INTERNAL_ERROR, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed, with_other_lists
 
 logger = logging.getLogger("mew_agent.bridge")
@@ -61,6 +61,12 @@ _OLDEST_VERSION: Final = HANDSHAKE_PROTOCOL_VERSIONS[0]
 _SESSION_GONE: Final = "Session terminated"
 """The package's message for a server that no longer knows the session, for example after a restart."""
 _Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+
+class ServerFailed(ChildFailed):
+    """An MCP server that cannot be used."""
+
+    role: ClassVar[str] = "the MCP server"
 
 
 class _AnyResult(BaseModel, extra="allow"):
@@ -119,7 +125,7 @@ async def connected(settings: BridgeSettings, notify: Notify) -> AsyncIterator[S
     """Start or reach the server and initialise it. Raises `ServerFailed`, possibly inside an exception group."""
     server = settings.server
     handler = partial(_handle_notification, notify)
-    if isinstance(server, HttpServer):
+    if server.url is not None:
         async with (
             httpx2.AsyncClient(headers=server.headers, timeout=_HTTP_TIMEOUT) as client,
             streamable_http_client(server.url, http_client=client) as (read, write),
@@ -129,6 +135,7 @@ async def connected(settings: BridgeSettings, notify: Notify) -> AsyncIterator[S
             async with _subscribed(session):
                 yield ready
     else:
+        assert server.command is not None
         command, environment = (server.command, *server.args), server.environment(os.environ)
         async with (
             running_program(command, environment, server.cwd, ServerFailed) as program,
@@ -150,16 +157,16 @@ async def connected(settings: BridgeSettings, notify: Notify) -> AsyncIterator[S
 async def _ready(session: ClientSession, settings: BridgeSettings) -> ServerSession:
     name = str(settings.server)
     try:
-        with anyio.fail_after(settings.init_timeout_seconds):
+        with anyio.fail_after(settings.init_timeout / 1000):
             await _shake_hands(session)
     except TimeoutError:
-        waited = f"{settings.init_timeout_seconds:g} seconds"
-        raise ServerFailed(name, f"did not answer `initialize` within {waited}") from None
+        waited_seconds = settings.init_timeout / 1000
+        raise ServerFailed(name, f"did not answer `initialize` within {waited_seconds:g} seconds") from None
     except (MCPError, ValidationError, RuntimeError) as error:
         raise ServerFailed(name, f"refused `initialize`: {error}") from None
     info = session.server_info
     title = name if info is None else f"{info.name} {info.version}".strip()
-    return ServerSession(title, str(session.protocol_version), settings.request_timeout_seconds, session)
+    return ServerSession(title, str(session.protocol_version), settings.request_timeout / 1000, session)
 
 
 async def _shake_hands(session: ClientSession) -> None:

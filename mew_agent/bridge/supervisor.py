@@ -10,9 +10,9 @@ from typing import Any, Final
 import anyio
 from anyio.abc import TaskStatus
 from mew_protocol import kinds
+from mew_protocol.bridge_settings import BridgeSettings
 
-from mew_agent.bridge.session import Notify, ServerSession, connected
-from mew_agent.bridge.settings import BridgeSettings, HttpServer, ServerFailed
+from mew_agent.bridge.session import Notify, ServerFailed, ServerSession, connected
 from mew_agent.child_program import FIRST_DELAY_SECONDS, Restarts
 from mew_agent.errors import first_cause
 from mew_agent.participant.participant import Participant
@@ -83,7 +83,7 @@ class Bridge:
             await self._wait_before_restart(failure, was_ready=was_ready)
 
     async def _wait_before_restart(self, failure: ServerFailed, *, was_ready: bool) -> None:
-        may_retry = self.settings.reconnect and (was_ready or isinstance(self.settings.server, HttpServer))
+        may_retry = self.settings.reconnect and (was_ready or self.settings.server.url is not None)
         delay_seconds = self._restarts.delay_seconds() if may_retry else None
         if delay_seconds is None:
             self._down_reason = "is not running"

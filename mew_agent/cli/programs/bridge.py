@@ -5,10 +5,10 @@ import logging
 import os
 from typing import Annotated
 
+from mew_protocol.bridge_settings import BRIDGE_CONFIG, BridgeSettings
 from mew_protocol.setting_problems import first_problem
 from pydantic import ValidationError
 
-from mew_agent.bridge.settings import BRIDGE_CONFIG, BridgeSettings
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import OWN_COMMAND
 from mew_agent.cli.app.options import LogLevelOption, ProgramConnection, option, with_option_groups
@@ -55,8 +55,8 @@ def start(
         settings = _settings(
             {
                 "server": server,
-                "init_timeout_seconds": init_timeout / 1000,
-                "request_timeout_seconds": request_timeout / 1000,
+                "init_timeout": init_timeout,
+                "request_timeout": request_timeout,
                 "reconnect": _parse_switch(reconnect),
                 "max_reconnects": max_reconnects,
             }
@@ -90,13 +90,12 @@ def _server(
     if (command is None) == (url is None):
         raise ConfigError("--mcp-command", "give one MCP server", "--mcp-command PROGRAM or --mcp-url URL")
     if url is not None:
-        return {"transport": "http", "url": url, "headers": dict(_parse_header(one) for one in headers)}
+        return {"url": url, "headers": dict(_parse_header(one) for one in headers)}
     arguments = _parse_arguments(args or "")
     if command == "mew":  # this one, whatever PATH finds
         command, *own = OWN_COMMAND
         arguments = [*own, *arguments]
     return {
-        "transport": "stdio",
         "command": command,
         "args": arguments,
         "env": _parse_environment(env or ""),
@@ -143,7 +142,7 @@ def _settings(values: object, where: str = "mew bridge start") -> BridgeSettings
     try:
         return BridgeSettings.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(where, first_problem(error, hidden_steps=("stdio", "http"))) from None
+        raise ConfigError(where, first_problem(error)) from None
 
 
 def _parse_json(where: str, text: str) -> object:

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Final
 
 from mew_protocol import kinds
+from mew_protocol.bridge_settings import BRIDGE_CONFIG
 from mew_protocol.capability import CapabilitySet, stars_across_folders
 from mew_protocol.envelope import Draft
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, place_in
 from mew_spaces.config.settings import BRIDGE
-from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, Program, uses_fifos
+from mew_spaces.launch.launch import Launch, Program, uses_fifos
 
 from mew_agent.acp.profiles import PROFILES
 from mew_agent.cli.app.locate import place_of
@@ -89,7 +90,7 @@ def _check_bridge(program: Program, path: Path, search: str | None) -> None:
     """The bridge itself is ours. What can be missing is the package it needs, and the server's program."""
     require_extra("mcp", "the MCP bridge")
     server = json.loads(program.environment[BRIDGE_CONFIG])["server"]
-    if server["transport"] == "stdio":
+    if "command" in server:
         folder = Path(server["cwd"] or program.folder)
         _check_command(path, (program.name, "mcp_server"), server["command"], folder, server["env"].get("PATH", search))
 

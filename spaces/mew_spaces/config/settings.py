@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from mew_protocol.acp_settings import AcpSettings
 from mew_protocol.agent_settings import ModelFacts, Text, WrittenAgentSettings, bare_off_as_text
 from mew_protocol.attention import AttentionKind
+from mew_protocol.bridge_settings import BridgeOptions, McpServerSettings
 from mew_protocol.capability import MAX_PATTERNS, number_problem, patterns_problem
 from mew_protocol.codec import DEFAULT_MAX_BYTES, DEFAULT_MAX_DEPTH
 from mew_protocol.context_report import MAX_PIN_CHARS
@@ -111,28 +112,6 @@ class SpaceSection(_ConfigSection):
     ui_theme: str | None = None
 
 
-class McpServerConfig(_ConfigSection):
-    """The MCP server of a bridge: a program to start, or the URL of a running server."""
-
-    command: str | None = Field(default=None, min_length=1)
-    args: tuple[Text, ...] = ()
-    env: dict[str, Text] = Field(default_factory=dict)
-    cwd: str | None = None
-    url: str | None = Field(default=None, min_length=1)
-    headers: dict[str, Text] = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _check_transport(self) -> Self:
-        if (self.command is None) == (self.url is None):
-            raise ValueError("needs either 'command' or 'url'")
-        of_program = [key for key, value in (("args", self.args), ("env", self.env), ("cwd", self.cwd)) if value]
-        if self.url is not None and of_program:
-            raise ValueError(f"'{of_program[0]}' needs 'command', not 'url'; remove one of them")
-        if self.command is not None and self.headers:
-            raise ValueError("'headers' need 'url', not 'command'; remove one of them")
-        return self
-
-
 class MeterConfig(_ConfigSection):
     """A relay between an agent and its model server, `upstream`; the participant represents that agent."""
 
@@ -146,15 +125,6 @@ class MeterConfig(_ConfigSection):
     @classmethod
     def _read_upstream(cls, value: object) -> object:
         return {"upstream": value} if isinstance(value, str) else value
-
-
-class BridgeOptions(_ConfigSection):
-    """`bridge_config`. Times are in milliseconds, as in the TypeScript tools."""
-
-    init_timeout: int = Field(default=30_000, gt=0)
-    request_timeout: int = Field(default=300_000, gt=0)
-    reconnect: bool = True
-    max_reconnects: int = Field(default=3, ge=0)
 
 
 class ParticipantConfig(_ConfigSection):
@@ -183,7 +153,7 @@ class ParticipantConfig(_ConfigSection):
     """An agent of another project, which works in `cwd`."""
     meter: MeterConfig | None = None
     """Short for `command: mew` with `args: [meter, ...]`: shows the context of an agent that runs elsewhere."""
-    mcp_server: McpServerConfig | None = None
+    mcp_server: McpServerSettings | None = None
     bridge_config: BridgeOptions = BridgeOptions()
     default_to: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     output_log: str | None = None

@@ -15,10 +15,10 @@ from typing import Any, Final, Literal
 
 from mew_protocol.acp_settings import ACP_CONFIG, AcpSettings
 from mew_protocol.agent_settings import LOCAL, REHEARSAL
+from mew_protocol.bridge_settings import BRIDGE_CONFIG, McpServerSettings
 from mew_protocol.environment import inherited
 
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig
-from mew_spaces.config.settings import McpServerConfig
 from mew_spaces.gateway.auth import token_variable
 from mew_spaces.launch.processes import RUN_VARIABLE
 from mew_spaces.launch.run_file import Role
@@ -26,9 +26,6 @@ from mew_spaces.launch.run_file import Role
 GATEWAY: Final = "gateway"
 MODEL: Final = "system:model"
 """Names of programs. No participant may have one of these two ids."""
-
-BRIDGE_CONFIG: Final = "MEW_BRIDGE_CONFIG"
-"""Environment variable with the settings of a bridge: as arguments, `ps` would show the keys in them."""
 
 FIFOS: Final = "fifos"
 """Folder of the FIFOs `<id>-in` and `<id>-out`, in the folder of the space."""
@@ -242,29 +239,21 @@ class Launch:
         }
 
     def _bridge_settings(
-        self, participant: ParticipantConfig, server: McpServerConfig, known: Mapping[str, str]
+        self, participant: ParticipantConfig, server: McpServerSettings, known: Mapping[str, str]
     ) -> dict[str, Any]:
         """Return the settings of a bridge as `mew bridge start` reads them."""
         if server.url is not None:
             headers = {key: substitute(value, known) for key, value in server.headers.items()}
-            reached: dict[str, Any] = {"transport": "http", "url": substitute(server.url, known), "headers": headers}
+            reached: dict[str, Any] = {"url": substitute(server.url, known), "headers": headers}
         else:
             program, *arguments = self._command(server.command or "", server.args, known)
             reached = {
-                "transport": "stdio",
                 "command": program,
                 "args": arguments,
                 "env": self._named_variables(participant, server.env, known),
                 "cwd": str(self.folder / (participant.cwd or "") / server.cwd) if server.cwd else None,
             }
-        options = participant.bridge_config
-        return {
-            "server": reached,
-            "init_timeout_seconds": options.init_timeout / 1000,
-            "request_timeout_seconds": options.request_timeout / 1000,
-            "reconnect": options.reconnect,
-            "max_reconnects": options.max_reconnects,
-        }
+        return {"server": reached, **participant.bridge_config.model_dump()}
 
     def _common(self) -> dict[str, str]:
         """Return the whole environment without tokens of other participants and settings of other agents."""

@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 import pytest
 import uvicorn
+from mew_protocol.bridge_settings import BridgeSettings
 
-from mew_agent.bridge.settings import BridgeSettings
 from mew_agent.bridge.supervisor import Bridge
 from tests.mew_agent.bridge.workshop import make_server
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -25,7 +25,6 @@ def settings(*command: str, **more: Any) -> BridgeSettings:
     """Bridge settings for a program."""
     first, *rest = command
     server = {
-        "transport": "stdio",
         "command": first,
         "args": rest,
         "env": more.pop("env", {}),

@@ -10,9 +10,10 @@ from typing import Any
 
 import anyio
 import pytest
+from mew_protocol.bridge_settings import BridgeSettings
 
 from mew_agent import tracing
-from mew_agent.bridge.settings import BridgeSettings, ServerFailed
+from mew_agent.bridge.session import ServerFailed
 from mew_agent.bridge.supervisor import Bridge
 from mew_agent.tools.catalog import INVALID_PARAMS, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed
 from tests.mew_agent.bridge.conftest import (
@@ -65,7 +66,7 @@ async def test_a_program_serves_tools_resources_and_prompts(workshop_bridge: Bri
 
 async def test_a_server_over_streamable_http_serves_the_same() -> None:
     async with workshop_over_http() as url:
-        configured = BridgeSettings.model_validate({"server": {"transport": "http", "url": url}})
+        configured = BridgeSettings.model_validate({"server": {"url": url}})
         async with running(configured) as bridge:
             await everything_works(bridge)
 
@@ -90,7 +91,7 @@ async def test_requests_run_concurrently(workshop_bridge: Bridge) -> None:
 
 async def test_a_request_without_an_answer_times_out() -> None:
     answers_pings = "hello()\nwhile (m := read()):\n    if m.get('method') == 'ping': write(id=m['id'], result={})"
-    async with running(script(answers_pings, request_timeout_seconds=0.3)) as bridge:
+    async with running(script(answers_pings, request_timeout=300)) as bridge:
         with pytest.raises(RequestFailed, match="out") as failed:
             await call(bridge, "wait_at_gate")
         assert failed.value.code == -32001
@@ -247,7 +248,7 @@ async def test_an_answer_that_is_not_mcp_is_an_internal_error() -> None:
             script("sys.stderr.write('loading\\nno key given\\n'); sys.exit(3)"),
             r"exited with code 3 before it was ready; stderr: loading / no key given$",
         ),
-        (script("time.sleep(600)", init_timeout_seconds=0.3), "did not answer `initialize` within 0.3 seconds"),
+        (script("time.sleep(600)", init_timeout=300), "did not answer `initialize` within 0.3 seconds"),
         (
             script("m = read(); write(id=m['id'], error={'code': -32000, 'message': 'no licence'}); read()"),
             "refused `initialize`: no licence",
@@ -261,7 +262,7 @@ async def test_an_unusable_server_is_reported_with_its_cause(configured: BridgeS
 
 
 async def test_a_url_without_a_server_is_reported(held_port: int) -> None:
-    configured = {"server": {"transport": "http", "url": f"http://127.0.0.1:{held_port}/mcp"}, "max_reconnects": 0}
+    configured = {"server": {"url": f"http://127.0.0.1:{held_port}/mcp"}, "max_reconnects": 0}
     with pytest.raises(ServerFailed, match=rf"the MCP server 'http://127.0.0.1:{held_port}/mcp' cannot be reached: "):
         async with running(BridgeSettings.model_validate(configured)):
             pass

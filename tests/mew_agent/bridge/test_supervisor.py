@@ -10,9 +10,10 @@ from typing import Any
 
 import anyio
 import pytest
+from mew_protocol.bridge_settings import BridgeSettings
 from mew_spaces.gateway.gateway import RunningGateway
 
-from mew_agent.bridge.settings import BridgeSettings, ServerFailed
+from mew_agent.bridge.session import ServerFailed
 from mew_agent.bridge.supervisor import Bridge, run_bridge
 from mew_agent.errors import Unauthorized
 from mew_agent.participant.participant import Participant
@@ -35,7 +36,7 @@ STARTS = "open(sys.argv[-1], 'a').write('.')\nhello()\n"
 def counted(body: str, marks: Path, **more: Any) -> BridgeSettings:
     """A small server that appends a mark at each start."""
     configured = script(STARTS + body, **more)
-    server = configured.server.model_copy(update={"args": (*configured.server.args, str(marks))})  # type: ignore[union-attr]
+    server = configured.server.model_copy(update={"args": (*configured.server.args, str(marks))})
     return configured.model_copy(update={"server": server})
 
 
@@ -96,7 +97,7 @@ async def test_a_program_that_never_started_is_not_retried(tmp_path: Path) -> No
 
 async def test_a_server_at_a_url_is_retried(held_port: int, recorder: Recorder) -> None:
     url = f"http://127.0.0.1:{held_port}/mcp"
-    configured = BridgeSettings.model_validate({"server": {"transport": "http", "url": url}, "max_reconnects": 1000})
+    configured = BridgeSettings.model_validate({"server": {"url": url}, "max_reconnects": 1000})
     bridge = Bridge(configured, report_status=recorder.record_status, first_delay_seconds=0.02)
     async with anyio.create_task_group() as tasks:
         ready = anyio.Event()

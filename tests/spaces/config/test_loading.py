@@ -204,6 +204,10 @@ def test_a_person_has_no_program() -> None:
             "space.yaml:3:19: participants.x.mcp_server: 'env' needs 'command', not 'url'; remove one of them",
         ),
         (
+            "space: {id: a}\nparticipants:\n  x: {mcp_server: {url: 'ftp://a'}}",
+            "space.yaml:3:25: participants.x.mcp_server.url: must be a URL like https://example.org/mcp, not 'ftp://a'",
+        ),
+        (
             "space: {id: a}\nparticipants:\n  x: {mcp_server: {command: a, headers: {K: v}}}",
             "space.yaml:3:19: participants.x.mcp_server: 'headers' need 'url', not 'command'; remove one of them",
         ),

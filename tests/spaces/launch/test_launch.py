@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mew_protocol.bridge_settings import BRIDGE_CONFIG, BridgeSettings
 from mew_spaces.config.loading import parse_space
 from mew_spaces.errors import SpaceConfigError
-from mew_spaces.launch.launch import BRIDGE_CONFIG, Launch, ListenAddress, Program, substitute
-
-from mew_agent.bridge.settings import BridgeSettings
+from mew_spaces.launch.launch import Launch, ListenAddress, Program, substitute
 
 SPACE = """
 space: {id: review}
@@ -85,14 +84,13 @@ def test_a_bridge_gets_its_settings_in_the_environment_only() -> None:
     )
     assert json.loads(program.environment["MEW_BRIDGE_CONFIG"]) == {
         "server": {
-            "transport": "stdio",
             "command": "npx",
             "args": ["-y", "fs,server", "/home/ada"],
             "env": {"COLOUR": "off", "KEY": "s3cret"},
             "cwd": "/spaces/review/shelf",
         },
-        "init_timeout_seconds": 5.0,
-        "request_timeout_seconds": 300.0,
+        "init_timeout": 5_000,
+        "request_timeout": 300_000,
         "reconnect": True,
         "max_reconnects": 1,
     }
@@ -101,7 +99,7 @@ def test_a_bridge_gets_its_settings_in_the_environment_only() -> None:
 def test_variables_in_the_headers_of_a_bridge_are_substituted() -> None:
     server = json.loads(programs()["search"].environment["MEW_BRIDGE_CONFIG"])["server"]
     headers = {"Authorization": "Bearer s3cret"}
-    assert server == {"transport": "http", "url": "http://127.0.0.1:7000/mcp", "headers": headers}
+    assert server == {"url": "http://127.0.0.1:7000/mcp", "headers": headers}
 
 
 def test_unset_variables_are_reported_with_their_place() -> None:
@@ -138,7 +136,7 @@ def test_a_meter_is_started_with_its_upstream_address_and_window() -> None:
 def test_the_bridge_reads_the_settings_of_its_launch() -> None:
     for name in ("files", "search"):
         handed_over = programs()[name].environment[BRIDGE_CONFIG]
-        assert BridgeSettings.model_validate_json(handed_over).init_timeout_seconds in (5.0, 30.0)
+        assert BridgeSettings.model_validate_json(handed_over).init_timeout in (5_000, 30_000)
 
 
 def test_an_agent_gets_its_token_in_the_environment_only() -> None:

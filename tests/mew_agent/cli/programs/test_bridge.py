@@ -52,7 +52,7 @@ def test_arguments_and_environment_are_read_from_commas_or_json() -> None:
 
 
 def test_settings_from_mew_up_are_read_and_checked() -> None:
-    reported = {"server": {"transport": "stdio", "command": "npx"}, "max_reconnects": 5}
+    reported = {"server": {"command": "npx"}, "max_reconnects": 5}
     assert _settings(reported, where="MEW_BRIDGE_CONFIG").max_reconnects == 5
-    with pytest.raises(ConfigError, match=r"MEW_BRIDGE_CONFIG: 'server\.command' is missing"):
-        _settings({"server": {"transport": "stdio"}}, where="MEW_BRIDGE_CONFIG")
+    with pytest.raises(ConfigError, match="MEW_BRIDGE_CONFIG: server: needs either 'command' or 'url'"):
+        _settings({"server": {}}, where="MEW_BRIDGE_CONFIG")

@@ -1,9 +1,8 @@
 """The settings of a bridge."""
 
 import pytest
+from mew_protocol.bridge_settings import BridgeSettings, McpServerSettings
 from pydantic import ValidationError
-
-from mew_agent.bridge.settings import BridgeSettings, HttpServer, StdioServer
 
 
 def test_a_server_inherits_no_secret_variables() -> None:
@@ -16,12 +15,13 @@ def test_a_server_inherits_no_secret_variables() -> None:
         "TOKEN": "secret",
         "OPENAI_API_KEY": "secret",
     }
-    seen = StdioServer(command="x", env={"API_KEY": "its own", "HOME": "/srv"}).environment(environ)
+    seen = McpServerSettings(command="x", env={"API_KEY": "its own", "HOME": "/srv"}).environment(environ)
     assert seen == {"PATH": "/bin", "HOME": "/srv", "LC_ALL": "C.UTF-8", "MEW_RUN": "run-1", "API_KEY": "its own"}
 
 
 def test_settings_survive_json() -> None:
-    for server in (StdioServer(command="npx", args=("-y", "a,b")), HttpServer(url="https://x/mcp", headers={"A": "b"})):
+    program = McpServerSettings(command="npx", args=("-y", "a,b"))
+    for server in (program, McpServerSettings(url="https://x/mcp", headers={"A": "b"})):
         configured = BridgeSettings(server=server, max_reconnects=7)
         assert BridgeSettings.model_validate_json(configured.model_dump_json()) == configured
 
@@ -29,10 +29,10 @@ def test_settings_survive_json() -> None:
 @pytest.mark.parametrize(
     "server",
     [
-        {"transport": "stdio", "command": ""},
-        {"transport": "http", "url": "ftp://x"},
-        {"transport": "http", "url": "http://x", "command": "npx"},
-        {"transport": "pigeon"},
+        {"command": ""},
+        {"url": "ftp://x"},
+        {"url": "http://x", "command": "npx"},
+        {"command": "npx", "transport": "pigeon"},
     ],
 )
 def test_a_contradictory_server_is_refused(server: dict[str, str]) -> None:
@@ -41,4 +41,4 @@ def test_a_contradictory_server_is_refused(server: dict[str, str]) -> None:
 
 
 def test_a_url_is_shown_without_its_query() -> None:
-    assert str(HttpServer(url="https://x/mcp?key=secret")) == "https://x/mcp"
+    assert str(McpServerSettings(url="https://x/mcp?key=secret")) == "https://x/mcp"
