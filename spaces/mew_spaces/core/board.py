@@ -1,18 +1,16 @@
-"""[pure] What late joiners, HTTP readers and the dashboard see of a space: the status board and the snapshot.
+"""[pure] What late joiners, HTTP readers and the dashboard see of the participants of a space: the status board.
 
 A status is kept exactly as its sender reported it; the board adds only its age. Does not know who may see it.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from mew_protocol.context_report import plausible
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.payloads.base import read_payload
-from mew_protocol.payloads.participant import Board, BoardEntry, Status, check_new_status, is_whole_status
+from mew_protocol.payloads.participant import BoardEntry, Status, check_new_status, is_whole_status
 
 from mew_spaces.core.state import Change, Changes, ReportedStatus, SpaceState
 
@@ -27,31 +25,29 @@ _EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """Keeps a time that a participant made up within the range of `datetime` when the clock is set."""
 
 
-class FillTrend:
-    """The sizes of one context since it last shrank, to project when it is full. Times are in seconds."""
+Trend = tuple[tuple[float, int], ...]
+"""When one context had which sizes since it last shrank, to project when it is full. Times are in seconds."""
 
-    def __init__(self, samples: Iterable[tuple[float, int]] = ()) -> None:
-        self.samples: deque[tuple[float, int]] = deque(samples, maxlen=_TREND_SAMPLES)
 
-    def add(self, at: float, tokens: int | None) -> None:
-        """Add a reported size; None, not known, begins again, as a smaller one does, and one that is not plausible."""
-        samples, tokens = self.samples, plausible(tokens)
-        if tokens is None or (samples and (tokens < samples[-1][1] or at < samples[-1][0])):
-            samples.clear()
-        if tokens is not None:
-            samples.append((at, tokens))
-        while samples and at - samples[0][0] > TREND_SECONDS:
-            samples.popleft()
+def _extended(trend: Trend, at: float, tokens: int | None) -> Trend:
+    """Add a reported size; None, not known, begins again, as a smaller one does, and one that is not plausible."""
+    tokens = plausible(tokens)
+    if tokens is None:
+        return ()
+    if trend and (tokens < trend[-1][1] or at < trend[-1][0]):
+        trend = ()
+    return (*(one for one in trend[1 - _TREND_SAMPLES :] if at - one[0] <= TREND_SECONDS), (at, tokens))
 
-    def seconds_to(self, limit: int, now: float) -> int | None:
-        """Return how long it takes to reach `limit` tokens at this rate; None if it does not grow. Idle time counts."""
-        if len(self.samples) < 2:
-            return None
-        (began, first), (_, last) = self.samples[0], self.samples[-1]
-        span = now - began
-        if last <= first or not _TREND_SPAN_SECONDS <= span <= TREND_SECONDS:
-            return None
-        return max(0, round((limit - last) * span / (last - first)))
+
+def _seconds_to(trend: Trend, limit: int, now: float) -> int | None:
+    """Return how long it takes to reach `limit` tokens at this rate; None if it does not grow. Idle time counts."""
+    if len(trend) < 2:
+        return None
+    (began, first), (_, last) = trend[0], trend[-1]
+    span = now - began
+    if last <= first or not _TREND_SPAN_SECONDS <= span <= TREND_SECONDS:
+        return None
+    return max(0, round((limit - last) * span / (last - first)))
 
 
 class StatusBoard:
@@ -61,7 +57,7 @@ class StatusBoard:
         self._state = state
         self._parsed: dict[str, tuple[str, Status]] = {}
         self._written: dict[str, dict[str, Any]] = {}
-        self._trends: dict[str, FillTrend] = {}
+        self.trends: dict[str, Trend] = {}
         self.measured_at: dict[str, datetime] = {}
         """When the newest figures of each participant were measured, by the gateway's clock at the latest."""
 
@@ -73,17 +69,12 @@ class StatusBoard:
         """Move the times that reports are compared with: the wall clock was set by this much."""
         self.measured_at = {name: at + by for name, at in self.measured_at.items()}
 
-    @property
-    def trends(self) -> dict[str, tuple[tuple[float, int], ...]]:
-        """The recent sizes of every context, oldest first."""
-        return {name: tuple(trend.samples) for name, trend in self._trends.items()}
-
-    def reset(self, trends: Mapping[str, Iterable[tuple[float, int]]], measured_at: Mapping[str, datetime]) -> None:
+    def reset(self, trends: Mapping[str, Trend], measured_at: Mapping[str, datetime]) -> None:
         """Forget what was derived from the state, which was replaced, and continue with these sizes and times."""
         self._parsed.clear()
         self._written.clear()
         self.measured_at = dict(measured_at)
-        self._trends = {name: FillTrend(samples) for name, samples in trends.items()}
+        self.trends = dict(trends)
 
     def post(self, envelope: Envelope, *, at: datetime) -> Changes:
         """Keep a `participant/status` of its sender, and return the changes; none if the board stays as it is.
@@ -101,28 +92,22 @@ class StatusBoard:
         change = self._state.apply(Change("statuses", envelope.sender, reported))
         self._parsed[envelope.sender] = (envelope.id, status)
         self._written.pop(envelope.sender, None)
-        self._trends.setdefault(envelope.sender, FillTrend()).add(at.timestamp(), status.tokens)
+        self.trends[envelope.sender] = _extended(self.trends.get(envelope.sender, ()), at.timestamp(), status.tokens)
         return (change,)
 
     def checkpoint(self, participant: str) -> Callable[[], None]:
         """Return a function that sets back the trend of a participant, and when its newest figures were measured."""
-        trend, measured_at = self._trends.get(participant), self.measured_at.get(participant)
-        samples = None if trend is None else tuple(trend.samples)
+        trend, measured_at = self.trends.get(participant), self.measured_at.get(participant)
 
         def restore() -> None:
-            self._trends.pop(participant, None)
-            if samples is not None:
-                self._trends[participant] = FillTrend(samples)
+            self.trends.pop(participant, None)
+            if trend is not None:
+                self.trends[participant] = trend
             self.forget_order(participant)
             if measured_at is not None:
                 self.measured_at[participant] = measured_at
 
         return restore
-
-    @property
-    def participants(self) -> tuple[str, ...]:
-        """Every participant that sent a status."""
-        return tuple(self._state.statuses)
 
     def entry(self, participant: str, *, connected: bool, now: datetime) -> BoardEntry:
         """Return one line of the board; `status` is absent until the participant sends one."""
@@ -141,11 +126,11 @@ class StatusBoard:
         return entry if seconds is None else entry.model_copy(update={"seconds_to_compaction": seconds})
 
     def _seconds_to_compaction(self, participant: str, status: Status | None, now: datetime) -> int | None:
-        trend, report = self._trends.get(participant), status.context if status is not None else None
+        trend, report = self.trends.get(participant), status.context if status is not None else None
         if trend is None or status is None:
             return None
         limit = plausible((report.compact_at_tokens if report is not None else None) or status.max_tokens)
-        return None if limit is None else trend.seconds_to(limit, now.timestamp())
+        return None if limit is None else _seconds_to(trend, limit, now.timestamp())
 
     def entry_json(self, participant: str, *, connected: bool, now: datetime) -> dict[str, Any] | None:
         """Return the line of a participant with a status as JSON, or None. Much cheaper than `entry`.
@@ -170,28 +155,3 @@ class StatusBoard:
         if known is None or known[0] != received.envelope_id:  # restored after a restart
             known = self._parsed[participant] = (received.envelope_id, Status.model_validate(received.status))
         return known[1]
-
-
-@dataclass(frozen=True, slots=True)
-class ParticipantView:
-    """One participant: configured, invited or connected."""
-
-    id: str
-    connected: bool
-    capabilities: tuple[dict[str, object], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SpaceSnapshot:
-    """A space at one moment: members in join order first, then participants that are not connected."""
-
-    space: str
-    name: str | None
-    at: datetime
-    participants: tuple[ParticipantView, ...]
-    board: tuple[BoardEntry, ...]
-
-    def as_board(self) -> Board:
-        """Return the board as `GET /spaces/{id}/context` and the event stream send it."""
-        board = Board(space=self.space, at=wire_timestamp(self.at), participants=self.board)
-        return board.model_copy(update={"name": self.name}) if self.name is not None else board

@@ -7,7 +7,7 @@ changes it causes. The changes themselves, and every question about them, are in
 import json
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
 from mew_protocol import errors, kinds
@@ -33,7 +33,6 @@ from mew_spaces.core.effects import (
     Deliver,
     Effect,
     Receipt,
-    StateChanged,
     accept,
     refuse,
     state_changed,
@@ -42,16 +41,8 @@ from mew_spaces.core.membership import Membership
 from mew_spaces.core.state import CapabilityGrant, Changes, Invitation
 from mew_spaces.core.system_messages import SystemMessages
 
-
-class SpaceOperations(Protocol):
-    """What these rules need of a whole space."""
-
-    @property
-    def connection_url(self) -> str | None: ...
-
-    def welcome_again(self, participant: ParticipantId, /, *, now: datetime) -> tuple[Effect, ...]: ...
-
-    def remove(self, participant: ParticipantId, /, *, now: datetime) -> tuple[StateChanged, tuple[Effect, ...]]: ...
+if TYPE_CHECKING:
+    from mew_spaces.core.space import Space
 
 
 class MembershipRules:
@@ -63,7 +54,7 @@ class MembershipRules:
         membership: Membership,
         messages: SystemMessages,
         *,
-        space: SpaceOperations,
+        space: "Space",
         new_token: Callable[[], str],
     ) -> None:
         self._membership = membership
@@ -148,7 +139,8 @@ class MembershipRules:
         self, envelope: Envelope, recipient: ParticipantId, changes: Changes, note: AuditNote, now: datetime
     ) -> Receipt:
         """Tell the recipient what it may send now before all others learn of the change."""
-        welcome = self._space.welcome_again(recipient, now=now)
+        connections = self._membership.connections_of((recipient,))
+        welcome = (self._space.welcome(recipient, connections, now=now),) if connections else ()
         return accept(envelope, *state_changed(changes), note, *welcome)
 
     def _invite(self, envelope: Envelope, reply_to: tuple[ConnectionId, ...], now: datetime) -> Receipt:

@@ -34,10 +34,8 @@ class Permissions:
         matched = self.capabilities.match(draft, ignore_to=ignore_to)
         decision = self._decisions.get(id(matched))
         if decision is None:
-            source = None if matched is None else self.source_of(matched)
+            source: Source | None = None
+            if matched is not None:
+                source = "dynamic" if matched in self.granted else "static"
             decision = self._decisions[id(matched)] = PermissionDecision(self, matched, source)
         return decision
-
-    def source_of(self, pattern: CapabilityPattern) -> Source:
-        """Return whether one of these patterns was granted."""
-        return "dynamic" if pattern in self.granted else "static"

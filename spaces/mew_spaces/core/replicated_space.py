@@ -20,6 +20,7 @@ from mew_protocol.position import Position
 from pydantic import BaseModel, ConfigDict, Field
 
 from mew_spaces.core.admission import content_digest
+from mew_spaces.core.board import Trend
 from mew_spaces.core.effects import AddToken, Broadcast, ConnectionId, Effect, Receipt, RevokeTokens, refuse
 from mew_spaces.core.events import (
     EPOCH,
@@ -85,7 +86,7 @@ class ReplicaSnapshot(BaseModel):
     members: dict[ParticipantId, list[ConnectionId]] = Field(default_factory=dict)
     absent_since: dict[ParticipantId, datetime] = Field(default_factory=dict)
     not_back_yet: set[str] = Field(default_factory=set)
-    trends: dict[str, list[tuple[float, int]]] = Field(default_factory=dict)
+    trends: dict[str, Trend] = Field(default_factory=dict)
     measured_at: dict[str, datetime] = Field(default_factory=dict)
     known: list[tuple[str, str, str, int]] = Field(default_factory=list)
     tokens: dict[ParticipantId, str] = Field(default_factory=dict)
@@ -157,7 +158,7 @@ class ReplicatedSpace:
             members={name: member.sockets for name, member in space.members.items()},
             absent_since=space.absent_since,
             not_back_yet=space.not_back_yet,
-            trends={name: list(samples) for name, samples in space.board.trends.items()},
+            trends=space.board.trends,
             measured_at=space.board.measured_at,
             known=[(*key, *known) for key, known in self._known.items()],
             tokens=self.tokens,
@@ -215,7 +216,8 @@ class ReplicatedSpace:
                 if participant not in space.members:
                     self._joined.pop(participant, None)
             case GatewayIsGone(gateway):
-                effects = self._end_gateway(gateway)
+                self.gateways.pop(gateway, None)
+                effects = space.leave_all(lambda one: gateway_of(one) == gateway, now=now)
             case TimePasses():
                 effects = space.expire(now=now)
             case GatewayStarts():
@@ -250,16 +252,6 @@ class ReplicatedSpace:
         where = {"position": str(Position(self.epoch, known.sequence))} if known.sequence else {}
         accepted = Envelope.complete(draft, id=draft.id or "", ts=wire_timestamp(self.now), sender=sender)
         return Receipt((), accepted=accepted, answer={"status": "duplicate", **where})
-
-    def _end_gateway(self, gateway: int) -> tuple[Effect, ...]:
-        self.gateways.pop(gateway, None)
-        held = [
-            (connection, name)
-            for name, member in self.space.members.items()
-            for connection in member.sockets
-            if gateway_of(connection) == gateway
-        ]
-        return tuple(effect for one in held for effect in self.space.leave(*one, now=self.now))
 
     def _is_overtaken(self, connection: ConnectionId, participant: ParticipantId, checked_at: int) -> bool:
         """Whether a join may be older than the newest connection of its participant, on another gateway, and would

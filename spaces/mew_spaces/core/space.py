@@ -12,7 +12,7 @@ this rule: it neither supersedes nor is superseded.
 What the envelopes of one namespace do is decided in `membership_rules` and `streams`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,13 +22,14 @@ from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.errors import PayloadError
 from mew_protocol.ids import STREAM_GATEWAY, ParticipantId, SpaceId
 from mew_protocol.payloads.mcp import UndecidedProposals
+from mew_protocol.payloads.participant import Board
 from mew_protocol.payloads.system import Member, Presence
 from mew_protocol.payloads.system import SystemError as ErrorPayload
 from pydantic_core import to_json
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.admission import RateLimit, malformed
-from mew_spaces.core.board import ParticipantView, SpaceSnapshot, StatusBoard
+from mew_spaces.core.board import StatusBoard
 from mew_spaces.core.effects import (
     NO_ANSWER,
     Admit,
@@ -49,7 +50,7 @@ from mew_spaces.core.effects import (
 from mew_spaces.core.membership import MemberConnections, Membership
 from mew_spaces.core.membership_rules import MembershipRules
 from mew_spaces.core.permissions import PermissionDecision, Permissions
-from mew_spaces.core.state import SpaceState
+from mew_spaces.core.state import Changes, SpaceState
 from mew_spaces.core.streams import StreamRules
 from mew_spaces.core.system_messages import NewId, SystemMessages
 
@@ -100,39 +101,33 @@ class Space:
         self._limits = config.limits
         self._facts = config.facts
         self._ignore_to = config.capabilities.ignore_to
-        self._messages = SystemMessages(new_id)
+        self.messages = SystemMessages(new_id)
         self._rate = RateLimit(
             per_second=config.limits.envelopes_per_second, burst=config.limits.envelope_burst, clock=clock
         )
         self.absent_since: dict[ParticipantId, datetime] = {}
         self.not_back_yet = {one.proposer for one in self.membership.undecided_proposals}
         """Proposers of an earlier process of the gateway; those that stay away do not wait for a decision."""
-        self._streams = StreamRules(
-            self.membership, self._messages, streams_per_member=config.limits.streams_per_member
-        )
-        self._rules = MembershipRules(config, self.membership, self._messages, space=self, new_token=new_token)
+        self._streams = StreamRules(self.membership, self.messages, streams_per_member=config.limits.streams_per_member)
+        self._rules = MembershipRules(config, self.membership, self.messages, space=self, new_token=new_token)
 
     # Questions
 
-    def resolve(self, name: str) -> ParticipantId | None:
-        """Return the participant with this id or display name, or None."""
-        return self.membership.resolve(name)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All participants: members in join order, others that may join, and others that sent a status."""
+        names = dict.fromkeys([*self.members, *self.membership.names, *self.state.statuses])
+        return tuple(name for name in names if name not in self.state.removed)
 
-    def snapshot(self, *, now: datetime) -> SpaceSnapshot:
-        """Return the space as it is now."""
-        names = dict.fromkeys([*self.members, *self.membership.names, *self.board.participants])
-        views = tuple(
-            ParticipantView(name, name in self.members, self.membership.permissions_of(name).patterns)
-            for name in names
-            if name not in self.state.removed
-        )
-        return SpaceSnapshot(
-            space=self.id,
-            name=self.name,
-            at=now,
-            participants=views,
-            board=tuple(self.board.entry(view.id, connected=view.connected, now=now) for view in views),
-        )
+    def describe(self, participant: str) -> dict[str, Any]:
+        """Return a participant as others see it."""
+        return {"id": participant, "capabilities": list(self.membership.permissions_of(participant).patterns)}
+
+    def read_board(self, *, now: datetime) -> Board:
+        """Return the last status of every participant, with its age."""
+        entries = (self.board.entry(name, connected=name in self.members, now=now) for name in self.names)
+        board = Board(space=self.id, at=wire_timestamp(now), participants=tuple(entries))
+        return board if self.name is None else board.model_copy(update={"name": self.name})
 
     def proposals(self, *, now: datetime) -> UndecidedProposals:
         """Return the proposals that need a decision, each with the participants that may make the request."""
@@ -173,11 +168,11 @@ class Space:
             self.board.forget_order(participant)
             joined = Member(id=participant, capabilities=permissions.patterns)
             presence = Presence(event="join", participant=joined)
-            message = self._messages.compose(kinds.SYSTEM_PRESENCE, presence, now=now)
+            message = self.messages.compose(kinds.SYSTEM_PRESENCE, presence, now=now)
             effects.append(Broadcast(message, without=frozenset(member.sockets)))
         pause = self.membership.pause_of(participant, now=now)
         if pause is not None:  # a restarted program does not know it
-            message = self._messages.compose(kinds.PARTICIPANT_PAUSE, pause, now=now, to=(participant,))
+            message = self.messages.compose(kinds.PARTICIPANT_PAUSE, pause, now=now, to=(participant,))
             effects.append(Deliver(message, (connection,)))
         return tuple(effects)
 
@@ -205,7 +200,13 @@ class Space:
         self.absent_since[participant] = now
         return Dismiss(connection), self._left(participant, now=now)
 
-    def remove(self, participant: ParticipantId, /, *, now: datetime) -> tuple[StateChanged, tuple[Effect, ...]]:
+    def leave_all(self, is_closed: Callable[[ConnectionId], bool], *, now: datetime) -> tuple[Effect, ...]:
+        """Handle all closed connections of members at once."""
+        connections = [(one, name) for name, member in self.members.items() for one in member.sockets]
+        closed = [(one, name) for one, name in connections if is_closed(one)]
+        return tuple(effect for connection, name in closed for effect in self.leave(connection, name, now=now))
+
+    def remove(self, participant: ParticipantId, *, now: datetime) -> tuple[StateChanged, tuple[Effect, ...]]:
         """Remove a participant for good: its connections, its tokens, its streams and its right to write to others."""
         member = self.members.pop(participant, None)
         absent_since = self.absent_since.pop(participant, None)
@@ -227,11 +228,6 @@ class Space:
         stream_changes, stream_effects = self._streams.end_streams_of(participant, now=now)
         return StateChanged((*changes, *stream_changes), restore), (*effects, *stream_effects)
 
-    def welcome_again(self, participant: ParticipantId, /, *, now: datetime) -> tuple[Effect, ...]:
-        """Tell a member what it may send now."""
-        connections = self.membership.connections_of((participant,))
-        return (self.welcome(participant, connections, now=now),) if connections else ()
-
     def reject_connection(
         self,
         connection: ConnectionId,
@@ -243,36 +239,9 @@ class Space:
         now: datetime,
     ) -> tuple[Effect, ...]:
         """Send an error to a connection that may not join, then close it."""
-        error_message = self.compose_error(connection, error, message, now=now, retry_after_seconds=retry_after_seconds)
-        return error_message, CloseConnection(connection, code, error)
-
-    def compose_error(
-        self,
-        connection: ConnectionId,
-        error: str,
-        message: str,
-        *,
-        now: datetime,
-        participant: str | None = None,
-        code: str | None = None,
-        envelope_id: str | None = None,
-        retry_after_seconds: float | None = None,
-    ) -> Deliver:
-        """Return an error for one connection, about something that is not an envelope of a member."""
-        capabilities = () if error == errors.NOT_JOINED else None
-        payload = ErrorPayload(
-            error=error,
-            message=message,
-            code=code,
-            your_capabilities=capabilities,
-            retry_after_seconds=retry_after_seconds,
-        )
-        envelope = self._messages.compose_error(payload, participant, now=now, envelope_id=envelope_id)
-        return Deliver(envelope, (connection,))
-
-    def compose_presence_batch(self, changes: Sequence[Mapping[str, Any]], *, now: datetime) -> Envelope:
-        """Return several presences as one envelope; `changes` are their payloads."""
-        return self._messages.compose(kinds.SYSTEM_PRESENCE_BATCH, {"changes": changes}, now=now)
+        payload = ErrorPayload(error=error, message=message, retry_after_seconds=retry_after_seconds)
+        envelope = self.messages.compose_error(payload, None, now=now)
+        return Deliver(envelope, (connection,)), CloseConnection(connection, code, error)
 
     def expire(self, *, now: datetime) -> tuple[Effect, ...]:
         """End what has expired: pauses, and the streams and grants of participants that did not come back."""
@@ -306,6 +275,34 @@ class Space:
         self.absent_since = {name: since + by for name, since in self.absent_since.items()}
         self.board.shift(by)
         return state_changed(self.membership.shift_pauses(by))
+
+    # What could not be stored
+
+    def roll_back(
+        self,
+        refused: Sequence[StateChanged],
+        kept: Sequence[StateChanged],
+        open_connections: Container[ConnectionId],
+        *,
+        now: datetime,
+    ) -> tuple[Changes, tuple[Effect, ...]]:
+        """Undo what envelopes changed that could not be stored, and return the changes that do so and what follows.
+
+        `refused` and `kept` are those of `Membership.roll_back`. A removed member is back, but it leaves if its
+        connections were closed meanwhile.
+        """
+        changes = self.membership.roll_back(refused, kept)
+        return changes, self.leave_all(lambda one: one not in open_connections, now=now)
+
+    def update_greeting(self, message: Deliver, *, now: datetime) -> Deliver | None:
+        """Return what tells a participant that joins how the space is, as it is now; any other message unchanged."""
+        match message.envelope.kind:
+            case kinds.SYSTEM_WELCOME:
+                return self.welcome(ParticipantId(message.envelope.addressees[0]), message.connections, now=now)
+            case kinds.PARTICIPANT_PAUSE if self.membership.pause_of(message.envelope.addressees[0], now=now) is None:
+                return None
+            case _:
+                return message
 
     # Envelopes and stream frames
 
@@ -369,19 +366,19 @@ class Space:
         """Handle a stream frame of a member."""
         refused = self._above_rate_limit(sender) or self._superseded(sender, connection)
         if refused is not None:
-            return (Deliver(self._messages.compose_error(refused, sender, now=now), (connection,)),)
+            return (Deliver(self.messages.compose_error(refused, sender, now=now), (connection,)),)
         stream = self.state.streams.get(frame.stream_id)
         if stream is None or sender not in stream.writers:
             problem = f"no open stream '{frame.stream_id}'" if stream is None else "you are not one of its writers"
             text = f"frame not delivered: {problem}"
             payload = ErrorPayload(error=errors.UNAUTHORIZED_STREAM_WRITE, stream_id=frame.stream_id, message=text)
-            error = self._messages.compose_error(payload, sender, now=now, sender=STREAM_GATEWAY)
+            error = self.messages.compose_error(payload, sender, now=now, sender=STREAM_GATEWAY)
             return (Deliver(error, (connection,)),)
         return (Relay(frame, self.membership.connections_of(stream.targets) if stream.targets else None),)
 
     def _complete(self, draft: Draft, sender: ParticipantId, now: datetime) -> Envelope:
         return Envelope.complete(
-            draft, id=draft.id or self._messages.new_id(), ts=draft.ts or wire_timestamp(now), sender=sender
+            draft, id=draft.id or self.messages.new_id(), ts=draft.ts or wire_timestamp(now), sender=sender
         )
 
     def _handle(self, envelope: Envelope, connection: ConnectionId | None, now: datetime) -> Receipt | None:
@@ -444,7 +441,7 @@ class Space:
         decision: PermissionDecision | None = None,
     ) -> Receipt:
         reply_to = self._reply_to(sender, connection)
-        error = self._messages.compose_error(payload, sender, now=now, envelope_id=draft.id)
+        error = self.messages.compose_error(payload, sender, now=now, envelope_id=draft.id)
         return Receipt((Deliver(error, reply_to),) if reply_to else (), refused=payload, decision=decision)
 
     def _supersede(self, member: MemberConnections, participant: ParticipantId, *, now: datetime) -> list[Effect]:
@@ -453,7 +450,7 @@ class Space:
         effects: list[Effect] = []
         payload = ErrorPayload(error=errors.SUPERSEDED, message=f"'{participant}' joined with a newer connection")
         for older in member.sockets:
-            message = self._messages.compose_error(payload, participant, now=now)
+            message = self.messages.compose_error(payload, participant, now=now)
             effects += [Deliver(message, (older,)), Dismiss(older)]
         member.sockets.clear()
         return effects
@@ -470,16 +467,15 @@ class Space:
         """Tell connections of a participant how the space is."""
         # Written without models: when all members of a large space return at once, each of them gets all others.
         others = (name for name in self.members if name != participant)
-        names = dict.fromkeys([*self.members, *self.membership.names, *self.board.participants])
         entries = (
             self.board.entry_json(name, connected=name in self.members, now=now)
-            for name in names
-            if name in self.state.statuses and name not in self.state.removed
+            for name in self.names
+            if name in self.state.statuses
         )
         streams = (stream.describe() for stream in self.state.streams.values())
         payload = {
-            "you": self._describe(participant),
-            "participants": [self._describe(name) for name in others],
+            "you": self.describe(participant),
+            "participants": [self.describe(name) for name in others],
             "active_streams": [one.model_dump(mode="json", by_alias=True, exclude_unset=True) for one in streams],
             "board": [entry for entry in entries if entry is not None],
         }
@@ -487,12 +483,9 @@ class Space:
             payload["proposals"] = [one.describe(now) for one in proposals]
         if self._facts:
             payload["space"] = self._facts
-        message = self._messages.compose(kinds.SYSTEM_WELCOME, payload, now=now, to=(participant,))
+        message = self.messages.compose(kinds.SYSTEM_WELCOME, payload, now=now, to=(participant,))
         return Deliver(message, connections)
-
-    def _describe(self, participant: str) -> dict[str, Any]:
-        return {"id": participant, "capabilities": list(self.membership.permissions_of(participant).patterns)}
 
     def _left(self, participant: ParticipantId, *, now: datetime) -> Broadcast:
         presence = {"event": "leave", "participant": {"id": participant}}
-        return Broadcast(self._messages.compose(kinds.SYSTEM_PRESENCE, presence, now=now))
+        return Broadcast(self.messages.compose(kinds.SYSTEM_PRESENCE, presence, now=now))

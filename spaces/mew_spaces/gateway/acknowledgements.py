@@ -131,10 +131,9 @@ class Acknowledgements:
 
     def not_stored(self, connection: ConnectionId, sender: str, envelope_id: str | None) -> Deliver:
         """Return the error for the sender of an envelope that could not be stored."""
-        error, message, now = errors.NOT_STORED, NOT_STORED_MESSAGE, self._clock()
-        return self._space.compose_error(
-            connection, error, message, now=now, participant=sender, envelope_id=envelope_id
-        )
+        payload, now = ErrorPayload(error=errors.NOT_STORED, message=NOT_STORED_MESSAGE), self._clock()
+        envelope = self._space.messages.compose_error(payload, sender, now=now, envelope_id=envelope_id)
+        return Deliver(envelope, (connection,))
 
     def take_back(self, envelope: Envelope) -> tuple[Deliver, ...]:
         """Forget an envelope that could not be stored, and return the errors for the connections of its sender."""

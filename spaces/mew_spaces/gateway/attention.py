@@ -55,11 +55,10 @@ class AttentionWatch:
         found = [] if is_storing else [not_stored_item()]
         proposals = (one.describe(now) for one in self._space.membership.undecided_proposals)
         found += [approval_item(UndecidedProposal.model_validate(one)) for one in proposals]
-        names = dict.fromkeys([*self._space.membership.names, *self._space.members, *self._space.board.participants])
+        names = self._space.names
         for name in names:
-            if name not in self._space.state.removed:
-                found += self._items_of(name, now)
-        for gone in self._known.keys() - names.keys():
+            found += self._items_of(name, now)
+        for gone in self._known.keys() - set(names):
             del self._known[gone]
         at = wire_timestamp(now)
         self._since = {one.id: self._since.get(one.id) or one.since or at for one in found}

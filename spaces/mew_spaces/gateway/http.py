@@ -175,7 +175,7 @@ class HttpApi:
         headers = call.request.headers
         token, accept = bearer_of(headers), headers.get("accept", "")
         readable = [service for service in self._registry if service.tokens.may_read(token)]
-        own, boards = gateway_metrics(readable), [(one.space.id, one.snapshot().board) for one in readable]
+        own, boards = gateway_metrics(readable), [(one.space.id, one.board().participants) for one in readable]
         # In a thread, one at a time: thousands of participants must not delay envelopes.
         body, media_type = await to_thread.run_sync(
             lambda: write_metrics((*own, *context_metrics(boards)), accept), limiter=self._scrapes
@@ -191,10 +191,8 @@ class HttpApi:
     async def _participants(self, call: Call) -> Response:
         """List the participants of a space."""
         # Without models: the capabilities of thousands of participants are checked already.
-        listed = [
-            {"id": view.id, "connected": view.connected, "capabilities": list(view.capabilities)}
-            for view in call.space.snapshot().participants
-        ]
+        space = call.space.space
+        listed = [{**space.describe(name), "connected": name in space.members} for name in space.names]
         return JSONResponse({"participants": listed})
 
     @serves(
@@ -275,7 +273,7 @@ class HttpApi:
     async def _context_history(self, call: Call) -> BaseModel:
         """Read what participants reported over time, and their compactions."""
         participant = call.text("participant")
-        participant = participant and (call.space.space.resolve(participant) or participant)
+        participant = participant and (call.space.space.membership.resolve(participant) or participant)
         return await call.space.figures_of(call.number("seconds"), call.number("limit"), participant)
 
     @serves(
@@ -302,7 +300,7 @@ class HttpApi:
     @serves("GET", "/spaces/{space}/proposals", UndecidedProposals)
     async def _proposals(self, call: Call) -> BaseModel:
         """List the proposals that need a decision, and who may make each request."""
-        return call.space.space.proposals(now=call.space.snapshot().at)
+        return call.space.space.proposals(now=call.space.now())
 
     @serves("GET", "/spaces/{space}/programs", bodies.ProgramList)
     async def _list_programs(self, call: Call) -> BaseModel:
@@ -353,7 +351,7 @@ class HttpApi:
         """Return the participant in the path, and what runs its program, if the sender may send this kind to it."""
         name = call.participant
         control = self._control(call, Draft(kind=kind, to=(name,)))
-        if all(view.id != name for view in call.space.snapshot().participants):
+        if name not in call.space.space.names:
             raise _no_participant(name)
         return name, control
 
@@ -453,7 +451,7 @@ def _address_of(request: Request) -> str:
 def _participant_in_path(request: Request, space: SpaceService) -> str:
     """Return the id of the participant in the path, which may be its display name."""
     name: str = request.path_params["participant"]
-    return space.space.resolve(name) or name
+    return space.space.membership.resolve(name) or name
 
 
 async def _read_body(call: Call) -> bytes:

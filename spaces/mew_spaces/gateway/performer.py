@@ -1,7 +1,7 @@
 """Performs the effects of one space: writes to connections, and changes who is connected and who may connect.
 
-Owns the connections of the space: their channels and the participants they belong to. Undoes what could not be stored.
-Does not decide anything, and does not know what has to be stored first; `service` and `outbox` do.
+Owns the connections of the space: their channels and the participants they belong to. Does not decide anything, and
+does not know what has to be stored first; `service` and `outbox` do.
 """
 
 import logging
@@ -128,24 +128,13 @@ class EffectPerformer:
         refused = [one for envelope in envelopes for one in envelope.effects if isinstance(one, StateChanged)]
         if not refused:
             return items
+        now = self.clock()
         kept = [one for one in items if isinstance(one, StateChanged)]
-        self.store.store(self.space.membership.roll_back(refused, kept))
-        performed = [updated for one in items if (updated := self._update_greeting(one)) is not None]
-        held = [(one, name) for name, member in self.space.members.items() for one in member.sockets]
-        for connection, name in held:
-            if connection not in self.owners:  # it closed while its participant was removed
-                left = self.space.leave(connection, name, now=self.clock())
-                performed += (NumberedBroadcast.unstored(one) if isinstance(one, Broadcast) else one for one in left)
-        return performed
-
-    def _update_greeting(self, item: Item) -> Item | None:
-        """Return what tells a participant that joins how the space is, as it is now; any other item unchanged."""
-        if not isinstance(item, Deliver) or item.envelope.kind not in (kinds.SYSTEM_WELCOME, kinds.PARTICIPANT_PAUSE):
-            return item
-        participant = ParticipantId(item.envelope.addressees[0])
-        if item.envelope.kind == kinds.SYSTEM_WELCOME:
-            return self.space.welcome(participant, item.connections, now=self.clock())
-        return item if self.space.membership.pause_of(participant, now=self.clock()) else None
+        changes, left = self.space.roll_back(refused, kept, self.owners, now=now)
+        self.store.store(changes)
+        updated = [self.space.update_greeting(one, now=now) if isinstance(one, Deliver) else one for one in items]
+        left_unstored = [NumberedBroadcast.unstored(one) if isinstance(one, Broadcast) else one for one in left]
+        return [one for one in (*updated, *left_unstored) if one is not None]
 
     def close_all(self, participant: ParticipantId, code: int, reason: str) -> None:
         """Close the connections of a participant, except to its log file."""

@@ -24,10 +24,10 @@ from mew_protocol.ids import ParticipantId
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.payloads.figures import ContextHistory
 from mew_protocol.payloads.participant import Board
+from mew_protocol.payloads.system import SystemError as ErrorPayload
 
 from mew_spaces.config.settings import SpaceConfig
-from mew_spaces.core.board import SpaceSnapshot
-from mew_spaces.core.effects import Broadcast, ConnectionId, Effect, Receipt, StateChanged
+from mew_spaces.core.effects import Broadcast, ConnectionId, Deliver, Effect, Receipt, StateChanged
 from mew_spaces.core.space import Space
 from mew_spaces.core.system_messages import NewId
 from mew_spaces.gateway.acknowledgements import Acknowledgements
@@ -188,16 +188,13 @@ class SpaceService:
         correlation_id: str | None = None,
     ) -> None:
         """Send an error about a message that is unreadable or not allowed yet."""
-        effect = self.space.compose_error(
-            connection,
-            error,
-            message,
-            now=self._clock(),
-            participant=self._performer.owners.get(connection),
-            code=code,
-            envelope_id=correlation_id,
+        capabilities = () if error == errors.NOT_JOINED else None
+        payload = ErrorPayload(error=error, message=message, code=code, your_capabilities=capabilities)
+        participant = self._performer.owners.get(connection)
+        envelope = self.space.messages.compose_error(
+            payload, participant, now=self._clock(), envelope_id=correlation_id
         )
-        self._perform((effect,))
+        self._perform((Deliver(envelope, (connection,)),))
 
     def leave(self, connection: ConnectionId) -> None:
         """Handle a closed connection."""
@@ -283,7 +280,8 @@ class SpaceService:
             await self._sessions.presences.collected.wait()
             await anyio.sleep(self._sessions.presences.pause_seconds)
             for to, changes in self._sessions.presences.drain():
-                batch = self.space.compose_presence_batch(changes, now=self._clock())
+                payload = {"changes": changes}
+                batch = self.space.messages.compose(kinds.SYSTEM_PRESENCE_BATCH, payload, now=self._clock())
                 self._performer.send(frame_json(batch.encode()), to)
 
     async def keep_attention(self, announce: Callable[[], None]) -> None:
@@ -338,13 +336,13 @@ class SpaceService:
         """Readers without a connection that receive the frames of streams."""
         return self._performer.frame_readers
 
-    def snapshot(self) -> SpaceSnapshot:
-        """Return the space as it is now."""
-        return self.space.snapshot(now=self._clock())
+    def now(self) -> datetime:
+        """Return the time by the clock of the space."""
+        return self._clock()
 
     def board(self) -> Board:
         """Return the last status of every participant, with its age."""
-        return self.snapshot().as_board()
+        return self.space.read_board(now=self._clock())
 
     async def figures_of(self, seconds: int, limit: int, participant: str | None) -> ContextHistory:
         """Return what participants reported in the last `seconds`, as far as it is stored."""
@@ -491,10 +489,8 @@ class SpaceService:
         participant = self._performer.owners.get(connection)
         log.warning("%s: disconnected as a slow consumer", participant or "a connection that has not joined")
         message = "you read more slowly than messages arrive and were disconnected; join again to continue"
-        effect = self.space.compose_error(
-            connection, errors.SLOW_CONSUMER, message, now=self._clock(), participant=participant
-        )
-        last = frame_json(effect.envelope.encode())
-        channel.close_with_message(last, errors.CLOSE_SLOW_CONSUMER, errors.SLOW_CONSUMER)
+        payload = ErrorPayload(error=errors.SLOW_CONSUMER, message=message)
+        last = self.space.messages.compose_error(payload, participant, now=self._clock())
+        channel.close_with_message(frame_json(last.encode()), errors.CLOSE_SLOW_CONSUMER, errors.SLOW_CONSUMER)
         # Not when its socket closes: that may take long, because it is the one that does not read.
         self.leave(connection)

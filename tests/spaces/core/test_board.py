@@ -1,4 +1,4 @@
-"""What late joiners and readers see of a space: statuses and the snapshot."""
+"""What late joiners and readers see of the participants of a space: their statuses."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from mew_protocol.envelope import Envelope
 from mew_protocol.errors import PayloadError
-from mew_protocol.payloads.participant import BoardEntry, Status
-from mew_spaces.core.board import ParticipantView, SpaceSnapshot, StatusBoard
+from mew_spaces.core.board import StatusBoard
 from mew_spaces.core.state import SpaceState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -20,7 +19,8 @@ def status(payload: dict[str, Any], *, sender: str = "coder", to: tuple[str, ...
 
 
 def test_a_status_is_kept_with_its_age() -> None:
-    board = StatusBoard(SpaceState())
+    state = SpaceState()
+    board = StatusBoard(state)
     assert board.post(status(WHOLE), at=NOW)
     entry = board.entry("coder", connected=True, now=NOW + timedelta(seconds=3))
     assert entry.model_dump(mode="json", exclude_unset=True) == {
@@ -31,7 +31,7 @@ def test_a_status_is_kept_with_its_age() -> None:
         "received_at": "2026-01-01T00:00:00.000Z",
         "age_seconds": 3.0,
     }
-    assert board.participants == ("coder",)
+    assert list(state.statuses) == ["coder"]
 
 
 def test_a_silent_participant_has_no_status() -> None:
@@ -81,22 +81,6 @@ def test_an_invalid_status_never_replaces_a_valid_one(payload: dict[str, Any]) -
     assert kept.tokens == 90
 
 
-SNAPSHOT = SpaceSnapshot(
-    space="demo",
-    name="Demo",
-    at=NOW,
-    participants=(
-        ParticipantView("ada", connected=True, capabilities=({"kind": "*"},)),
-        ParticipantView("coder", connected=True, capabilities=({"kind": "chat", "payload": {"n": None}},)),
-        ParticipantView("bob", connected=False, capabilities=()),
-    ),
-    board=(
-        BoardEntry(id="ada", connected=True),
-        BoardEntry(id="coder", connected=True, status=Status(messages_in_context=1)),
-    ),
-)
-
-
 def test_a_written_entry_has_its_status_and_age() -> None:
     board = StatusBoard(SpaceState())
     board.post(status({"messages_in_context": 1}), at=NOW)
@@ -111,12 +95,6 @@ def test_a_written_entry_has_its_status_and_age() -> None:
     assert newer is not None
     assert newer["status"] == {"messages_in_context": 2}
     assert board.entry_json("ada", connected=True, now=NOW) is None
-
-
-def test_a_board_has_an_entry_for_every_participant() -> None:
-    board = SNAPSHOT.as_board()
-    assert (board.space, board.name, board.at) == ("demo", "Demo", "2026-01-01T00:00:00.000Z")
-    assert [entry.id for entry in board.participants] == ["ada", "coder"]
 
 
 def test_the_time_to_compaction_follows_the_growth_of_the_last_hour() -> None:

@@ -193,13 +193,25 @@ def test_an_http_sender_need_not_be_connected(driver: SpaceDriver) -> None:
     assert driver.take(2) == ["system/error capability_violation"]
 
 
+def test_a_board_has_an_entry_for_every_participant(driver: SpaceDriver) -> None:
+    driver.join(3, "coder")
+    board = driver.space.read_board(now=driver.now)
+    assert (board.space, board.name, board.at) == ("demo", "Demo", "2026-01-01T00:00:00.000Z")
+    assert [(entry.id, entry.connected) for entry in board.participants] == [
+        ("coder", True),
+        ("ada", False),
+        ("bob", False),
+        ("files", False),
+    ]
+
+
 def test_a_status_stays_on_the_board_when_its_sender_leaves(driver: SpaceDriver) -> None:
     driver.join(1, "ada")
     driver.join(3, "coder")
     driver.send_envelope(3, "coder", "participant/status", STATUS)
     driver.leave(3, "coder")
     driver.wait(2.5)
-    entry = next(one for one in driver.space.snapshot(now=driver.now).board if one.id == "coder")
+    entry = next(one for one in driver.space.read_board(now=driver.now).participants if one.id == "coder")
     assert entry.status is not None
     assert (entry.status.tokens, entry.connected, entry.age_seconds) == (10, False, 2.5)
     driver.join(4, "bob")
@@ -223,7 +235,7 @@ def test_a_status_with_impossible_figures_is_refused(driver: SpaceDriver) -> Non
     assert refused is not None
     assert (refused.error, "below" in str(refused.message)) == ("invalid_payload", True)
     assert driver.send_envelope(3, "coder", "participant/status", {"status": "thinking"}).accepted is not None
-    assert driver.space.snapshot(now=driver.now).board[0].status == Status.model_validate(STATUS)
+    assert driver.space.read_board(now=driver.now).participants[0].status == Status.model_validate(STATUS)
 
 
 def test_figures_older_than_reported_ones_are_refused(driver: SpaceDriver) -> None:
@@ -245,7 +257,7 @@ def test_figures_older_than_reported_ones_are_refused(driver: SpaceDriver) -> No
     driver.take(3)
     assert not is_accepted(40, minutes=4)
     assert driver.take(3) == ["system/error invalid_payload"]
-    assert driver.space.snapshot(now=driver.now).board[0].status == Status.model_validate(cleared)
+    assert driver.space.read_board(now=driver.now).participants[0].status == Status.model_validate(cleared)
     assert is_accepted(30, minutes=90)  # its clock is ahead ...
     assert is_accepted(31, minutes=10)  # ... and set right
     driver.perform(driver.space.shift_deadlines(timedelta(minutes=-9)))  # the machine's clock is set back

@@ -320,6 +320,20 @@ async def test_a_member_that_leaves_during_a_refused_removal_is_gone(service: Sp
     assert "space/kick" not in kinds(ada)
 
 
+async def test_a_refused_removal_of_an_absent_participant_changes_nothing(
+    service: SpaceService, log: RecordingLog
+) -> None:
+    (connection, ada), (bob, _) = await joined(service, ADA), await joined(service, BOB)
+    service.leave(bob)
+    await until(lambda: service.log.position.sequence == service.log.next_sequence - 1)
+    before = picture(service)
+    log.is_full = True
+    receive(service, connection, "space/kick", "k", participant_id="bob")
+    await until(lambda: kinds(ada)[-1] == "system/error")
+    assert BOB in service.space.absent_since
+    assert picture(service) == before
+
+
 @pytest.mark.parametrize("envelope", CHANGING[-2:], ids=lambda envelope: envelope["kind"])
 async def test_a_refused_removal_or_invitation_is_not_in_the_roster(
     config: SpaceConfig, log: RecordingLog, tmp_path: Path, envelope: dict[str, Any]

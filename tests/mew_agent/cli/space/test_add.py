@@ -54,7 +54,7 @@ async def test_gateway_admits_the_participant_before_the_file_changes(config: Pa
         token = token_path(tmp_path / ".mew", "bob").read_text().strip()
         assert gateway.tokens.identify(token) == "bob"
         assert "bob" in load_space(config).participants
-        assert gateway.service.space.resolve("bob") == "bob"
+        assert gateway.service.space.membership.resolve("bob") == "bob"
         async with joined(gateway, "bob") as first, joined(gateway, "bob") as second:
             await second.chat("hello")
             assert (await first.until("chat"))["payload"] == {"text": "hello"}
