@@ -1,14 +1,18 @@
 """What in one space needs a person, kept up to date for its readers.
 
-Owns since when each item is there, and for how long a participant may be away before it counts as disconnected. What
-counts, and the words, are in `mew_protocol.attention`. Items are computed again only for participants that reported or
-came or went, so that thousands of participants cost little.
+Owns when it is looked for, since when each item is there, and for how long a participant may be away before it counts
+as disconnected. What counts, and the words, are in `mew_protocol.attention`. Items are computed again only for
+participants that reported or came or went, so that thousands of participants cost little.
 """
 
+import logging
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
+import anyio
 from mew_protocol.attention import (
+    Attention,
     AttentionAction,
     AttentionItem,
     aggregate,
@@ -22,6 +26,16 @@ from mew_protocol.payloads.mcp import UndecidedProposal
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.space import Space
+from mew_spaces.gateway.webhook import AttentionWebhook
+from mew_spaces.log.memory import SpaceLog
+
+log = logging.getLogger("mew_spaces")
+
+REFRESH_SECONDS: Final = 0.2
+"""How often what needs a person is looked for while envelopes arrive; less often if that takes long."""
+
+QUIET_ROUNDS: Final = 5
+"""After how many such times it is looked for without envelopes: time passes, too."""
 
 ABSENCE_GRACE: Final = timedelta(seconds=10)
 """Participants reconnect after a break; a shorter absence needs no person."""
@@ -35,8 +49,25 @@ _Items = tuple[AttentionItem, ...]
 class AttentionWatch:
     """The attention items of one space. `refresh` brings them up to date; a changed list is a new tuple."""
 
-    def __init__(self, space: Space, config: SpaceConfig, started_at: datetime) -> None:
+    def __init__(
+        self,
+        space: Space,
+        config: SpaceConfig,
+        space_log: SpaceLog,
+        webhook: AttentionWebhook | None,
+        *,
+        clock: Callable[[], datetime],
+        started_at: datetime,
+        is_storing: Callable[[], bool],
+        posts: Callable[[], bool],
+    ) -> None:
+        """`is_storing` says whether envelopes can be stored, `posts` whether this gateway posts to the webhook."""
         self._space = space
+        self._log = space_log
+        self._webhook = webhook
+        self._clock = clock
+        self._is_storing = is_storing
+        self._posts = posts
         self._ignore_to = config.capabilities.ignore_to
         self._launched = frozenset(
             name for name, one in config.participants.items() if one.auto_start and one.has_program
@@ -50,9 +81,27 @@ class AttentionWatch:
         self.items: _Items = ()
         """The same, many of a kind as one."""
 
-    def refresh(self, now: datetime, *, is_storing: bool) -> bool:
-        """Look at the space again. Returns whether anything changed."""
-        found = [] if is_storing else [not_stored_item()]
+    async def run(self, announce: Callable[[], None]) -> None:
+        """Keep the items up to date until cancelled; call `announce` after each change."""
+        position, rounds, took = None, 0, 0.0
+        while True:
+            await anyio.sleep(max(REFRESH_SECONDS, 20 * took))  # at most a twentieth of the event loop's time
+            rounds += 1
+            if self._log.position != position or rounds >= QUIET_ROUNDS:
+                position, rounds, begun = self._log.position, 0, anyio.current_time()
+                try:
+                    if self.refresh():
+                        announce()
+                    if self._webhook is not None:
+                        self._webhook.observe(self.items, posts=self._posts())
+                except Exception:  # what a participant reported must not end the other tasks of the gateway
+                    log.exception("failed to find what needs a person")
+                took = anyio.current_time() - begun
+
+    def refresh(self) -> bool:
+        """Look at the space now. Returns whether anything changed."""
+        now = self._clock()
+        found = [] if self._is_storing() else [not_stored_item()]
         proposals = (one.describe(now) for one in self._space.membership.undecided_proposals)
         found += [approval_item(UndecidedProposal.model_validate(one)) for one in proposals]
         names = self._space.names
@@ -69,9 +118,10 @@ class AttentionWatch:
         self.single, self.items = single, aggregate(single)
         return True
 
-    def items_for(self, reader: str | None) -> _Items:
+    def for_reader(self, reader: str | None) -> Attention:
         """Return the items with what `reader` may do about them; None is an observer, who may do nothing."""
-        return tuple(self._for_reader(one, reader) for one in self.items)
+        items = tuple(self._for_reader(one, reader) for one in self.items)
+        return Attention(space=self._space.id, at=wire_timestamp(self._clock()), items=items)
 
     def _items_of(self, name: str, now: datetime) -> _Items:
         """Return the items of one participant, the known ones if nothing happened to it."""

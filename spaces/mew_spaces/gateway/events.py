@@ -205,7 +205,7 @@ def event(name: str, data: bytes, *, id: str | None = None) -> bytes:  # noqa: A
 
 def _attention(reader: EventReader) -> bytes:
     known = reader.service.tokens.identify(reader.token)
-    return event("attention", reader.service.attention_for(known).model_dump_json(exclude_unset=True).encode())
+    return event("attention", reader.service.attention.for_reader(known).model_dump_json(exclude_unset=True).encode())
 
 
 class Earlier(NamedTuple):

@@ -94,7 +94,7 @@ def create_app(registry: SpaceRegistry, *, host: str, proxies: TrustedProxies) -
                 tasks.start_soon(service.keep_storing)
                 tasks.start_soon(service.keep_announcing)
                 tasks.start_soon(service.figures.run)
-                tasks.start_soon(service.keep_attention, registry.event_streams.wake)
+                tasks.start_soon(service.attention.run, registry.event_streams.wake)
                 if service.webhook is not None:
                     tasks.start_soon(service.webhook.run)
             try:

@@ -294,8 +294,8 @@ class HttpApi:
     @serves("GET", "/spaces/{space}/attention", Attention)
     async def _attention(self, call: Call) -> BaseModel:
         """List what needs a person, the most urgent first."""
-        call.space.refresh_attention()
-        return call.space.attention_for(call.sender)
+        call.space.attention.refresh()
+        return call.space.attention.for_reader(call.sender)
 
     @serves("GET", "/spaces/{space}/proposals", UndecidedProposals)
     async def _proposals(self, call: Call) -> BaseModel:

@@ -35,7 +35,7 @@ def gateway_metrics(services: Iterable["SpaceService"]) -> tuple[Metric, ...]:
         )
         for name, kind, text, value in figures:
             metrics.setdefault(name, Metric(f"mew_gateway_{name}", kind, text, ("space",))).add(value, space)
-        service.refresh_attention()
+        service.attention.refresh()
         for (item, level), count in Counter((one.kind, one.level) for one in service.attention.single).items():
             attention.add(count, space, item, level)
     return (*metrics.values(), attention)

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import anyio
 from anyio import to_thread
 from mew_protocol import errors, kinds
-from mew_protocol.attention import Attention
 from mew_protocol.codec import StreamFrame
-from mew_protocol.envelope import Draft, Envelope, wire_timestamp
+from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.ids import ParticipantId
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.payloads.figures import ContextHistory
@@ -48,12 +47,6 @@ from mew_spaces.log.figures import FigureStore
 from mew_spaces.log.memory import Bounds, SpaceLog
 
 log = logging.getLogger("mew_spaces")
-
-ATTENTION_SECONDS = 0.2
-"""How often what needs a person is looked for while envelopes arrive; less often if that takes long."""
-
-ATTENTION_ROUNDS = 5
-"""After how many such times it is looked for without envelopes: time passes, too."""
 
 _RESERVING_KINDS = (kinds.SPACE_INVITE, kinds.SPACE_KICK)
 """What they change must be on the disk before they are answered."""
@@ -112,13 +105,22 @@ class SpaceService:
         self._audit = audit
         self._writer = writer
         self.started_at = clock()
-        self.attention = AttentionWatch(self.space, config, self.started_at)
         self.webhook = (
             AttentionWebhook(config.attention, config.space.id, self._folder) if config.attention.webhook else None
         )
         # Only the real clock is set by others; a caller's own clock jumps when the caller wants it to.
         self._wall_clock = WallClock(self._shift_deadlines) if clock is now_utc else None
         self._clock = self._wall_clock or clock
+        self.attention = AttentionWatch(
+            self.space,
+            config,
+            self.log,
+            self.webhook,
+            clock=self._clock,
+            started_at=self.started_at,
+            is_storing=lambda: self.is_storing,
+            posts=lambda: self.posts_attention,
+        )
         self._fanout = Fanout()
         self._sessions = DeliverySessions(self.log, self._fanout, self._notify_session, self.space.state.streams)
         self.figures = figures or FigureStore()
@@ -283,31 +285,6 @@ class SpaceService:
                 payload = {"changes": changes}
                 batch = self.space.messages.compose(kinds.SYSTEM_PRESENCE_BATCH, payload, now=self._clock())
                 self._performer.send(frame_json(batch.encode()), to)
-
-    async def keep_attention(self, announce: Callable[[], None]) -> None:
-        """Keep what needs a person up to date until cancelled; call `announce` after each change."""
-        position, rounds, took = None, 0, 0.0
-        while True:
-            await anyio.sleep(max(ATTENTION_SECONDS, 20 * took))  # at most a twentieth of the event loop's time
-            rounds += 1
-            if self.log.position != position or rounds >= ATTENTION_ROUNDS:
-                position, rounds, begun = self.log.position, 0, anyio.current_time()
-                try:
-                    if self.refresh_attention():
-                        announce()
-                    if self.webhook is not None:
-                        self.webhook.observe(self.attention.items, posts=self.posts_attention)
-                except Exception:  # what a participant reported must not end the other tasks of the gateway
-                    log.exception("failed to find what needs a person")
-                took = anyio.current_time() - begun
-
-    def refresh_attention(self) -> bool:
-        """Bring what needs a person up to date. Returns whether it changed."""
-        return self.attention.refresh(self._clock(), is_storing=self.is_storing)
-
-    def attention_for(self, reader: ParticipantId | None) -> Attention:
-        """Return what needs a person, with what `reader` may do about it; None is an observer."""
-        return Attention(space=self.space.id, at=wire_timestamp(self._clock()), items=self.attention.items_for(reader))
 
     def relay(self, connection: ConnectionId, sender: ParticipantId, frame: StreamFrame) -> None:
         """Handle a stream frame from a socket."""

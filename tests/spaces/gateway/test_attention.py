@@ -92,7 +92,7 @@ async def test_event_streams_follow_what_needs_a_person(gateway: RunningGateway)
 
 
 def needed(service: SpaceService) -> list[AttentionItem]:
-    service.refresh_attention()
+    service.attention.refresh()
     return list(service.attention.items)
 
 
@@ -116,7 +116,7 @@ def test_an_absence_counts_after_a_while_from_its_beginning() -> None:
         "coder is no longer connected",
         "tools has not joined",
     ]
-    assert not service.refresh_attention()
+    assert not service.attention.refresh()
     moment[0] += timedelta(seconds=5)
     service.join(service.new_connection(), ParticipantId("coder"))
     assert [one.kind for one in needed(service)] == ["model_unreachable", "disconnected"]
@@ -135,7 +135,7 @@ async def test_an_error_does_not_end_the_search_for_what_needs_a_person(caplog: 
     coder = service.new_connection()
     service.join(coder, ParticipantId("coder"))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(service.keep_attention, announce)
+        tasks.start_soon(service.attention.run, announce)
         for payload in (DOWN, {"messages_in_context": 1, "status": "turn_stopped"}):
             before = len(announced)
             draft = read_draft({"kind": "participant/status", "payload": payload})
