@@ -6,7 +6,6 @@ over. A token file has only the token; the expiry is next to it in `<file>.expir
 may do.
 """
 
-import contextlib
 import hashlib
 import logging
 import os
@@ -36,8 +35,6 @@ REFRESH_SECONDS = 0.25
 """How often an unknown token may have the token files checked: it may be new, or a guess."""
 
 _READABLE_BY_OTHERS = 0o077
-_EXPIRES = "expires "
-"""Start of the second line of token files of version 0.1."""
 _EXPIRY_SUFFIX = ".expires"
 _OBSERVER_SUFFIX = ".observer"
 
@@ -102,17 +99,13 @@ def _given_token(participant: str, environ: Mapping[str, str] | None) -> str | N
 
 
 def read_token_file(path: Path) -> StoredToken | None:
-    """Read a token file and the expiry next to it. None without a file. Raises `TokenError`.
-
-    Older versions wrote the expiry into the second line; such a file is split in two.
-    """
+    """Read a token file and the expiry next to it. None without a file. Raises `TokenError`."""
     try:
-        text = path.read_text(encoding="utf-8")
+        token = path.read_text(encoding="utf-8").strip()
         while True:
-            token, _, second_line = (part.strip() for part in text.strip().partition("\n"))
-            expires_at = _read_expiries(path, token, second_line.removeprefix(_EXPIRES)).get(_digest(token).hex())
-            before, text = text, path.read_text(encoding="utf-8")
-            if text == before:
+            expires_at = _read_expiries(path).get(_digest(token).hex())
+            before, token = token, path.read_text(encoding="utf-8").strip()
+            if token == before:
                 break  # else the token was replaced in between, and the expiry may be that of another
     except FileNotFoundError:
         return None
@@ -120,11 +113,9 @@ def read_token_file(path: Path) -> StoredToken | None:
         raise TokenError(f"{path}: cannot be read: {error}") from None
     if not token:
         raise TokenError(f"{path}: is empty; delete it to get a new token")
-    stored = StoredToken(token, expires_at)
-    if second_line:
-        with contextlib.suppress(OSError):  # a read-only folder keeps the older form
-            write_token_file(path, stored)
-    return stored
+    if "\n" in token:
+        raise TokenError(f"{path}: has more than one line, expected only the token; delete it to get a new token")
+    return StoredToken(token, expires_at)
 
 
 def ensure_token(state: Path, participant: str, *, environ: Mapping[str, str] | None = None) -> str:
@@ -169,14 +160,9 @@ def _expiry_path(path: Path) -> Path:
     return path.with_name(path.name + _EXPIRY_SUFFIX)
 
 
-def _read_expiries(path: Path, token: str = "", written: str = "") -> dict[str, datetime]:
-    """Return the expiries next to a token file, or the one that is `written` behind its token.
-
-    Raises `OSError` and `ValueError`.
-    """
+def _read_expiries(path: Path) -> dict[str, datetime]:
+    """Return the expiries next to a token file. Raises `OSError` and `ValueError`."""
     try:
-        if written:
-            return _EXPIRIES.validate_python({_digest(token).hex(): written})
         return _EXPIRIES.validate_json(_expiry_path(path).read_bytes())
     except FileNotFoundError:
         return {}
@@ -349,8 +335,10 @@ class TokenBook:
             self._folder_mark = _mark(self._folder)  # marked first: what changes meanwhile is noticed next time
             for path in self._folder.glob(f"*{_OBSERVER_SUFFIX}"):
                 self._files.setdefault(path, _WatchedFile(path, None))
-        for file in tuple(self._files.values()):
+        for path, file in tuple(self._files.items()):
             self._check(file)
+            if file.participant is None and file.mark is None and file.stored is None:
+                del self._files[path]  # it was deleted; the search above finds a new one
 
     def _check(self, file: _WatchedFile) -> None:
         stored = file.stored

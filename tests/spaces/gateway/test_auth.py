@@ -1,5 +1,6 @@
 """Tokens and their files."""
 
+import json
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,6 @@ from mew_protocol.ids import MAX_ID_BYTES, id_problem
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.errors import TokenError
 from mew_spaces.gateway.auth import (
-    StoredToken,
     TokenBook,
     ensure_token,
     observer_path,
@@ -173,21 +173,12 @@ def test_no_clock_change_prolongs_a_token(tmp_path: Path, wall: int, elapsed: in
     assert book.identify(token) is None
 
 
-def test_an_expiry_in_the_second_line_moves_to_its_own_file(tmp_path: Path) -> None:
-    clocks, path = Clocks(), token_path(tmp_path, "ada")
+def test_a_token_file_with_a_second_line_is_refused(tmp_path: Path) -> None:
+    path = token_path(tmp_path, "ada")
     path.parent.mkdir()
-    path.write_text(f"old-token\nexpires {(clocks.wall + timedelta(hours=1)).isoformat()}\n")
-    book = clocks.book(tmp_path)
-    assert path.read_text() == "old-token\n"
-    assert path.with_name("ada.token.expires").stat().st_mode & 0o077 == 0
-    assert book.identify("old-token") == clocks.book(tmp_path).identify("old-token") == "ada"
-    clocks.wall += timedelta(hours=2)
-    assert book.identify("old-token") is None
-    path.write_text("ended-token\nexpires 2020-01-01T00:00:00+00:00\n")
-    assert (
-        read_token_file(path) == read_token_file(path) == StoredToken("ended-token", datetime(2020, 1, 1, tzinfo=UTC))
-    )
-    assert path.read_text() == "ended-token\n"
+    path.write_text("a-token\nexpires 2999-01-01T00:00:00+00:00\n")
+    with pytest.raises(TokenError, match="has more than one line"):
+        read_token_file(path)
 
 
 def test_a_reader_never_sees_an_expiring_token_without_its_expiry(tmp_path: Path) -> None:
@@ -227,10 +218,11 @@ def test_an_unreadable_expiry_ends_its_token(tmp_path: Path, content: str) -> No
 )
 def test_an_expiry_at_the_end_of_time_is_read(tmp_path: Path, time: str, counts: bool) -> None:
     path = token_path(tmp_path, "ada")
-    path.parent.mkdir()
-    path.write_text(f"old-token\nexpires {time}\n")
+    token = write_new_token(path, datetime.now(UTC) + timedelta(hours=1)).token
+    expiries = path.with_name("ada.token.expires")
+    expiries.write_text(json.dumps(dict.fromkeys(json.loads(expiries.read_text()), time)))
     book = Clocks().book(tmp_path)
-    assert (book.identify("old-token") == "ada") is counts
+    assert (book.identify(token) == "ada") is counts
 
 
 def test_an_expired_token_is_replaced_when_a_gateway_starts(tmp_path: Path) -> None:
@@ -255,6 +247,27 @@ def test_an_observer_may_read_and_is_no_participant(tmp_path: Path, config: Spac
     assert book.may_read(book.token_of("ada"))
     observer_path(tmp_path, "screen").unlink()
     assert not book.may_read(token)
+
+
+def test_a_deleted_observer_file_is_looked_at_no_more(
+    tmp_path: Path, config: SpaceConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, find_status, looked_at = observer_path(tmp_path, "screen"), Path.stat, list[Path]()
+
+    def noted(file: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        looked_at.append(file)
+        return find_status(file, follow_symlinks=follow_symlinks)
+
+    write_new_token(path)
+    book = TokenBook.load(config, tmp_path, environ={})
+    path.unlink()
+    book.refresh()
+    monkeypatch.setattr(Path, "stat", noted)
+    book.refresh()
+    assert path not in looked_at
+    token = write_new_token(path).token
+    book.refresh()
+    assert book.may_read(token)
 
 
 def test_a_removed_participant_cannot_return_by_its_token_file(tmp_path: Path) -> None:
