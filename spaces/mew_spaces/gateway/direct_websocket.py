@@ -159,7 +159,8 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
         if self.response.status_code == 101:
-            self.channel = DirectChannel(self, self.transport, max_bytes=self.config.ws_max_size)
+            socket = _find_socket(self.transport)
+            self.channel = DirectChannel(self, self.transport, socket, max_bytes=self.config.ws_max_size)
             extensions = cast("dict[str, Any]", self.scope["extensions"])
             extensions[EXTENSION] = self.channel
 
@@ -188,26 +189,6 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
     def is_closing(self) -> bool:
         """Whether a close frame was sent or received, or the connection is lost."""
         return self.close_sent or self.disconnected or self.transport.is_closing()
-
-    @property
-    def waiting_bytes(self) -> int:
-        """How many bytes are in the transport's write buffer."""
-        return self.transport.get_write_buffer_size()
-
-    def find_socket(self) -> int | None:
-        """Return the descriptor of the socket that carries the frames as they are; None if there is none.
-
-        It is open until `connection_lost` has returned, so it can never be that of another connection.
-        """
-        found = self.transport.get_extra_info("socket")
-        if found is None or sys.platform == "win32" or self.transport.get_extra_info("sslcontext") is not None:
-            return None
-        descriptor: int = found.fileno()
-        return None if os.get_blocking(descriptor) else descriptor
-
-    def limit_buffer(self, max_bytes: int) -> None:
-        """Set the size of the write buffer above which the transport calls `pause_writing`."""
-        self.transport.set_write_buffer_limits(high=max_bytes)
 
     def take_over(self, on_message: OnMessage, on_disconnect: Callback) -> None:
         """Deliver what is queued, then every further message, to these functions."""
@@ -369,6 +350,18 @@ class _UnusedEvent:
 
 _UNUSED_EVENT = _UnusedEvent()
 """Shared by all connections, because an event for each would take memory."""
+
+
+def _find_socket(transport: asyncio.Transport) -> int | None:
+    """Return the descriptor of the socket that carries the frames as they are; None if there is none.
+
+    It is open until `connection_lost` has returned, so it can never be that of another connection.
+    """
+    found = transport.get_extra_info("socket")
+    if found is None or sys.platform == "win32" or transport.get_extra_info("sslcontext") is not None:
+        return None
+    descriptor: int = found.fileno()
+    return None if os.get_blocking(descriptor) else descriptor
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -8,6 +8,7 @@ not know who should receive what.
 """
 
 from abc import ABC, abstractmethod
+from asyncio import Transport
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from os import write
@@ -30,12 +31,6 @@ _FINAL_TEXT = 0x81
 _FINAL_BINARY = 0x82
 
 Callback = Callable[[], object]
-
-
-class Transport(Protocol):
-    """The part of an asyncio transport that a channel needs."""
-
-    def write(self, data: bytes, /) -> object: ...
 
 
 def frame_message(message: bytes | str) -> bytes:
@@ -271,10 +266,6 @@ class _DirectConnection(Protocol):
 
     @property
     def is_closing(self) -> bool: ...
-    @property
-    def waiting_bytes(self) -> int: ...
-    def find_socket(self) -> int | None: ...
-    def limit_buffer(self, max_bytes: int) -> None: ...
     def take_over(self, on_message: OnMessage, on_disconnect: Callback) -> None: ...
     def close_with(self, code: int, reason: str) -> None: ...
 
@@ -299,12 +290,17 @@ class DirectChannel(OutboundChannel):
         "on_too_large",
     )
 
-    def __init__(self, connection: _DirectConnection, transport: Transport, *, max_bytes: int) -> None:
-        """`max_bytes` is the message limit."""
+    def __init__(
+        self, connection: _DirectConnection, transport: Transport, socket: int | None, *, max_bytes: int
+    ) -> None:
+        """`socket` is the descriptor of the socket that carries the frames as they are, if there is one.
+
+        `max_bytes` is the message limit.
+        """
         super().__init__()
         self._connection = connection
         self._transport = transport
-        self._socket = self.descriptor = connection.find_socket()
+        self._socket = self.descriptor = socket
         self._max_waiting_bytes = 0
         self.max_bytes = max_bytes
         self.on_message: OnMessage | None = None
@@ -325,12 +321,12 @@ class DirectChannel(OutboundChannel):
     @property
     def waiting_bytes(self) -> int:
         """How many written bytes have not left yet."""
-        return self._connection.waiting_bytes
+        return self._transport.get_write_buffer_size()
 
     def limit_buffer(self, max_bytes: int) -> None:
         """Set how many bytes may wait for the peer."""
         self._max_waiting_bytes = max_bytes
-        self._connection.limit_buffer(max_bytes if self._socket is None else 0)
+        self._transport.set_write_buffer_limits(high=max_bytes if self._socket is None else 0)
 
     def pause(self) -> None:
         """Use the transport alone until `resume`: bytes wait in it, so bytes written to the socket would overtake."""
