@@ -121,10 +121,12 @@ class DeliverySessions:
         """The sessions that still have to catch up."""
         self.presences = PresenceBatches()
 
-    def begin(self, connection: ConnectionId, request: DeliveryRequest, *, next_sequence: int) -> None:
-        """Begin a session. `next_sequence` is the number that the next accepted envelope will get."""
+    def begin(self, connection: ConnectionId, request: DeliveryRequest) -> None:
+        """Begin the session of a connection, unless it has one."""
+        if connection in self.by_connection:
+            return
         log = self._log
-        newest = next_sequence - 1
+        newest = log.next_sequence - 1
         session = DeliverySession(newest, batches_presence=request.batches_presence)
         gap: dict[str, str] | None = None
         if request.since is not None:

@@ -5,6 +5,7 @@ its place of the order and performs what concerns its own connections; then the 
 number and its leases. Without a backplane, `service` applies everything at once.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -25,7 +26,7 @@ from websockets.frames import CloseCode
 
 from mew_spaces.backplane.interface import Backplane, BackplaneError, BackplaneUnavailable, StoredBatch
 from mew_spaces.config.settings import SpaceConfig
-from mew_spaces.core.effects import Broadcast, ConnectionId, Deliver, Effect, Receipt, Relay
+from mew_spaces.core.effects import ConnectionId, Deliver, Effect, Receipt, Relay
 from mew_spaces.core.events import (
     ConnectionJoins,
     ConnectionLeaves,
@@ -105,7 +106,8 @@ class ReplicaService(SpaceService):
             self.webhook.takes_over = True
         self._is_stopping = False
         self._needs_number = anyio.Event()
-        self._waiters: list[anyio.Event] = []
+        self._applied = asyncio.Event()
+        """Set for a moment after each batch."""
 
     # Lifetime
 
@@ -146,7 +148,7 @@ class ReplicaService(SpaceService):
         self._queue.begin(number)
         with anyio.move_on_after(self.options.start_seconds):
             while number not in self._shared.gateways:
-                await self._wait_applied()
+                await self._applied.wait()
         if number not in self._shared.gateways:
             raise BackplaneUnavailable("the backplane stored nothing for too long")
 
@@ -159,7 +161,7 @@ class ReplicaService(SpaceService):
         self._queue.submit(GatewayIsGone(number))
         with anyio.move_on_after(self.options.stop_seconds), suppress(BackplaneError):
             while self._queue.gateway == number:
-                await self._wait_applied()
+                await self._applied.wait()
             await self._leases.release(number)
 
     @property
@@ -252,14 +254,8 @@ class ReplicaService(SpaceService):
         self._audit = self._performer.audit = self._own_audit
         self._stored.note_applied(len(events), len(batch.data))
         self._frames.follow(batch.sequence)
-        for waiter in self._waiters:
-            waiter.set()
-        self._waiters.clear()
-
-    async def _wait_applied(self) -> None:
-        """Return after the next batch."""
-        self._waiters.append(waiter := anyio.Event())
-        await waiter.wait()
+        self._applied.set()
+        self._applied.clear()  # it wakes those that wait now
 
     def _perform_applied(self, applied: Applied, *, is_own: bool) -> None:
         event, receipt, draft, data, _ = applied
@@ -267,14 +263,17 @@ class ReplicaService(SpaceService):
         if isinstance(event, EnvelopeArrives):
             if draft is not None and receipt.answer.get("status") != "duplicate":
                 own = receipt._replace(effects=effects)
-                self._perform_receipt(draft, own, event.sender, event.connection, self._shared.now, data)
-            if is_own and event.connection is not None:
-                self._answer_socket(event, event.connection, receipt)
+                session = event.connection if is_own and event.may_repeat else None
+                self._perform_receipt(
+                    draft, own, event.sender, event.connection, self._shared.now, data, session=session
+                )
+            elif is_own and event.connection is not None:
+                self._answer_socket(event.connection, event.sender, receipt)
             return
         if isinstance(event, ConnectionJoins):
             delivery = self._deliveries.pop(event.connection, None)
-            if delivery is not None and event.connection not in self._sessions.by_connection:
-                self._sessions.begin(event.connection, delivery, next_sequence=self.log.next_sequence)
+            if delivery is not None:
+                self._sessions.begin(event.connection, delivery)
         self._perform(effects)
         if isinstance(event, GatewayIsGone) and event.gateway == self._queue.gateway:
             self._leave_others()
@@ -288,22 +287,17 @@ class ReplicaService(SpaceService):
             one for one in effects if not isinstance(one, Deliver) or any(name in channels for name in one.connections)
         )
 
-    def _answer_socket(self, event: EnvelopeArrives, connection: ConnectionId, receipt: Receipt) -> None:
-        """Confirm an envelope that is not broadcast to a sender that expects it: its echo confirms any other."""
+    def _answer_socket(self, connection: ConnectionId, sender: ParticipantId, receipt: Receipt) -> None:
+        """Answer an envelope that did nothing: it could not be read, applying it failed, or it came twice."""
         accepted, refused = receipt.accepted, receipt.refused
-        if refused is not None and not receipt.effects:  # it could not be read, or applying it failed
+        if refused is not None:
             self.send_error(connection, refused.error, refused.message or "", code=refused.code)
-        if accepted is None or not event.may_repeat:
-            return
-        status, known = receipt.answer.get("status"), receipt.answer.get("position")
-        if status != "duplicate":
-            status = "accepted"
-            if any(isinstance(one, Broadcast) and one.envelope.id == accepted.id for one in receipt.effects):
-                return
-        position = None if known is None else Position.parse(str(known))
-        self._outbox.put(
-            self._acknowledgements.receipt(connection, event.sender, accepted.id, status=status, position=position)
-        )
+        elif accepted is not None:
+            known = receipt.answer.get("position")
+            position = None if known is None else Position.parse(str(known))
+            self._outbox.put(
+                self._acknowledgements.receipt(connection, sender, accepted.id, status="duplicate", position=position)
+            )
 
     # Connections
 

@@ -172,8 +172,8 @@ class SpaceService:
     ) -> None:
         """Let a connection in whose token was checked; with `delivery` it gets numbers, receipts and replay."""
         self._performer.owners[connection] = participant
-        if delivery is not None and connection not in self._sessions.by_connection:
-            self._sessions.begin(connection, delivery, next_sequence=self.log.next_sequence)
+        if delivery is not None:
+            self._sessions.begin(connection, delivery)
         self._perform(self.space.join(connection, participant, now=self._clock()))
 
     def reject(self, connection: ConnectionId, error: str, message: str, code: int, retry_after: float | None) -> None:
