@@ -35,16 +35,7 @@ _MAX_CACHED_ENDS = 512
 
 _MILLISECONDS: Final = tuple(b'%03dZ","event":"' % number for number in range(1_000))
 
-_BOOLEANS: Final = {
-    "true": True,
-    "1": True,
-    "yes": True,
-    "on": True,
-    "false": False,
-    "0": False,
-    "no": False,
-    "off": False,
-}
+_BOOLEANS: Final = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
 
 
 def logging_options(config: GatewayLogging, environ: Mapping[str, str] | None = None) -> GatewayLogging:
@@ -219,11 +210,15 @@ class AuditLog:
         self, envelope_id: str, data: bytes, recipients: Recipients, now: datetime, metadata: Mapping[str, Any]
     ) -> bytes:
         head = self._line("delivered", envelope_id, data, now)
+        return b"".join(head + end for end in self._delivery_ends(recipients, metadata))
+
+    def _delivery_ends(self, recipients: Recipients, metadata: Mapping[str, Any]) -> tuple[bytes, ...]:
+        """Return what follows the envelope in each delivery line."""
         if isinstance(recipients, int):
-            metadata_json = to_json({**metadata, "recipients": recipients})
-            return head + self._tail(None, "outbound", "websocket") + b',"metadata":' + metadata_json + b"}\n"
-        metadata_json = b',"metadata":' + to_json(metadata) + b"}\n"
-        return b"".join(head + self._tail(name, "outbound", "websocket") + metadata_json for name in recipients)
+            counted = to_json({**metadata, "recipients": recipients})
+            return (self._tail(None, "outbound", "websocket") + b',"metadata":' + counted + b"}\n",)
+        end = b',"metadata":' + to_json(metadata) + b"}\n"
+        return tuple(self._tail(name, "outbound", "websocket") + end for name in recipients)
 
     def _decided(
         self,
@@ -301,19 +296,11 @@ class AuditLog:
         self, sender: str, transport: Transport, recipients: Recipients
     ) -> tuple[bytes, tuple[bytes, ...]]:
         """Return what follows the envelope in its receipt line, and in each delivery line."""
-        ends: list[bytes] = []
-        metadata_json: dict[str, Any] = {"source_participant": sender}
-        if self._options.delivered == "never":
-            pass
-        elif isinstance(recipients, int):
-            metadata_json["recipients"] = recipients
-            ends.append(self._tail(None, "outbound", "websocket") + b',"metadata":' + to_json(metadata_json) + b"}\n")
-        else:
-            end = b',"metadata":' + to_json(metadata_json) + b"}\n"
-            ends += [self._tail(name, "outbound", "websocket") + end for name in recipients]
+        is_wanted = self._options.delivered != "never"
+        delivered = self._delivery_ends(recipients, {"source_participant": sender}) if is_wanted else ()
         if len(self._ends) >= _MAX_CACHED_ENDS:
             self._ends.clear()
-        made = self._tail(sender, "inbound", transport) + b"}\n", tuple(ends)
+        made = self._tail(sender, "inbound", transport) + b"}\n", delivered
         self._ends[sender, transport, recipients] = made
         return made
 
