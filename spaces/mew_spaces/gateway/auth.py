@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -22,6 +22,7 @@ from mew_protocol.private_files import create_private_file, make_private_folder,
 from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from mew_spaces.errors import TokenError
+from mew_spaces.gateway.clock import now_utc
 
 if TYPE_CHECKING:  # commands and agents that only read a token need no models of space.yaml
     from mew_spaces.config.loading import SpaceConfig
@@ -127,8 +128,14 @@ def ensure_token(state: Path, participant: str, *, environ: Mapping[str, str] | 
         return given
     path = token_path(state, participant)
     stored = read_token_file(path)
-    if stored is not None and not stored.has_expired(_now()):
-        _keep_private(path)
+    if stored is not None and not stored.has_expired(now_utc()):
+        try:
+            if path.stat().st_mode & _READABLE_BY_OTHERS:
+                path.chmod(0o600)
+        except OSError as error:
+            raise TokenError(
+                f"{path}: other users can read it, and its mode cannot be changed: {error}; run chmod 600 on it"
+            ) from None
         return stored.token
     try:
         if stored is not None:
@@ -218,7 +225,7 @@ class TokenBook:
         self,
         tokens: Iterable[tuple[str, str]] = (),
         *,
-        clock: Callable[[], datetime] | None = None,
+        clock: Callable[[], datetime] = now_utc,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`tokens` are (participant, token) pairs, the preferred token of a participant first. Raises `TokenError`."""
@@ -227,7 +234,7 @@ class TokenBook:
         self._folder: Path | None = None
         self._folder_mark: tuple[int, ...] | None = None
         self._ended: dict[ParticipantId, None] = {}
-        self._clock = clock or _now
+        self._clock = clock
         self._monotonic = monotonic
         self._refreshed_at = monotonic()
         for participant, token in tokens:
@@ -369,10 +376,6 @@ class TokenBook:
                 self._ended[file.participant] = None
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 def _mark(path: Path) -> tuple[int, ...] | None:
     """Return what changes whenever a file is written or replaced; None without a file."""
     try:
@@ -393,16 +396,3 @@ def _make_token_folder(folder: Path) -> None:
     ignore = folder / ".gitignore"
     if not ignore.exists():
         ignore.write_text("*\n", encoding="utf-8")
-
-
-def _keep_private(path: Path) -> None:
-    """Make an existing token file private. Raises `TokenError`."""
-    try:
-        if path.stat().st_mode & _READABLE_BY_OTHERS:
-            path.chmod(0o600)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise TokenError(
-            f"{path}: other users can read it, and its mode cannot be changed: {error}; run chmod 600 on it"
-        ) from None

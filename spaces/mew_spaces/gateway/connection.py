@@ -57,15 +57,11 @@ class Connection:
         self._space = space
         self._participant: ParticipantId | None = None
         self._phase = _Phase.NEW
-        self._is_disconnected = False
+        self.is_disconnected = False
+        """Whether the connection is closed."""
         self._unjoined_errors = 0
         self.on_decided: Callable[[], None] | None = None
         """Called once, when the connection has joined, was refused or is closed."""
-
-    @property
-    def is_disconnected(self) -> bool:
-        """Whether the connection is closed."""
-        return self._is_disconnected
 
     @property
     def is_joined(self) -> bool:
@@ -139,9 +135,9 @@ class Connection:
 
     def disconnected(self) -> None:
         """Leave the space: the connection is closed."""
-        if self._is_disconnected:
+        if self.is_disconnected:
             return
-        self._is_disconnected = True
+        self.is_disconnected = True
         self._decide(_Phase.ENDED)
         self._service.leave(self.id)
         self._channel = None

@@ -215,7 +215,7 @@ async def serve_gateway(
             public = service.config.gateway.public_url
             own = f"http{'s' if tls else ''}://{_public_host(host)}:{port}"
             service.space.connection_url = "ws" + (public or own).removeprefix("http") + "/"
-        registry.connect_virtual_participants()
+            service.connect_virtual_participants()
         websocket = await choose_protocol(direct=direct)
         for service in registry if websocket is not None else ():
             service.join_writes(asyncio.get_running_loop().call_soon)

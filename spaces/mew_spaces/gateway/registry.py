@@ -98,11 +98,6 @@ class SpaceRegistry:
             service.expire()
         self.event_streams.end_revoked()
 
-    def connect_virtual_participants(self) -> None:
-        """Connect every log file with `auto_connect`."""
-        for service in self:
-            service.connect_virtual_participants()
-
     def close(self) -> None:
         """Close every space."""
         for service in self:

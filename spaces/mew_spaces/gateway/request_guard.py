@@ -73,9 +73,11 @@ class RequestGuard:
     def _is_own(self, host: str) -> bool:
         try:
             name = urlsplit(f"//{host}").hostname or ""
+            if name not in self._hosts:
+                ipaddress.ip_address(name)  # any address is accepted: DNS rebinding needs a name
         except ValueError:
             return False
-        return name in self._hosts or _is_address(name)
+        return True
 
 
 def _as_forwarded(scope: Scope, forwarded: Forwarded, port: int) -> Scope:
@@ -99,12 +101,3 @@ def _host_of(origin: str) -> str | None:
 
 def _without_default_port(host: str) -> str:
     return host.removesuffix(":80").removesuffix(":443")
-
-
-def _is_address(name: str) -> bool:
-    """Whether this is an IP address: DNS rebinding needs a name."""
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

@@ -46,21 +46,16 @@ class WebSocketEndpoint:
         channel = websocket.scope.get("extensions", {}).get(EXTENSION)
         gate = websocket.scope.get("state", {}).get(JOIN_GATE)
         if isinstance(channel, DirectChannel):
-            self._serve_directly(connection, channel, gate)
+            channel.on_slow, channel.on_too_large = connection.slow, connection.too_large
+            self._attach(connection, channel, gate)
+            channel.attach(connection.receive, connection.disconnected)
+            # The connection stays open. A task that only waits, with the stack that led to it, would be most of what an
+            # idle connection costs in memory.
             return
         try:
             await self._serve_by_asgi(websocket, connection, gate)
         finally:
             connection.disconnected()
-
-    def _serve_directly(self, connection: Connection, channel: DirectChannel, gate: JoinGate | None) -> None:
-        """Attach a connection to its channel. The endpoint returns while the connection stays open.
-
-        A task that only waits, with the stack that led to it, would be most of what an idle connection costs in memory.
-        """
-        channel.on_slow, channel.on_too_large = connection.slow, connection.too_large
-        self._attach(connection, channel, gate)
-        channel.attach(connection.receive, connection.disconnected)
 
     async def _serve_by_asgi(self, websocket: WebSocket, connection: Connection, gate: JoinGate | None) -> None:
         channel = AsgiChannel(on_slow=connection.slow)
