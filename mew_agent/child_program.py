@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 import anyio
+import psutil
 from anyio.abc import ByteReceiveStream, Process
 
 from mew_agent.errors import MewAgentError
@@ -168,8 +169,13 @@ async def end_process(process: Process) -> None:
 
 
 def group_exists(process: Process) -> bool:
-    """Return whether the process, or a program that it started, still runs."""
-    return process.returncode is None or _signal(process, 0)
+    """Return whether the process, or a program that it started, still runs.
+
+    Zombies do not count: they have ended, but the first process of a container may never reap them.
+    """
+    if process.returncode is None:
+        return True
+    return _signal(process, 0) and any(_runs_in_group(pid, process.pid) for pid in psutil.pids())
 
 
 async def _is_gone(process: Process) -> bool:
@@ -179,6 +185,13 @@ async def _is_gone(process: Process) -> bool:
             await anyio.sleep(_POLL_SECONDS)
         return True
     return False
+
+
+def _runs_in_group(pid: int, group: int) -> bool:
+    try:
+        return os.getpgid(pid) == group and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except (OSError, psutil.Error):  # it has ended meanwhile
+        return False
 
 
 def _signal(process: Process, number: int) -> bool:

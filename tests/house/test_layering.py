@@ -33,7 +33,7 @@ VENDOR_DOORS = {
     "pytest": ("mew_agent/testing.py",),
     "prometheus_client": ("spaces/mew_spaces/gateway/metrics.py",),
     "opentelemetry": ("mew_agent/tracing.py",),
-    "psutil": ("spaces/mew_spaces/launch/processes.py",),
+    "psutil": ("spaces/mew_spaces/launch/processes.py", "mew_agent/child_program.py"),
     "sqlite3": ("mew_agent/context/sqlite_", "spaces/mew_spaces/log/"),
     "nats": ("spaces/mew_spaces/backplane/",),
     "uvloop": ("spaces/", "mew_agent/cli/"),

@@ -1,15 +1,18 @@
 """A child process: its lines, its standard error, and its end."""
 
+import ctypes
 import os
+import signal
 import sys
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 
 import anyio
 import pytest
 
-from mew_agent.child_program import MAX_LINE_BYTES, ChildFailed, ChildProgram, running_program
-from tests.support.waiting import PATIENCE_SECONDS
+from mew_agent.child_program import MAX_LINE_BYTES, ChildFailed, ChildProgram, group_exists, running_program
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 
 def python(body: str) -> AbstractAsyncContextManager[ChildProgram]:
@@ -25,6 +28,36 @@ def runs(pid: int) -> bool:
     if not stat.exists():
         return False
     return stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+@contextmanager
+def orphans_adopted() -> Iterator[None]:
+    """This process becomes the parent of orphans, as the first process of a container does."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        prctl(PR_SET_CHILD_SUBREAPER, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs prctl")
+async def test_a_group_of_zombies_no_longer_exists() -> None:
+    parent = "import subprocess as s; print(s.Popen(['sleep', '600'], stdout=s.DEVNULL, stderr=s.DEVNULL).pid)"
+    with orphans_adopted():
+        async with python(parent) as program:
+            with anyio.fail_after(PATIENCE_SECONDS):
+                orphan = int(await anext(program.lines()))
+                await program.process.wait()
+            assert group_exists(program.process)
+            os.kill(orphan, signal.SIGKILL)
+            await until(lambda: not runs(orphan))
+            assert Path(f"/proc/{orphan}").exists()
+            assert not group_exists(program.process)
+        os.waitpid(orphan, 0)
 
 
 async def test_lines_are_written_and_read() -> None:
