@@ -32,6 +32,9 @@ _USAGE_WORDS: Final = (
 )
 """How typer says what is wrong with an option, and how we do; the last two are of versions without pydantic."""
 
+_NAMING_OPTIONS: Final = ("--participant", "--observer")
+"""Options for a name that is often typed without one."""
+
 
 def report_error(error: BaseException) -> int:
     """Print one line and return the exit code. From a group of errors the first one is reported."""
@@ -51,7 +54,7 @@ def report_error(error: BaseException) -> int:
         for theirs, ours in _USAGE_WORDS:
             text = re.sub(theirs, ours, text)
         text = re.sub(r"^Option '(-\w)'", lambda short: f"{short[0]} ({SHORT_OPTIONS.get(short[1], short[1])})", text)
-        text += _meant_option(error)
+        text += _meant_option(error) + _expected_arguments(text, context)
         see = f"see `{path} --help`)"
         terminal.warn(f"{text.removesuffix(')')} {see}" if text.endswith("?)") else f"{text} ({see}")
         return ExitCode.BAD_INPUT
@@ -65,6 +68,18 @@ def _meant_option(error: Any) -> str:
     """The option that was probably meant by an unknown one."""
     known = getattr(error, "possibilities", None) or ()
     return did_you_mean(error.option_name, [name for name in known if name != "--help"]) if known else ""
+
+
+def _expected_arguments(text: str, context: Any) -> str:
+    """What a command takes that got one argument too many."""
+    given = re.fullmatch(r"Unexpected argument: (.*)", text)
+    if given is None or context is None:
+        return ""
+    parameters = context.command.params
+    arguments = [one.metavar or one.name.upper() for one in parameters if one.param_type_name == "argument" and not one.hidden]
+    known = {name for one in parameters for name in one.opts}
+    options = [f"{name} {given[1]}" for name in _NAMING_OPTIONS if name in known]
+    return f"; expected {' '.join(arguments) or ' or '.join(options) or 'options only'}"
 
 
 def _message(error: BaseException) -> str:

@@ -68,6 +68,22 @@ async def test_misused_option_is_named_by_its_long_name(command: str, arguments:
     assert (outcome.code, outcome.err) == (2, f"mew: {said}see `mew {command} --help`)\n")
 
 
+@pytest.mark.parametrize(
+    ("command", "argument", "expected"),
+    [
+        ("token revoke", "ada", "--participant ada or --observer ada"),
+        ("dashboard", "ada", "--participant ada"),
+        ("logs ada", "bob", "NAME"),
+        ("down", "ada", "options only"),
+    ],
+)
+async def test_unexpected_argument_says_what_is_expected(command: str, argument: str, expected: str) -> None:
+    outcome = await mew(*command.split(), argument)
+    help_of = command.removesuffix(" ada")
+    said = f"mew: Unexpected argument: {argument}; expected {expected} (see `mew {help_of} --help`)\n"
+    assert (outcome.code, outcome.err) == (2, said)
+
+
 def test_error_of_several_lines_becomes_one(capsys: pytest.CaptureFixture[str]) -> None:
     report_error(ConfigError("x", "first\n  second"))
     assert capsys.readouterr().err == "mew: x: first second\n"
