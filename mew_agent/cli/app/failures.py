@@ -76,10 +76,12 @@ def _expected_arguments(text: str, context: Any) -> str:
     if given is None or context is None:
         return ""
     parameters = context.command.params
-    arguments = [one.metavar or one.name.upper() for one in parameters if one.param_type_name == "argument" and not one.hidden]
+    arguments = [one for one in parameters if one.param_type_name == "argument" and not one.hidden]
+    if arguments:
+        return f"; expected {' '.join(one.metavar or one.name.upper() for one in arguments)}"
     known = {name for one in parameters for name in one.opts}
     options = [f"{name} {given[1]}" for name in _NAMING_OPTIONS if name in known]
-    return f"; expected {' '.join(arguments) or ' or '.join(options) or 'options only'}"
+    return f"; expected {' or '.join(options) or 'options only'}"
 
 
 def _message(error: BaseException) -> str:
