@@ -72,10 +72,13 @@ class Folder:
 
     async def programs(self, path: str, body: object = None) -> dict[str, Any]:
         """GET a path below the programs of the space as ada, or POST a body to it."""
+        return await self.request(f"/spaces/review/programs{path}", body)
+
+    async def request(self, path: str, body: object = None) -> dict[str, Any]:
+        """GET a path of the gateway as ada, or POST a body to it."""
         token = (self.path / ".mew" / "tokens" / "ada.token").read_text().strip()
         data = None if body is None else json.dumps(body).encode()
-        url = f"{self.run.gateway}/spaces/review/programs{path}"
-        request = Request(url, data, {"authorization": f"Bearer {token}"})
+        request = Request(f"{self.run.gateway}{path}", data, {"authorization": f"Bearer {token}"})
         answer: dict[str, Any] = json.loads(await anyio.to_thread.run_sync(lambda: urlopen(request).read()))
         return answer
 
@@ -349,6 +352,22 @@ async def test_failed_and_killed_programs_are_reported_and_the_rest_is_stopped(l
     assert "some of its programs still run; `mew down` stops them" in await light.mew("up", "--port", "0", code=2)
     assert await light.mew("down") == "review: stopped\n"
     assert nothing_left(run)
+
+
+async def test_a_removed_participant_is_neither_restarted_nor_listed(light: Folder) -> None:
+    coder = CALCULATOR.replace("auto_start", "restart_policy: on-failure, auto_start")
+    (light.path / "space.yaml").write_text(f"{GATEWAY_ONLY}  coder: {coder}\n")
+    await light.mew("up", "--detach", "--port", "0")
+    kick = {"kind": "space/kick", "payload": {"participant_id": "coder"}}
+    await light.request("/participants/ada/messages?space=review", kick)
+    log = light.path / ".mew" / "logs" / "mew.log"
+    await until(lambda: "coder exited" in log.read_text())
+    assert log.read_text().count("\n") == 1
+    assert "; it does not restart, because the gateway refuses its token" in log.read_text()
+    assert (await light.programs(""))["participants"] == ["coder"]
+    (light.path / "space.yaml").write_text(GATEWAY_ONLY)
+    await until(lambda: not light.run.exits)
+    assert (await light.programs(""))["participants"] == []
 
 
 async def test_a_program_that_fails_at_once_is_not_added(shared: Folder) -> None:

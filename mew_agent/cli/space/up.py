@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import IO, Annotated, Any, Final, cast
 
 import anyio
+import anyio.to_thread
 from mew_protocol.agent_settings import REHEARSAL
+from mew_spaces.config.loading import load_space
 from mew_spaces.errors import SpacesError
-from mew_spaces.launch.launch import GATEWAY, MODEL
+from mew_spaces.launch.launch import GATEWAY, MODEL, Program
 from mew_spaces.launch.program_logs import last_line, log_path, prepare_log_folder
 from mew_spaces.launch.run_file import RunFile, claim_run_file, pop_restart_requests, read_run_file, remove_run_file
 from mew_spaces.launch.supervisor import SELF, ProgramFailed, Supervisor, stop_space
@@ -30,7 +32,7 @@ from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.cli.board.words import clean
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.space.plan import MEW, LaunchPlan, StartOptions, add_new_participants, make_launch_plan
-from mew_agent.errors import ConfigError, MewAgentError, NotConnected
+from mew_agent.errors import ConfigError, MewAgentError, NotConnected, Unauthorized
 from mew_agent.program import run_until_signal
 
 READY_SECONDS: Final = 40.0
@@ -52,6 +54,7 @@ _HOW_STOPPED: Final = {
 }
 
 _POLL_SECONDS: Final = 0.1
+_CHECK_SECONDS: Final = 1.0
 _COLOURS: Final = ("36", "35", "33", "32", "34", "31")
 
 
@@ -98,7 +101,7 @@ def up(
 def start_here(plan: LaunchPlan, *, is_background: bool = False) -> int:
     """Run a space in this process until Ctrl-C or SIGTERM. In the background it prints only errors."""
     run = plan.run_file()
-    supervisor = Supervisor(plan.run_path, run, plan.logs)
+    supervisor = Supervisor(plan.run_path, run, plan.logs, is_refused=_is_refused)
     if is_background:
         _close_standard_input()
     else:
@@ -116,6 +119,22 @@ def start_here(plan: LaunchPlan, *, is_background: bool = False) -> int:
     if not is_background:
         terminal.print_line(f"{plan.space}: stopped")
     return code
+
+
+def _is_refused(program: Program) -> bool:
+    """Whether the gateway refuses the token of a program, for example because the participant was removed."""
+    environment = program.environment
+    api = GatewayApi(
+        environment["MEW_GATEWAY"],
+        space=environment["MEW_SPACE"],
+        participant=program.name,
+        token=environment["MEW_TOKEN"],
+    )
+    try:
+        api.board()
+    except MewAgentError as error:
+        return isinstance(error, Unauthorized)
+    return False
 
 
 def start_detached(plan: LaunchPlan, *, as_json: bool = False) -> int:
@@ -180,6 +199,7 @@ async def _supervise(supervisor: Supervisor, plan: LaunchPlan) -> int:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, RELOAD_SIGNAL) as signals:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(handle, signals)
+            tasks.start_soon(_forget_removed, supervisor, plan.launch.config_path)
             try:
                 await supervisor.serve(plan.services(), plan.launch.participants())
             except ProgramFailed as error:
@@ -190,18 +210,29 @@ async def _supervise(supervisor: Supervisor, plan: LaunchPlan) -> int:
     return ExitCode.INTERRUPTED if signal.SIGINT in received else ExitCode.DONE
 
 
+async def _forget_removed(supervisor: Supervisor, path: Path) -> None:
+    """Forget each program that has ended and whose participant is no longer in space.yaml, until cancelled."""
+    changed_at, names = 0, frozenset[str]()
+    while True:
+        await anyio.sleep(_CHECK_SECONDS)
+        with suppress(OSError, SpacesError):  # a mistake in the file: wait for its next change
+            if (newest := (await anyio.Path(path).stat()).st_mtime_ns) != changed_at:
+                names = frozenset((await anyio.to_thread.run_sync(load_space, path)).participants)
+                changed_at = newest
+            for name in supervisor.run.exits.keys() - names:
+                supervisor.forget(name)
+
+
 async def _start_new_participants(supervisor: Supervisor, plan: LaunchPlan) -> LaunchPlan:
     """Start the participants that were added to space.yaml, and restart those that `mew restart` asked for.
 
-    One that was removed after it failed is forgotten. An error in the file is printed and changes nothing.
+    An error in the file is printed and changes nothing.
     """
     try:
         newest, programs = add_new_participants(plan, again=pop_restart_requests(plan.run_path))
     except (MewAgentError, SpacesError) as error:
         terminal.warn(str(error))
         return plan
-    for name in plan.launch.config.participants.keys() - newest.launch.config.participants.keys():
-        supervisor.forget(name)
     for program in programs:
         await supervisor.add(program)
     return newest

@@ -76,6 +76,8 @@ class Supervisor:
     With `on_output`, each line of output is passed on and logged. Without it, output goes straight to the log files, so
     that programs survive a supervisor that is killed. `first_pause_seconds` is the time before a participant's program
     is restarted; it doubles with each restart. A service that does not listen within `ready_seconds` has failed.
+    `is_refused` reports, in a thread, whether the gateway refuses the token of a participant's program; then a restart
+    would fail again.
     """
 
     run_file: Path
@@ -83,6 +85,7 @@ class Supervisor:
     log_folder: Path
     on_output: OnOutput | None = None
     on_ready: Callable[[], None] = lambda: None
+    is_refused: Callable[[Program], bool] = lambda _program: False
     first_pause_seconds: float = 1.0
     ready_seconds: float = READY_SECONDS
     _stop: anyio.Event = field(default_factory=anyio.Event, init=False)
@@ -183,9 +186,12 @@ class Supervisor:
             if anyio.current_time() - since > pauses.settled_seconds:
                 pause_seconds = pauses.first_seconds
             is_restarted = self._record_end(program, ended, has_begun=begun.is_set())
+            next_start = f"; it restarts in {pause_seconds:g} s" if is_restarted else ""
+            is_participant = program.role == "participant"
+            if is_restarted and is_participant and await anyio.to_thread.run_sync(self.is_refused, program):
+                is_restarted, next_start = False, "; it does not restart, because the gateway refuses its token"
             if self._failure is None:
-                next_start = f"; it restarts in {pause_seconds:g} s" if is_restarted else ""
-                name = program.label if program.role == "participant" else f"the {program.label}"
+                name = program.label if is_participant else f"the {program.label}"
                 self._report(f"{name} {ended.words}{next_start}")
             begun.set()
             if not is_restarted:

@@ -161,6 +161,27 @@ async def test_a_participant_restarts_by_its_policy(tmp_path: Path, policy: Any,
     assert house.reported.count(("coder", "run")) == runs
 
 
+@pytest.mark.parametrize("policy", ["on-failure", "always"])
+async def test_a_participant_that_the_gateway_refuses_is_not_restarted(tmp_path: Path, policy: Any) -> None:
+    house = House(tmp_path)
+    house.supervisor.first_pause_seconds = 0.01
+    asked: list[str] = []
+
+    def is_refused(one: Program) -> bool:
+        asked.append(one.name)
+        return len(asked) > 1
+
+    house.supervisor.is_refused = is_refused
+    refused = program("coder", "import sys; print('no entry'); sys.exit(2)", folder=tmp_path, restart=policy)
+    said = "coder exited with code 2: no entry"
+    async with house.serving([], [refused]):
+        await house.until(lambda: len(asked) == 2 and house.reported[-1][0] == "mew")
+    assert [line for name, line in house.reported if name == "mew"] == [
+        f"{said}; it restarts in 0.01 s",
+        f"{said}; it does not restart, because the gateway refuses its token",
+    ]
+
+
 async def test_a_killed_gateway_restarts_and_participants_stay(tmp_path: Path) -> None:
     house = House(tmp_path)
     house.supervisor.run = house.supervisor.run.model_copy(
