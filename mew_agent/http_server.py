@@ -12,7 +12,8 @@ from typing import Literal
 
 import anyio
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.lifespan.off import LifespanOff
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -114,3 +115,32 @@ async def until_disconnected(receive: Receive) -> None:
     """Wait until the client of a request has disconnected, or has received the whole reply."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+@asynccontextmanager
+async def while_connected(receive: Receive) -> AsyncIterator[None]:
+    """Cancel the block when the client disconnects. The body of the request must have been read."""
+    async with anyio.create_task_group() as tasks:
+
+        async def watch() -> None:
+            await until_disconnected(receive)
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(watch)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+def bounded(receive: Receive, max_bytes: int) -> Receive:
+    """Wrap `receive` so that reading a larger body raises `HTTPException` (413)."""
+    received = 0
+
+    async def receive_bounded() -> Message:
+        nonlocal received
+        message = await receive()
+        received += len(message.get("body", b""))
+        if received > max_bytes:
+            raise HTTPException(413, f"body: exceeds {max_bytes:,} bytes")
+        return message
+
+    return receive_bounded

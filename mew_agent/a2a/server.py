@@ -27,20 +27,18 @@ from a2a.types import (
 )
 from mew_protocol.payloads.participant import Status
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Message, Receive
 
 from mew_agent._version import __version__
 from mew_agent.a2a.tasks import CONTEXT_EXTENSION, ParticipantTasks, RecentTasks, UsableRequests, tools_of
 from mew_agent.a2a.tools import JSON, A2ARole, extension_of, skills_of
-from mew_agent.http_server import serving
+from mew_agent.http_server import bounded, serving
 from mew_agent.openai_api.app import FAILURE_HANDLERS, MAX_BODY_BYTES, KeyCheck, health_routes
 from mew_agent.openai_api.chat_participant import ChatParticipant
-from mew_agent.openai_api.format import NOT_FOUND, TOO_LARGE, OpenAIApiError
+from mew_agent.openai_api.format import NOT_FOUND, OpenAIApiError
 from mew_agent.tracing import TracedRequests
 
 SCHEMA_PATH: Final = "/extensions/context/v1.json"
@@ -123,7 +121,7 @@ class A2AServer:
                 ),
             )
         dispatcher = JsonRpcDispatcher(handler, enable_v0_3_compat=True)
-        response = await dispatcher.handle_requests(Request(request.scope, _bounded(request.receive)))
+        response = await dispatcher.handle_requests(Request(request.scope, bounded(request.receive, MAX_BODY_BYTES)))
         for name in (HTTP_EXTENSION_HEADER, LEGACY_HTTP_EXTENSION_HEADER):
             if CONTEXT_EXTENSION in (one.strip() for one in request.headers.get(name, "").split(",")):
                 response.headers[name] = CONTEXT_EXTENSION
@@ -169,18 +167,3 @@ class A2AServer:
 
 def _requires_token(path: str) -> bool:
     return path.startswith("/agents") and not path.endswith("/.well-known/agent-card.json")
-
-
-def _bounded(receive: Receive) -> Receive:
-    """Wrap `receive` so that it refuses bodies above `MAX_BODY_BYTES`."""
-    received = 0
-
-    async def bounded() -> Message:
-        nonlocal received
-        message = await receive()
-        received += len(message.get("body", b""))
-        if received > MAX_BODY_BYTES:
-            raise HTTPException(TOO_LARGE, f"body: exceeds {MAX_BODY_BYTES:,} bytes")
-        return message
-
-    return bounded

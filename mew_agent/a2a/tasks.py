@@ -4,6 +4,7 @@ Owns which answer event becomes which update of the task, the context report in 
 state. A task's `contextId` is a session of an agent. Does not know HTTP or cards.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,10 +25,9 @@ from mew_agent.openai_api.chat_participant import AgentQuestion, ChatParticipant
 from mew_agent.openai_api.format import BUSY, FORBIDDEN, OpenAIApiError
 from mew_agent.openai_api.request import MAX_TEXT_BYTES
 from mew_agent.openai_api.sessions import session_name
-from mew_agent.participant.answers.builder import AnswerEvent, ContextNotice, Thinking, ToolCalled, Writing
+from mew_agent.participant.answers.builder import ContextNotice, Thinking, ToolCalled, Writing
 from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.mcp_client import Timeouts
-from mew_agent.participant.peers import PeerContext
 from mew_agent.tools.peer_offers import PeerTool
 
 CONTEXT_EXTENSION: Final = "urn:mew:context:v1"
@@ -129,31 +129,32 @@ class _TaskUpdates:
             await self._working(notice, {"kind": "notice"})
         else:
             await self._status(TaskState.TASK_STATE_WORKING)
-        due = 0.0
+        due = math.inf
         while True:
-            event, is_waiting = await self._next_event(due)
-            if is_waiting:
-                await self._send_collected()
-            elif event is None:
-                break
-            elif isinstance(event, Writing | Thinking):
-                if type(event) is type(self._collected):
-                    self._collected = type(event)(f"{self._collected.text}{event.text}")
-                else:
-                    await self._send_collected()
+            event = None
+            with anyio.CancelScope(deadline=due) as wait:
+                event = await self._exchange.next_event()
+            if isinstance(event, Writing | Thinking) and type(event) is type(self._collected):
+                self._collected = type(event)(f"{self._collected.text}{event.text}")
+                continue
+            await self._send_collected()
+            due = math.inf
+            match event:
+                case Writing() | Thinking():
                     self._collected, due = event, anyio.current_time() + COLLECT_SECONDS[type(event)]
-            else:
-                await self._send_collected()
-                await self._send_other(event)
-        await self._finish()
-
-    async def _next_event(self, due: float) -> tuple[AnswerEvent | None, bool]:
-        """Return the next event, and whether the collected text is to be sent before it."""
-        if self._collected is None:
-            return await self._exchange.next_event(), False
-        with anyio.CancelScope(deadline=due):
-            return await self._exchange.next_event(), False
-        return None, True
+                case ToolCalled(name=tool, arguments=arguments):
+                    about = {"kind": "tool_call", "tool": tool, "arguments": arguments}
+                    await self._working(f"{tool} {arguments}", about)
+                case ContextNotice(text=text):
+                    await self._working(text, {"kind": "notice"})
+                case None if not wait.cancelled_caught:
+                    break
+                case _:
+                    pass
+        answer = self._exchange.answer.text
+        if answer != self._shown:  # text that was shown and then discarded by the agent is replaced
+            await self._artifact(answer, append=False, last_chunk=True)
+        await self._status(TaskState.TASK_STATE_COMPLETED)
 
     async def _send_collected(self) -> None:
         collected, self._collected = self._collected, None
@@ -162,21 +163,6 @@ class _TaskUpdates:
             self._shown += collected.text
         elif collected is not None:
             await self._working(collected.text, {"kind": "thinking"})
-
-    async def _send_other(self, event: AnswerEvent) -> None:
-        if isinstance(event, ToolCalled):
-            kind = {"kind": "tool_call", "tool": event.name, "arguments": event.arguments}
-            await self._working(f"{event.name} {event.arguments}", kind)
-        elif isinstance(event, ContextNotice):
-            await self._working(event.text, {"kind": "notice"})
-
-    async def _finish(self) -> None:
-        """Complete the task. Text that was shown and then discarded by the agent is replaced."""
-        await self._send_collected()
-        answer = self._exchange.answer.text
-        if answer != self._shown:
-            await self._artifact(answer, append=False, last_chunk=True)
-        await self._status(TaskState.TASK_STATE_COMPLETED)
 
     async def _artifact(self, text: str, *, append: bool, last_chunk: bool = False) -> None:
         parts = [new_text_part(text)]
@@ -187,16 +173,11 @@ class _TaskUpdates:
         await self._status(TaskState.TASK_STATE_WORKING, message)
 
     async def _status(self, state: TaskState, message: Message | None = None) -> None:
-        report = context_metadata(self._exchange.agent, self._exchange.context) if self._shows_context else None
-        await self._updater.update_status(state, message, metadata=report)
-
-
-def context_metadata(agent: str, context: PeerContext) -> dict[str, Any] | None:
-    """Return the metadata of the extension: the agent's status as it reported it, or None if it has reported none."""
-    status = context.as_status()
-    if status is None:
-        return None
-    return {CONTEXT_EXTENSION: {"participant": agent, **status.model_dump(mode="json", exclude_none=True)}}
+        report, metadata = self._exchange.context.as_status() if self._shows_context else None, None
+        if report is not None:
+            values = report.model_dump(mode="json", exclude_none=True)
+            metadata = {CONTEXT_EXTENSION: {"participant": self._exchange.agent, **values}}
+        await self._updater.update_status(state, message, metadata=metadata)
 
 
 def _state_after(error: OpenAIApiError) -> TaskState:

@@ -5,10 +5,9 @@ its request. Does not know how agents are found or asked (see `chat_participant`
 """
 
 import hmac
-import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -27,7 +26,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mew_agent.http_server import serving, until_disconnected
+from mew_agent.http_server import bounded, serving, while_connected
 from mew_agent.openai_api.chat_participant import ChatParticipant, OfferedAgent
 from mew_agent.openai_api.format import (
     BAD_REQUEST,
@@ -216,8 +215,7 @@ class _Answers:
     keep_alive_seconds: float
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = Request(scope, receive)
-        request = self.api.read(await _body(asked))
+        request = self.api.read(await _body(scope, receive))
         self.participant.agent(request.model)
         response = _Response(scope, receive, send, request.is_streamed)
         background = answer_in_background(request.text, request.system) if self.answer_background else None
@@ -228,16 +226,13 @@ class _Answers:
             await response.piece(background.text, is_reasoning=False)
             await response.finish(ApiAnswer(background.text, mew=mew))
             return
-        client = _client_of(asked, request)
-
-        async def answer() -> None:
+        client = _client_of(scope, request)
+        async with while_connected(receive):
             try:
                 await self._answer(request, client, response)
             except OpenAIApiError as error:
                 logger.info("request failed: %s", error)
                 await response.fail(error)
-
-        await _while_connected(receive, answer)
 
     async def _answer(self, request: ApiRequest, client: ApiClient, response: "_Response") -> None:
         chosen = self.sessions.choose(request, client, uuid4().hex[:12])
@@ -315,38 +310,20 @@ class _Response:
             await self.send({"type": "http.response.body", "body": one, "more_body": not is_last})
 
 
-async def _while_connected(receive: Receive, work: Callable[[], Awaitable[None]]) -> None:
-    """Run `work`; cancel it when the client disconnects."""
-    async with anyio.create_task_group() as tasks:
-
-        async def watch() -> None:
-            await until_disconnected(receive)
-            tasks.cancel_scope.cancel()
-
-        tasks.start_soon(watch)
-        await work()
-        tasks.cancel_scope.cancel()
-
-
-async def _body(request: Request) -> Any:
-    """Return the JSON body of a request. Raises `OpenAIApiError`."""
-    data = bytearray()
-    async for piece in request.stream():
-        data += piece
-        if len(data) > MAX_BODY_BYTES:
-            raise OpenAIApiError(TOO_LARGE, "too_large", f"body: exceeds {MAX_BODY_BYTES:,} bytes")
+async def _body(scope: Scope, receive: Receive) -> Any:
+    """Return the JSON body of a request. Raises `OpenAIApiError`, and `HTTPException` for a body that is too large."""
     try:
-        return json.loads(bytes(data))
+        return await Request(scope, bounded(receive, MAX_BODY_BYTES)).json()
     except (ValueError, RecursionError) as error:
         message = f"body: invalid JSON: {error} (expected a JSON object)"
         raise OpenAIApiError(BAD_REQUEST, "invalid_request", message) from None
 
 
-def _client_of(asked: Request, request: ApiRequest) -> ApiClient:
-    headers = asked.headers
+def _client_of(scope: Scope, request: ApiRequest) -> ApiClient:
+    headers = Headers(scope=scope)
     conversation = next((headers[name] for name in CONVERSATION_HEADERS if headers.get(name)), request.conversation)
     user = request.user or headers.get(USER_HEADER, "")
-    return ApiClient(asked.scope.get(_KEY_NAME, ""), user, conversation)
+    return ApiClient(scope.get(_KEY_NAME, ""), user, conversation)
 
 
 def _error_response(error: OpenAIApiError) -> Response:
@@ -362,6 +339,8 @@ async def _respond_to_failure(request: Request, error: Exception) -> Response:
     match error:
         case OpenAIApiError():
             return _error_response(error)
+        case HTTPException() if error.status_code == TOO_LARGE:
+            return _error_response(OpenAIApiError(TOO_LARGE, "too_large", error.detail))
         case HTTPException():
             routes = [f"{'POST' if 'POST' in one.methods else 'GET'} {one.path}" for one in request.app.routes]
             message = f"{request.method} {request.url.path}: {error.detail.lower()}; routes: {', '.join(routes)}"

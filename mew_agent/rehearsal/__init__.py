@@ -22,8 +22,7 @@ from mew_agent.rehearsal.options import (
     SummaryBehaviour,
     UsageOn,
 )
-from mew_agent.rehearsal.server import EmbeddedRehearsal, serve_rehearsal
-from mew_agent.rehearsal.service import RecordedRequest, RehearsalServer
+from mew_agent.rehearsal.service import EmbeddedRehearsal, RecordedRequest, RehearsalServer, serve_rehearsal
 
 __all__ = [
     "EmbeddedRehearsal",

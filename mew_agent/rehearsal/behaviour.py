@@ -96,7 +96,8 @@ def _earlier_sentences(messages: Sequence[Message], question: str) -> list[str]:
 
 def _answer_from_results(messages: Sequence[Message], limit_tokens: int) -> str:
     calls_at = max((place for place, message in enumerate(messages) if message.get("role") == "assistant"), default=-1)
-    names = _call_names(messages[calls_at]) if calls_at >= 0 else {}
+    calls = objects_at(messages[calls_at], "tool_calls") if calls_at >= 0 else []
+    names = {str(call.get("id")): str(value_at(call, "function", "name")) for call in calls if "function" in call}
     questions = [message_text(message) for message in messages if message.get("role") == "user"]
     query = texts.content_words(questions[-1]) if questions else frozenset()
     results = [message for message in messages[calls_at + 1 :] if message.get("role") == "tool"]
@@ -106,11 +107,6 @@ def _answer_from_results(messages: Sequence[Message], limit_tokens: int) -> str:
         name = names.get(str(result.get("tool_call_id")), "the tool")
         parts.append(f"{name} answered: {_essence(message_text(result), query, share)}")
     return "\n".join(parts)
-
-
-def _call_names(message: Message) -> dict[str, str]:
-    calls = objects_at(message, "tool_calls")
-    return {str(call.get("id")): str(value_at(call, "function", "name")) for call in calls if "function" in call}
 
 
 def _essence(text: str, query: frozenset[str], limit_tokens: int) -> str:

@@ -1,4 +1,4 @@
-"""The rehearsal model as an ASGI app: routes, errors, records, faults.
+"""The rehearsal model as an ASGI app: routes, errors, records, faults; on a real port, or embedded as a `Model`.
 
 It speaks OpenAI's chat completions and responses, and Anthropic's messages. Chunk shapes (`usage_on`) and the summary
 behaviours `silent` and `endless` are those of chat completions only.
@@ -6,7 +6,8 @@ behaviours `silent` and `endless` are those of chat completions only.
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -19,9 +20,11 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mew_agent.http_server import break_connection, until_disconnected
+from mew_agent.http_server import BreakableProtocol, break_connection, serving, while_connected
+from mew_agent.model.embedded import EmbeddedModel
+from mew_agent.openai_api.format import DONE, event
 from mew_agent.rehearsal import completion as wire
 from mew_agent.rehearsal import messages_api, responses_api
 from mew_agent.rehearsal.behaviour import SELF_DESCRIPTION, PlannedReply, plan_reply
@@ -36,7 +39,6 @@ KEPT_REQUEST_BYTES = 8 * 1024 * 1024
 CACHED_PROMPTS = 8
 """How many of the newest prompts the prefix cache keeps."""
 
-_DONE = b"data: [DONE]\n\n"
 _STATUS_CODES = {
     401: ("invalid_request_error", "invalid_api_key", "Incorrect API key provided."),
     403: ("invalid_request_error", "permission_denied", "You are not allowed to use this model."),
@@ -92,7 +94,7 @@ _CHAT = _Api(
     as_chat=lambda body: body,
     body_of=wire.body_of,
     chunks_of=wire.chunks_of,
-    ends_with=_DONE,
+    ends_with=DONE,
 )
 _RESPONSES = _Api(
     path="responses",
@@ -207,7 +209,7 @@ class RehearsalServer:
         body = api.as_chat(await _json_object(request))
         return JSONResponse({"input_tokens": count_request(*_messages_and_tools(body))})
 
-    async def _completions(self, api: "_Api", request: Request) -> Response:
+    async def _completions(self, api: "_Api", request: Request) -> ASGIApp:
         recorded: RecordedRequest | None = None
         try:
             sent = await _json_object(request)
@@ -249,7 +251,7 @@ class RehearsalServer:
         messages: Sequence[Mapping[str, object]],
         tools: Sequence[Mapping[str, object]],
         recorded: RecordedRequest,
-    ) -> Response:
+    ) -> ASGIApp:
         options = self._options
         is_streamed = body.get("stream") is True
         recorded.status = 200
@@ -270,7 +272,8 @@ class RehearsalServer:
         if is_streamed and recorded.is_summary and api is _CHAT and options.summary_behaviour in ("silent", "endless"):
             return _ChunkStream(self, recorded, wire.unlimited_chunks(completion))
         recorded.completion_tokens = completion.completion_tokens
-        usage = self._usage(completion, recorded, is_requested=not is_streamed or _wants_usage(body))
+        wants_usage = not is_streamed or value_at(body, "stream_options", "include_usage") is True
+        usage = self._usage(completion, recorded, is_requested=wants_usage)
         if is_streamed:
             if api is not _CHAT:
                 recorded.reported = usage
@@ -332,71 +335,81 @@ class RehearsalServer:
             raise _ApiError(500, "server_error", "summary_failed", message, headers=headers)
 
 
-class _ChunkStream(Response):
-    """Server-sent events, one per chunk, cut as the options say."""
+@dataclass(frozen=True)
+class _ChunkStream:
+    """A response of server-sent events, one per chunk, cut as the options say."""
 
-    def __init__(
-        self,
-        service: RehearsalServer,
-        recorded: RecordedRequest,
-        chunks: Iterable[Mapping[str, object]],
-        *,
-        ends_with: bytes = _DONE,
-    ) -> None:
-        super().__init__(media_type="text/event-stream", headers={"cache-control": "no-cache"})
-        del self.headers["content-length"]
-        self._service = service
-        self._recorded = recorded
-        self._chunks = chunks
-        self._ends_with = ends_with
+    server: RehearsalServer
+    recorded: RecordedRequest
+    chunks: Iterable[Mapping[str, Any]]
+    ends_with: bytes = DONE
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._watch, receive, tasks.cancel_scope)
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        is_whole: bool | None = None
+        async with while_connected(receive):
             is_whole = await self._send_chunks(send)
-            tasks.cancel_scope.cancel()
-        if self._recorded.is_disconnected:
+        if is_whole is None:
+            self.recorded.is_disconnected = True
+            self.server.notify_change()
             return
-        if not is_whole and self._service.options.cut_style == "connection":
+        if not is_whole and self.server.options.cut_style == "connection":
             await break_connection(scope, receive)
             return
-        end = self._ends_with if is_whole else b""
         # The record must be complete before the client sees the end of the reply.
-        self._recorded.is_complete = is_whole
-        self._service.notify_change()
-        await send({"type": "http.response.body", "body": end, "more_body": False})
+        self.recorded.is_complete = is_whole
+        self.server.notify_change()
+        await send({"type": "http.response.body", "body": self.ends_with if is_whole else b"", "more_body": False})
 
     async def _send_chunks(self, send: Send) -> bool:
         """Send the chunks. Returns False if the stream was cut."""
-        options = self._service.options
-        if self._recorded.is_summary and options.summary_behaviour == "silent":
-            await self._service.stopping.wait()
+        options = self.server.options
+        if self.recorded.is_summary and options.summary_behaviour == "silent":
+            await self.server.stopping.wait()
             return False
-        for chunk in self._chunks:
-            if self._recorded.chunks_sent == options.cut_after_chunks:
+        for chunk in self.chunks:
+            if self.recorded.chunks_sent == options.cut_after_chunks:
                 return False
-            if options.chunk_delay_seconds and self._recorded.chunks_sent:
+            if options.chunk_delay_seconds and self.recorded.chunks_sent:
                 with anyio.move_on_after(options.chunk_delay_seconds):
-                    await self._service.stopping.wait()
+                    await self.server.stopping.wait()
                     return False
-            self._recorded.chunks_sent += 1
+            self.recorded.chunks_sent += 1
             usage = chunk.get("usage")
             if isinstance(usage, Mapping):
-                self._recorded.reported = usage
-            line = json.dumps(chunk, ensure_ascii=False, separators=(",", ":"))
-            kind = chunk.get("type")  # events of the other two APIs are named
-            event = f"data: {line}\n\n" if kind is None else f"event: {kind}\ndata: {line}\n\n"
-            await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
-            self._service.notify_change()
+                self.recorded.reported = usage
+            body = event(chunk, chunk.get("type", ""))  # events of the other two APIs are named
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+            self.server.notify_change()
             await anyio.lowlevel.checkpoint()
-        return self._recorded.chunks_sent != options.cut_after_chunks
+        return self.recorded.chunks_sent != options.cut_after_chunks
 
-    async def _watch(self, receive: Receive, scope: anyio.CancelScope) -> None:
-        await until_disconnected(receive)
-        self._recorded.is_disconnected = True
-        self._service.notify_change()
-        scope.cancel()
+
+@asynccontextmanager
+async def serve_rehearsal(
+    options: RehearsalOptions | None = None, *, host: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[RehearsalServer]:
+    """Serve until the block exits, which cuts open streams. Port 0 picks a free port; a taken one raises `OSError`."""
+    server = RehearsalServer(options or RehearsalOptions())
+    opened = serving(server.app, host=host, port=port, stopping=server.stopping.set, http=BreakableProtocol)
+    async with opened as url:
+        server.base_url = f"{url}/v1"
+        yield server
+
+
+class EmbeddedRehearsal(EmbeddedModel):
+    """The rehearsal model as a `Model` for a program without a model server. Starts at the first call."""
+
+    def __init__(self, window_tokens: int | None = None) -> None:
+        options = RehearsalOptions() if window_tokens is None else RehearsalOptions(window_tokens=window_tokens)
+
+        @asynccontextmanager
+        async def serve() -> AsyncIterator[str]:
+            async with serve_rehearsal(options) as server:
+                yield server.base_url
+
+        super().__init__("rehearsal", "rehearsal", serve)
 
 
 async def _respond_to_error(request: Request, error: Exception) -> Response:
@@ -439,10 +452,6 @@ def _max_tokens(body: Mapping[str, object]) -> int | None:
             raise _invalid(f"'{key}' must be a whole number of at least 1.", key)
         return value
     return None
-
-
-def _wants_usage(body: Mapping[str, object]) -> bool:
-    return value_at(body, "stream_options", "include_usage") is True
 
 
 def _common_tokens(prompt: Sequence[str], earlier: Sequence[str]) -> int:

@@ -6,7 +6,7 @@ proportions are those of a byte-pair vocabulary.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from mew_protocol.json_values import object_at
@@ -57,7 +57,7 @@ def count_tool_call(name: str, arguments: str) -> int:
 
 def count_request(messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]] = ()) -> int:
     """Return the prompt tokens of a request. The cost of a message does not depend on the other messages."""
-    return _count(_prompt_parts(messages, tools))
+    return sum(repeated + count(text) for _, repeated, text in _prompt_parts(messages, tools))
 
 
 def render_request(messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]] = ()) -> list[str]:
@@ -71,10 +71,6 @@ def render_request(messages: Sequence[Mapping[str, object]], tools: Sequence[Map
 
 _Part = tuple[str, int, str]
 """A mark of the template, how many tokens it has, and the text that follows it."""
-
-
-def _count(parts: Iterable[_Part]) -> int:
-    return sum(repeated + count(text) for _, repeated, text in parts)
 
 
 def _prompt_parts(messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]]) -> Iterator[_Part]:

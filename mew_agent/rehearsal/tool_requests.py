@@ -49,8 +49,9 @@ def _offered(tools: Sequence[Mapping[str, object]]) -> Iterator[tuple[str, Mappi
 def _mentions(name: str, text: str) -> list[re.Match[str]]:
     """Return where `text` requests the tool: after a verb for any name, anywhere for names that are not plain words."""
     spellings = [_spelling(name)]
-    if (short := _without_prefix(name)) is not None:
-        spellings.append(_spelling(short))
+    # `read_file` for `files__read_file` or `files-read_file`
+    if (prefixed := re.fullmatch(r"[A-Za-z0-9]+(?:__|[-/.])(?P<short>\w+)", name)) is not None:
+        spellings.append(_spelling(prefixed["short"]))
     found: list[re.Match[str]] = []
     for spelling in spellings:
         whole = rf"(?<![\w/]){spelling}(?![\w/])"
@@ -66,12 +67,6 @@ def _mentions(name: str, text: str) -> list[re.Match[str]]:
 
 def _spelling(name: str) -> str:
     return "[-_/. ]{1,2}".join(re.escape(part) for part in re.split(r"[-_/.]+", name) if part)
-
-
-def _without_prefix(name: str) -> str | None:
-    """Return `read_file` for `files__read_file` or `files-read_file`; None for a name without such a prefix."""
-    match = re.fullmatch(r"[A-Za-z0-9]+(?:__|[-/.])(?P<short>\w+)", name)
-    return match["short"] if match else None
 
 
 def _json_object_at(text: str, place: int) -> dict[str, object] | None:

@@ -29,8 +29,7 @@ from mew_agent.cli.programs.acp import serving_tools
 from mew_agent.cli.remote.session import Identity
 from mew_agent.rehearsal import messages_api, responses_api
 from mew_agent.rehearsal.options import RehearsalOptions
-from mew_agent.rehearsal.server import serve_rehearsal
-from mew_agent.rehearsal.service import RecordedRequest, RehearsalServer
+from mew_agent.rehearsal.service import RecordedRequest, RehearsalServer, serve_rehearsal
 from tests.mew_agent.conftest import EnvelopeRecorder
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mew-test-agents"

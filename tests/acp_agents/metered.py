@@ -23,7 +23,7 @@ from mew_agent.acp.settings import AcpConfig
 from mew_agent.meter.main_line import MeteredCall
 from mew_agent.meter.meter import run_meter
 from mew_agent.rehearsal.options import RehearsalOptions
-from mew_agent.rehearsal.server import serve_rehearsal
+from mew_agent.rehearsal.service import serve_rehearsal
 from tests.acp_agents.__main__ import AGENTS, MODULES, SECONDS, WINDOW, install
 from tests.support.waiting import until
 

@@ -22,8 +22,7 @@ from mew_agent.acp.agent import AcpAgent
 from mew_agent.acp.profiles import PROFILES
 from mew_agent.acp.settings import AcpConfig
 from mew_agent.rehearsal.options import RehearsalOptions
-from mew_agent.rehearsal.server import serve_rehearsal
-from mew_agent.rehearsal.service import RehearsalServer
+from mew_agent.rehearsal.service import RehearsalServer, serve_rehearsal
 from tests.acp_agents.__main__ import AGENTS, MODULES, SECONDS, SPACE, WINDOW, install, main_figure
 from tests.acp_agents.metered import until_settled
 

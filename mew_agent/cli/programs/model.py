@@ -12,7 +12,7 @@ from mew_agent.cli.app.options import DEFAULT_HOST, HostOption, PortOption, opti
 from mew_agent.model.local_server import DEFAULT_WINDOW_TOKENS, LocalModelOptions, find_gguf, serve_local
 from mew_agent.program import run_until_signal
 from mew_agent.rehearsal.options import RehearsalOptions
-from mew_agent.rehearsal.server import serve_rehearsal
+from mew_agent.rehearsal.service import serve_rehearsal
 
 
 def serve(

@@ -250,6 +250,15 @@ async def test_an_invalid_body_error_names_the_field(chat: StartChatApi) -> None
     assert "/v1/chat/completions" in nowhere.json()["error"]["message"]
 
 
+async def test_a_body_that_is_too_large_is_refused(chat: StartChatApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mew_agent.openai_api.app.MAX_BODY_BYTES", 10_000)
+    async with chat() as built, httpx2.AsyncClient(headers={"authorization": f"Bearer {KEY}"}) as http:
+        refused = await http.post(f"{built.base_url}/chat/completions", content=b" " * 10_001)
+    assert refused.status_code == 413
+    assert refused.json()["error"]["code"] == "too_large"
+    assert refused.json()["error"]["message"] == "body: exceeds 10,000 bytes"
+
+
 async def test_a_client_that_disconnects_cancels_the_turn(chat: StartChatApi) -> None:
     async with chat(**ENDLESS) as built:
         stream = await built.ask(ASK, stream=True)
