@@ -1,36 +1,5 @@
 """[pure] The errors that `mew_agent` raises deliberately; every one is a `MewAgentError`.
 
-    MewAgentError
-    ├── ConfigError            a setting is missing or wrong: where, what, what was expected
-    │   └── InvalidReport      an impossible context report
-    ├── GatewayError           the gateway refused us or is gone
-    │   ├── Unauthorized       the token does not belong to this participant
-    │   ├── Superseded         a newer connection of the same participant replaced this one
-    │   ├── NotConnected       there is no connection to send on
-    │   ├── CertificateRejected  the gateway's certificate is untrusted, expired or for another host
-    │   ├── NotConfirmed       the gateway did not confirm an envelope in time; it may have been delivered
-    │   └── NotAccepted        the gateway refused an envelope
-    ├── NotPermitted           our capabilities do not cover this envelope; nothing was sent
-    ├── TooLarge               the message exceeds the size limit; nothing was sent
-    ├── PeerError              a peer answered with an error, or did not answer
-    │   ├── PeerTimeout        no answer in time
-    │   ├── PeerAbsent         the peer is not in the space, or left before it answered
-    │   ├── PeerFailed         the peer answered an MCP request with an error
-    │   ├── Rejected           a participant rejected our proposal
-    │   ├── AnswerLost         the connection was lost before the gateway confirmed our request
-    │   ├── Refused            the gateway refused to relay our request to the peer
-    │   ├── NoAnswer           an agent will not answer a question: busy, cancelled, inactive, gone
-    │   └── BadAnswer          the peer's answer cannot be read
-    ├── PolicyStopped          the context policy ended this reply
-    └── ModelError             a call to the language model failed; nothing was recorded
-        ├── ModelUnreachable   no connection could be made or kept
-        ├── ModelRefused       401 or 403: the API key is missing or wrong
-        ├── ModelRateLimited   429 after the client's own retries
-        ├── ContextOverflow    the request does not fit the model's window
-        ├── ModelStreamCut     the stream ended without a finish reason
-        ├── ToolsUnsupported   the model does not support tool calls
-        └── ModelFailed        every other failure
-
 Classes build their message from their attributes: programs read attributes, people read the text. A message says what
 is wrong, where, and what to do if that is known. Vendor errors become `ModelError`s in `mew_agent.model`.
 """
@@ -117,7 +86,10 @@ class NotConnected(GatewayError):
 
 @dataclass(eq=False)
 class CertificateRejected(GatewayError):
-    """The gateway's TLS certificate was rejected: `problem` says why, `advice` what to do. Nothing was sent."""
+    """The gateway's TLS certificate is untrusted, expired or for another host. Nothing was sent.
+
+    `problem` says why, `advice` what to do.
+    """
 
     gateway: str
     problem: str
@@ -327,7 +299,10 @@ class BadAnswer(PeerError):
 
 @dataclass(eq=False)
 class ModelError(MewAgentError):
-    """A model call failed. `endpoint` is the base URL, `request_id` the provider's id if it sent one."""
+    """A model call failed; nothing was recorded.
+
+    `endpoint` is the base URL, `request_id` the provider's id if it sent one.
+    """
 
     endpoint: str
     model: str

@@ -22,11 +22,10 @@ from mew_protocol.payloads.participant import Compact, CompactDone
 
 from mew_agent import tracing
 from mew_agent.acp.figures import AgentUsage, UsageTracker, compaction_step, spending_in, usage_in, window_in
-from mew_agent.acp.kept_session import KeptSession
 from mew_agent.acp.own_compactions import OwnCompactions
 from mew_agent.acp.profiles import UNKNOWN, AcpProfile, CompactionStep, profile_for
 from mew_agent.acp.session import AcpFailed, AcpSession, open_session
-from mew_agent.acp.settings import AcpConfig
+from mew_agent.acp.settings import AcpConfig, KeptSession
 from mew_agent.acp.turn import AcpTurn, text_in
 from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
 from mew_agent.agent.inbox import Inbox
@@ -35,7 +34,7 @@ from mew_agent.agent.reception import Reception
 from mew_agent.agent.resources import CLOSE_SECONDS
 from mew_agent.child_program import FIRST_DELAY_SECONDS, Restarts
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
-from mew_agent.context.store import Store, StoredChat
+from mew_agent.context.store import Store
 from mew_agent.errors import GatewayError, MewAgentError, NotPermitted, PeerError, first_cause
 from mew_agent.participant.external_context import POLICY
 from mew_agent.participant.messenger import timestamp
@@ -68,11 +67,6 @@ class _RequestedCompaction:
         self.step = step
         if step != "started":
             self.over.set()
-
-    async def ended(self) -> None:
-        """Wait for the end of a compaction that has only been announced."""
-        if self.step == "started":
-            await self.over.wait()
 
 
 class AcpAgent(Participant):
@@ -152,22 +146,17 @@ class AcpAgent(Participant):
         """Load the inbox and the session."""
         await self._store.load()  # sets a damaged file aside
         await self._reception.load()
-        self._load_session()
+        self._kept = kept = KeptSession.load(self.settings)
+        if kept is not None and kept.tokens is not None and kept.measured_at is not None:
+            self.external_context.report(
+                kept.tokens, basis="agent_reported", now=timestamp(), measured_at=kept.measured_at, window=kept.window
+            )
+            self.external_context.forget_figures("restarted")
 
     async def after_leave(self) -> None:
         """Close the store of the inbox."""
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
             await self._store.aclose()
-
-    def _load_session(self) -> None:
-        path, external = self.settings.state_path, self.external_context
-        kept = None if path is None else KeptSession.load(path, self.settings.program, self.settings.cwd)
-        self._kept = kept
-        if kept is not None and kept.tokens is not None and kept.measured_at is not None:
-            external.report(
-                kept.tokens, basis="agent_reported", now=timestamp(), measured_at=kept.measured_at, window=kept.window
-            )
-            external.forget_figures("restarted")
 
     async def _keep_session(self) -> None:
         if self._agent is None:
@@ -294,17 +283,13 @@ class AcpAgent(Participant):
                 await self._own_compactions.apply_pending()
 
     async def _answer(self, turn: AcpTurn) -> None:
-        turn.remarks = await self._remarks(turn.question)
-        with tracing.turn_span(self.id, None, turn.chat, None):
-            await turn.run()
-
-    async def _remarks(self, chat: StoredChat) -> str:
-        """Return the chats to others since the last prompt."""
-        remarks = []
-        for remark in self._inbox.take_overheard() if chat.state == "queued" else ():
+        remarks = []  # the chats to others since the last prompt
+        for remark in self._inbox.take_overheard() if turn.question.state == "queued" else ():
             remarks.append(f"{remark.envelope.sender}: {remark.envelope.body.get('text')}")
             await self._inbox.forget_overheard(remark)
-        return "\n".join(remarks)
+        turn.remarks = "\n".join(remarks)
+        with tracing.turn_span(self.id, None, turn.chat, None):
+            await turn.run()
 
     async def _prompt_turn(self, text: str, is_repeated: bool) -> Mapping[str, Any]:
         """Send a prompt of the conversation; a compaction that interrupts it is followed by a prompt to continue."""
@@ -314,36 +299,26 @@ class AcpAgent(Participant):
                 if is_repeated and session.was_loaded:
                     text, is_repeated = f"{AGAIN}{text}", False
                 with anyio.CancelScope() as self._interruptible:
+                    self._usage.turn_started(is_main=True)
+                    self._prompting = "chat"
                     try:
-                        return await self._prompt(session, text)
+                        return await session.prompt(text, self._withdraw_questions)
                     finally:
-                        self._interruptible = None
+                        self._prompting = self._interruptible = None
             text = GO_ON  # the compaction that interrupted it waited for the lock, and has ended
-
-    async def _prompt(self, session: AcpSession, text: str) -> Mapping[str, Any]:
-        self._usage.turn_started(is_main=True)
-        self._prompting = "chat"
-        try:
-            return await session.prompt(text, self._withdraw_questions)
-        finally:
-            self._prompting = None
 
     async def _request_ended(self) -> None:
         """Report the usage at the end of a turn."""
         usage = self._usage.turn_ended() if self._prompting == "chat" else None
         if usage is not None:
-            self._report(usage)
-            await self.control.announce()
-            await self._keep_session()
+            await self._report(usage)
 
     # -- what the agent says -----------------------------------------------------------------------------
 
     async def _receive_update(self, update: Mapping[str, Any]) -> None:
         self.external_context.spending = spending_in(update) or self.external_context.spending
         if (usage := usage_in(update, self.profile)) is not None and (now := self._usage.usage(usage)) is not None:
-            self._report(now)
-            await self.control.announce()
-            await self._keep_session()
+            await self._report(now)
             self.start_soon(self._own_compactions.apply_pending)
         step = compaction_step(update, self.profile)
         if step is not None and self._requested is not None:
@@ -372,10 +347,12 @@ class AcpAgent(Participant):
         elif self.turn is not None and self._prompting == "chat":
             await self.turn.receive(update)
 
-    def _report(self, usage: AgentUsage) -> None:
+    async def _report(self, usage: AgentUsage) -> None:
         self.external_context.report(
             usage.tokens, basis="agent_reported", now=timestamp(), window=usage.window or self._window
         )
+        await self.control.announce()
+        await self._keep_session()
 
     # -- controls ----------------------------------------------------------------------------------------
 
@@ -404,7 +381,8 @@ class AcpAgent(Participant):
             self._requested = requested = _RequestedCompaction()
             try:
                 response = await session.prompt(f"/{command}", self._withdraw_questions)
-                await requested.ended()  # some agents compact after their response
+                if requested.step == "started":  # some agents compact after their response
+                    await requested.over.wait()
             finally:
                 self._prompting = self._requested = None
         if response.get("stopReason") == "cancelled":
@@ -454,7 +432,9 @@ class AcpAgent(Participant):
         if scope.cancelled_caught:
             return None
         wanted = "reject_once" if decision is None or decision.kind == kinds.MCP_REJECT else "allow_once"
-        return _option(request.get("options"), wanted)
+        options = objects_at(request, "options")
+        # Without an option of this kind, None cancels the agent's call.
+        return next((str(one.get("optionId")) for one in options if one.get("kind") == wanted), None)
 
     def _withdraw_questions(self) -> None:
         """Withdraw the open permission requests, because their turn is cancelled."""
@@ -472,11 +452,6 @@ class AcpAgent(Participant):
         if decision is None or decision.id != request.id:  # not every gateway refuses a second decision
             raise RequestFailed(INVALID_REQUEST, "no decision is needed: the proposal was decided, or never made")
         return {"content": [{"type": "text", "text": "Allowed."}]}
-
-
-def _option(options: object, wanted: str) -> str | None:
-    """Return the id of the option of this kind; None without one, which cancels the agent's call."""
-    return next((str(one.get("optionId")) for one in objects_at(options) if one.get("kind") == wanted), None)
 
 
 def _text_of(call: Mapping[str, Any]) -> str:

@@ -5,7 +5,8 @@ protocol. All sessions of the client are the agent's own conversation.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 from uuid import uuid4
 
@@ -14,7 +15,7 @@ import anyio.lowlevel
 from acp.connection import Connection
 from acp.exceptions import RequestError
 from acp.stdio import stdio_streams
-from mew_protocol.json_values import object_at, value_at
+from mew_protocol.json_values import object_at, objects_at, value_at
 
 from mew_agent._version import __version__
 from mew_agent.acp.session import PROTOCOL_VERSION
@@ -42,7 +43,7 @@ class AcpServer:
 
     def __init__(self, me: Participant, agent: str) -> None:
         self._me, self._agent = me, agent
-        self._connection: Connection | None = None
+        self._connection: Connection
         self._sessions: dict[str, anyio.CancelScope | None] = {}
         """The sessions of the client, each with the scope of its running prompt."""
         self._shows_compactions = False
@@ -74,7 +75,7 @@ class AcpServer:
                 self._me.start_soon(self._show_new_session, session)
                 return {"sessionId": session}
             case "session/prompt":
-                return await self._prompt(str(values.get("sessionId")), values.get("prompt"))
+                return await self._prompt(str(values.get("sessionId")), objects_at(values, "prompt"))
             case "session/cancel":
                 scope = self._sessions.get(str(values.get("sessionId")))
                 if scope is not None:
@@ -94,12 +95,12 @@ class AcpServer:
             "authMethods": [],
         }
 
-    async def _prompt(self, session: str, blocks: object) -> dict[str, Any]:
+    async def _prompt(self, session: str, blocks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         if session not in self._sessions:
             raise RequestError(INVALID_PARAMS, f"no session '{session}'; begin one with session/new")
         if self._sessions[session] is not None:
             raise RequestError(INVALID_PARAMS, "a prompt is running in this session; cancel it or wait for its end")
-        text = "\n\n".join(filter(None, (_text_of(one) for one in blocks if isinstance(blocks, list))))  # type: ignore[attr-defined]
+        text = "\n\n".join(filter(None, map(_text_of, blocks)))
         if not text:
             raise RequestError(INVALID_PARAMS, "prompt: contains no text (expected text or embedded resources)")
         scope = self._sessions[session] = anyio.CancelScope()
@@ -108,18 +109,14 @@ class AcpServer:
                 if text.strip() == f"/{COMPACT}":
                     await self._compact(session)
                 else:
-                    await self._ask(session, text)
+                    async for event in self._me.ask_agent(self._agent, text):
+                        if (update := _update_of(event)) is not None:
+                            await self._update(session, update)
         except MewAgentError as error:
             raise RequestError(INTERNAL_ERROR, str(error)) from None
         finally:
             self._sessions[session] = None
         return {"stopReason": "cancelled" if scope.cancelled_caught else "end_turn"}
-
-    async def _ask(self, session: str, text: str) -> None:
-        async for event in self._me.ask_agent(self._agent, text):
-            update = _update_of(event)
-            if update is not None:
-                await self._update(session, update)
 
     async def _compact(self, session: str) -> None:
         done = await self._me.compact(self._agent)
@@ -166,7 +163,6 @@ class AcpServer:
 
     async def _decide(self, proposal: ProposalMade) -> None:
         """Let the client decide about a proposal of the agent. Another participant may be faster."""
-        assert self._connection is not None
         session = next((name for name, scope in self._sessions.items() if scope), next(iter(self._sessions)))
         call = {
             "toolCallId": proposal.envelope.id,
@@ -190,20 +186,17 @@ class AcpServer:
             logger.warning("the decision was not sent: %s", error)
 
     async def _update(self, session: str, update: Mapping[str, Any]) -> None:
-        if self._connection is not None:
-            try:
-                await self._connection.send_notification("session/update", {"sessionId": session, "update": update})
-            except ConnectionError:
-                return
+        with suppress(ConnectionError):
+            await self._connection.send_notification("session/update", {"sessionId": session, "update": update})
 
 
-def _text_of(block: object) -> str:
-    match value_at(block, "type"):
+def _text_of(block: Mapping[str, Any]) -> str:
+    match block.get("type"):
         case "resource":
             text = value_at(block, "resource", "text")
             return f"{value_at(block, 'resource', 'uri')}:\n{text}" if isinstance(text, str) else ""
         case "resource_link":
-            return str(value_at(block, "uri") or "")
+            return str(block.get("uri") or "")
         case _:
             return text_in(block)
 

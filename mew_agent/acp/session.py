@@ -204,7 +204,8 @@ class AcpSession:
             except anyio.get_cancelled_exc_class():
                 on_cancel()
                 with anyio.move_on_after(self.settings.cancel_seconds, shield=True):
-                    await self._cancel_turn()
+                    with suppress(ConnectionError):
+                        await self.connection.send_notification("session/cancel", {"sessionId": self.session_id})
                     await answered.wait()
                 if not answered.is_set():
                     waited = f"{self.settings.cancel_seconds:g} s"
@@ -220,10 +221,6 @@ class AcpSession:
         self.opened = await self.request("session/new", self.where)
         self.session_id = str(self.opened.get("sessionId") or "")
 
-    async def _cancel_turn(self) -> None:
-        with suppress(ConnectionError):
-            await self.connection.send_notification("session/cancel", {"sessionId": self.session_id})
-
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Make a request. Raises `AcpFailed`."""
         try:
@@ -231,7 +228,9 @@ class AcpSession:
         except RequestError as error:
             if error.code == AUTH_REQUIRED:
                 raise AcpFailed(self.program.name, f"needs a sign-in: {self.sign_in}") from None
-            raise AcpFailed(self.program.name, f"refused {method}: {_text_of(error)}") from None
+            detail = value_at(error.data, "details") or value_at(error.data, "message")
+            problem = f"refused {method}: {error}{f': {detail}' if detail else ''}"
+            raise AcpFailed(self.program.name, problem) from None
         except ConnectionError:
             # If its output has not ended, we closed the connection, and there is nothing to wait for.
             problem = await self.end_reason() if self.ended.is_set() else "was stopped"
@@ -356,8 +355,3 @@ def _way_to_sign_in(method: Mapping[str, Any], settings: AcpConfig) -> str:
     else:
         return text
     return f"{text}: run `{shlex.join([*program, *map(str, given if isinstance(given, list) else ())])}`"
-
-
-def _text_of(error: RequestError) -> str:
-    detail = value_at(error.data, "details") or value_at(error.data, "message")
-    return f"{error}{f': {detail}' if detail else ''}"

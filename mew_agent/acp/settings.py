@@ -1,12 +1,18 @@
-"""The settings of an ACP agent: which program it is, where it works, and what it may do. Starts nothing."""
+"""The settings of an ACP agent: which program it is, where it works, and what it may do; and the file of its session.
+
+Starts nothing.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
 
+import anyio.to_thread
 from mew_protocol.acp_settings import AcpSettings
 from mew_protocol.agent_settings import Seconds
 from mew_protocol.environment import inherited
-from pydantic import Field
+from mew_protocol.private_files import replace_private_file
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mew_agent.acp.profiles import PROFILES
 
@@ -39,3 +45,34 @@ class AcpConfig(AcpSettings):
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return the environment of the program: the inherited part of `environ`, and `env`."""
         return {**inherited(environ), **self.env}
+
+
+class KeptSession(BaseModel):
+    """What a restart needs to continue an agent's session: its id, and its last figure.
+
+    `program` and `cwd` are those that it was opened with: another agent cannot load it.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    session_id: str
+    program: tuple[str, ...]
+    cwd: str
+    tokens: int | None = None
+    window: int | None = None
+    measured_at: str | None = None
+
+    @classmethod
+    def load(cls, settings: AcpConfig) -> Self | None:
+        """Return the session that an earlier process kept for this program and folder; None without one."""
+        if settings.state_path is None:
+            return None
+        try:
+            kept = cls.model_validate_json(settings.state_path.read_text(encoding="utf-8"))
+        except (OSError, ValidationError):
+            return None
+        return kept if (kept.program, kept.cwd) == (settings.program, settings.cwd) else None
+
+    async def save(self, path: Path) -> None:
+        """Replace the file. Raises `OSError`."""
+        await anyio.to_thread.run_sync(replace_private_file, path, self.model_dump_json(exclude_none=True))

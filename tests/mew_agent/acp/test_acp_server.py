@@ -92,6 +92,8 @@ async def test_an_editor_talks_to_an_agent_sees_its_figures_and_compacts(start_a
             await link.prompt(session_id="another", prompt=prompt("hello"))
         with pytest.raises(RequestError, match="no text"):
             await link.prompt(session_id=session, prompt=[])
+        with pytest.raises(RequestError, match="no text"):  # the client of the package would not send it
+            await link._conn.send_request("session/prompt", {"sessionId": session})
 
 
 async def test_a_cancelled_prompt_cancels_the_agents_work(start_agent: StartAgent) -> None:
