@@ -66,38 +66,33 @@ class LineTransport:
 
     async def receive(self) -> dict[str, Any] | None:
         """Return the next message; None at the end, or when the program can no longer be used."""
+        if self._incoming is None:
+            self._incoming = self.program.lines()
         try:
-            return await self._next_message()
+            async for line in self._incoming:
+                message = self._message_in(line)
+                if message is None:
+                    continue
+                if "method" not in message:
+                    await self.updates.put_response()
+                update = value_at(message, "params", "update")
+                if message.get("method") != "session/update" or not isinstance(update, Mapping):
+                    return message
+                await self.updates.put(update)
+            self.closed.set()
         except ChildFailed as error:
             self.close_for(error.problem)
-            return None
+        return None
 
     def close_for(self, problem: str) -> None:
         """Note why the program can no longer be used although it runs."""
         self.problem = problem
         self.closed.set()
 
-    async def _next_message(self) -> dict[str, Any] | None:
-        if self._incoming is None:
-            self._incoming = self.program.lines()
-        async for line in self._incoming:
-            if not line.strip():
-                continue
-            message = self._message_in(line)
-            if message is None:
-                continue
-            if "method" not in message:
-                await self.updates.put_response()
-            update = value_at(message, "params", "update")
-            if message.get("method") == "session/update" and isinstance(update, Mapping):
-                await self.updates.put(update)
-                continue
-            return message
-        self.closed.set()
-        return None
-
     def _message_in(self, line: bytes) -> dict[str, Any] | None:
         """Return the message of a line; None without one. Raises `AcpFailed` after too many of these in a row."""
+        if not line.strip():
+            return None
         try:
             message = json.loads(line)
         except ValueError:

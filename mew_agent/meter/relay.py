@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import anyio
 import anyio.to_thread
 import httpx2
+from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from mew_agent.errors import ConfigError
@@ -243,10 +244,8 @@ class _Exchange:
         """Send a 502 response in a form that clients of all three APIs read."""
         about = {"type": "api_error", "code": "upstream_unreachable"}
         message = f"mew meter: the model server cannot be reached ({type(error).__name__})"
-        text = json.dumps({"type": "error", "error": {**about, "message": message}}).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(text)).encode())]
-        await self._send({"type": "http.response.start", "status": 502, "headers": headers})
-        await self._send({"type": "http.response.body", "body": text})
+        response = JSONResponse({"type": "error", "error": {**about, "message": message}}, status_code=502)
+        await response(self._scope, self._receive, self._send)
 
 
 def _end_to_end(headers: Sequence[tuple[bytes, bytes]]) -> Headers:

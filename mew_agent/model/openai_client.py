@@ -12,13 +12,13 @@ import ssl
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 import anyio
 import anyio.to_thread
 import httpx2
+from mew_protocol.json_values import object_at
 
 from mew_agent.errors import ModelError
 from mew_agent.model import dialect as dialects
@@ -45,14 +45,6 @@ _DONE: Final = b"[DONE]"
 
 _PLAIN_ERRORS: Final = (httpx2.HTTPError, httpx2.InvalidURL, OSError)
 """What a request of our own HTTP client raises, apart from errors of decoding its answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class _WholeAnswer:
-    """An answer that was not streamed."""
-
-    body: Mapping[str, object]
-    request_id: str | None
 
 
 class OpenAIModel:
@@ -103,14 +95,12 @@ class OpenAIModel:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Run one call; see `Model.stream`. Raises a `ModelError` if the reply is missing or incomplete."""
-        assembly = ReplyAssembly(self._model)
         answer = await self._open(request)
-        if isinstance(answer, _WholeAnswer):
-            for delta in assembly.feed(answer.body):
-                yield delta
-            self._raise_error_in(assembly)
-            yield assembly.reply(request_id=answer.request_id, is_streamed=False)
+        if isinstance(answer, list):
+            for event in answer:
+                yield event
             return
+        assembly = ReplyAssembly(self._model)
         try:
             async with aclosing(_events(answer.response)) as events:
                 while (chunk := await self._next_chunk(events, assembly)) is not None:
@@ -137,8 +127,11 @@ class OpenAIModel:
         if client is not None and self._http_client is None:
             await client.close()
 
-    async def _open(self, request: ModelRequest) -> "Chunks | _WholeAnswer":
-        """Send the request. Retry in another dialect as long as the server names an argument that it rejects."""
+    async def _open(self, request: ModelRequest) -> "Chunks | list[ModelEvent]":
+        """Send the request. Retry in another dialect as long as the server names an argument that it rejects.
+
+        Returns the open stream, or the events of an answer that was not streamed.
+        """
         dialect = self._dialect
         # A server may reject both names of the token limit in turn; each dialect is tried once.
         tried = {dialect}
@@ -160,7 +153,7 @@ class OpenAIModel:
                 self._dialect = dialect
                 return answer
 
-    async def _send(self, request: ModelRequest, dialect: dialects.Dialect) -> "Chunks | _WholeAnswer":
+    async def _send(self, request: ModelRequest, dialect: dialects.Dialect) -> "Chunks | list[ModelEvent]":
         if "openai" not in sys.modules:  # imported in a thread, so that the agent keeps answering meanwhile
             await anyio.to_thread.run_sync(importlib.import_module, "openai")
         import openai
@@ -191,14 +184,16 @@ class OpenAIModel:
             raise self._errors.failed("the answer is a web page, not a completion; is the base URL right?")
         return self._whole_answer(content, _request_id(chunks.response))
 
-    def _whole_answer(self, content: bytes, request_id: str | None) -> _WholeAnswer:
-        body = json.loads(content)
-        if isinstance(body, Mapping):
-            if body.get("error"):
-                raise self._errors.from_body(body["error"], request_id)
-            if isinstance(body.get("choices"), list) and body["choices"]:
-                return _WholeAnswer(body, request_id)
-        raise self._errors.failed("the answer has no choices", request_id)
+    def _whole_answer(self, content: bytes, request_id: str | None) -> list[ModelEvent]:
+        body = object_at(json.loads(content))
+        if body.get("error"):
+            raise self._errors.from_body(body["error"], request_id)
+        if not isinstance(body.get("choices"), list) or not body["choices"]:
+            raise self._errors.failed("the answer has no choices", request_id)
+        assembly = ReplyAssembly(self._model)
+        deltas = assembly.feed(body)
+        self._raise_error_in(assembly)
+        return [*deltas, assembly.reply(request_id=request_id, is_streamed=False)]
 
     async def _next_chunk(
         self, events: AsyncGenerator[bytes, None], assembly: ReplyAssembly

@@ -109,8 +109,11 @@ class ChatParticipant(Participant):
         # Foreign agents send a window size without a report.
         contexts = {name: peer.context for name, peer in self.peers.items()}
         reporting = {name for name, one in contexts.items() if one.report is not None or one.max_tokens is not None}
-        names = reporting | (self.options.configured - {self.id})
-        return [self._offered(name) for name in sorted(names)]
+        names, now = reporting | (self.options.configured - {self.id}), int(time.time())
+        return [
+            OfferedAgent(name, self._since.setdefault(name, now), name in contexts, contexts.get(name, PeerContext()))
+            for name in sorted(names)
+        ]
 
     def agent(self, name: str) -> OfferedAgent:
         """Return one agent by name. Raises `OpenAIApiError` (404)."""
@@ -216,11 +219,6 @@ class ChatParticipant(Participant):
         if len(self.answers) >= MAX_OPEN_REQUESTS:
             problem = f"the server has {MAX_OPEN_REQUESTS} open requests already"
             raise OpenAIApiError(BUSY, "busy", problem, is_retryable=True)
-
-    def _offered(self, name: str) -> OfferedAgent:
-        peer = self.peers.get(name)
-        since = self._since.setdefault(name, int(time.time()))
-        return OfferedAgent(name, since, peer is not None, peer.context if peer else PeerContext())
 
     async def joined(self) -> None:
         self.start_soon(self._request_missing_statuses)
