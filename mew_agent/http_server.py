@@ -118,16 +118,21 @@ async def until_disconnected(receive: Receive) -> None:
 
 
 @asynccontextmanager
-async def while_connected(receive: Receive) -> AsyncIterator[None]:
-    """Cancel the block when the client disconnects. The body of the request must have been read."""
+async def while_connected(receive: Receive) -> AsyncIterator[anyio.Event]:
+    """Cancel the block when the client disconnects; yields the event that is then set.
+
+    The body of the request must have been read.
+    """
+    gone = anyio.Event()
     async with anyio.create_task_group() as tasks:
 
         async def watch() -> None:
             await until_disconnected(receive)
+            gone.set()
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(watch)
-        yield
+        yield gone
         tasks.cancel_scope.cancel()
 
 

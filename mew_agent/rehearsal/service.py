@@ -347,10 +347,10 @@ class _ChunkStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        is_whole: bool | None = None
-        async with while_connected(receive):
+        is_whole = False
+        async with while_connected(receive) as gone:
             is_whole = await self._send_chunks(send)
-        if is_whole is None:
+        if gone.is_set():
             self.recorded.is_disconnected = True
             self.server.notify_change()
             return
