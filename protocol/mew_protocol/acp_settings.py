@@ -6,9 +6,9 @@ settings mean for an agent.
 
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from mew_protocol.agent_settings import Seconds, Text
+from mew_protocol.agent_settings import Seconds, SettingsModel, Text, text_as
 from mew_protocol.setting_problems import matching
 
 ACP_CONFIG: Final = "MEW_ACP_CONFIG"
@@ -18,10 +18,8 @@ FileAccess = Literal["none", "read", "write"]
 """What an agent may do with files through `mew`; `write` includes `read`."""
 
 
-class AcpSettings(BaseModel):
+class AcpSettings(SettingsModel):
     """An agent that speaks the Agent Client Protocol: the name of a known one, or a program to start."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     agent: str | None = Field(default=None, min_length=1)
     command: str | None = Field(default=None, min_length=1)
@@ -43,10 +41,7 @@ class AcpSettings(BaseModel):
     space_tools: bool = True
     """Whether the agent gets the tools of the space: the board, chats to peers, compaction of peers."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _read_name(cls, value: object) -> object:
-        return {"agent": value} if isinstance(value, str) else value
+    _from_name = text_as("agent")
 
     @model_validator(mode="after")
     def _check_program(self) -> Self:

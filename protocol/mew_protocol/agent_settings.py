@@ -9,18 +9,10 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SecretStr,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
 from mew_protocol.context_report import MAX_PIN_CHARS, MAX_PINS
+from mew_protocol.json_values import as_list
 from mew_protocol.setting_problems import matching
 
 REHEARSAL: Final = "rehearsal"
@@ -57,6 +49,21 @@ def _checked_model_url(text: str) -> str:
     raise ValueError(f"must be a URL like http://127.0.0.1:1234/v1, '{REHEARSAL}' or '{LOCAL}'")
 
 
+def text_as(key: str) -> Any:
+    """Return a validator of a model: a text alone stands for a mapping with this key."""
+
+    def read(value: object) -> object:
+        return {key: value} if isinstance(value, str) else value
+
+    return model_validator(mode="before")(read)
+
+
+class SettingsModel(BaseModel):
+    """Keys of a settings file; an unknown key is a mistake."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, protected_namespaces=())
+
+
 Text = Annotated[str, BeforeValidator(_as_text)]
 Count = Annotated[int, BeforeValidator(_refuse_boolean)]
 Positive = Annotated[Count, Field(gt=0)]
@@ -71,10 +78,8 @@ PinText = Annotated[str, Field(min_length=1, max_length=MAX_PIN_CHARS)]
 TokenizerChoice = Literal["auto", "off", "gpt", "mistral", "llama2", "llama3"]
 
 
-class _Settings(BaseModel):
+class _Settings(SettingsModel):
     """A mapping of settings. A key without a value counts as not given."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, protected_namespaces=())
 
     @model_validator(mode="before")
     @classmethod
@@ -128,10 +133,7 @@ class Summariser(_Settings):
     api_key_env: str | None = None
     """Environment variable that holds the API key."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, given: object) -> object:
-        return {"model": given} if isinstance(given, str) else given
+    _from_name = text_as("model")
 
 
 class LoopLimits(_Settings):
@@ -146,15 +148,10 @@ class LoopLimits(_Settings):
 class CompactionSettings(_Settings):
     """Who is asked before the agent compacts."""
 
-    approve: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
+    approve: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(as_list), Field(min_length=1)]
     """Participant that may approve, change or reject a compaction, or a list of them."""
     wait_seconds: Annotated[Seconds, Field(le=86_400)] = 60.0
     """Time to decide; without a decision the compaction runs."""
-
-    @field_validator("approve", mode="before")
-    @classmethod
-    def _one_as_list(cls, given: object) -> object:
-        return (given,) if isinstance(given, str) else given
 
 
 class AgentSettings(_Settings):

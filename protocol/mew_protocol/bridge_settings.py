@@ -6,9 +6,9 @@ Owns what `mcp_server` and `bridge_config` of a space.yaml and the program that 
 from collections.abc import Mapping
 from typing import Annotated, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from mew_protocol.agent_settings import Text
+from mew_protocol.agent_settings import SettingsModel, Text
 from mew_protocol.environment import inherited
 from mew_protocol.setting_problems import matching
 
@@ -19,11 +19,7 @@ _URL: Final = r"(?s)https?://[^/].*|.*\$\{.*"
 """In space.yaml, the beginning may be a variable such as `${URL}`."""
 
 
-class _BridgeModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class McpServerSettings(_BridgeModel):
+class McpServerSettings(SettingsModel):
     """The MCP server of a bridge: a program to start, or the URL of a running server."""
 
     command: str | None = Field(default=None, min_length=1)
@@ -52,7 +48,7 @@ class McpServerSettings(_BridgeModel):
         return {**inherited(environ), **self.env}
 
 
-class BridgeOptions(_BridgeModel):
+class BridgeOptions(SettingsModel):
     """Times are in milliseconds, as in the TypeScript tools.
 
     A server that fails is restarted at most `max_reconnects` times in a row, with delays that double. A run of a

@@ -14,6 +14,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticSerializationError
 
+from mew_protocol.json_values import as_list
+
 PROTOCOL = "mew/v0.4"
 """The protocol version of every envelope that this implementation writes."""
 
@@ -34,12 +36,7 @@ def unix_seconds(timestamp: str | None) -> float | None:
         return None
 
 
-def _as_list(value: object) -> object:
-    """Accept a bare string, which older clients send in place of a list."""
-    return (value,) if isinstance(value, str) else value
-
-
-Ids = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
+Ids = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 
 
 class Draft(BaseModel):

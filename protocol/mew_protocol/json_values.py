@@ -4,6 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 
+def as_list(value: object) -> object:
+    """Return a text as the only entry of a list, and any other value as it is."""
+    return (value,) if isinstance(value, str) else value
+
+
 def value_at(value: object, *keys: str) -> Any:
     """Return what a path of keys leads to, or the value itself without keys; None if the path leads nowhere."""
     for key in keys:

@@ -4,18 +4,11 @@ Owns the forms that are accepted. Does not connect, and does not read the files 
 """
 
 import re
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
+from mew_protocol.agent_settings import SettingsModel, text_as
 from mew_protocol.setting_problems import expectation, matching
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 EMBEDDED: Final = "embedded-nats"
 """In place of addresses: start a NATS server of the space's own."""
@@ -44,10 +37,8 @@ def _as_servers(value: object) -> object:
     return [one.strip() for one in value.split(",")] if isinstance(value, str) else value
 
 
-class BackplaneOptions(BaseModel):
+class BackplaneOptions(SettingsModel):
     """NATS servers that connect several gateways of one space. File names are relative to the folder of the space."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     servers: Annotated[
         tuple[Annotated[str, AfterValidator(_checked_server)], ...], BeforeValidator(_as_servers), Field(min_length=1)
@@ -73,10 +64,7 @@ class BackplaneOptions(BaseModel):
         """Whether a connection without TLS is refused."""
         return self.tls_ca is not None or self.tls_cert is not None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _read_text(cls, value: Any) -> Any:
-        return {"servers": value} if isinstance(value, str) else value
+    _from_servers = text_as("servers")
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:

@@ -82,21 +82,18 @@ def with_participant(text: str, name: str, settings: Mapping[str, Any], *, path:
 def _check_across(config: SpaceConfig, document: "_Document") -> None:
     """Check what involves several keys: names that have to exist, tokens that have to be unique."""
 
-    def check_name(name: str | None, *place: str) -> None:
-        if name is not None and name not in config.participants:
+    def check_name(name: str, *place: str) -> None:
+        if name not in config.participants:
             problem = f"no participant '{name}' under 'participants'{did_you_mean(name, config.participants)}"
             raise document.error_at(place, problem)
 
-    check_name(config.space.default_participant, "space", "default_participant")
+    if config.space.default_participant is not None:
+        check_name(config.space.default_participant, "space", "default_participant")
     owners: dict[str, str] = {}
     for name, participant in config.participants.items():
         compaction = participant.agent.compaction if participant.agent is not None else None
         for approver in compaction.approve if compaction is not None else ():
-            if approver not in config.participants:
-                problem = (
-                    f"no participant '{approver}' under 'participants'{did_you_mean(approver, config.participants)}"
-                )
-                raise document.error_at(("participants", name, "agent", "compaction", "approve"), problem)
+            check_name(approver, "participants", name, "agent", "compaction", "approve")
         for index, token in enumerate(participant.tokens):
             if owners.setdefault(token, name) != name:
                 problem = f"'{name}' and '{owners[token]}' have the same token; give each participant its own"

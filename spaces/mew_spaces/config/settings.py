@@ -8,7 +8,7 @@ import re
 from typing import Annotated, Any, Literal, Self
 
 from mew_protocol.acp_settings import AcpSettings
-from mew_protocol.agent_settings import ModelFacts, Text, WrittenAgentSettings, bare_off_as_text
+from mew_protocol.agent_settings import ModelFacts, SettingsModel, Text, WrittenAgentSettings, bare_off_as_text, text_as
 from mew_protocol.attention import AttentionKind
 from mew_protocol.bridge_settings import BridgeOptions, McpServerSettings
 from mew_protocol.capability import MAX_PATTERNS, number_problem, patterns_problem
@@ -17,7 +17,7 @@ from mew_protocol.context_report import MAX_PIN_CHARS
 from mew_protocol.ids import MAX_ID_LENGTH, checked_id
 from mew_protocol.payloads.fit import WouldFit
 from mew_protocol.setting_problems import matching
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.config.roles import ROLE_PATTERNS, Role
@@ -67,11 +67,7 @@ def _nothing_as_empty(value: object) -> object:
     return {} if value is None else value
 
 
-class _ConfigSection(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class Capability(_ConfigSection):
+class Capability(SettingsModel):
     """One pattern of what a participant may send; `mew_protocol.capability` defines how it matches."""
 
     id: str | None = None
@@ -98,7 +94,7 @@ Capabilities = Annotated[
 ]
 
 
-class SpaceSection(_ConfigSection):
+class SpaceSection(SettingsModel):
     """The space itself. `default_participant` is the one that commands and the terminal act as."""
 
     id: Id
@@ -112,7 +108,7 @@ class SpaceSection(_ConfigSection):
     ui_theme: str | None = None
 
 
-class MeterConfig(_ConfigSection):
+class MeterConfig(SettingsModel):
     """A relay between an agent and its model server, `upstream`; the participant represents that agent."""
 
     upstream: Annotated[str, AfterValidator(_checked_upstream)]
@@ -121,13 +117,10 @@ class MeterConfig(_ConfigSection):
     window: int | None = Field(default=None, ge=1)
     """Size of the agent's window in tokens."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _read_upstream(cls, value: object) -> object:
-        return {"upstream": value} if isinstance(value, str) else value
+    _from_upstream = text_as("upstream")
 
 
-class ParticipantConfig(_ConfigSection):
+class ParticipantConfig(SettingsModel):
     """One participant. Without `command`, `agent`, `acp`, `meter` and `mcp_server` it is a person."""
 
     type: str | None = None
@@ -200,13 +193,13 @@ class ParticipantConfig(_ConfigSection):
         return self
 
 
-class Routing(_ConfigSection):
+class Routing(SettingsModel):
     """Default addressees by kind, for text typed in a terminal."""
 
     default_to: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
-class Defaults(_ConfigSection):
+class Defaults(SettingsModel):
     """Values for participants that set none."""
 
     capabilities: Capabilities | None = None
@@ -214,13 +207,13 @@ class Defaults(_ConfigSection):
     routing: Routing = Routing()
 
 
-class LogSwitch(_ConfigSection):
+class LogSwitch(SettingsModel):
     """One of the gateway's logs."""
 
     enabled: bool = True
 
 
-class GatewayLogging(_ConfigSection):
+class GatewayLogging(SettingsModel):
     """Which logs the gateway writes under `<state>/logs`, and how large they may become.
 
     `delivered` is how deliveries are logged. `per_member`: one line for each recipient up to `per_member_up_to`, above
@@ -239,7 +232,7 @@ class GatewayLogging(_ConfigSection):
     capability_decisions: LogSwitch = LogSwitch()
 
 
-class CapabilityOptions(_ConfigSection):
+class CapabilityOptions(SettingsModel):
     """How capabilities are read and passed on.
 
     `ignore_to: true` ignores `to` in capabilities, as the TypeScript gateway does. `check_grants` and `check_invites`
@@ -251,14 +244,14 @@ class CapabilityOptions(_ConfigSection):
     check_invites: bool = True
 
 
-class ControlOptions(_ConfigSection):
+class ControlOptions(SettingsModel):
     """Whether the gateway enforces `participant/pause` and `participant/shutdown`."""
 
     enforce_pause: bool = True
     enforce_shutdown: bool = True
 
 
-class Limits(_ConfigSection):
+class Limits(SettingsModel):
     """Bounds on what clients may use. Sizes are in bytes, times in seconds."""
 
     message_bytes: int = Field(default=DEFAULT_MAX_BYTES, ge=1024)
@@ -307,7 +300,7 @@ class Limits(_ConfigSection):
     envelope_burst: int = Field(default=10_000, ge=1)
 
 
-class GatewayOptions(_ConfigSection):
+class GatewayOptions(SettingsModel):
     """How the gateway is reached, and from where. Names of hosts have no port; origins look like `https://example.org`.
 
     `localhost`, IP addresses, the host that the gateway listens on and that of `public_url` are always accepted, and so
@@ -331,7 +324,7 @@ class GatewayOptions(_ConfigSection):
         return self
 
 
-class HistoryOptions(_ConfigSection):
+class HistoryOptions(SettingsModel):
     """How accepted envelopes are stored. `limits` bounds their number and total size."""
 
     durability: Literal["memory", "flushed", "synced"] = "flushed"
@@ -340,7 +333,7 @@ class HistoryOptions(_ConfigSection):
     """Maximum age of an envelope that can be read (default: no limit)."""
 
 
-class AttentionOptions(_ConfigSection):
+class AttentionOptions(SettingsModel):
     """Where the gateway posts what needs a person. The secret file is relative to the folder of the space."""
 
     webhook: Annotated[str, matching(r"https?://\S+", "must be a URL like https://example.org/hook")] | None = None
@@ -350,7 +343,7 @@ class AttentionOptions(_ConfigSection):
     """Kinds to post; None: all whose level is `blocking` or `warning`."""
 
 
-class SpaceConfig(_ConfigSection):
+class SpaceConfig(SettingsModel):
     """A complete space.yaml."""
 
     space: SpaceSection
