@@ -168,7 +168,7 @@ class _Models:
         """Return the figures of the agents, and how many requests are open, for monitoring."""
         assert self.write_metrics is not None
         space, accept = self.participant.space, request.headers.get("accept", "")
-        requests = Metric("mew_serve_open_requests", "gauge", "Requests that wait for an agent", ("space",))
+        requests = Metric("mew_serve_open_requests", "Requests that wait for an agent", ("space",))
         requests.add(len(self.participant.answers), space)
         metrics = (requests, *context_metrics([(space, self.participant.board())]))
         body, media_type = await to_thread.run_sync(self.write_metrics, metrics, accept)

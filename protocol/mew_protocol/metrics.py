@@ -5,9 +5,8 @@ how metrics are written; see `mew_spaces.gateway.metrics`. A figure that is not 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final, Literal
 
 from mew_protocol.context_report import ContextReport, plausible
@@ -18,18 +17,19 @@ MAX_LABEL_CHARS: Final = 100
 """Participants choose some labels, such as the name of a level; longer ones are cut."""
 
 
-MetricKind = Literal["gauge", "counter"]
-
-
 @dataclass(frozen=True, slots=True)
 class Metric:
     """A metric and its samples: the values of its labels, and a value. The name of a counter ends in `_total`."""
 
     name: str
-    kind: MetricKind
     help: str
     labels: tuple[str, ...]
     samples: list[tuple[tuple[str, ...], float]] = field(default_factory=list)
+
+    @property
+    def kind(self) -> Literal["gauge", "counter"]:
+        """The type of metric, as Prometheus calls it."""
+        return "counter" if self.name.endswith("_total") else "gauge"
 
     def add(self, value: float | None, *labels: str | None) -> None:
         """Add a sample, unless its value is unknown or implausible. A label that is None is empty."""
@@ -43,37 +43,36 @@ def context_metrics(boards: Iterable[tuple[str, Iterable[BoardEntry]]]) -> tuple
     for space, entries in boards:
         for entry in entries:
             metrics.add(space, entry)
-    return tuple(metrics)
+    return tuple(vars(metrics).values())
+
+
+def _new(name: str, text: str, *labels: str) -> Metric:
+    return Metric(name, text, ("space", "participant", *labels))
 
 
 class _ContextMetrics:
+    """Each attribute is one metric."""
+
     def __init__(self) -> None:
-        self._all: list[Metric] = []
-        gauge, counter = partial(self._new, "gauge"), partial(self._new, "counter")
-        self._connected = gauge("mew_participant_connected", "1 while the participant is connected, else 0")
-        self._waiting = gauge("mew_participant_waiting", "What the participant waits for, by kind", "kind")
-        self._reported_at = gauge("mew_context_status_timestamp_seconds", "When the last status arrived")
-        self._info = gauge("mew_context_info", "How the tokens are known; 1", "basis", "reason", "model", "policy")
-        self._tokens = gauge("mew_context_tokens", "Tokens in the context window", "basis")
-        self._window = gauge("mew_context_window_tokens", "Size of the context window", "basis")
-        self._limit = gauge("mew_context_compact_at_tokens", "Tokens at which the agent compacts automatically")
-        self._level = gauge("mew_context_level", "Severity of the level: 0 (healthy) to 3", "level", "basis")
-        self._compactions = counter("mew_context_compactions_total", "Compactions")
-        self._compacted_at = gauge("mew_context_last_compaction_timestamp_seconds", "When the last compaction ended")
-        self._freed = gauge(
+        self._connected = _new("mew_participant_connected", "1 while the participant is connected, else 0")
+        self._waiting = _new("mew_participant_waiting", "What the participant waits for, by kind", "kind")
+        self._reported_at = _new("mew_context_status_timestamp_seconds", "When the last status arrived")
+        self._info = _new("mew_context_info", "How the tokens are known; 1", "basis", "reason", "model", "policy")
+        self._tokens = _new("mew_context_tokens", "Tokens in the context window", "basis")
+        self._window = _new("mew_context_window_tokens", "Size of the context window", "basis")
+        self._limit = _new("mew_context_compact_at_tokens", "Tokens at which the agent compacts automatically")
+        self._level = _new("mew_context_level", "Severity of the level: 0 (healthy) to 3", "level", "basis")
+        self._compactions = _new("mew_context_compactions_total", "Compactions")
+        self._compacted_at = _new("mew_context_last_compaction_timestamp_seconds", "When the last compaction ended")
+        self._freed = _new(
             "mew_context_last_compaction_freed_tokens", "Net tokens that the last compaction freed", "trigger", "basis"
         )
-        self._cost = gauge(
+        self._cost = _new(
             "mew_context_last_compaction_spent_tokens", "Tokens of the last compaction's model calls", "trigger"
         )
-        self._spent = counter("mew_context_spent_tokens_total", "Tokens of all model calls that reported them")
-        self._calls = counter("mew_context_calls_total", "Model calls, by whether they reported tokens", "usage")
-        self._money = counter(
-            "mew_context_spent_amount_total", "Price of all model calls, where it is known", "currency"
-        )
-
-    def __iter__(self) -> Iterator[Metric]:
-        return iter(self._all)
+        self._spent = _new("mew_context_spent_tokens_total", "Tokens of all model calls that reported them")
+        self._calls = _new("mew_context_calls_total", "Model calls, by whether they reported tokens", "usage")
+        self._money = _new("mew_context_spent_amount_total", "Price of all model calls, where it is known", "currency")
 
     def add(self, space: str, entry: BoardEntry) -> None:
         """Add the samples of one participant."""
@@ -111,7 +110,3 @@ class _ContextMetrics:
             self._freed.add(last.freed_tokens, space, participant, last.trigger, last.basis)
             if last.cost is not None:
                 self._cost.add(last.cost.spent_tokens, space, participant, last.trigger)
-
-    def _new(self, kind: MetricKind, name: str, text: str, *labels: str) -> Metric:
-        self._all.append(Metric(name, kind, text, ("space", "participant", *labels)))
-        return self._all[-1]

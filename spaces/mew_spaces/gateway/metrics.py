@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from mew_protocol.metrics import Metric, MetricKind
+from mew_protocol.metrics import Metric
 
 if TYPE_CHECKING:  # `mew serve` needs no gateway
     from mew_spaces.gateway.service import SpaceService
@@ -19,22 +19,22 @@ OPEN_METRICS = "application/openmetrics-text"
 def gateway_metrics(services: Iterable["SpaceService"]) -> tuple[Metric, ...]:
     """Return the metrics of a gateway itself, for these spaces."""
     metrics: dict[str, Metric] = {}
-    attention = Metric("mew_gateway_attention_items", "gauge", "What needs a person", ("space", "kind", "level"))
+    attention = Metric("mew_gateway_attention_items", "What needs a person", ("space", "kind", "level"))
     for service in services:
         space, load = service.space.id, service.load()
-        figures: tuple[tuple[str, MetricKind, str, float], ...] = (
-            ("connections", "gauge", "Connections that have joined", service.connections),
-            ("start_timestamp_seconds", "gauge", "When the gateway opened the space", service.started_at.timestamp()),
-            ("envelopes_total", "counter", "Envelopes in the history, deleted ones too", service.log.position.sequence),
-            ("deliveries_total", "counter", "Broadcasts and stream frames, once for each member", load.deliveries),
-            ("slow_consumers_total", "counter", "Slow consumers that were disconnected", load.slow_consumers),
-            ("queued_bytes", "gauge", "Bytes that wait for members to read them", load.queued_bytes),
-            ("unstored_items", "gauge", "Envelopes and effects that wait for the disk", load.unstored_items),
-            ("is_storing", "gauge", "1 while envelopes can be stored, else 0", service.is_storing),
-            ("open_proposals", "gauge", "Proposals without a decision", load.open_proposals),
+        figures: tuple[tuple[str, str, float], ...] = (
+            ("connections", "Connections that have joined", service.connections),
+            ("start_timestamp_seconds", "When the gateway opened the space", service.started_at.timestamp()),
+            ("envelopes_total", "Envelopes in the history, deleted ones too", service.log.position.sequence),
+            ("deliveries_total", "Broadcasts and stream frames, once for each member", load.deliveries),
+            ("slow_consumers_total", "Slow consumers that were disconnected", load.slow_consumers),
+            ("queued_bytes", "Bytes that wait for members to read them", load.queued_bytes),
+            ("unstored_items", "Envelopes and effects that wait for the disk", load.unstored_items),
+            ("is_storing", "1 while envelopes can be stored, else 0", service.is_storing),
+            ("open_proposals", "Proposals without a decision", load.open_proposals),
         )
-        for name, kind, text, value in figures:
-            metrics.setdefault(name, Metric(f"mew_gateway_{name}", kind, text, ("space",))).add(value, space)
+        for name, text, value in figures:
+            metrics.setdefault(name, Metric(f"mew_gateway_{name}", text, ("space",))).add(value, space)
         service.attention.refresh()
         for (item, level), count in Counter((one.kind, one.level) for one in service.attention.single).items():
             attention.add(count, space, item, level)
