@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from mew_protocol import kinds
 from mew_protocol.envelope import Draft
-from mew_protocol.jsonpath import JsonPath, descendants
+from mew_protocol.jsonpath import compile_path, descendants
 from mew_protocol.patterns import (
     MAX_PATTERN_LENGTH,
     STEPS_PER_VALUE,
@@ -58,7 +58,7 @@ def normalise(patterns: Iterable[object]) -> tuple[dict[str, Any], ...]:
     found: list[dict[str, Any]] = []
     seen: set[str] = set()
     for pattern in (*patterns, BASELINE):
-        if not isinstance(pattern, Mapping) or not _is_kind(pattern.get("kind")):
+        if not isinstance(pattern, Mapping) or not has_kind(pattern):
             continue
         try:
             identity = json.dumps(pattern, sort_keys=True)
@@ -72,7 +72,10 @@ def normalise(patterns: Iterable[object]) -> tuple[dict[str, Any], ...]:
 
 def has_kind(pattern: CapabilityPattern) -> bool:
     """Return whether a pattern has a kind, without which it matches nothing."""
-    return _is_kind(pattern.get("kind"))
+    kind = pattern.get("kind")
+    if isinstance(kind, str):
+        return bool(kind)
+    return isinstance(kind, list | tuple) and bool(kind) and all(isinstance(one, str) and one for one in kind)
 
 
 def number_problem(patterns: Sequence[object]) -> str | None:
@@ -220,12 +223,12 @@ class _Compiled:
     def compile(pattern: CapabilityPattern) -> "_Compiled":
         """Compile a pattern; an invalid one matches nothing."""
         try:
-            kind, payload, to = pattern.get("kind"), pattern.get("payload"), pattern.get("to")
-            if not _is_kind(kind) or not isinstance(payload, dict | None):
+            payload, to = pattern.get("payload"), pattern.get("to")
+            if not has_kind(pattern) or not isinstance(payload, dict | None):
                 return _Compiled(pattern, ())
             return _Compiled(
                 pattern,
-                tuple(compile_text(one, in_kind=True) for one in as_texts(kind)),
+                tuple(compile_text(one, in_kind=True) for one in as_texts(pattern["kind"])),
                 _compile_object(payload) if payload else None,
                 None if to is None else tuple(compile_text(one) for one in as_texts(to)),
             )
@@ -258,20 +261,9 @@ def _may_select(key: str, parts: Collection[str]) -> bool:
     return any(fnmatchcase(name, key) for name in parts)
 
 
-def value_matches(pattern: object, value: object, steps: Steps) -> bool:
-    """Return whether a payload pattern matches a value. Raises `Undecidable`."""
-    return _compile_value(pattern)(value, steps)
-
-
 def _covers(tests: tuple[TextTest, ...], addressees: tuple[str, ...], steps: Steps) -> bool:
     """Return whether every addressee is allowed. An envelope to everyone matches no list of addressees."""
     return bool(addressees) and all(any(test(one, steps) for test in tests) for one in addressees)
-
-
-def _is_kind(kind: object) -> bool:
-    if isinstance(kind, str):
-        return bool(kind)
-    return isinstance(kind, list | tuple) and bool(kind) and all(isinstance(one, str) and one for one in kind)
 
 
 def _texts_in(value: object) -> Iterator[str]:
@@ -296,7 +288,8 @@ def as_texts(value: object) -> tuple[str, ...]:
     raise TypeError("must be a string or a list of strings")
 
 
-def _compile_value(pattern: object) -> _ValueTest:
+def compile_value(pattern: object) -> _ValueTest:
+    """Compile a payload pattern to a test of values. Both raise `Undecidable`."""
     match pattern:
         case str():
             if is_everything(pattern):
@@ -304,7 +297,7 @@ def _compile_value(pattern: object) -> _ValueTest:
             test = compile_text(pattern)
             return lambda value, steps: isinstance(value, str) and test(value, steps)
         case list() | tuple():
-            tests = tuple(_compile_value(one) for one in pattern)
+            tests = tuple(compile_value(one) for one in pattern)
             whole = list(pattern)
             return lambda value, steps: is_same_value(value, whole, steps) or any(one(value, steps) for one in tests)
         case dict():
@@ -325,21 +318,17 @@ def _compile_object(pattern: dict[str, Any]) -> _ValueTest:
 
 def _compile_entry(key: str, pattern: object) -> _ValueTest:
     """Compile one key of an object: a JSONPath, `**` for any depth, a glob over keys, or the key itself."""
-    expected = _compile_value(pattern)
+    expected = compile_value(pattern)
     if key.startswith("$"):
-        path = JsonPath.compile(key)
-        return lambda value, steps: any(expected(found, steps) for found in path.find(value, steps))
+        select = compile_path(key)
+        return lambda value, steps: any(expected(found, steps) for found in select(value, steps))
     if key == "**":
         return lambda value, steps: any(expected(found, steps) for found in descendants(value, steps))
     if has_wildcard(key):
         name = compile_text(key)
-
-        def any_key(value: object, steps: Steps) -> bool:
-            assert isinstance(value, dict)
-            return any(name(one, steps) and expected(value[one], steps) for one in value)
-
-        return any_key
-
+        return lambda value, steps: (
+            isinstance(value, dict) and any(name(one, steps) and expected(value[one], steps) for one in value)
+        )
     return lambda value, steps: isinstance(value, dict) and key in value and expected(value[key], steps)
 
 

@@ -11,17 +11,9 @@ from operator import itemgetter
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from mew_protocol import errors
 from mew_protocol.envelope import ACCEPTED_PROTOCOLS, PROTOCOL, Draft, Envelope, is_complete
-from mew_protocol.errors import (
-    INVALID_ENVELOPE,
-    INVALID_FRAME,
-    INVALID_JSON,
-    TOO_DEEP,
-    TOO_LARGE,
-    UNSUPPORTED_PROTOCOL,
-    VALIDATION_ERROR,
-    DecodeError,
-)
+from mew_protocol.errors import DecodeError
 from mew_protocol.setting_problems import problem_at
 
 DEFAULT_MAX_BYTES = 16 * 1024 * 1024
@@ -123,10 +115,10 @@ def _decode_json(raw: bytes | str, max_depth: int) -> Draft:
         repaired = _without_lone_surrogates(raw)
         if repaired != raw:
             return _decode_json(repaired, max_depth)
-        raise DecodeError(INVALID_JSON, f"invalid JSON: {error}") from None
+        raise DecodeError(errors.INVALID_JSON, f"invalid JSON: {error}") from None
     text = raw.encode(errors="replace") if isinstance(raw, str) else raw
     if (_large_exponent(text) or _many_digits(text)) and _has_infinity(value):
-        raise DecodeError(INVALID_JSON, "invalid JSON: a number is too large")
+        raise DecodeError(errors.INVALID_JSON, "invalid JSON: a number is too large")
     # Counting brackets is far cheaper than walking the value, and few messages have that many.
     brackets = (raw.count(b"[") + raw.count(b"{")) if isinstance(raw, bytes) else raw.count("[") + raw.count("{")
     if brackets > max_depth and _is_deeper_than(value, max_depth):
@@ -147,7 +139,9 @@ def read_draft(value: object) -> Draft:
     """
     if not isinstance(value, dict):
         found = type(value).__name__ if value is not None else "null"
-        raise DecodeError(INVALID_ENVELOPE, f"an envelope must be a JSON object, not {found}", VALIDATION_ERROR)
+        raise DecodeError(
+            errors.INVALID_ENVELOPE, f"an envelope must be a JSON object, not {found}", errors.VALIDATION_ERROR
+        )
     try:
         # Calls the validator directly: `model_validate` is a Python function that only calls it.
         model = Envelope if is_complete(value) else Draft
@@ -155,13 +149,13 @@ def read_draft(value: object) -> Draft:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"] if isinstance(part, str) and part != "dict[str,any]")
-        raise DecodeError(INVALID_ENVELOPE, problem_at(where, first), VALIDATION_ERROR) from None
+        raise DecodeError(errors.INVALID_ENVELOPE, problem_at(where, first), errors.VALIDATION_ERROR) from None
     protocol = draft.protocol
     if protocol != PROTOCOL and protocol and protocol not in ACCEPTED_PROTOCOLS:
         raise DecodeError(
-            UNSUPPORTED_PROTOCOL,
+            errors.UNSUPPORTED_PROTOCOL,
             f"protocol '{protocol}' is not supported; use '{PROTOCOL}'",
-            VALIDATION_ERROR,
+            errors.VALIDATION_ERROR,
         )
     return draft
 
@@ -171,11 +165,15 @@ def check_size(raw: bytes | str, max_bytes: int) -> None:
     # A character takes at least one byte, so a text that is too long is refused before it is encoded.
     size = len(raw) if isinstance(raw, bytes) or len(raw) > max_bytes else len(raw.encode(errors="replace"))
     if size > max_bytes:
-        raise DecodeError(TOO_LARGE, f"a message may have at most {max_bytes:,} bytes; this one has {size:,} or more")
+        raise DecodeError(
+            errors.TOO_LARGE, f"a message may have at most {max_bytes:,} bytes; this one has {size:,} or more"
+        )
 
 
 def _too_deep(max_depth: int) -> DecodeError:
-    return DecodeError(TOO_DEEP, f"an envelope may nest at most {max_depth} levels deep", VALIDATION_ERROR)
+    return DecodeError(
+        errors.TOO_DEEP, f"an envelope may nest at most {max_depth} levels deep", errors.VALIDATION_ERROR
+    )
 
 
 def _has_infinity(value: object) -> bool:
@@ -214,5 +212,5 @@ def _decode_frame(raw: bytes | str) -> StreamFrame:
             try:
                 return StreamFrame(raw[1:end].decode(), raw)
             except UnicodeDecodeError:
-                raise DecodeError(INVALID_FRAME, "a stream id must be UTF-8 text") from None
-    raise DecodeError(INVALID_FRAME, "a stream frame is '#<stream id>#<data>'; the second '#' is missing")
+                raise DecodeError(errors.INVALID_FRAME, "a stream id must be UTF-8 text") from None
+    raise DecodeError(errors.INVALID_FRAME, "a stream frame is '#<stream id>#<data>'; the second '#' is missing")

@@ -8,7 +8,7 @@ It never errs the other way: an envelope that matches a contained pattern always
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from mew_protocol.capability import CapabilityPattern, as_texts, has_kind, is_same_value, value_matches
+from mew_protocol.capability import CapabilityPattern, as_texts, compile_value, has_kind, is_same_value
 from mew_protocol.patterns import BudgetExceeded, Steps, Undecidable, compile_text, has_wildcard, is_everything
 
 COMPARISON_STEPS: Final = 80_000
@@ -86,7 +86,7 @@ def _matches(held: object, value: object, steps: Steps) -> bool:
     if isinstance(held, str) and isinstance(value, str) and not _may_match(held, value):
         return False
     steps.spend(_compilation_steps(held))
-    return value_matches(held, value, steps)
+    return compile_value(held)(value, steps)
 
 
 def _may_match(pattern: str, text: str) -> bool:

@@ -29,8 +29,8 @@ def inherited(environ: Mapping[str, str], also: Iterable[str] = ()) -> dict[str,
     Those of OpenTelemetry are part of it, except headers, which hold keys.
     """
     names = INHERITED.union(also)
-    return {key: value for key, value in environ.items() if key in names or _is_common(key)}
-
-
-def _is_common(key: str) -> bool:
-    return key.startswith("LC_") or (key.startswith("OTEL_") and "HEADERS" not in key)
+    return {
+        key: value
+        for key, value in environ.items()
+        if key in names or key.startswith("LC_") or (key.startswith("OTEL_") and "HEADERS" not in key)
+    }

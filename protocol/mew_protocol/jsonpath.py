@@ -4,7 +4,7 @@ Filters, slices and scripts are not supported: a path with one raises `Undecidab
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from mew_protocol.patterns import STEPS_PER_VALUE, Steps, Undecidable
@@ -22,28 +22,20 @@ class _Step:
     deep: bool
 
 
-@dataclass(frozen=True, slots=True)
-class JsonPath:
-    """A compiled path."""
+def compile_path(path: str) -> Callable[[object, Steps], Iterator[object]]:
+    """Return a function that yields every value that a path selects; the path begins with `$`.
 
-    steps: tuple[_Step, ...]
-
-    @staticmethod
-    def compile(path: str) -> "JsonPath":
-        """Compile a path that begins with `$`. Raises `Undecidable`."""
-        steps: list[_Step] = []
-        place = 1
-        while place < len(path):
-            found = _STEP.match(path, place)
-            if found is None or found.end() == place:
-                raise Undecidable(f"'{path}' is not a supported JSONPath from character {place} on")
-            steps.append(_Step(_key(found), found["deep"] is not None))
-            place = found.end()
-        return JsonPath(tuple(steps))
-
-    def find(self, value: object, budget: Steps) -> Iterator[object]:
-        """Yield every value that the path selects. Raises `Undecidable` if the search is too expensive."""
-        yield from _follow(value, self.steps, budget)
+    Raises `Undecidable`. So does the function, if the search is too expensive.
+    """
+    steps: list[_Step] = []
+    place = 1
+    while place < len(path):
+        found = _STEP.match(path, place)
+        if found is None or found.end() == place:
+            raise Undecidable(f"'{path}' is not a supported JSONPath from character {place} on")
+        steps.append(_Step(_key(found), found["deep"] is not None))
+        place = found.end()
+    return lambda value, budget: _follow(value, tuple(steps), budget)
 
 
 def descendants(value: object, budget: Steps) -> Iterator[object]:

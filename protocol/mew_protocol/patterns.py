@@ -117,10 +117,8 @@ def _compile_glob(pattern: str, *, in_kind: bool) -> TextTest:
     if not has_wildcard(head) and tokens[-1] in (_Wild.LINE, _Wild.ANY):
         return _compile_prefix(head, in_line=tokens[-1] is _Wild.LINE)
     gaps = {token for token in tokens if token in _CLASSES}
-    if len(gaps) == 1 and _Wild.FOLDERS not in tokens:
-        return _compile_plain_glob(tokens, gaps.pop())
-    if not gaps and _Wild.FOLDERS not in tokens:
-        return _compile_plain_glob(tokens, _Wild.SEGMENT)
+    if len(gaps) <= 1 and _Wild.FOLDERS not in tokens:
+        return _compile_plain_glob(tokens, gaps.pop() if gaps else _Wild.SEGMENT)
     return _GlobAutomaton(tokens).matches
 
 

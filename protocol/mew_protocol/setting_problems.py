@@ -7,13 +7,10 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Union, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel
-
-if TYPE_CHECKING:
-    from pydantic import ValidationError
-    from pydantic_core import ErrorDetails
+from pydantic import AfterValidator, BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 MAX_SHOWN: Final = 60
 """Longer values are not repeated."""
@@ -76,13 +73,13 @@ def unreadable(error: OSError | UnicodeDecodeError) -> str:
     return f"cannot be read: {error.strerror or error}"
 
 
-def first_problem(error: "ValidationError", *, hidden_steps: Collection[str] = ()) -> str:
+def first_problem(error: ValidationError, *, hidden_steps: Collection[str] = ()) -> str:
     """Return the first mistake, as `key.path: must be ...`; `hidden_steps` are not keys of the user."""
     first = error.errors(include_url=False)[0]
     return problem_at(".".join(str(step) for step in first["loc"] if step not in hidden_steps), first)
 
 
-def problem_at(place: str, detail: "ErrorDetails") -> str:
+def problem_at(place: str, detail: ErrorDetails) -> str:
     """Return a mistake with the place of the value."""
     if detail["type"] == "missing":
         return f"'{place}' is missing"
@@ -91,7 +88,7 @@ def problem_at(place: str, detail: "ErrorDetails") -> str:
     return f"{place}: {expectation(detail)}" if place else expectation(detail)
 
 
-def expectation(detail: "ErrorDetails", *, shows_found: bool = True) -> str:
+def expectation(detail: ErrorDetails, *, shows_found: bool = True) -> str:
     """Return what a value must be, in the terms of YAML, and what was found there."""
     kind, found = detail["type"], detail["input"]
     limits = {key: _shown(key, limit) for key, limit in detail.get("ctx", {}).items()}
