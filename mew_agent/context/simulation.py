@@ -3,7 +3,7 @@
 Actions do not change later steps: only a step of the log compacts or clears. Opens no file, prints nothing.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 from mew_protocol.context_report import Basis, UnknownReason
@@ -41,31 +41,19 @@ class StepOutcome:
         return {**shown, "actions": [policies.action_json(action) for action in self.actions]}
 
 
-@dataclass
 class Simulation:
     """One replay. `limit_tokens` is None if the window is unknown."""
 
-    policy: Policy
-    limit_tokens: int | None
-    state: PolicyState = field(default_factory=PolicyState)
-
-    _steps: int = 0
-    _calls: int = 0
-    _used_tokens: int | None = None
-    _basis: Basis = "unknown"
-    _reason: UnknownReason | None = "no_call_yet"
-    _hidden_tokens: int = 0
-    _next_prompt_tokens: int | None = None
-    _spent_since_clear: int = 0
-    _at_seconds: float | None = None
-    _conversation: CountedConversation = field(init=False)
-    _messages: list[tuple[int, Role | None]] = field(default_factory=list)
-    _freed: tuple[int, int] | None = None
-    _decided: tuple[policies.CompactAction, int] | None = None  # the last compaction, and the stalls before it
-
-    def __post_init__(self) -> None:
-        self._conversation = CountedConversation(self.policy, self.limit_tokens or 1)
-        if self.policy.counts_messages:
+    def __init__(self, policy: Policy, limit_tokens: int | None) -> None:
+        self.policy, self.state = policy, PolicyState()
+        self._now = ContextSnapshot(None, "unknown", limit_tokens, "no_call_yet", at_seconds=None)
+        self._steps = self._calls = self._spent_since_clear = 0
+        self._conversation = CountedConversation(policy, limit_tokens or 1)
+        self._messages: list[tuple[int, Role | None]] = []
+        self._freed: tuple[int, int] | None = None
+        self._decided: tuple[policies.CompactAction, int] | None = None
+        """The last compaction, and the stalls before it."""
+        if policy.counts_messages:
             self._set_size(0, "projected")
 
     def play(self, step: Step) -> StepOutcome:
@@ -73,20 +61,20 @@ class Simulation:
         self._steps += 1
         self._freed = None
         if step.at_seconds is not None:
-            self._at_seconds = step.at_seconds
+            self._now = self._now._replace(at_seconds=step.at_seconds)
         decision = self._replay(step)
         self.state = decision.state
         decided = next((one for one in decision.actions if isinstance(one, policies.CompactAction)), None)
         if decided is not None:
             self._decided = decided, self.state.stalls
             # Unless the log says that it failed, the compaction counts as progress.
-            self.state = policies.after_compaction(self.state, progressed=True, at_seconds=self._at_seconds)
+            self.state = policies.after_compaction(self.state, progressed=True, at_seconds=self._now.at_seconds)
         return StepOutcome(
             self._steps,
-            policies.level_of(self.policy, self._snapshot())[0],
-            self._basis,
-            self._used_tokens,
-            self.limit_tokens,
+            policies.level_of(self.policy, self._now)[0],
+            self._now.basis,
+            self._now.used_tokens,
+            self._now.limit_tokens,
             decision.actions,
             self._freed,
         )
@@ -96,7 +84,7 @@ class Simulation:
             case "usage":
                 return self._call(step)
             case "pre_request_tokens":
-                self._next_prompt_tokens = step.tokens
+                self._now = self._now._replace(next_prompt_tokens=step.tokens)
                 self._move("pre_request", step.tokens)
                 return self._decide("pre_request", step)
             case "tool_result_tokens":
@@ -113,32 +101,36 @@ class Simulation:
             case "clear":
                 return self._clear(step)
             case "set_limit":
-                self.limit_tokens = step.tokens
+                self._now = self._now._replace(limit_tokens=step.tokens)
                 self._conversation.limit_tokens = step.tokens or 1
                 return self._decide("after_call", step)
             case "usual_task_tokens":
-                return self._task_end(step)
+                # The next prompt is at least what the last call left.
+                now = self._now
+                tokens = now.used_tokens if now.next_prompt_tokens is None else now.next_prompt_tokens
+                at_end = now._replace(next_prompt_tokens=tokens, grown_tokens=tokens, usual_task_tokens=step.tokens)
+                return self._decide("task_end", step, at_end)
             case _:
                 assert_never(step.kind)
 
     def _call(self, step: Step) -> Decision:
         self._calls += 1
+        self._now = self._now._replace(call_id=f"call-{self._calls}")
         usage = normalise(step.usage)
         if usage is not None:
-            self._next_prompt_tokens = None
             self._set_size(self._measure(usage), "reported")
             kept = kept_reply_tokens(usage, thinking_seen=False)
             reply = max(0, usage.total_tokens - usage.prompt_tokens)
-            self._hidden_tokens = 0 if kept is None or self.policy.measure != "total" else max(0, reply - kept)
+            hidden = 0 if kept is None or self.policy.measure != "total" else max(0, reply - kept)
+            self._now = self._now._replace(next_prompt_tokens=None, hidden_tokens=hidden)
             return self._decide("after_call", step)
         # The next prompt will be no smaller than this one, so its size stays.
-        missing = self._snapshot()._replace(used_tokens=None, basis="unknown", reason="usage_unavailable")
-        if self.policy.on_missing == "keep_last":
-            if self._used_tokens is not None:
-                self._basis = "projected"
-        else:
+        missing = self._now._replace(used_tokens=None, basis="unknown", reason="usage_unavailable")
+        if self.policy.on_missing != "keep_last":
             self._set_size(None, "unknown", "usage_unavailable")
-        return policies.decide(self.policy, self.state, missing, "after_call", step.flags)
+        elif self._now.used_tokens is not None:
+            self._now = self._now._replace(basis="projected")
+        return self._decide("after_call", step, missing)
 
     def _measure(self, usage: Usage) -> int:
         match self.policy.measure:
@@ -152,29 +144,19 @@ class Simulation:
 
     def _tool_result(self, step: Step) -> Decision:
         before, result = step.current_tokens or 0, step.tokens or 0
-        snapshot = self._snapshot()._replace(
-            used_tokens=before, basis="projected", reason=None, tool_result_tokens=result
-        )
+        entering = self._now._replace(used_tokens=before, basis="projected", reason=None, tool_result_tokens=result)
         self._move("tool_result", before + result)
-        return policies.decide(self.policy, self.state, snapshot, "tool_result", step.flags)
+        return self._decide("tool_result", step, entering)
 
     def _message(self, step: Step) -> Decision:
         added = step.tokens or 0
         self._conversation.add(added, step.role)
         self._messages.append((added, step.role))
-        if self._next_prompt_tokens is not None:
-            self._next_prompt_tokens += added
-        if self._used_tokens is not None:
-            self._move("message_added", self._used_tokens + added)
+        if self._now.next_prompt_tokens is not None:
+            self._now = self._now._replace(next_prompt_tokens=self._now.next_prompt_tokens + added)
+        if self._now.used_tokens is not None:
+            self._move("message_added", self._now.used_tokens + added)
         return self._decide("message_added", step)
-
-    def _task_end(self, step: Step) -> Decision:
-        """Decide at the end of a task; the next prompt is at least what the last call left."""
-        tokens = self._used_tokens if self._next_prompt_tokens is None else self._next_prompt_tokens
-        snapshot = self._snapshot()._replace(
-            next_prompt_tokens=tokens, grown_tokens=tokens, usual_task_tokens=step.tokens
-        )
-        return policies.decide(self.policy, self.state, snapshot, "task_end", step.flags)
 
     def _summary_failed(self, step: Step) -> Decision:
         """Apply the policy's fallback after a summary failed, or count no progress."""
@@ -183,19 +165,18 @@ class Simulation:
         (action, stalls), self._decided = self._decided, None
         if self.policy.fallback == "drop_oldest":
             return self._compact(replace(step, kind="compact_to_tokens", tokens=action.target_tokens))
-        state = replace(self.state, stalls=stalls)
-        self.state = policies.after_compaction(state, progressed=False, at_seconds=self._at_seconds)
         self._freed = (0, 0)
-        return Decision(self.state)
+        state = replace(self.state, stalls=stalls)
+        return Decision(policies.after_compaction(state, progressed=False, at_seconds=self._now.at_seconds))
 
     def _compact(self, step: Step) -> Decision:
         """Drop the oldest messages down to a size. A system message at the start and the newest message stay."""
-        kept = self._messages
+        kept, used, limit = self._messages, self._now.used_tokens, self._now.limit_tokens
         place = int(bool(kept) and kept[0][1] == "system")
-        size = before = sum(tokens for tokens, _ in kept) if self._used_tokens is None else self._used_tokens
+        size = before = sum(tokens for tokens, _ in kept) if used is None else used
         target = step.tokens or 0
         if step.kind == "compact_to_percent":  # without a window there is nothing to take a percentage of
-            target = before if self.limit_tokens is None else self.limit_tokens * target // 100
+            target = before if limit is None else limit * target // 100
         dropped = place
         while size > target and dropped < len(kept) - 1:
             size -= kept[dropped][0]
@@ -205,11 +186,12 @@ class Simulation:
         for tokens, role in self._messages:
             self._conversation.add(tokens, role)
         self._freed = (before - size, dropped - place)
-        if dropped > place:
-            self._next_prompt_tokens = None
-            if self._used_tokens is not None:
+        has_dropped = dropped > place
+        if has_dropped:
+            self._now = self._now._replace(next_prompt_tokens=None)
+            if used is not None:
                 self._set_size(max(0, size), "projected")
-        self.state = policies.after_compaction(self.state, progressed=dropped > place, at_seconds=self._at_seconds)
+        self.state = policies.after_compaction(self.state, progressed=has_dropped, at_seconds=self._now.at_seconds)
         return self._decide("message_added", step)
 
     def _clear(self, step: Step) -> Decision:
@@ -217,7 +199,8 @@ class Simulation:
         self.state = policies.after_clear(self.state)
         self._conversation.clear()
         self._messages = []
-        self._next_prompt_tokens, self._spent_since_clear = None, 0
+        self._now = self._now._replace(next_prompt_tokens=None)
+        self._spent_since_clear = 0
         if not self.policy.counts_messages:
             self._set_size(None, "unknown", "cleared")
             return Decision(self.state)
@@ -231,20 +214,10 @@ class Simulation:
             self._set_size(tokens, "projected")
 
     def _set_size(self, tokens: int | None, basis: Basis, reason: UnknownReason | None = None) -> None:
-        self._used_tokens, self._basis, self._reason, self._hidden_tokens = tokens, basis, reason, 0
+        self._now = self._now._replace(used_tokens=tokens, basis=basis, reason=reason, hidden_tokens=0)
 
-    def _decide(self, phase: Phase, step: Step) -> Decision:
-        return policies.decide(self.policy, self.state, self._snapshot(), phase, step.flags)
-
-    def _snapshot(self) -> ContextSnapshot:
-        return ContextSnapshot(
-            used_tokens=self._used_tokens,
-            basis=self._basis,
-            limit_tokens=self.limit_tokens,
-            reason=self._reason,
-            hidden_tokens=self._hidden_tokens,
-            next_prompt_tokens=self._next_prompt_tokens,
-            at_seconds=self._at_seconds,
-            call_id=f"call-{self._calls}" if self._calls else None,
-            suggestions=() if self.limit_tokens is None else self._conversation.suggestions(),
-        )
+    def _decide(self, phase: Phase, step: Step, snapshot: ContextSnapshot | None = None) -> Decision:
+        """Let the policy decide about the present figures, or about a snapshot made before they changed."""
+        snapshot = self._now if snapshot is None else snapshot
+        suggestions = () if snapshot.limit_tokens is None else self._conversation.suggestions()
+        return policies.decide(self.policy, self.state, snapshot._replace(suggestions=suggestions), phase, step.flags)
