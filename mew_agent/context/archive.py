@@ -199,12 +199,9 @@ def extract_around(text: str, words: str, chars: int) -> tuple[str, int]:
     """Return at most `chars` of a text around the first of these words, and how many characters that leaves out."""
     if len(text) <= chars:
         return text, 0
-    places = [match.start() for word in re.findall(r"\w+", words) if (match := _search(word, text))]
+    found = (re.search(re.escape(word), text, re.IGNORECASE) for word in re.findall(r"\w+", words))
+    places = [match.start() for match in found if match]
     start = max(0, min(min(places, default=0) - chars // 4, len(text) - chars))
     part = text[start : start + chars]
     shown = f"{'...' if start else ''}{part}{'...' if start + chars < len(text) else ''}"
     return shown, len(text) - len(part)
-
-
-def _search(word: str, text: str) -> re.Match[str] | None:
-    return re.search(re.escape(word), text, re.IGNORECASE)

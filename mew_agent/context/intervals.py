@@ -369,17 +369,22 @@ def span(items: Sequence[Measure], first_seq: int, last_seq: int) -> slice:
 
 def split(tokens: int, measures: Sequence[Measure], calibration: Calibration) -> list[tuple[int, int, bool]]:
     """Share a reported figure among its items, as (seq, tokens, is tool result)."""
-    wanted = [measure.project(calibration) for measure in measures]
     sized = [measure.sized_tokens(calibration) is not None for measure in measures]
-    known = sum([size for size, is_sized in zip(wanted, sized, strict=True) if is_sized])
-    unknown = [size for size, is_sized in zip(wanted, sized, strict=True) if not is_sized]
-    # Texts whose size was reported or counted keep it; the others share the rest by their features.
-    if unknown and known < tokens:
-        rest = iter(apportion(tokens - known, unknown))
-        shares = [size if is_sized else next(rest) for size, is_sized in zip(wanted, sized, strict=True)]
-    else:
-        shares = apportion(tokens, wanted)
+    shares, _ = divide(tokens, [measure.project(calibration) for measure in measures], sized)
     return [(m.seq, share, m.tool_result) for m, share in zip(measures, shares, strict=True)]
+
+
+def divide(total: int, sizes: Sequence[int], are_known: Sequence[bool]) -> tuple[list[int], bool]:
+    """Split `total` among texts: known sizes stay, and the others share the rest in proportion.
+
+    Returns the shares, and whether known sizes stayed: not if they leave nothing, or if all are known.
+    """
+    known = sum([size for size, is_known in zip(sizes, are_known, strict=True) if is_known])
+    unknown = [size for size, is_known in zip(sizes, are_known, strict=True) if not is_known]
+    if not unknown or known >= total:
+        return apportion(total, sizes), False
+    rest = iter(apportion(total - known, unknown))
+    return [size if is_known else next(rest) for size, is_known in zip(sizes, are_known, strict=True)], True
 
 
 def apportion(total: int, weights: Sequence[int]) -> list[int]:

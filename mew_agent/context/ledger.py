@@ -366,11 +366,6 @@ class Ledger:
         items = intervals.message_tokens, intervals.tool_tokens, self._tail.tokens, intervals.are_exact
         return PromptParts(self.prefix_tokens, self.summary_tokens, self.pins_tokens, *items)
 
-    @property
-    def unsent_tokens(self) -> int:
-        """Projected tokens of the unsent tail."""
-        return self._tail.tokens
-
     # -- internals ---------------------------------------------------------------------------------------
 
     def _books_tokens(self) -> int:

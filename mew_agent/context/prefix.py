@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from mew_protocol.payloads.participant import MAX_PREFIX_PARTS, PrefixPart
 
-from mew_agent.context.intervals import apportion
+from mew_agent.context.intervals import divide
 from mew_agent.tokens.projection import Calibration, features
 
 _NAME_CHARS = 200
@@ -31,17 +31,13 @@ def prefix_parts(
     """
     texts = [one for one in texts if one.text]
     sizes = [_size(one, calibration, count) for one in texts]
+    are_counted = [is_counted for _, is_counted in sizes]
+    shares, keeps_counts = divide(tokens, [size for size, _ in sizes], are_counted)
     parts: list[PrefixPart] = []
-    # Each server formats tools in its own way, so only the count of a text that is sent unchanged is right.
-    known = [size if is_counted else 0 for size, is_counted in sizes]
-    is_divided = sum(known) < tokens and not all(is_counted for _, is_counted in sizes)
-    open_sizes = [0 if is_divided and is_counted else size for size, is_counted in sizes]
-    shares = apportion(tokens - sum(known) if is_divided else tokens, open_sizes)
-    for one, size, share in zip(texts, known, shares, strict=True):
-        is_known = is_divided and size > 0
+    for one, share, is_counted in zip(texts, shares, are_counted, strict=True):
         name = None if one.name is None else one.name[:_NAME_CHARS]
-        basis: Literal["tokenizer", "projected"] = "tokenizer" if is_known else "projected"
-        parts.append(PrefixPart(part=one.part, name=name, tokens=size if is_known else share, basis=basis))
+        basis: Literal["tokenizer", "projected"] = "tokenizer" if is_counted and keeps_counts else "projected"
+        parts.append(PrefixPart(part=one.part, name=name, tokens=share, basis=basis))
     tools = sorted((one for one in parts if one.part == "tool"), key=lambda one: -one.tokens)
     others = [one for one in parts if one.part != "tool"]
     room = MAX_PREFIX_PARTS - len(others) - 1
@@ -58,4 +54,5 @@ def _size(one: PrefixText, calibration: Calibration, count: Callable[[str], int 
     counted = count(one.text) if calibration.counts_fit else None
     if counted is None:
         return calibration.project(features(one.text), messages=0), False
+    # Each server formats tools in its own way, so only the count of a text that is sent unchanged is right.
     return counted, one.part in ("system_prompt", "reminders")

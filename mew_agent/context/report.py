@@ -11,11 +11,10 @@ from mew_protocol.context_report import BreakdownPart, ContextReport, PinReport,
 from pydantic import BaseModel
 
 from mew_agent.context.history import pin_line
-from mew_agent.context.policy import compact_at_tokens, level_of
+from mew_agent.context.policy import Policy, compact_at_tokens, level_of
 from mew_agent.tokens.projection import Units, features
 
 if TYPE_CHECKING:
-    from mew_agent.context.policy import Policy
     from mew_agent.context.tracker import Tracker
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -124,7 +123,7 @@ def _add_outlook(known: dict[str, Any], tracker: "Tracker", used_tokens: int | N
         known["turns_to_compaction"] = max(0, math.ceil((at - used_tokens) / per_turn))
 
 
-def _budget_tokens(policy: "Policy") -> int | None:
+def _budget_tokens(policy: Policy) -> int | None:
     """Return the smallest spend that the policy compares with; None if there is none."""
     marks = (c.tokens for c in policy.conditions() if c.figure == "used" and c.op != "lt")
     return min((tokens for tokens in marks if tokens is not None), default=None)

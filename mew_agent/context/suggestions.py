@@ -1,35 +1,24 @@
 """[pure] What a policy suggests in order to save tokens, from message sizes by role."""
 
-from dataclasses import dataclass, field
-
 from mew_agent.context.policy import Policy, Suggestion
 from mew_agent.context.policy.rules import SuggestRule
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import Role
 
 
-@dataclass
 class CountedConversation:
     """The message sizes of a context. Adding costs the same however many there are."""
 
-    policy: Policy
-    limit_tokens: int
-
-    _rules: tuple[SuggestRule, ...] = field(init=False)
-    _sizes: dict[Role | None, list[int]] = field(default_factory=dict)
-    _sums: dict[Role | None, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._rules = tuple(rule for rule in self.policy.rules if isinstance(rule, SuggestRule))
-
-    @property
-    def is_counting(self) -> bool:
-        """Whether the policy suggests anything; otherwise messages need not be counted."""
-        return bool(self._rules)
+    def __init__(self, policy: Policy, limit_tokens: int) -> None:
+        self.limit_tokens = limit_tokens
+        self.rules = tuple(rule for rule in policy.rules if isinstance(rule, SuggestRule))
+        """Without any, messages need not be counted."""
+        self._sizes: dict[Role | None, list[int]] = {}
+        self._sums: dict[Role | None, int] = {}
 
     def add(self, tokens: int, role: Role | None = None) -> None:
         """Count a message."""
-        if self._rules:
+        if self.rules:
             self._sizes.setdefault(role, []).append(tokens)
             self._sums[role] = self._sums.get(role, 0) + tokens
 
@@ -39,7 +28,7 @@ class CountedConversation:
 
     def suggestions(self) -> tuple[Suggestion, ...]:
         """Return the savings that the policy suggests now."""
-        return tuple(found for rule in self._rules if (found := self._suggestion(rule)) is not None)
+        return tuple(found for rule in self.rules if (found := self._suggestion(rule)) is not None)
 
     def _suggestion(self, rule: SuggestRule) -> Suggestion | None:
         if rule.more_than_messages is not None and rule.keep_newest is not None:
@@ -69,7 +58,7 @@ class SavingSuggestions:
 
     def refresh(self) -> tuple[Suggestion, ...]:
         """Count what entered or left since the last time. Returns what is suggested now."""
-        if not self._counted.is_counting:
+        if not self._counted.rules:
             return ()
         self._count_new_items()
         self._counted.limit_tokens = self._tracker.limit_tokens or self._tracker.window.max_tokens

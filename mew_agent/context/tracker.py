@@ -376,7 +376,7 @@ class Tracker:
     @property
     def unsent_besides_reply_tokens(self) -> int:
         """The unsent tail without the kept reply, which the reported total includes."""
-        unsent, reply = self.ledger.unsent_tokens, self.measurement.reply.seq
+        unsent, reply = self.ledger.parts.unsent, self.measurement.reply.seq
         return unsent if reply is None else max(0, unsent - self.ledger.unsent_price(reply))
 
     @property

@@ -6,15 +6,13 @@ intervention (a compaction, or a stop). Does not read a clock, know the texts of
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from mew_agent.context.policy import actions as acts
 from mew_agent.context.policy import rules as r
+from mew_agent.context.policy.definition import Policy
 from mew_agent.context.policy.state import NO_FLAGS, ContextSnapshot, GenerationFlags, PolicyState
 from mew_agent.context.policy.threshold import Condition
-
-if TYPE_CHECKING:
-    from mew_agent.context.policy.definition import Policy
 
 _UNKNOWN = "unknown"
 _WITHOUT_USAGE = ("usage_unavailable", "usage_implausible")
@@ -28,7 +26,7 @@ class Decision(NamedTuple):
 
 
 def decide(
-    policy: "Policy", state: PolicyState, snapshot: ContextSnapshot, phase: r.Phase, flags: GenerationFlags = NO_FLAGS
+    policy: Policy, state: PolicyState, snapshot: ContextSnapshot, phase: r.Phase, flags: GenerationFlags = NO_FLAGS
 ) -> Decision:
     """Decide what to do now. Of the interventions, only the first rule that applies acts."""
     if snapshot.limit_tokens is None and policy.limit_missing == "error":
@@ -43,22 +41,22 @@ def decide(
     return Decision(_end_request(deciding.state, flags), tuple(deciding.actions))
 
 
-def level_of(policy: "Policy", snapshot: ContextSnapshot) -> tuple[str, int | None]:
+def level_of(policy: Policy, snapshot: ContextSnapshot) -> tuple[str, int | None]:
     """Return the level's name and severity; ("unknown", None) if the level is unknown."""
     return _level(policy, _trusted(policy, snapshot))
 
 
-def compact_at_tokens(policy: "Policy", limit_tokens: int | None) -> int | None:
+def compact_at_tokens(policy: Policy, limit_tokens: int | None) -> int | None:
     """Return the size at which this policy compacts after a call; None if it never does."""
     return policy.rule_index.marks(limit_tokens).compact_at_tokens
 
 
-def is_stalled(policy: "Policy", state: PolicyState) -> bool:
+def is_stalled(policy: Policy, state: PolicyState) -> bool:
     """Return whether compactions by the policy have stopped because they did not help."""
     return state.stalls >= policy.max_stalls
 
 
-def withholds_tool_result(policy: "Policy", state: PolicyState, snapshot: ContextSnapshot, size_bytes: int) -> bool:
+def withholds_tool_result(policy: Policy, state: PolicyState, snapshot: ContextSnapshot, size_bytes: int) -> bool:
     """Return whether a notice replaces a tool result of this size, at the snapshot's or else the last known level."""
     large = policy.large_results
     if large is None or large.above_bytes is None or size_bytes <= large.above_bytes:
@@ -67,7 +65,7 @@ def withholds_tool_result(policy: "Policy", state: PolicyState, snapshot: Contex
     return (state.level if level == _UNKNOWN else level) in large.levels
 
 
-def _trusted(policy: "Policy", snapshot: ContextSnapshot) -> ContextSnapshot:
+def _trusted(policy: Policy, snapshot: ContextSnapshot) -> ContextSnapshot:
     """Return the snapshot without `used_tokens` if the policy does not trust its basis."""
     # Neither a report from before the end of the reply nor a count after a cut is the report of a whole call.
     basis = "projected" if snapshot.basis in ("provisional", "server_counted") else snapshot.basis
@@ -76,7 +74,7 @@ def _trusted(policy: "Policy", snapshot: ContextSnapshot) -> ContextSnapshot:
     return snapshot._replace(used_tokens=None)
 
 
-def _level(policy: "Policy", snapshot: ContextSnapshot) -> tuple[str, int | None]:
+def _level(policy: Policy, snapshot: ContextSnapshot) -> tuple[str, int | None]:
     used, limit = snapshot.used_tokens, snapshot.limit_tokens
     if used is None or (limit is None and policy.measure != "cumulative"):
         return _UNKNOWN, None
@@ -88,7 +86,7 @@ def _level(policy: "Policy", snapshot: ContextSnapshot) -> tuple[str, int | None
     return name, severity
 
 
-def _holds(policy: "Policy", condition: Condition, snapshot: ContextSnapshot) -> bool:
+def _holds(policy: Policy, condition: Condition, snapshot: ContextSnapshot) -> bool:
     if condition.figure == "used":  # nearly all are, and this runs after every call
         return condition.holds(snapshot.used_tokens, snapshot.limit_tokens)
     value, limit = snapshot.figure(condition.figure), snapshot.limit_tokens
@@ -119,7 +117,7 @@ class _Deciding:
 
     __slots__ = ("_marks", "_phase", "_policy", "_rules", "_snapshot", "actions", "state")
 
-    def __init__(self, policy: "Policy", state: PolicyState, snapshot: ContextSnapshot, phase: r.Phase) -> None:
+    def __init__(self, policy: Policy, state: PolicyState, snapshot: ContextSnapshot, phase: r.Phase) -> None:
         self._policy, self._snapshot, self._phase = policy, snapshot, phase
         self._rules = policy.rule_index
         self._marks = self._rules.marks(snapshot.limit_tokens)
