@@ -96,9 +96,7 @@ async def write_summary(
     problem: ModelError | RejectedSummary = RejectedSummary(f"the summary was not complete after {bound:.3g} seconds")
     try:
         with anyio.move_on_after(bound):
-            found: Summary | str | None = None
-            if conversation is not None and writer.has_room_to_close(items):
-                found = await writer.close(conversation, items, previous)
+            found = None if conversation is None else await writer.close(conversation, items, previous)
             if not isinstance(found, Summary):
                 found = await writer.read_transcript(items, previous, problem=found)
             summary = found
@@ -164,31 +162,28 @@ def history_after(plan: CompactionPlan, summary: Summary | None, history: Histor
     return after
 
 
+@dataclass
 class _SummaryWriter:
     """Writes one summary of at most `budget_tokens` with the calls of a model."""
 
-    def __init__(
-        self, tracker: Tracker, call: SummaryCall, budget_tokens: int, piece_started: PieceStarted | None
-    ) -> None:
-        self._tracker, self._call, self._budget_tokens = tracker, call, budget_tokens
-        self._piece_started = piece_started
-
-    def has_room_to_close(self, items: Sequence[Item]) -> bool:
-        """Return whether the conversation up to the last item that leaves fits with a request for its summary."""
-        ledger, (numerator, denominator) = self._tracker.ledger, CLOSING_SHARE
-        staying = sum(tokens for seq, tokens in ledger.item_prices().items() if seq > items[-1].seq)
-        request = self._project(ClosingRequest(items, self._budget_tokens).message.content)
-        sent = ledger.next_prompt_tokens - staying + request
-        return (sent + self._budget_tokens) * denominator <= self._tracker.window.max_tokens * numerator
+    _tracker: Tracker
+    _call: SummaryCall
+    _budget_tokens: int
+    _piece_started: PieceStarted | None
 
     async def close(
         self, conversation: ModelRequest, items: Sequence[Item], previous: Summary | None
     ) -> Summary | str | None:
-        """Summarise a conversation with one more message at its end.
+        """Summarise a conversation up to the last item that leaves, with one more message at its end.
 
         Returns why not if the summary is refused; None if the request does not fit.
         """
         closing = ClosingRequest(items, self._budget_tokens)
+        ledger, (numerator, denominator) = self._tracker.ledger, CLOSING_SHARE
+        staying = sum(tokens for seq, tokens in ledger.item_prices().items() if seq > items[-1].seq)
+        sent = ledger.next_prompt_tokens - staying + self._project(closing.message.content)
+        if (sent + self._budget_tokens) * denominator > self._tracker.window.max_tokens * numerator:
+            return None
         messages = (*conversation.messages, closing.message)
         try:
             reply = await self._call(replace(conversation, messages=messages, max_output_tokens=self._budget_tokens))

@@ -96,9 +96,23 @@ def chosen_counter(wanted: TokenizerChoice, settings: TokenizerSettings) -> Text
     """
     if wanted == "off":
         return None
-    if wanted == "auto":
-        return _counter_if_any(settings)
-    return _logged(wanted, counter_for(wanted, settings))
+    family = family_of(settings.model) if wanted == "auto" else wanted
+    if family is None:
+        if settings.file is not None:
+            text = "%s %s is not used, because the family of '%s' is unknown (set `tokenizer` to a family): %s"
+            logger.warning(text, OPTION, settings.file, settings.model, _FALLBACK)
+        return None
+    try:
+        counter = counter_for(family, settings)
+    except ConfigError as error:
+        if wanted != "auto":
+            raise
+        # A user who configured a file expects it to be used; others need not know about tokenizers.
+        level = logging.INFO if settings.file is None else logging.WARNING
+        logger.log(level, "no tokenizer for '%s' (%s): %s", settings.model, error, _FALLBACK)
+        return None
+    logger.info("counting tokens with the tokenizer of %s (%s)", family, counter.name)
+    return counter
 
 
 def refuse_unavailable(wanted: TokenizerChoice, settings: TokenizerSettings) -> None:
@@ -114,27 +128,6 @@ def counter_for(family: Family, settings: TokenizerSettings) -> TextCounter:
         return _LOADERS[family](path, settings.model)
     except Exception as error:  # the libraries raise their own classes and bare ones
         raise ConfigError(str(path or family), f"cannot be used: {error}", _NEEDS[family][2]) from error
-
-
-def _counter_if_any(settings: TokenizerSettings) -> TextCounter | None:
-    family = family_of(settings.model)
-    if family is None:
-        if settings.file is not None:
-            text = "%s %s is not used, because the family of '%s' is unknown (set `tokenizer` to a family): %s"
-            logger.warning(text, OPTION, settings.file, settings.model, _FALLBACK)
-        return None
-    try:
-        return _logged(family, counter_for(family, settings))
-    except ConfigError as error:
-        # A user who configured a file expects it to be used; others need not know about tokenizers.
-        level = logging.INFO if settings.file is None else logging.WARNING
-        logger.log(level, "no tokenizer for '%s' (%s): %s", settings.model, error, _FALLBACK)
-        return None
-
-
-def _logged(family: Family, counter: TextCounter) -> TextCounter:
-    logger.info("counting tokens with the tokenizer of %s (%s)", family, counter.name)
-    return counter
 
 
 def _checked_file(family: Family, path: Path | None) -> Path | None:
