@@ -8,14 +8,14 @@ import json
 import logging
 import sqlite3
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any, Final
 
 from mew_protocol.payloads.compactions import CompactionEntry
 from pydantic import TypeAdapter
 
-from mew_agent.context.archive import ArchivedCompaction, RestorePoint, query_of, searchable
-from mew_agent.context.history import Item, Summary
+from mew_agent.context.archive import ArchivedCompaction, query_of, searchable
+from mew_agent.context.history import Item
 
 logger = logging.getLogger("mew_agent.context.sqlite_archive")
 
@@ -31,7 +31,7 @@ _INDEX: Final = (
     "CREATE VIRTUAL TABLE IF NOT EXISTS left_text USING fts5(text, tokenize='unicode61 remove_diacritics 2')"
 )
 _ITEM: Final = TypeAdapter(Item)
-_SUMMARY: Final = TypeAdapter(Summary | None)
+_ARCHIVED: Final = TypeAdapter(ArchivedCompaction)
 _COMPACTIONS: Final = (
     "SELECT number, record, undone_by,"
     " (SELECT count(*) FROM archive JOIN items USING (seq) WHERE compaction = number) FROM compactions"
@@ -47,13 +47,8 @@ def item_from(text: str) -> Item:
 
 def archive_cut(db: sqlite3.Connection, compaction: ArchivedCompaction, *, most: int | None) -> int:
     """Store a compaction before its items change. Returns its number. Beyond `most`, the oldest is dropped."""
-    record = {
-        "entry": compaction.entry.model_dump(),
-        "before": None if compaction.before is None else asdict(compaction.before),
-        "after": None if compaction.after is None else asdict(compaction.after),
-        "point": compaction.point.model_dump(),
-    }
-    number = db.execute("INSERT INTO compactions (record) VALUES (?)", (json.dumps(record),)).lastrowid or 0
+    record = json.dumps(_ARCHIVED.dump_python(compaction, mode="json", exclude={"items"}))
+    number = db.execute("INSERT INTO compactions (record) VALUES (?)", (record,)).lastrowid or 0
     db.executemany(
         "INSERT OR REPLACE INTO archive SELECT ?, seq, nullif(present, original) FROM items WHERE seq = ?",
         [(number, item.seq) for item in compaction.items],
@@ -81,7 +76,6 @@ def archived(db: sqlite3.Connection, number: int) -> ArchivedCompaction | None:
     entry = _entry(*row)
     if entry.problem == "damaged":
         return ArchivedCompaction(entry)
-    record = json.loads(row[1])
     texts = db.execute(
         "SELECT coalesce(archive.present, original) FROM archive JOIN items USING (seq) WHERE compaction = ?"
         " ORDER BY seq",
@@ -89,9 +83,8 @@ def archived(db: sqlite3.Connection, number: int) -> ArchivedCompaction | None:
     )
     try:
         items = tuple(item_from(text) for (text,) in texts)
-        before, after = (_SUMMARY.validate_python(record[key]) for key in ("before", "after"))
-        return ArchivedCompaction(entry, items, before, after, RestorePoint.model_validate(record["point"]))
-    except (KeyError, ValueError) as error:
+        return replace(_ARCHIVED.validate_python(json.loads(row[1])), entry=entry, items=items)
+    except ValueError as error:
         logger.warning("compaction %d is damaged in the session file: %s", number, error)
         return ArchivedCompaction(entry.model_copy(update={"problem": "damaged"}))
 

@@ -7,7 +7,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,8 +20,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from mew_agent.context import sqlite_archive
 from mew_agent.context.archive import ArchivedCompaction
-from mew_agent.context.history import Item, Summary
-from mew_agent.context.persisted_state import CallRecord, PersistedState, SavedContext
+from mew_agent.context.history import Item
+from mew_agent.context.persisted_state import CallRecord
 from mew_agent.context.sqlite_archive import item_from
 from mew_agent.context.sqlite_schema import Pruned, open_session_file, open_session_in_memory, prune, set_aside
 from mew_agent.context.store import (
@@ -40,7 +40,8 @@ from mew_agent.context.store import (
 logger = logging.getLogger("mew_agent.context.sqlite_store")
 
 _CALL = TypeAdapter(CallRecord)
-_SUMMARY = TypeAdapter(Summary)
+_SESSION = TypeAdapter(Session)
+_STATE_KEYS = {"summary", "revision", "next_seq", "turn", "context"}  # in the state of every version
 T = TypeVar("T")
 
 PRUNE_EVERY = 1000  # after how many changes a file is checked against its limits
@@ -116,7 +117,8 @@ class SqliteStore(Store):
             )
             if (call := change.call) is not None:
                 db.execute("INSERT INTO calls (role, record) VALUES (?, ?)", (call.role, json.dumps(asdict(call))))
-            db.execute("INSERT OR REPLACE INTO state VALUES ('session', ?)", (_state_text(session),))
+            state = json.dumps(_SESSION.dump_python(session, mode="json", exclude={"items"}))
+            db.execute("INSERT OR REPLACE INTO state VALUES ('session', ?)", (state,))
             _change_inbox(db, change.inbox)
             return number
 
@@ -246,21 +248,12 @@ def _load(db: sqlite3.Connection) -> Session | None:
     row = db.execute("SELECT value FROM state WHERE key = 'session'").fetchone()
     if row is None:
         return _load_items(db)
-    state: dict[str, Any] = json.loads(row[0])
-    items = [
-        item_from(present)
-        for (present,) in db.execute("SELECT present FROM items WHERE present IS NOT NULL ORDER BY seq")
-    ]
-    summary = state["summary"]
-    return Session(
-        items=tuple(items),
-        summary=_SUMMARY.validate_python(summary) if summary else None,
-        revision=state["revision"],
-        next_seq=state["next_seq"],
-        turn=state["turn"],
-        context=SavedContext.model_validate(state["context"]),
-        persisted=PersistedState.model_validate(state.get("persisted", {})),
-    )
+    items = db.execute("SELECT present FROM items WHERE present IS NOT NULL ORDER BY seq")
+    state = json.loads(row[0])
+    session = _SESSION.validate_python(state)
+    if missing := _STATE_KEYS - state.keys():
+        raise ValueError(f"the state has no {', '.join(sorted(missing))}")
+    return replace(session, items=tuple(item_from(present) for (present,) in items))
 
 
 def _load_items(db: sqlite3.Connection) -> Session | None:
@@ -291,18 +284,6 @@ def _change_inbox(db: sqlite3.Connection, change: InboxChange) -> None:
     db.executemany("DELETE FROM inbox WHERE number = ?", [(number,) for number in change.removed])
     if change.position is not None:
         db.execute("INSERT OR REPLACE INTO state VALUES ('position', ?)", (change.position,))
-
-
-def _state_text(session: Session) -> str:
-    state = {
-        "summary": asdict(session.summary) if session.summary else None,
-        "revision": session.revision,
-        "next_seq": session.next_seq,
-        "turn": session.turn,
-        "context": session.context.model_dump(mode="json"),
-        "persisted": session.persisted.model_dump(mode="json", exclude_defaults=True),
-    }
-    return json.dumps(state)
 
 
 def _chat_text(chat: StoredChat) -> str:
