@@ -198,7 +198,7 @@ class _SummaryWriter:
     async def read_transcript(
         self, items: Sequence[Item], previous: Summary | None, problem: str | None = None
     ) -> Summary:
-        """Summarise a transcript in parts that fit, each together with the summary so far.
+        """Summarise a transcript of at least one item in parts that fit, each together with the summary so far.
 
         `problem` says why a first attempt was refused; there is no third one.
         """
@@ -207,7 +207,7 @@ class _SummaryWriter:
         halvings = done = 0
         costs = await in_thread(lambda: [self._project(transcript_entry(item)) for item in items])
         rest, summary = deque(zip(items, costs, strict=True)), previous
-        while rest:
+        while True:
             if room < MIN_ROOM_TOKENS:
                 raise RejectedSummary(f"a window of {window_tokens:,} tokens is too small to summarise in")
             part, used = self._next_part(rest, summary, room)
@@ -237,11 +237,10 @@ class _SummaryWriter:
             done += 1
             for _ in part:
                 rest.popleft()
-            if rest and self._tracker.size_of_summary(summary) * 2 > room:
+            if not rest:
+                return summary
+            if self._tracker.size_of_summary(summary) * 2 > room:
                 raise RejectedSummary("the model's summary leaves no room for the rest of the history")
-        if summary is None:
-            raise RejectedSummary("there was nothing to summarise")
-        return summary
 
     def completed(self, text: str, found: Extract, items: Sequence[Item], previous: Summary | None) -> Summary:
         """Return a model's text, completed from the extract; an empty text gives the extract alone."""

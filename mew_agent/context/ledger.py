@@ -32,7 +32,6 @@ from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import FEATURES, Calibration, Units
 
 PriceBasis = Literal["exact", "tokenizer", "projected"]
-TailBasis = Literal["tokenizer", "projected", "heuristic"]
 
 PREFIX_DOUBT, TEXT_DOUBT = 1.0, 0.1
 """Likely errors of projections, as shares: of system prompt and tools, which templates write in ways that clients
@@ -336,7 +335,7 @@ class Ledger:
         return books + prefix + pins + self._tail.tokens
 
     @property
-    def next_prompt_basis(self) -> TailBasis:
+    def next_prompt_basis(self) -> Literal["tokenizer", "projected", "heuristic"]:
         """Basis of `next_prompt_tokens`: `heuristic` before the first report, then how all changes since are known."""
         if self.prompt_tokens is None:
             return "heuristic"

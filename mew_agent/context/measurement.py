@@ -12,10 +12,9 @@ from operator import attrgetter
 from mew_protocol.context_report import Basis, LastReported, UnknownReason
 
 from mew_agent.context.history import Item
-from mew_agent.context.measures import KeptReply, Measure
+from mew_agent.context.measures import KeptReply
 from mew_agent.context.persisted_state import CallRecord, SavedContext
 from mew_agent.model.usage import Usage
-from mew_agent.tokens.projection import Calibration
 
 TREND_TURNS = 8  # number of recent turns in the trend
 TASKS, FEWEST_TASKS = 20, 5  # how many recent turns show what a usual task takes, and the fewest that do
@@ -119,11 +118,6 @@ class Measurement:
         else:
             self.become_unknown("usage_unavailable")
 
-    def add_reply(self, measure: Measure, calibration: Calibration) -> None:
-        """Note the item of the reply, which the reported total includes; other items change nothing."""
-        if self.reply.identify(measure, calibration):
-            self.reply_seq = measure.seq
-
     def become_unknown(self, reason: UnknownReason) -> None:
         """Set the size to unknown."""
         self.tokens, self.basis, self.reason = None, "unknown", reason
@@ -138,21 +132,16 @@ class Measurement:
         """Set the size after a cut, as the server counted it."""
         self.tokens, self.basis, self.reason = tokens, "server_counted", None
 
-    def subtract(self, freed_tokens: int) -> int:
-        """Subtract what a cut freed from a known size, which is projected then. Returns the tokens subtracted."""
-        if self.tokens is None:
-            return 0
-        freed = min(self.tokens, freed_tokens)
-        if freed:
-            self.tokens, self.basis, self.reason = self.tokens - freed, "projected", None
-        return freed
+    def become_projected(self, tokens: int) -> None:
+        """Set the size after items left or returned, as the books have it."""
+        self.tokens, self.basis, self.reason = tokens, "projected", None
 
     def resume(self, tokens: int | None) -> None:
-        """Continue with the size from before a clear, which is projected now; None: it was not known then either."""
+        """Continue with the size from before a clear; None: it was not known then either."""
         if tokens is None:
             self.become_unknown("usage_unavailable" if self._last_reported else "no_call_yet")
         else:
-            self.tokens, self.basis, self.reason = tokens, "projected", None
+            self.become_projected(tokens)
 
     def clear(self) -> None:
         """Start over with an empty history."""

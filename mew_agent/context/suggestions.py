@@ -69,8 +69,6 @@ class SavingSuggestions:
         if history.revision != self._revision:  # something left: the sums start over
             self._counted.clear()
             self._revision, self._last_seq = history.revision, -1
-        if history.last_seq <= self._last_seq:
-            return
         prices = ledger.item_prices() if self._last_seq < 0 else {}
         for item in history.items_after(self._last_seq):
             # The ledger has measured each item; measuring a long text again would block the event loop.

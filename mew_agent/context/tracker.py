@@ -121,7 +121,8 @@ class Tracker:
         """Add the reply of the call just kept; the reported total includes its tokens."""
         measure = measure_of(item, counted_tokens, units)
         self.ledger.add(measure)
-        self.measurement.add_reply(measure, self.ledger.calibration)
+        if self.measurement.reply.identify(measure, self.ledger.calibration):
+            self.measurement.reply_seq = item.seq
 
     def cut(
         self, first_seq: int, last_seq: int, *, trigger: str, freed_messages: int, summary_counted: int | None = None
@@ -427,7 +428,10 @@ class Tracker:
         self.suggestions = ()
         if self.tokens is None:
             return next_before - self.ledger.next_prompt_tokens
-        return self.measurement.subtract(held_before - self._held_tokens)
+        freed = min(self.tokens, held_before - self._held_tokens)
+        if freed:
+            self.measurement.become_projected(self.tokens - freed)
+        return freed
 
 
 def _with_counted(basis: PartBasis, *, is_counted: bool) -> PartBasis:

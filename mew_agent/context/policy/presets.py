@@ -19,27 +19,25 @@ def _is(figure: Figure, op: Operator, fraction: str) -> Condition:
 _AT_NINE_TENTHS = _is("used", "ge", "9/10")
 _OVER_THE_WINDOW = _is("used", "ge", "1/1")
 
+_at_task_end = partial(r.CompactRule, moment="task_end", cooldown_seconds=60.0)
+
 MEW = Policy(
     name="mew",
     limit_keys=("context_token_limit",),
     levels=(r.Level(name="near_limit", severity=2, at=_AT_NINE_TENTHS),),
     rules=(
         r.NearLimitRule(when=(_AT_NINE_TENTHS,), rearm_below="3/4"),
-        r.CompactRule(
+        _at_task_end(
             phase="after_call",
             trigger="threshold",
             target="1/2",
-            moment="task_end",
-            cooldown_seconds=60.0,
             # Hidden reasoning is not sent again, so a total that only it raised needs no compaction.
             when=(_AT_NINE_TENTHS, _is("resent", "ge", "9/10")),
         ),
-        r.CompactRule(
+        _at_task_end(
             phase="after_call",
             trigger="threshold_projected",
             target="1/2",
-            moment="task_end",
-            cooldown_seconds=60.0,
             known="unavailable",
             when=(_is("next_prompt", "ge", "9/10"),),
         ),
@@ -49,14 +47,12 @@ MEW = Policy(
             target="1/2",
             when=(_is("next_prompt_and_reserve", "gt", "1/1"),),
         ),
-        r.CompactRule(
+        _at_task_end(
             phase="task_end",
             trigger="next_task",
             # As much smaller as a compaction at 9/10 to 1/2: a smaller cut would soon be followed by another.
             target="5/9",
             target_of="used",
-            moment="task_end",
-            cooldown_seconds=60.0,
             when=(
                 _is("next_prompt", "ge", "7/10"),
                 _is("grown", "ge", "1/5"),
