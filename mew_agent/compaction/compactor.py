@@ -153,6 +153,25 @@ def apply_plan(
     return CompactionResult(outcome, tuple(evicted), tuple(stubs))
 
 
+def cache_lost_tokens(plan: CompactionPlan, tracker: Tracker) -> int | None:
+    """Return the cached tokens that the last call read and the next one cannot, before a plan is applied.
+
+    None if that call reported no cached tokens, or none of its report counts any more.
+    """
+    usage = tracker.measurement.usage
+    if tracker.basis != "reported" or usage is None or usage.cached_tokens is None:
+        return None
+    parts, prices = tracker.ledger.parts, tracker.ledger.item_prices()
+    kept = parts.prefix + parts.pins
+    changed = list(plan.stub_seqs)
+    if plan.evict is None:
+        kept += parts.summary
+    else:
+        changed.append(plan.evict[0])
+    kept += sum(tokens for seq, tokens in prices.items() if seq < min(changed, default=0))
+    return max(0, usage.cached_tokens - kept)
+
+
 def history_after(plan: CompactionPlan, summary: Summary | None, history: History) -> History:
     """Return the history that a plan leaves. Changes nothing."""
     after = replace(history, items=list(history.items))

@@ -1,7 +1,12 @@
-"""[pure] Sums of what model calls cost: the tokens that providers report, and money by configured prices."""
+"""[pure] Sums of what model calls cost, and those of one compaction: tokens as reported, money by configured prices.
+
+Every figure is what a provider reported, or absent.
+"""
+
+from dataclasses import dataclass, field
 
 from mew_protocol.agent_settings import ModelPrice
-from mew_protocol.context_report import Spending
+from mew_protocol.context_report import CompactionCost, Spending
 
 from mew_agent.model.usage import Usage
 
@@ -37,3 +42,26 @@ def amount_of(price: ModelPrice, usage: Usage) -> float:
     cached_price = price.input if price.cached_input is None else price.cached_input
     read = (usage.prompt_tokens - cached_tokens) * price.input + cached_tokens * cached_price
     return (read + (usage.total_tokens - usage.prompt_tokens) * price.output) / _PER_PRICE
+
+
+@dataclass
+class SummarySpending:
+    """Collects the usage of the model calls of one compaction. `price` is that of the model that they ask."""
+
+    price: ModelPrice | None = None
+    calls: int = 0
+    _spent: Spending = field(default_factory=Spending)
+
+    def record(self, usage: Usage | None) -> None:
+        """Record what a complete call reported. Calls without a report that can be true make the sums unknown."""
+        amount = amount_of(self.price, usage) if self.price is not None and usage is not None else None
+        self._spent = with_call(self._spent, usage, amount, self.price.currency if self.price is not None else None)
+
+    def cost(self, freed_tokens: int, cache_lost_tokens: int | None) -> CompactionCost:
+        """Return the cost of a compaction that freed this many tokens, net."""
+        known = CompactionCost(calls=self.calls, cache_lost_tokens=cache_lost_tokens)
+        tokens = self._spent.spent_tokens
+        if tokens is None or (self._spent.calls or 0) < self.calls:
+            return known
+        sums = self._spent.model_dump(exclude={"calls", "unreported_calls"})
+        return known.model_copy(update={**sums, "freed_per_token": round(freed_tokens / tokens, 3)})

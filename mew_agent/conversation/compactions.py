@@ -11,11 +11,11 @@ from mew_protocol.payloads.participant import CompactDone
 
 from mew_agent import tracing
 from mew_agent.compaction.compactor import CompactionResult, write_summary
-from mew_agent.compaction.cost import SummarySpending
 from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.compaction.summary import RejectedSummary
 from mew_agent.context.archive import ITSELF, Origin
 from mew_agent.context.policy import CompactAction
+from mew_agent.context.spending import SummarySpending
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.compaction_gate import plan_action
 from mew_agent.conversation.context_state import ContextState

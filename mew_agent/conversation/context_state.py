@@ -12,8 +12,7 @@ from uuid import uuid4
 
 from mew_protocol.context_report import QueuedMessages, SessionContext, Waiting
 
-from mew_agent.compaction.compactor import CompactionResult, apply_plan
-from mew_agent.compaction.cost import SummarySpending, cache_lost_tokens
+from mew_agent.compaction.compactor import CompactionResult, apply_plan, cache_lost_tokens
 from mew_agent.compaction.planner import CompactionPlan, MostTokens, NothingToDo, plan_compaction, plan_forget
 from mew_agent.context import policy as policies
 from mew_agent.context.archive import ITSELF, ArchivedCompaction, LeavingItems, Origin, entry_of, returning_items
@@ -23,6 +22,7 @@ from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.persisted_state import CallRecord, PersistedState
 from mew_agent.context.policy import NO_FLAGS, Action, CompactionMethod, GenerationFlags, Phase
 from mew_agent.context.reminders import Reminders
+from mew_agent.context.spending import SummarySpending
 from mew_agent.context.store import NO_CHANGE, UNCHANGED, InboxChange, Session, SessionChange, Store
 from mew_agent.context.suggestions import SavingSuggestions
 from mew_agent.context.tracker import Tracker

@@ -19,14 +19,13 @@ from mew_protocol.agent_settings import ModelPrice
 
 from mew_agent import tracing
 from mew_agent.compaction.compactor import SUMMARY_TIMEOUT_SECONDS, history_after
-from mew_agent.compaction.cost import SummarySpending
 from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.compaction.summary import RejectedSummary
 from mew_agent.context.cuts import CountBasis, CountedCut
 from mew_agent.context.history import History, Summary
 from mew_agent.context.persisted_state import CallRecord, CallRole
 from mew_agent.context.prefix import PrefixText
-from mew_agent.context.spending import amount_of
+from mew_agent.context.spending import SummarySpending, amount_of
 from mew_agent.context.store import SessionChange
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.pins import ContextPins

@@ -3,8 +3,7 @@
 import pytest
 from mew_protocol.agent_settings import ModelPrice
 
-from mew_agent.compaction.cost import SummarySpending
-from mew_agent.context.spending import amount_of, with_call
+from mew_agent.context.spending import SummarySpending, amount_of, with_call
 from mew_agent.model.usage import Usage
 
 
