@@ -1,7 +1,8 @@
 """Programs in the dashboard: a log, a restart, and adding agents, people and tool servers."""
 
 from mew_spaces.gateway.gateway import RunningGateway
-from mew_spaces.gateway.programs import NewProgram, ProgramOutcome
+from mew_spaces.gateway.http_bodies import ProgramAnswer
+from mew_spaces.gateway.programs import NewProgram
 from playwright.async_api import expect
 
 from tests.browser.conftest import HOSTILE, Join, OpenDashboard, Tab
@@ -23,12 +24,16 @@ class Programs:
     async def log(self, participant: str, lines: int) -> tuple[str, ...] | None:
         return tuple(f"{HOSTILE} line {number}" for number in range(lines))
 
-    async def restart(self, participant: str) -> ProgramOutcome:
-        return ProgramOutcome(is_done=True, text="started" if participant == "writer" else "restarted")
+    async def restart(self, participant: str) -> ProgramAnswer:
+        return ProgramAnswer(
+            participant=participant, done=True, text="started" if participant == "writer" else "restarted"
+        )
 
-    async def add(self, new: NewProgram) -> ProgramOutcome:
+    async def add(self, new: NewProgram) -> ProgramAnswer:
         self.added.append(new)
-        return ProgramOutcome(is_done=len(self.added) > 1, text="its program exited with code 3")
+        return ProgramAnswer(
+            participant=new.participant, done=len(self.added) > 1, text="its program exited with code 3"
+        )
 
 
 async def test_programs_are_read_restarted_and_added(

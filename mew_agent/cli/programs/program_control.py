@@ -18,7 +18,8 @@ import anyio.to_thread
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, load_space
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import space_folder
-from mew_spaces.gateway.programs import NewProgram, ProgramOutcome
+from mew_spaces.gateway.http_bodies import ProgramAnswer
+from mew_spaces.gateway.programs import NewProgram
 from mew_spaces.launch.launch import substitute
 from mew_spaces.launch.program_logs import log_folder, log_path, tail
 from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
@@ -76,18 +77,18 @@ class CommandLinePrograms:
         started = self.participants() or ()
         return tuple(name for name, one in config.participants.items() if one.has_program and name not in started)
 
-    async def restart(self, participant: str) -> ProgramOutcome:
+    async def restart(self, participant: str) -> ProgramAnswer:
         """See `ProgramControl.restart`."""
         return await self._command("restarted", "restart", participant)
 
-    async def add(self, new: NewProgram) -> ProgramOutcome:
+    async def add(self, new: NewProgram) -> ProgramAnswer:
         """See `ProgramControl.add`."""
         options = {"--prompt": new.system_prompt, "--model": new.model, "--mcp": new.mcp_url}
         if new.like is not None:
             config = await anyio.to_thread.run_sync(self._newest_config)
             like = config.participants.get(new.like)
             if like is None or like.agent is None:
-                return _not_done(f"'{new.like}' is not an agent of space.yaml")
+                return _not_done(new.participant, f"'{new.like}' is not an agent of space.yaml")
             written = like.agent.model_fields_set
             for option, key in (("--base-url", "base_url"), ("--api-key-env", "api_key_env"), ("--model", "model")):
                 if key in written:  # the key belongs to the server, so they go together
@@ -111,13 +112,13 @@ class CommandLinePrograms:
         run = read_run_file(run_file_path(self._state))
         return run if run is not None and run.is_running(run.pids.supervisor) else None
 
-    async def _command(self, done_key: str, *words: str) -> ProgramOutcome:
+    async def _command(self, done_key: str, *words: str) -> ProgramAnswer:
         """Run a `mew` command about the participant of the last word. `done_key` of its answer says if it succeeded."""
         *command, participant = words
         if self._run() is None:
-            return _not_done("no `mew up` runs the programs of this space")
+            return _not_done(participant, "no `mew up` runs the programs of this space")
         if self._turn.statistics().tasks_waiting >= MAX_WAITING:
-            return _not_done("too many requests wait already; try again later")
+            return _not_done(participant, "too many requests wait already; try again later")
         folder = space_folder(self._state)
         async with self._turn:
             with anyio.move_on_after(COMMAND_SECONDS):
@@ -131,16 +132,15 @@ class CommandLinePrograms:
                 secrets = await anyio.to_thread.run_sync(self._secrets)
                 with suppress(ValueError):
                     if isinstance(answer := json.loads(done.stdout), dict):
-                        return ProgramOutcome(
-                            is_done=answer.get(done_key) is True, text=hide_secrets(str(answer.get("text")), secrets)
-                        )
+                        text = hide_secrets(str(answer.get("text")), secrets)
+                        return ProgramAnswer(participant=participant, done=answer.get(done_key) is True, text=text)
                 problem = hide_secrets(done.stderr.decode(errors="replace"), secrets).strip().removeprefix("mew: ")
-                return _not_done(problem or f"`mew {words[0]}` ended with code {done.returncode}")
-        return _not_done(f"`mew {words[0]}` did not end within {COMMAND_SECONDS:g} seconds")
+                return _not_done(participant, problem or f"`mew {words[0]}` ended with code {done.returncode}")
+        return _not_done(participant, f"`mew {words[0]}` did not end within {COMMAND_SECONDS:g} seconds")
 
 
-def _not_done(why: str) -> ProgramOutcome:
-    return ProgramOutcome(is_done=False, text=why)
+def _not_done(participant: str, why: str) -> ProgramAnswer:
+    return ProgramAnswer(participant=participant, done=False, text=why)
 
 
 def known_secrets(state: Path, config: SpaceConfig, environ: Mapping[str, str]) -> list[str]:

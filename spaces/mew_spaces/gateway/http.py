@@ -332,7 +332,7 @@ class HttpApi:
         """Start or restart a participant's program, and wait until it has joined; needs the capability
         `program/restart`."""
         name, control = self._program(call, kinds.PROGRAM_RESTART)
-        return _program_answer(name, await control.restart(name))
+        return await control.restart(name)
 
     @serves("POST", "/spaces/{space}/programs", bodies.ProgramAnswer, body=programs.NewProgram, errors=(409,))
     async def _add_program(self, call: Call) -> BaseModel:
@@ -345,7 +345,7 @@ class HttpApi:
         name = new.participant
         addition = Draft(kind=kinds.PROGRAM_ADD, to=(name,), payload=new.model_dump(exclude_none=True))
         invitation = Draft(kind=kinds.SPACE_INVITE, payload={"participant_id": name})
-        return _program_answer(name, await self._control(call, addition, invitation).add(new))
+        return await self._control(call, addition, invitation).add(new)
 
     def _program(self, call: Call, kind: str) -> tuple[str, programs.ProgramControl]:
         """Return the participant in the path, and what runs its program, if the sender may send this kind to it."""
@@ -428,10 +428,6 @@ def _message_page(entries: Sequence[Entry], place: Position, *, is_complete: boo
         b"true" if has_more else b"false",
     )
     return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
-
-
-def _program_answer(name: str, outcome: programs.ProgramOutcome) -> BaseModel:
-    return bodies.ProgramAnswer(participant=name, done=outcome.is_done, text=outcome.text)
 
 
 def _no_participant(name: str) -> ApiError:

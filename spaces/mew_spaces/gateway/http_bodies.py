@@ -98,7 +98,7 @@ class ProgramLog(BaseModel):
 
 
 class ProgramAnswer(BaseModel):
-    """What came of a request about a program."""
+    """What came of a request about a program. `text` is for people."""
 
     participant: str
     done: bool

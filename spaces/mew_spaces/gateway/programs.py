@@ -4,7 +4,6 @@ Owns the permissions for it. Who runs the programs is up to `ProgramControl`; a 
 none, and the API reports that.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Protocol, Self
 from urllib.parse import urlsplit
 
@@ -14,16 +13,8 @@ from mew_protocol.envelope import Draft
 from mew_protocol.ids import ParticipantId, new_id_problem
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from mew_spaces.gateway.http_bodies import ApiError
+from mew_spaces.gateway.http_bodies import ApiError, ProgramAnswer
 from mew_spaces.gateway.service import SpaceService
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramOutcome:
-    """Whether a request was carried out, and what came of it, for people."""
-
-    is_done: bool
-    text: str
 
 
 def _new_id(text: str) -> str:
@@ -79,11 +70,11 @@ class ProgramControl(Protocol):
         """The last lines that a participant's program wrote, without secrets; None if it has no program here."""
         ...
 
-    async def restart(self, participant: str) -> ProgramOutcome:
+    async def restart(self, participant: str) -> ProgramAnswer:
         """Start a participant's program with the settings that space.yaml has now; end the one that runs."""
         ...
 
-    async def add(self, new: NewProgram) -> ProgramOutcome:
+    async def add(self, new: NewProgram) -> ProgramAnswer:
         """Add a participant to space.yaml and start its program."""
         ...
 

@@ -8,7 +8,8 @@ from mew_protocol.envelope import Draft
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
-from mew_spaces.gateway.programs import NewProgram, ProgramOutcome
+from mew_spaces.gateway.http_bodies import ProgramAnswer
+from mew_spaces.gateway.programs import NewProgram
 
 SPACE = """
 space: {id: demo}
@@ -39,11 +40,13 @@ class Programs:
     async def log(self, participant: str, lines: int) -> tuple[str, ...] | None:
         return ("one", "two")[-lines:] if participant == "coder" else None
 
-    async def restart(self, participant: str) -> ProgramOutcome:
-        return ProgramOutcome(is_done=False, text=f"{participant}: its program exited with code 3")
+    async def restart(self, participant: str) -> ProgramAnswer:
+        return ProgramAnswer(participant=participant, done=False, text=f"{participant}: its program exited with code 3")
 
-    async def add(self, new: NewProgram) -> ProgramOutcome:
-        return ProgramOutcome(is_done=True, text=f"{new.participant} like {new.like or new.mcp_url}")
+    async def add(self, new: NewProgram) -> ProgramAnswer:
+        return ProgramAnswer(
+            participant=new.participant, done=True, text=f"{new.participant} like {new.like or new.mcp_url}"
+        )
 
 
 async def ask(gateway: RunningGateway, name: str, path: str, body: object = None) -> tuple[int, dict[str, object]]:
