@@ -7,6 +7,7 @@ participants that reported or came or went, so that thousands of participants co
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -46,40 +47,31 @@ START_GRACE: Final = timedelta(seconds=60)
 _Items = tuple[AttentionItem, ...]
 
 
+@dataclass(eq=False)
 class AttentionWatch:
     """The attention items of one space. `refresh` brings them up to date; a changed list is a new tuple."""
 
-    def __init__(
-        self,
-        space: Space,
-        config: SpaceConfig,
-        space_log: SpaceLog,
-        webhook: AttentionWebhook | None,
-        *,
-        clock: Callable[[], datetime],
-        started_at: datetime,
-        is_storing: Callable[[], bool],
-        posts: Callable[[], bool],
-    ) -> None:
-        """`is_storing` says whether envelopes can be stored, `posts` whether this gateway posts to the webhook."""
-        self._space = space
-        self._log = space_log
-        self._webhook = webhook
-        self._clock = clock
-        self._is_storing = is_storing
-        self._posts = posts
-        self._ignore_to = config.capabilities.ignore_to
-        self._launched = frozenset(
-            name for name, one in config.participants.items() if one.auto_start and one.has_program
-        )
-        self._started_at = started_at
-        self._absent: dict[str, datetime] = {}
-        self._known: dict[str, tuple[tuple[object, ...], _Items]] = {}
-        self._since: dict[str, str] = {}
-        self.single: _Items = ()
-        """One item for each cause."""
-        self.items: _Items = ()
-        """The same, many of a kind as one."""
+    space: Space
+    config: SpaceConfig
+    log: SpaceLog
+    clock: Callable[[], datetime]
+    started_at: datetime
+    webhook: AttentionWebhook | None
+    is_storing: Callable[[], bool]
+    """Whether envelopes can be stored."""
+    posts: Callable[[], bool]
+    """Whether this gateway posts to the webhook."""
+    single: _Items = ()
+    """One item for each cause."""
+    items: _Items = ()
+    """The same, many of a kind as one."""
+    _absent: dict[str, datetime] = field(default_factory=dict)
+    _known: dict[str, tuple[tuple[object, ...], _Items]] = field(default_factory=dict)
+    _since: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        participants = self.config.participants.items()
+        self._launched = frozenset(name for name, one in participants if one.auto_start and one.has_program)
 
     async def run(self, announce: Callable[[], None]) -> None:
         """Keep the items up to date until cancelled; call `announce` after each change."""
@@ -87,24 +79,24 @@ class AttentionWatch:
         while True:
             await anyio.sleep(max(REFRESH_SECONDS, 20 * took))  # at most a twentieth of the event loop's time
             rounds += 1
-            if self._log.position != position or rounds >= QUIET_ROUNDS:
-                position, rounds, begun = self._log.position, 0, anyio.current_time()
+            if self.log.position != position or rounds >= QUIET_ROUNDS:
+                position, rounds, begun = self.log.position, 0, anyio.current_time()
                 try:
                     if self.refresh():
                         announce()
-                    if self._webhook is not None:
-                        self._webhook.observe(self.items, posts=self._posts())
+                    if self.webhook is not None:
+                        self.webhook.observe(self.items, posts=self.posts())
                 except Exception:  # what a participant reported must not end the other tasks of the gateway
                     log.exception("failed to find what needs a person")
                 took = anyio.current_time() - begun
 
     def refresh(self) -> bool:
         """Look at the space now. Returns whether anything changed."""
-        now = self._clock()
-        found = [] if self._is_storing() else [not_stored_item()]
-        proposals = (one.describe(now) for one in self._space.membership.undecided_proposals)
+        now = self.clock()
+        found = [] if self.is_storing() else [not_stored_item()]
+        proposals = (one.describe(now) for one in self.space.membership.undecided_proposals)
         found += [approval_item(UndecidedProposal.model_validate(one)) for one in proposals]
-        names = self._space.names
+        names = self.space.names
         for name in names:
             found += self._items_of(name, now)
         for gone in self._known.keys() - set(names):
@@ -121,18 +113,18 @@ class AttentionWatch:
     def for_reader(self, reader: str | None) -> Attention:
         """Return the items with what `reader` may do about them; None is an observer, who may do nothing."""
         items = tuple(self._for_reader(one, reader) for one in self.items)
-        return Attention(space=self._space.id, at=wire_timestamp(self._clock()), items=items)
+        return Attention(space=self.space.id, at=wire_timestamp(self.clock()), items=items)
 
     def _items_of(self, name: str, now: datetime) -> _Items:
         """Return the items of one participant, the known ones if nothing happened to it."""
-        reported = self._space.state.statuses.get(name)
-        is_connected = name in self._space.members
+        reported = self.space.state.statuses.get(name)
+        is_connected = name in self.space.members
         if is_connected:
             self._absent.pop(name, None)
         elif now - self._absent.setdefault(name, now) < ABSENCE_GRACE:
             return ()
         is_launched = name in self._launched
-        is_late = is_launched and now - self._started_at >= START_GRACE
+        is_late = is_launched and now - self.started_at >= START_GRACE
         if reported is None and (is_connected or not is_late):
             return ()
         # A compaction is looked at each time: how long it lasts counts.
@@ -141,7 +133,7 @@ class AttentionWatch:
         known = self._known.get(name)
         if known is not None and known[0] == key:
             return known[1]
-        entry = self._space.board.entry(name, connected=is_connected, now=now)
+        entry = self.space.board.entry(name, connected=is_connected, now=now)
         items = entry_items(entry, now=now, is_expected=is_launched)
         if not is_connected:
             items = tuple(one.model_copy(update={"since": wire_timestamp(self._absent[name])}) for one in items)
@@ -157,8 +149,8 @@ class AttentionWatch:
         if action.envelope is None:
             return action
         draft = Draft.model_validate(action.envelope)
-        permissions = None if reader is None else self._space.membership.permissions_of(reader)
-        is_allowed = (
-            permissions is not None and permissions.decide(draft, ignore_to=self._ignore_to).matched is not None
-        )
+        is_allowed = False
+        if reader is not None:
+            permissions, ignore_to = self.space.membership.permissions_of(reader), self.config.capabilities.ignore_to
+            is_allowed = permissions.decide(draft, ignore_to=ignore_to).matched is not None
         return action.model_copy(update={"allowed": is_allowed})

@@ -40,7 +40,7 @@ from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.outbound import Callback, Fanout, OutboundChannel, frame_json
 from mew_spaces.gateway.outbox import DuplicateReceipt, Outbox
-from mew_spaces.gateway.performer import EffectPerformer, FrameReader
+from mew_spaces.gateway.performer import EffectPerformer
 from mew_spaces.gateway.virtual import FileChannel
 from mew_spaces.gateway.webhook import AttentionWebhook
 from mew_spaces.log.figures import FigureStore
@@ -115,9 +115,9 @@ class SpaceService:
             self.space,
             config,
             self.log,
+            self._clock,
+            self.started_at,
             self.webhook,
-            clock=self._clock,
-            started_at=self.started_at,
             is_storing=lambda: self.is_storing,
             posts=lambda: self.posts_attention,
         )
@@ -127,6 +127,7 @@ class SpaceService:
         self._performer = EffectPerformer(
             self.space, self.log, self._fanout, self._sessions, self._store, audit, self._clock, self.figures
         )
+        self.frame_readers = self._performer.frame_readers
         self._outbox = Outbox(
             self.log,
             clock=self._clock,
@@ -307,11 +308,6 @@ class SpaceService:
         self._perform(self.space.shift_deadlines(by))
 
     # Questions
-
-    @property
-    def frame_readers(self) -> set[FrameReader]:
-        """Readers without a connection that receive the frames of streams."""
-        return self._performer.frame_readers
 
     def now(self) -> datetime:
         """Return the time by the clock of the space."""
