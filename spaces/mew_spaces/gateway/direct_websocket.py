@@ -227,8 +227,10 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
     def send_receive_event_to_app(self) -> None:
         channel = self.channel
         if channel is None or channel.on_message is None:
-            if self.curr_msg_data_type == "text" and not _is_utf8(b"".join(self.frames)):
-                # uvicorn would log a traceback for what is the client's mistake.
+            try:
+                if self.curr_msg_data_type == "text":
+                    b"".join(self.frames).decode()
+            except UnicodeDecodeError:  # uvicorn would log a traceback for what is the client's mistake
                 self.frames = []
                 if self.conn.state is State.OPEN:
                     self.conn.send_close(CloseCode.INVALID_DATA)
@@ -362,14 +364,6 @@ def _find_socket(transport: asyncio.Transport) -> int | None:
         return None
     descriptor: int = found.fileno()
     return None if os.get_blocking(descriptor) else descriptor
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _header_of(data: bytes, offset: int, size: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@ connection stays behind this protocol until it has joined, whichever protocol re
 
 import asyncio
 import ssl
-from typing import Any, cast
+from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -54,6 +54,7 @@ class GatewayConfig(uvicorn.Config):
 class BoundedHttpProtocol(H11Protocol):
     """One HTTP connection."""
 
+    config: GatewayConfig
     cycle: Any  # None before the first request, whatever uvicorn's annotation says
     scope: Any
 
@@ -76,8 +77,8 @@ class BoundedHttpProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._address = self.client[0] if self.client else ""
-        if self._limits.count(self, self._address):
-            self._set_deadline(self._limits.header_timeout_seconds)
+        if self.config.count(self, self._address):
+            self._set_deadline(self.config.header_timeout_seconds)
             self._hold(0)
         else:
             self._end(_BUSY)
@@ -96,7 +97,7 @@ class BoundedHttpProtocol(H11Protocol):
         try:
             super().handle_events()
             if self.scope is not known:
-                self._count_for(self._limits.client_of(self.client, self.headers))
+                self._count_for(self.config.client_of(self.client, self.headers))
         except Exception as error:  # whatever a client sends, it gets no traceback into the log
             self.logger.warning("Invalid HTTP request received: %s", type(error).__name__)
             self._is_refused = True
@@ -140,7 +141,7 @@ class BoundedHttpProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_deadline()
-        self._limits.unjoined.leave(self, self._address)
+        self.config.unjoined.leave(self, self._address)
         websocket = self._release_websocket()
         if websocket is not None:
             websocket.connection_lost(exc)
@@ -178,7 +179,7 @@ class BoundedHttpProtocol(H11Protocol):
         if self._is_too_large:
             self.transport.abort()
             return
-        websocket, room = self._websocket, self._limits.unjoined_message_bytes - self._unjoined_bytes
+        websocket, room = self._websocket, self.config.unjoined_message_bytes - self._unjoined_bytes
         self._unjoined_bytes += len(data)
         websocket.data_received(data[:room] if room > 0 else b"")
         rest = data[max(room, 0) :]
@@ -206,7 +207,7 @@ class BoundedHttpProtocol(H11Protocol):
 
     def _admit(self) -> None:
         """Leave the connection to its WebSocket protocol."""
-        self._limits.unjoined.leave(self, self._address)
+        self.config.unjoined.leave(self, self._address)
         if self._deadline is not None:
             self._cancel_deadline()
             self.transport.resume_reading()
@@ -222,10 +223,6 @@ class BoundedHttpProtocol(H11Protocol):
         return websocket
 
     @property
-    def _limits(self) -> GatewayConfig:
-        return cast("GatewayConfig", self.config)
-
-    @property
     def _is_streaming(self) -> bool:
         return bool(self.scope and self.scope["state"].get(STREAMING))
 
@@ -238,21 +235,21 @@ class BoundedHttpProtocol(H11Protocol):
             self._header_bytes = 0
         if cycle is not self._timed_cycle:
             self._timed_cycle = cycle
-            self._set_deadline(REQUEST_SECONDS if cycle is not None else self._limits.header_timeout_seconds)
+            self._set_deadline(REQUEST_SECONDS if cycle is not None else self.config.header_timeout_seconds)
         held = self._header_bytes + (len(cycle.body) if cycle is not None else 0)
         self._hold(held)
 
     def _hold(self, size: int) -> None:
         """Count what a connection that has not joined holds besides what waits to be written."""
         tls = TLS_BYTES if self.scheme == "https" else 0
-        self._limits.unjoined.hold(self, self._address, size + self.transport.get_write_buffer_size() + tls)
+        self.config.unjoined.hold(self, self._address, size + self.transport.get_write_buffer_size() + tls)
 
     def _count_for(self, address: str) -> None:
         """Count the connection for the client whose request a proxy forwards; refuse it if that client has too many."""
         if address != self._address:
-            self._limits.unjoined.leave(self, self._address)
+            self.config.unjoined.leave(self, self._address)
             self._address = address
-            if not self._limits.count(self, address):
+            if not self.config.count(self, address):
                 self.evict()
 
     def _set_deadline(self, seconds: float) -> None:
@@ -266,7 +263,7 @@ class BoundedHttpProtocol(H11Protocol):
         elif not self._is_streaming:
             self.transport.abort()
         else:  # its token limits its streams, so unauthenticated connections must not evict it
-            self._limits.unjoined.leave(self, self._address)
+            self.config.unjoined.leave(self, self._address)
 
     def _end(self, answer: bytes) -> None:
         """Close the connection after a last answer; a client that does not read it cannot keep it open."""

@@ -32,6 +32,9 @@ _FINAL_BINARY = 0x82
 
 Callback = Callable[[], object]
 
+OnMessage = Callable[[bytes, bool], object]
+"""Receives each message's bytes, and whether it is text. The UTF-8 of text is not validated yet."""
+
 
 def frame_message(message: bytes | str) -> bytes:
     """Return a message as one WebSocket frame, unmasked and uncompressed: text for str, binary for bytes."""
@@ -255,12 +258,6 @@ class _Targets:
         return len(frames) * (len(self._descriptors) + len(self._others))
 
 
-class OnMessage(Protocol):
-    """Receives each message's bytes. For text, the UTF-8 is not validated yet."""
-
-    def __call__(self, data: bytes, is_text: bool, /) -> None: ...
-
-
 class _DirectConnection(Protocol):
     """What a `DirectChannel` needs of its WebSocket protocol."""
 
@@ -427,15 +424,11 @@ class AsgiChannel(OutboundChannel):
             while self._queue:
                 framed = self._queue.popleft()
                 self._queued_bytes -= len(framed)
-                await send(_asgi_message(framed))
+                message = unframe(framed)
+                await send({"type": "websocket.send", "text" if isinstance(message, str) else "bytes": message})
             if self._closing is not None:
                 code, reason = self._closing
                 await send({"type": "websocket.close", "code": code, "reason": reason})
                 return
             self._filled = anyio.Event()
             await self._filled.wait()
-
-
-def _asgi_message(framed: bytes) -> dict[str, Any]:
-    message = unframe(framed)
-    return {"type": "websocket.send", "text" if isinstance(message, str) else "bytes": message}

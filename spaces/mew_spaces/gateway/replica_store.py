@@ -243,11 +243,7 @@ class GatewayLeases:
 
     async def claim_ticker(self, gateway: int) -> None:
         """Become or stay the ticker if no other gateway is. Raises `BackplaneError`."""
-        try:
-            self.is_ticker = await self._backplane.claim(_TICKER, b"%d" % gateway)
-        except BackplaneError:
-            self.is_ticker = False
-            raise
+        self.is_ticker = await self._backplane.claim(_TICKER, b"%d" % gateway)
 
     async def release(self, gateway: int) -> None:
         """End the leases of this gateway. Raises `BackplaneError`."""
