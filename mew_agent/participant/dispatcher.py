@@ -6,6 +6,7 @@ parts do with an envelope.
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import anyio
 from mew_protocol import kinds
@@ -17,7 +18,7 @@ from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.system import Welcome
 
 from mew_agent.errors import GatewayError
-from mew_agent.participant.gaps import StreamGap
+from mew_agent.participant.gaps import StreamGap, history_gap_in
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.peers import PeerChanges
 from mew_agent.participant.requests import PendingRequest
@@ -43,9 +44,6 @@ class Subscriber:
 
     def receive_gap(self, gap: StreamGap) -> None:
         """Handle the loss of frames of a stream, at its place among the frames."""
-
-    def connected(self) -> None:
-        """Handle a new connection, the first or a later one; what was sent in between is missed."""
 
 
 class Hooks:
@@ -104,11 +102,17 @@ class Dispatcher:
             logger.exception("failed to process an incoming message")
 
     async def _dispatch_envelope(self, envelope: Envelope) -> None:
-        changes = self._messenger.peers.receive(envelope)
+        session = self._messenger.session
+        changes, gap = self._messenger.peers.receive(envelope), history_gap_in(envelope)
         if envelope.kind == kinds.SYSTEM_WELCOME and envelope.is_for(self._messenger.id):
-            if not self._messenger.session.welcomed.is_set():
+            if session.client.joins == self._joins_seen:
+                gap = None  # nothing was missed since the welcome before this one, on the same connection
+            if not session.welcomed.is_set():
                 changes = PeerChanges()  # who was here before us did not join
+                gap = None if gap is not None and gap.reason == "not_supported" else gap
             await self._welcome(envelope)
+        if gap is not None:
+            changes = replace(changes, gap=gap)
         self._messenger.pending.receive(envelope, changes)
         for part in self._parts:
             part.receive(envelope, changes)
@@ -129,8 +133,6 @@ class Dispatcher:
         if session.client.joins != self._joins_seen:
             self._joins_seen = session.client.joins
             self._messenger.pending.connected()
-            for part in self._parts:
-                part.connected()
             if pending := self._messenger.pending.to_peers():
                 session.start_soon(self._give_up_on_absent_peers, pending)
             await self._hooks.joined()

@@ -16,7 +16,7 @@ from mew_protocol.ids import GATEWAY
 from mew_protocol.payloads.mcp import CallSubject, arguments_of, fulfils, proposals_in
 
 from mew_agent.participant.dispatcher import Subscriber
-from mew_agent.participant.gaps import HistoryGap, SpaceEvent, StreamGap, history_gap_in
+from mew_agent.participant.gaps import SpaceEvent, StreamGap
 from mew_agent.participant.listeners import Listeners
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.peers import Peer, PeerChanges, PeerContext
@@ -232,7 +232,6 @@ class EventEmitter(Subscriber):
         self._messenger = messenger
         self._listeners = listeners
         self._proposals = OpenProposals()
-        self._joins_seen = 0
 
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
         """See `Subscriber.receive`."""
@@ -256,11 +255,11 @@ class EventEmitter(Subscriber):
             yield ContextReported(changes.reported, changes.context_before)
             yield from _level_change(changes.reported, changes.context_before)
         yield from self._proposals.closed_by(envelope)
-        if envelope.sender == GATEWAY:
-            yield from self._gaps_in(envelope)
-            if envelope.kind == kinds.SYSTEM_WELCOME and envelope.is_for(self._messenger.id):
-                for proposal in proposals_in(envelope.body):
-                    yield from self._proposed(proposal)
+        if changes.gap is not None:
+            yield changes.gap
+        if (envelope.sender, envelope.kind) == (GATEWAY, kinds.SYSTEM_WELCOME) and envelope.is_for(self._messenger.id):
+            for proposal in proposals_in(envelope.body):
+                yield from self._proposed(proposal)
         if envelope.sender == self._messenger.id:
             return
         if envelope.kind == kinds.CHAT and isinstance(text := envelope.body.get("text"), str):
@@ -285,16 +284,6 @@ class EventEmitter(Subscriber):
         )
         self._proposals.add(proposal)
         yield proposal
-
-    def _gaps_in(self, envelope: Envelope) -> Iterator[HistoryGap]:
-        gap, joins = history_gap_in(envelope), self._messenger.session.client.joins
-        if envelope.kind == kinds.SYSTEM_WELCOME:
-            is_first, is_again = not self._joins_seen, self._joins_seen == joins
-            self._joins_seen = joins
-            if is_again or (is_first and gap is not None and gap.reason == "not_supported"):
-                return  # nothing was missed before the first connection, or since the welcome before this one
-        if gap is not None:
-            yield gap
 
 
 def _level_change(peer: Peer, before: PeerContext) -> tuple[PeerLevelChanged, ...]:

@@ -18,6 +18,7 @@ from mew_protocol.payloads.participant import Status, basis_label, is_whole_stat
 from mew_protocol.payloads.system import Presence, Welcome
 from pydantic import ValidationError
 
+from mew_agent.participant.gaps import HistoryGap
 from mew_agent.tools.peer_offers import PeerPrompt, PeerResource, PeerTool
 
 
@@ -129,7 +130,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class PeerChanges:
-    """What one envelope changed in the known peers."""
+    """What one envelope changed in the known peers, and what was missed before it."""
 
     joined: tuple[Peer, ...] = ()
     rejoined: tuple[Peer, ...] = ()
@@ -140,6 +141,8 @@ class PeerChanges:
     """The peer whose context report this is."""
     context_before: PeerContext = PeerContext()
     """That peer's context before the report."""
+    gap: HistoryGap | None = None
+    """The envelopes that were missed before this one; what they changed is unknown."""
 
 
 REMEMBERED_CONTEXTS = 10_000

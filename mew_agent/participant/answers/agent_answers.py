@@ -22,7 +22,7 @@ from mew_agent.participant.answers.context_notes import CallUsage
 from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.answers.router import AnswerRouter
 from mew_agent.participant.dispatcher import Subscriber
-from mew_agent.participant.gaps import StreamGap, history_gap_in
+from mew_agent.participant.gaps import StreamGap
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.peers import Peer, PeerChanges
 
@@ -40,7 +40,6 @@ class AgentAnswers(Subscriber):
     def __init__(self, messenger: Messenger) -> None:
         self._messenger = messenger
         self._router = AnswerRouter(messenger.id, messenger.peers)
-        self._is_new_connection = False
 
     def __len__(self) -> int:
         return len(self._router.exchanges)
@@ -102,20 +101,14 @@ class AgentAnswers(Subscriber):
 
     # -- what arrives ------------------------------------------------------------------------------------
 
-    def connected(self) -> None:
-        """See `Subscriber.connected`."""
-        self._is_new_connection = True
-
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
         """See `Subscriber.receive`. After a gap in the history, an answer may be lost and is not waited for."""
         for peer in changes.left:
             self._router.peer_left(peer.id)
         for peer in changes.joined:
             self._router.peer_joined(peer.id)
-        is_repeated_welcome = envelope.kind == kinds.SYSTEM_WELCOME and not self._is_new_connection
-        if history_gap_in(envelope) is not None and not is_repeated_welcome:
+        if changes.gap is not None:
             self.fail_all("connection_lost", "the connection to the space was lost during the answer")
-        self._is_new_connection = False
         if self._router.receive(envelope):
             self._messenger.start_soon(self._cancel_reasoning, envelope.sender, envelope.id)
 
