@@ -422,9 +422,7 @@ class AcpAgent(Participant):
         self._questions.add(scope)
         try:
             with scope:
-                decision = await self.mcp.propose_to_self(
-                    "tools/call", params, tuple(self.peers), self.settings.permission_seconds
-                )
+                decision = await self.mcp.propose_to_self(params, tuple(self.peers), self.settings.permission_seconds)
         except (NotPermitted, GatewayError, PeerError) as error:
             logger.warning("could not ask for permission: %s", error)
         finally:

@@ -146,7 +146,7 @@ class CompactionApproval:
             params = {"name": COMPACT_CONTEXT, "arguments": arguments}
             remaining = max(0.0, ends - anyio.current_time())
             try:
-                envelope = await self._me.mcp.propose_to_self("tools/call", params, approvers, remaining)
+                envelope = await self._me.mcp.propose_to_self(params, approvers, remaining)
             except AnswerLost:
                 continue  # the connection was lost, and the gateway holds no proposal of ours
             except (NotPermitted, GatewayError, PeerError) as error:

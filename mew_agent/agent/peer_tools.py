@@ -13,6 +13,7 @@ import anyio
 
 from mew_agent.errors import MewAgentError, PeerAbsent
 from mew_agent.model.interface import ToolCall, ToolSpec
+from mew_agent.participant.mcp_client import PeerCall
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.functions import ToolCallFailed, UnknownTool, read_arguments
 from mew_agent.tools.names import Target, ToolNames
@@ -62,7 +63,7 @@ class PeerTools:
                 for _, tools in offers
                 for tool in tools
                 # With some arguments: capabilities may require certain ones, and the model has not chosen any yet.
-                if me.mcp.may_ask_with_any_arguments(tool.peer, "tools/call", {"name": tool.name})
+                if me.mcp.may_ask_with_any_arguments(PeerCall(tool.peer, "tools/call", {"name": tool.name}))
             )
         return self._offered
 
@@ -78,9 +79,7 @@ class PeerTools:
             return ToolResult.from_error(UnknownTool(call.name, known))
         try:
             params = {"name": target.tool, "arguments": read_arguments(call.name, call.arguments)}
-            raw = await self._me.mcp.request(
-                target.peer, "tools/call", params, context=context.reasoning_id, correlation_id=(context.chat_id,)
-            )
+            raw = await self._me.mcp.request(PeerCall(target.peer, "tools/call", params, context))
         except MewAgentError as error:
             return ToolResult.from_error(error)
         return ToolResult.from_peer(raw)
@@ -132,20 +131,14 @@ class ResourceTools(FunctionTools):
 
     async def read_resource(self, peer: str, uri: str) -> str:
         """Read a resource of a participant by its URI."""
-        called_for = _call_context.get()
-        result = await self._me.mcp.request(
-            self._known(peer),
-            "resources/read",
-            {"uri": uri},
-            context=called_for.reasoning_id if called_for is not None else None,
-            correlation_id=(called_for.chat_id,) if called_for is not None else (),
-        )
-        return contents_text(peer, result)
+        call = PeerCall(self._known(peer), "resources/read", {"uri": uri}, _call_context.get())
+        return contents_text(peer, await self._me.mcp.request(call))
 
     def _readable(self) -> tuple[str, ...]:
         """Return the peers that announced resources and that we may ask for them."""
         may_read = self._me.mcp.may_ask_with_any_arguments
-        return tuple(name for name in self._me.discovery.with_resources() if may_read(name, "resources/read", {}))
+        with_resources = self._me.discovery.with_resources()
+        return tuple(name for name in with_resources if may_read(PeerCall(name, "resources/read", {})))
 
     def _known(self, peer: str) -> str:
         if peer not in self._me.peers:

@@ -19,7 +19,7 @@ from mew_protocol.json_values import value_at
 
 from mew_agent.errors import BadAnswer, MewAgentError, NotPermitted, PeerAbsent, PeerError, PeerFailed, Rejected
 from mew_agent.participant.dispatcher import Subscriber
-from mew_agent.participant.mcp_client import McpClient, Timeouts
+from mew_agent.participant.mcp_client import McpClient, PeerCall, Timeouts
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.peers import Peer, PeerChanges
 from mew_agent.tools.catalog import METHOD_NOT_FOUND
@@ -151,15 +151,15 @@ class Discovery(Subscriber):
         finally:
             inquiry.tried.set()
         for name in ("resources", "prompts"):
-            if self._mcp.may_request(peer, f"{name}/list"):
+            if self._mcp.may_request(PeerCall(peer, f"{name}/list")):
                 await self._ask_for_other_list(peer, name)
         return self._peers[peer]
 
     async def resources(self, peer: str) -> tuple[PeerResource, ...]:
         """Ask a peer for its resources and templates now. Raises what `Participant.request` raises."""
-        resources: tuple[PeerResource, ...] = (await self._fetch(peer, "resources")).offers
+        resources: tuple[PeerResource, ...] = (await self.fetch(peer, "resources")).offers
         try:
-            templates = (await self._fetch(peer, "resourceTemplates")).offers
+            templates = (await self.fetch(peer, "resourceTemplates")).offers
         except PeerError as error:
             logger.debug("'%s' did not list its resource templates: %s", peer, error)
             templates = ()
@@ -213,7 +213,8 @@ class Discovery(Subscriber):
 
     async def _run(self, name: str, inquiry: _Inquiry) -> None:
         try:
-            if not self._mcp.may_ask(name, "tools/list"):
+            call = PeerCall(name, "tools/list")
+            if not (self._mcp.may_request(call) or self._mcp.may_propose(call)):
                 inquiry.is_permitted = False
                 return
             answers_before = inquiry.answers
@@ -242,7 +243,7 @@ class Discovery(Subscriber):
                 return
             except MewAgentError as error:
                 logger.info("'%s' did not list its tools: %s", name, error)
-                if pause_seconds is None or not self._mcp.may_request(name, "tools/list"):
+                if pause_seconds is None or not self._mcp.may_request(PeerCall(name, "tools/list")):
                     return  # never propose twice: people may have to decide about it
             finally:
                 inquiry.tried.set()  # only the first attempt may delay an answer
@@ -252,7 +253,7 @@ class Discovery(Subscriber):
 
     async def _ask_for_tools(self, name: str, inquiry: _Inquiry) -> None:
         inquiry.asked_at = anyio.current_time()
-        self._store_tools(name, inquiry, await self._fetch(name, "tools"))
+        self._store_tools(name, inquiry, await self.fetch(name, "tools"))
 
     async def _ask_for_other_list(self, peer: str, name: str) -> None:
         """Ask for a list that many peers do not have; a missing answer is not a failure."""
@@ -260,7 +261,7 @@ class Discovery(Subscriber):
             if name == "resources":
                 await self.resources(peer)
             else:
-                self._peers.set_offers(peer, **{name: (await self._fetch(peer, name)).offers})
+                self._peers.set_offers(peer, **{name: (await self.fetch(peer, name)).offers})
         except PeerError as error:
             logger.debug("'%s' did not list its %s: %s", peer, name, error)
 
@@ -276,8 +277,33 @@ class Discovery(Subscriber):
                 self.on_tools_changed()
         inquiry.tried.set()
 
-    async def _fetch(self, peer: str, name: str) -> Listing:
-        return await fetch_list(self._mcp, peer, name, self.pace.answer_seconds)
+    async def fetch(self, peer: str, name: str) -> Listing:
+        """Fetch all pages of a peer's list (a key of `LISTS`), each within `pace.answer_seconds`.
+
+        A peer that does not know the method has an empty list. Raises `PeerError` and `NotPermitted`.
+        """
+        method, read = LISTS[name]
+        entries: list[Mapping[str, Any]] = []
+        others: frozenset[str] = frozenset()
+        cursor: str | None = None
+        timeouts = Timeouts(self.pace.answer_seconds, self._mcp.timeouts.decision_seconds)
+        for _ in range(MAX_PAGES):
+            params = None if cursor is None else {"cursor": cursor}
+            try:
+                result = await self._mcp.request(PeerCall(peer, method, params), timeouts)
+                page = read_page(result, name)
+            except PeerFailed as error:
+                if error.code != METHOD_NOT_FOUND:
+                    raise
+                break
+            except InvalidList as error:
+                raise BadAnswer(peer, str(error)) from None
+            entries += page.entries
+            others |= page.others
+            if page.cursor is None or page.cursor == cursor:
+                break
+            cursor = page.cursor
+        return Listing(read(peer, tuple(entries)), others)
 
 
 class ObservedListings:
@@ -305,32 +331,3 @@ class ObservedListings:
                 return
             if page.cursor is None:
                 yield response.sender, Listing(read_tools(response.sender, page.entries), page.others)
-
-
-async def fetch_list(mcp: McpClient, peer: str, name: str, answer_seconds: float) -> Listing:
-    """Fetch all pages of a peer's list (a key of `LISTS`), each within `answer_seconds`.
-
-    A peer that does not know the method has an empty list. Raises `PeerError` and `NotPermitted`.
-    """
-    method, read = LISTS[name]
-    entries: list[Mapping[str, Any]] = []
-    others: frozenset[str] = frozenset()
-    cursor: str | None = None
-    timeouts = Timeouts(answer_seconds, mcp.timeouts.decision_seconds)
-    for _ in range(MAX_PAGES):
-        params = None if cursor is None else {"cursor": cursor}
-        try:
-            result = await mcp.request(peer, method, params, timeouts=timeouts)
-            page = read_page(result, name)
-        except PeerFailed as error:
-            if error.code != METHOD_NOT_FOUND:
-                raise
-            break
-        except InvalidList as error:
-            raise BadAnswer(peer, str(error)) from None
-        entries += page.entries
-        others |= page.others
-        if page.cursor is None or page.cursor == cursor:
-            break
-        cursor = page.cursor
-    return Listing(read(peer, tuple(entries)), others)

@@ -27,6 +27,7 @@ from mew_agent import tracing
 from mew_agent.errors import AnswerLost, GatewayError, NotPermitted, PeerError, PeerFailed, Refused, Rejected
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.requests import PendingRequest
+from mew_agent.tools.sources import CallContext
 
 CANCELLED: Final = "notifications/cancelled"
 CANCEL_SECONDS: Final = 2.0
@@ -52,6 +53,21 @@ class Timeouts:
 
     answer_seconds: float = 60.0
     decision_seconds: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCall:
+    """An MCP request to a peer, before it is sent or proposed. Its envelope refers to what it is `made_for`, if any."""
+
+    peer: str
+    method: str
+    params: Mapping[str, Any] | None = None
+    made_for: CallContext | None = None
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """What the payloads of a request and of a proposal have in common."""
+        return {"method": self.method} if self.params is None else {"method": self.method, "params": dict(self.params)}
 
 
 class PendingProposal(PendingRequest):
@@ -136,93 +152,62 @@ class McpClient:
         """The proposals that wait for a decision, as a report shows them."""
         return tuple(self._wait_for(proposal) for proposal in self._undecided.values())
 
-    def may_request(self, peer: str, method: str, params: Mapping[str, Any] | None = None) -> bool:
+    def may_request(self, call: PeerCall) -> bool:
         """Return whether we may send such a request ourselves."""
-        return self._messenger.may_send(kinds.MCP_REQUEST, _payload(method, params), (peer,))
+        return self._messenger.may_send(kinds.MCP_REQUEST, call.payload, (call.peer,))
 
-    def may_propose(self, peer: str, method: str, params: Mapping[str, Any] | None = None) -> bool:
+    def may_propose(self, call: PeerCall) -> bool:
         """Return whether we may propose such a request."""
-        return self._messenger.may_send(kinds.MCP_PROPOSAL, _payload(method, params), (peer,))
+        return self._messenger.may_send(kinds.MCP_PROPOSAL, call.payload, (call.peer,))
 
-    def may_ask(self, peer: str, method: str) -> bool:
-        """Return whether we may send or propose such a request."""
-        return self.may_request(peer, method) or self.may_propose(peer, method)
-
-    def may_ask_with_any_arguments(self, peer: str, method: str, params: Mapping[str, Any] | None = None) -> bool:
-        """Return whether there are arguments, beyond `params`, with which we may send or propose such a request.
+    def may_ask_with_any_arguments(self, call: PeerCall) -> bool:
+        """Return whether there are arguments, beyond its `params`, with which we may send or propose such a request.
 
         Before a model has chosen the arguments of a call, a capability for certain arguments covers no draft of it.
         """
         held = self._messenger.capabilities
         if self._relaxed is None or self._relaxed[0] is not held:
             self._relaxed = (held, held.ignoring(CHOSEN_BY_CALLER))
-        payload = _payload(method, params)
-        return any(
-            self._relaxed[1].allows(self._messenger.draft(kind, payload, to=(peer,)))
-            for kind in (kinds.MCP_REQUEST, kinds.MCP_PROPOSAL)
-        )
+        return any(self._relaxed[1].allows(self._draft(kind, call)) for kind in (kinds.MCP_REQUEST, kinds.MCP_PROPOSAL))
 
-    async def request(
-        self,
-        peer: str,
-        method: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        timeouts: Timeouts | None = None,
-        context: str | None = None,
-        correlation_id: tuple[str, ...] = (),
-    ) -> Any:
-        """Send or propose a request; see `Participant.request`. `context` and `correlation_id` are the envelope's."""
-        headers: dict[str, Any] = {"context": context, "correlation_id": correlation_id}
-        if self.may_request(peer, method, params):
+    async def request(self, call: PeerCall, timeouts: Timeouts | None = None) -> Any:
+        """Send or propose a request; see `Participant.request`."""
+        if self.may_request(call):
             try:
-                return await self._send_request(peer, method, params, timeouts or self.timeouts, headers)
+                return await self._send_request(call, timeouts or self.timeouts)
             except Refused as refused:
                 # The gateway can take a capability away before it announces that.
-                if refused.error != CAPABILITY_VIOLATION or not self.may_propose(peer, method, params):
+                if refused.error != CAPABILITY_VIOLATION or not self.may_propose(call):
                     raise
-        elif not self.may_propose(peer, method, params):
-            other_arguments = self.may_ask_with_any_arguments(peer, method, params)
-            raise NotPermitted(self._messenger.id, kinds.MCP_REQUEST, other_arguments)
-        return await self.propose(peer, method, params, timeouts=timeouts, **headers)
+        elif not self.may_propose(call):
+            raise NotPermitted(self._messenger.id, kinds.MCP_REQUEST, self.may_ask_with_any_arguments(call))
+        return await self.propose(call, timeouts)
 
     async def propose(
-        self,
-        peer: str,
-        method: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        timeouts: Timeouts | None = None,
-        fulfillers: Collection[str] | None = None,
-        context: str | None = None,
-        correlation_id: tuple[str, ...] = (),
+        self, call: PeerCall, timeouts: Timeouts | None = None, fulfillers: Collection[str] | None = None
     ) -> Any:
         """Propose a request and wait until it is fulfilled and answered; see `Participant.propose`."""
         limits = timeouts or self.timeouts
-        sent = self._messenger.draft(
-            kinds.MCP_PROPOSAL, _payload(method, params), to=(peer,), context=context, correlation_id=correlation_id
-        )
-        proposal = PendingProposal(sent, peer, fulfillers)
+        proposal = PendingProposal(self._draft(kinds.MCP_PROPOSAL, call), call.peer, fulfillers)
         async with self._decided(proposal, limits.decision_seconds):
             if not proposal.decided.is_set():
-                detail = self._why_silent(peer, "no participant fulfilled the proposal")
+                detail = self._why_silent(call.peer, "no participant fulfilled the proposal")
                 return _result(proposal.reply_or_raise(limits.decision_seconds, detail))
             with anyio.move_on_after(limits.answer_seconds):
                 await proposal.done.wait()
-            return _result(proposal.reply_or_raise(limits.answer_seconds, self._why_silent(peer)))
+            return _result(proposal.reply_or_raise(limits.answer_seconds, self._why_silent(call.peer)))
 
     async def propose_to_self(
-        self, method: str, params: Mapping[str, Any], approvers: Collection[str], timeout_seconds: float
+        self, params: Mapping[str, Any], approvers: Collection[str], timeout_seconds: float
     ) -> Envelope | None:
-        """Propose a request to ourselves, and wait for the request or the rejection that decides about it.
+        """Propose a tool call to ourselves, and wait for the request or the rejection that decides about it.
 
         Returns None if there is none in time; then, and if the caller is cancelled, the proposal is withdrawn. Anyone
         may decide, so check the sender. Raises `NotPermitted`, `GatewayError` and `PeerError` if it cannot be made.
         """
         me = self._messenger.id
-        proposal = ApprovalProposal(
-            self._messenger.draft(kinds.MCP_PROPOSAL, _payload(method, params), to=(me,)), me, approvers
-        )
+        draft = self._draft(kinds.MCP_PROPOSAL, PeerCall(me, "tools/call", params))
+        proposal = ApprovalProposal(draft, me, approvers)
         self._approvals[proposal.sent.id] = proposal
         async with self._decided(proposal, timeout_seconds):
             if proposal.failure is not None:
@@ -293,12 +278,20 @@ class McpClient:
             arguments=dict(arguments) if is_short and isinstance(arguments, Mapping) else None,
         )
 
-    async def _send_request(
-        self, peer: str, method: str, params: Mapping[str, Any] | None, limits: Timeouts, headers: dict[str, Any]
-    ) -> Any:
-        payload = {"jsonrpc": "2.0", "id": next(self._numbers), **_payload(method, params)}
-        sent = self._messenger.draft(kinds.MCP_REQUEST, payload, to=(peer,), **headers)
-        request = PendingRequest(sent, peer, kinds.MCP_RESPONSE)
+    def _draft(self, kind: str, call: PeerCall, **jsonrpc: object) -> Envelope:
+        about = call.made_for
+        return self._messenger.draft(
+            kind,
+            {**jsonrpc, **call.payload},
+            to=(call.peer,),
+            context=about.reasoning_id if about is not None else None,
+            correlation_id=(about.chat_id,) if about is not None else (),
+        )
+
+    async def _send_request(self, call: PeerCall, limits: Timeouts) -> Any:
+        number = next(self._numbers)
+        sent = self._draft(kinds.MCP_REQUEST, call, jsonrpc="2.0", id=number)
+        request = PendingRequest(sent, call.peer, kinds.MCP_RESPONSE)
         reason = "no_longer_needed"
         async with self._messenger.sent_request(request):
             try:
@@ -307,9 +300,9 @@ class McpClient:
                 reason = "timeout"
             finally:
                 if not request.done.is_set():
-                    cancelled = {"method": CANCELLED, "params": {"requestId": payload["id"], "reason": reason}}
+                    cancelled = {"method": CANCELLED, "params": {"requestId": number, "reason": reason}}
                     await self._send_even_if_cancelled(kinds.MCP_NOTIFICATION, cancelled, request)
-        return _result(request.reply_or_raise(limits.answer_seconds, self._why_silent(peer)))
+        return _result(request.reply_or_raise(limits.answer_seconds, self._why_silent(call.peer)))
 
     def _why_silent(self, peer: str, otherwise: str = "") -> str:
         known = self._messenger.peers.get(peer)
@@ -320,10 +313,6 @@ class McpClient:
             return
         with anyio.move_on_after(CANCEL_SECONDS, shield=True), suppress(GatewayError, NotPermitted):
             await self._messenger.send(kind, payload, to=about.peer, correlation_id=(about.sent.id,))
-
-
-def _payload(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {"method": method} if params is None else {"method": method, "params": dict(params)}
 
 
 def _result(reply: Envelope) -> Any:

@@ -28,7 +28,7 @@ from mew_agent.participant.dispatcher import Dispatcher, Hooks
 from mew_agent.participant.events import EventEmitter
 from mew_agent.participant.external_context import ExternalContext, ReportedBasis
 from mew_agent.participant.listeners import Listeners
-from mew_agent.participant.mcp_client import McpClient, Timeouts
+from mew_agent.participant.mcp_client import McpClient, PeerCall, Timeouts
 from mew_agent.participant.mcp_server import McpServer
 from mew_agent.participant.messenger import Messenger, timestamp
 from mew_agent.participant.peer_controls import PeerControls
@@ -335,7 +335,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         participant has to fulfil. Raises `NotPermitted` if we may send neither, `PeerFailed` if the peer answers with
         an error, `Rejected`, and what `ask` raises.
         """
-        return await self.mcp.request(peer, method, params, timeouts=timeouts)
+        return await self.mcp.request(PeerCall(peer, method, params), timeouts)
 
     async def propose(
         self,
@@ -351,7 +351,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         With `fulfillers`, only these participants can fulfil or reject it (default: any). The proposal is withdrawn if
         that does not happen in time, or if the caller is cancelled. Raises what `request` raises.
         """
-        return await self.mcp.propose(peer, method, params, timeouts=timeouts, fulfillers=fulfillers)
+        return await self.mcp.propose(PeerCall(peer, method, params), timeouts, fulfillers)
 
     async def call_tool(
         self, peer: str, name: str, arguments: Mapping[str, Any] | None = None, *, timeouts: Timeouts | None = None

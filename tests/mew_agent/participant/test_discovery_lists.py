@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from mew_agent.errors import BadAnswer, PeerFailed
-from mew_agent.participant.discovery import MAX_PAGES, fetch_list
+from mew_agent.participant.discovery import MAX_PAGES, Pace
 from mew_agent.tools.catalog import INTERNAL_ERROR, METHOD_NOT_FOUND, RequestFailed
 from mew_agent.tools.peer_offers import Listing
 from tests.support.peers import space_of_peers
@@ -32,7 +32,8 @@ class Answering:
 async def asked_for(offers: Answering, name: str = "tools") -> Listing:
     async with space_of_peers() as (_, join), join("more", offers=offers), join("asker") as me:
         with anyio.fail_after(PATIENCE_SECONDS):
-            return await fetch_list(me.mcp, "more", name, 5.0)
+            me.discovery.pace = Pace(answer_seconds=5.0)
+            return await me.discovery.fetch("more", name)
 
 
 async def test_list_is_fetched_page_by_page() -> None:

@@ -18,7 +18,7 @@ from mew_agent.errors import (
     PeerTimeout,
     Rejected,
 )
-from mew_agent.participant.mcp_client import PendingProposal, Timeouts
+from mew_agent.participant.mcp_client import PeerCall, PendingProposal, Timeouts
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerChanges
 from mew_agent.participant.requests import PendingRequest, PendingRequests
@@ -450,12 +450,12 @@ async def test_new_grant_turns_proposals_into_requests() -> None:
     async with scene() as (me, ada, recorder, _):
         granted = {"recipient": "proposer", "capabilities": [{"kind": "mcp/request"}]}
         await ada.send("capability/grant", granted, to="proposer")
-        await until(lambda: me.mcp.may_request("tools", "tools/list"))
+        await until(lambda: me.mcp.may_request(PeerCall("tools", "tools/list")))
         await me.request("tools", "tools/list")
         await recorder.first("proposer", "mcp/request")
         revoked = {"recipient": "proposer", "capabilities": [{"kind": "mcp/request"}]}
         await ada.send("capability/revoke", revoked, to="proposer")
-        await until(lambda: not me.mcp.may_request("tools", "tools/list"))
+        await until(lambda: not me.mcp.may_request(PeerCall("tools", "tools/list")))
         with pytest.raises(PeerTimeout):
             await me.request("tools", "tools/list", timeouts=SOON)
         await recorder.first("proposer", "mcp/proposal")

@@ -188,7 +188,7 @@ async def test_an_approval_that_comes_too_late_is_an_error() -> None:
         coder.mcp_server.own_requests = refuse
 
         async def propose() -> None:
-            await coder.mcp.propose_to_self("tools/call", {"name": "permission"}, (), PATIENCE_SECONDS)
+            await coder.mcp.propose_to_self({"name": "permission"}, (), PATIENCE_SECONDS)
 
         coder.start_soon(propose)
         listed = ""
