@@ -305,16 +305,8 @@ class Client:
     @asynccontextmanager
     async def _connected(self, open_seconds: float) -> AsyncIterator[ClientConnection]:
         """Connect; the connection is closed at the end of the block, even if the task is cancelled."""
-        socket = await self._connector(open_seconds)
-        try:
-            yield socket
-        finally:
-            with anyio.CancelScope(shield=True):
-                await socket.close()
-
-    def _connector(self, open_seconds: float) -> connect:
         gateway = self._gateways[0]
-        return connect(
+        socket = await connect(
             gateway,
             ssl=trust(self.credentials.ca_file) if gateway.startswith("wss:") else None,
             # Send both: strict gateways refuse a handshake without the header, the TypeScript gateway ignores headers.
@@ -329,17 +321,21 @@ class Client:
             ping_timeout=HEARTBEAT_SECONDS,
             close_timeout=CLOSE_TIMEOUT_SECONDS,
         )
+        try:
+            yield socket
+        finally:
+            with anyio.CancelScope(shield=True):
+                await socket.close()
 
     async def _join(self, socket: ClientConnection, put: _PutArrived, wait_seconds: float) -> None:
         """Send the join frame and wait for our welcome; what arrives before it is passed on."""
-        mine = self.credentials
-        frame = join_frame(
-            space=mine.space, participant=mine.participant, token=mine.token, delivery=self._delivery_request()
-        )
+        mine, wanted = self.credentials, self.first_delivery
+        if self.delivery.position is not None:
+            wanted = replace(wanted, since=str(self.delivery.position))
+        frame = join_frame(space=mine.space, participant=mine.participant, token=mine.token, delivery=wanted)
         with anyio.fail_after(wait_seconds):
             await socket.send(to_json(frame).decode())
-            while (welcome := await self._welcome_or_none(socket, put)) is None:
-                pass
+            welcome = await self._receive_welcome(socket, put)
         self.joins += 1
         is_live = self.delivery.begin(welcome)
         await put(Arrived(welcome, self.delivery.position))
@@ -347,10 +343,6 @@ class Client:
         self.catching_up = 0
         if is_live:
             await self._go_live(socket, put)
-
-    def _delivery_request(self) -> DeliveryRequest:
-        reached = self.delivery.position
-        return replace(self.first_delivery, since=str(reached)) if reached is not None else self.first_delivery
 
     async def _go_live(self, socket: ClientConnection, put: _PutArrived) -> None:
         """Repeat what is undecided, in order, then let other envelopes pass: everything missed has arrived."""
@@ -369,17 +361,18 @@ class Client:
         for gap in self.delivery.gaps_in(envelope):
             await put(Arrived(gap, self.delivery.position))
 
-    async def _welcome_or_none(self, socket: ClientConnection, put: _PutArrived) -> Envelope | None:
-        message = _read(await socket.recv())
-        if isinstance(message, Envelope):
-            self.credentials.raise_if_rejected(message, is_joined=False)
-            if message.kind == SYSTEM_WELCOME and message.is_for(self.credentials.participant):
-                return message
-        if isinstance(message, StreamFrame):
-            self.delivery.frames.add(message.stream_id)
-        if message is not None:
+    async def _receive_welcome(self, socket: ClientConnection, put: _PutArrived) -> Envelope:
+        while True:
+            message = _read(await socket.recv())
+            if message is None:
+                continue
+            if isinstance(message, Envelope):
+                self.credentials.raise_if_rejected(message, is_joined=False)
+                if message.kind == SYSTEM_WELCOME and message.is_for(self.credentials.participant):
+                    return message
+            else:
+                self.delivery.frames.add(message.stream_id)
             await put(Arrived(message))
-        return None
 
     async def _pump(self, socket: ClientConnection, put: _PutArrived) -> None:
         async for raw in socket:

@@ -91,25 +91,21 @@ class Delivery:
     def __init__(self, participant: str) -> None:
         self._participant = participant
         self._outgoing: dict[str, OutgoingEnvelope] = {}  # in the order in which they were sent
-        self._reached: Position | None = None
+        self.position: Position | None = None
+        """The position of the newest envelope that has arrived; None if the gateway does not number envelopes."""
         self._past_ends: Position | None = None
         self._has_begun = False
         self.frames = FrameCounts()
 
     @property
-    def position(self) -> Position | None:
-        """The position of the newest envelope that has arrived; None if the gateway does not number envelopes."""
-        return self._reached
-
-    @property
     def is_numbered(self) -> bool:
         """Whether the current gateway numbers and confirms envelopes."""
-        return self._reached is not None
+        return self.position is not None
 
     def begin(self, welcome: Envelope) -> bool:
         """Read the welcome of a new connection. Returns False if envelopes that were missed have to arrive first."""
         start = object_at(welcome.body, "delivery")
-        self._reached = Position.parse(str(start.get("position")))
+        self.position = Position.parse(str(start.get("position")))
         # Only the first welcome: what a later one brings was missed, and is as much for us as what is new.
         if not self._has_begun:
             self._has_begun = True
@@ -140,7 +136,7 @@ class Delivery:
 
     def receive(self, envelope: Envelope) -> Arrival:
         """Record the number of an envelope, or the gateway's decision about one of ours."""
-        reached = self._reached
+        reached = self.position
         if reached is None:
             return Arrival.PASS_ON
         number = (envelope.model_extra or {}).pop("seq", None)
@@ -150,7 +146,7 @@ class Delivery:
         if isinstance(number, int):
             if number <= reached.sequence:  # a replay may overlap with what the last connection still brought
                 return Arrival.SKIP
-            self._reached = Position(reached.epoch, number)
+            self.position = Position(reached.epoch, number)
         if envelope.sender == self._participant:
             self._decide(envelope.id, None)
         if envelope.kind == STREAM_CLOSE:

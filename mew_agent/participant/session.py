@@ -30,7 +30,7 @@ class SpaceSession:
         self._listeners = listeners
         client.on_lost = lambda cause: listeners.emit(None, ConnectionLost(cause))
         self.welcomed = anyio.Event()
-        """Set when a readable welcome has arrived."""
+        """Set when a readable welcome has arrived, and at the end, so that `open` waits no longer."""
         self._ended = anyio.Event()
         self._failure: Exception | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -44,7 +44,9 @@ class SpaceSession:
             self._tasks.start_soon(self._stay_joined, receive)
             log_failure = partial(self.log_failure, what="event handler failed", traceback=True)
             self._tasks.start_soon(self._listeners.run, log_failure)
-            await self._wait_for_welcome_or_end()
+            await self.welcomed.wait()
+            if self._failure is not None:
+                raise self._failure
         except BaseException:  # without a join there is no block, whose end would call `close`
             self._tasks.cancel_scope.cancel()
             try:
@@ -133,18 +135,6 @@ class SpaceSession:
             exc_info=error if traceback else None,
         )
 
-    async def _wait_for_welcome_or_end(self) -> None:
-        async with anyio.create_task_group() as race:
-
-            async def cancel_race_after(event: anyio.Event) -> None:
-                await event.wait()
-                race.cancel_scope.cancel()
-
-            race.start_soon(cancel_race_after, self.welcomed)
-            race.start_soon(cancel_race_after, self._ended)
-        if self._failure is not None:
-            raise self._failure
-
     async def _stay_joined(self, receive: Receive) -> None:
         try:
             await self.client.run(receive)
@@ -152,3 +142,4 @@ class SpaceSession:
             self._failure = self._failure or error
         finally:
             self._ended.set()
+            self.welcomed.set()
