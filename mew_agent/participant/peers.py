@@ -1,4 +1,4 @@
-"""[pure] What a participant knows of its peers: who is here, what they may send and offer, and their contexts.
+"""[pure] What a participant knows of its peers: who is here, what they may send and offer, their contexts and streams.
 
 Reads welcomes, presences and statuses, and stores what discovery found out. Sends nothing.
 """
@@ -13,6 +13,8 @@ from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.context_report import Basis, ContextReport
 from mew_protocol.envelope import Draft, Envelope
+from mew_protocol.ids import GATEWAY_IDS
+from mew_protocol.json_values import objects_at
 from mew_protocol.payloads.chat import MAIN_SESSION
 from mew_protocol.payloads.participant import Status, basis_label, is_whole_status
 from mew_protocol.payloads.system import Presence, Welcome
@@ -232,3 +234,34 @@ class Peers(Mapping[str, Peer]):
 
     def _returned(self, participant: str) -> Peer:
         return Peer(participant, context=self._contexts.get(participant, PeerContext()))
+
+
+class StreamOwners:
+    """The owners of streams, as the gateway says. A frame names what it is about itself; only its owner is believed."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, str] = {}
+
+    def receive(self, envelope: Envelope) -> None:
+        """Follow what an envelope says about streams."""
+        match envelope.kind:
+            case kinds.SYSTEM_WELCOME if envelope.sender in GATEWAY_IDS:
+                self._owners = dict(_owners_in(envelope.body.get("active_streams")))
+            case kinds.STREAM_OPEN if envelope.sender in GATEWAY_IDS:
+                self._owners |= _owners_in([envelope.body])
+            case kinds.STREAM_CLOSE:
+                stream_id = str(envelope.body.get("stream_id"))
+                if envelope.sender in GATEWAY_IDS or envelope.sender == self._owners.get(stream_id):
+                    self._owners.pop(stream_id, None)
+            case _:
+                pass
+
+    def owner(self, stream_id: str) -> str | None:
+        """Return the participant that opened a stream; None if that is not known."""
+        return self._owners.get(stream_id)
+
+
+def _owners_in(streams: object) -> Iterator[tuple[str, str]]:
+    for stream in objects_at(streams):
+        if isinstance(stream.get("stream_id"), str):
+            yield stream["stream_id"], str(stream.get("owner") or "")

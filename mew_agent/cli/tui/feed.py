@@ -15,7 +15,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at
 
 from mew_agent.cli.board import words
-from mew_agent.participant.stream_owners import StreamOwners
+from mew_agent.participant.peers import StreamOwners
 
 MAX_ENTRIES: Final = 400
 _CALL_CHARS: Final = 300

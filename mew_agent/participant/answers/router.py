@@ -21,9 +21,8 @@ from mew_agent.participant.answers.builder import AnswerBuilder, AnswerEvent
 from mew_agent.participant.answers.context_notes import PAUSED_TEXT, ContextNote, ContextNotes
 from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.gaps import StreamGap
-from mew_agent.participant.peers import PeerContext, Peers
+from mew_agent.participant.peers import PeerContext, Peers, StreamOwners
 from mew_agent.participant.requests import is_refusal
-from mew_agent.participant.stream_owners import StreamOwners
 
 MAX_ABANDONED: Final = 200
 PIECE_MISSING: Final = "a piece of the text was lost on the way; the rest comes with the whole answer"
