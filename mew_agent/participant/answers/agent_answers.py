@@ -18,7 +18,6 @@ from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import GatewayError, MewAgentError, NotPermitted, PeerAbsent
 from mew_agent.participant.answers.builder import AnswerBuilder, Answered, AnswerEvent
-from mew_agent.participant.answers.context_notes import CallUsage
 from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.answers.router import AnswerRouter
 from mew_agent.participant.dispatcher import Subscriber
@@ -70,7 +69,7 @@ class AgentAnswers(Subscriber):
         if not messenger.capabilities.allows(chat):
             raise NotPermitted(messenger.id, kinds.CHAT)
         context = peer.context.in_session(messenger.id, session)
-        exchange = Exchange(agent, chat.id, text, answer, CallUsage(context), inactivity_seconds, context, session)
+        exchange = Exchange(agent, chat.id, text, answer, inactivity_seconds, context, session)
         self._router.add(exchange)
         try:
             await messenger.send_envelope(chat, wait_seconds=SEND_SECONDS)

@@ -29,7 +29,6 @@ class Exchange:
     chat_id: str
     text: str
     answer: AnswerBuilder
-    usage: CallUsage
     inactivity_seconds: float
     context: PeerContext
     """The last status of the agent, or of its session; once the answer is there, the status at that time."""
@@ -47,12 +46,13 @@ class Exchange:
     failure: NoAnswer | None = None
     deadline: float = 0.0
     """When the inactivity timeout ends, by the event loop's clock."""
+    usage: CallUsage = field(init=False)
     _notes: ContextNotes = field(init=False)
     _ready: deque[AnswerEvent] = field(default_factory=deque)
     _changed: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
-        self._notes = ContextNotes(self.context)
+        self.usage, self._notes = CallUsage(self.context), ContextNotes(self.context)
         self.extend_deadline()
 
     async def next_event(self) -> AnswerEvent | None:

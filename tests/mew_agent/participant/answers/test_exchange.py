@@ -5,7 +5,6 @@ import pytest
 
 from mew_agent.errors import NoAnswer
 from mew_agent.participant.answers.builder import AnswerBuilder, Writing
-from mew_agent.participant.answers.context_notes import CallUsage
 from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.peers import PeerContext
 from tests.support.waiting import PATIENCE_SECONDS
@@ -14,7 +13,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 def exchange(silence_seconds: float = 10.0, status: str = "active") -> Exchange:
     context = PeerContext(status=status)
     answer = AnswerBuilder(may_use_tools=False)
-    return Exchange("coder", "chat-1", "Hello?", answer, CallUsage(context), silence_seconds, context)
+    return Exchange("coder", "chat-1", "Hello?", answer, silence_seconds, context)
 
 
 async def test_events_come_in_order_and_then_the_end() -> None:

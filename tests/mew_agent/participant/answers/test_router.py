@@ -10,7 +10,6 @@ from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import NoAnswer
 from mew_agent.participant.answers.builder import AGENT_RESTARTED, AnswerBuilder, Thinking, Writing
-from mew_agent.participant.answers.context_notes import CallUsage
 from mew_agent.participant.answers.exchange import RETURN_SECONDS, Exchange
 from mew_agent.participant.answers.router import MAX_ABANDONED, PIECE_MISSING, AnswerRouter
 from mew_agent.participant.gaps import StreamGap
@@ -60,7 +59,7 @@ class Routed:
     ) -> Exchange:
         context = self.peers[agent].context
         answer = AnswerBuilder(notices="content", may_use_tools=self.tools)
-        exchange = Exchange(agent, chat_id, text, answer, CallUsage(context), inactivity_seconds, context)
+        exchange = Exchange(agent, chat_id, text, answer, inactivity_seconds, context)
         self.router.add(exchange)
         return exchange
 
