@@ -6,7 +6,7 @@ whose clients open `subscriptions/listen`. Does not know what is offered.
 
 import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -40,7 +40,7 @@ Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Any, Any, Send], Awaitable[None]]
 Context = ServerRequestContext[Any, Any]
-Lifespan = Callable[[object], AbstractAsyncContextManager[None]]
+Lifespan = Callable[[object], AbstractAsyncContextManager[object]]
 
 UPDATE_SECONDS: Final = 0.2
 """Changes within this time are announced once."""
@@ -73,11 +73,6 @@ class _Session:
         return not isinstance(event, ResourceUpdated) or event.uri in self.uris
 
 
-@asynccontextmanager
-async def _nothing(_server: object) -> AsyncIterator[None]:
-    yield
-
-
 class OffersServer(Server[None]):
     """An MCP server for one `Offers`.
 
@@ -92,7 +87,7 @@ class OffersServer(Server[None]):
         offers: Offers,
         *,
         has_resources: bool = False,
-        running: Lifespan = _nothing,
+        running: Lifespan = nullcontext,
     ) -> None:
         self._offers = offers
         self._has_resources = has_resources
