@@ -129,13 +129,11 @@ class PeerControls:
 
         Raises `ControlRefused` if there is no such compaction.
         """
-        shown = await self._page(peer, RequestHistory(number=number), timeout_seconds)
+        shown = page = await self._page(peer, RequestHistory(number=number), timeout_seconds)
         items = list(shown.items)
-        following = shown.next
-        while following is not None:
-            page = await self._page(peer, RequestHistory(number=number, after=following), timeout_seconds)
+        while page.next is not None:
+            page = await self._page(peer, RequestHistory(number=number, after=page.next), timeout_seconds)
             items += page.items
-            following = page.next
         return shown.model_copy(update={"items": tuple(items), "next": None})
 
     async def undo(
