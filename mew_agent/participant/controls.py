@@ -12,6 +12,7 @@ import anyio
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.errors import PayloadError
+from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.compactions import (
     ARCHIVE_ANSWERS,
     CompactionHistory,
@@ -22,6 +23,7 @@ from mew_protocol.payloads.compactions import (
     UndoDone,
 )
 from mew_protocol.payloads.participant import (
+    CONTROLS,
     Clear,
     Compact,
     CompactDone,
@@ -37,7 +39,6 @@ from mew_protocol.payloads.participant import (
     Status,
     UnpinRequest,
     is_control_for,
-    read_control,
 )
 from mew_protocol.payloads.participant import Control as ControlPayload
 from pydantic import BaseModel
@@ -159,9 +160,7 @@ class Control(Subscriber):
     async def obey(self, envelope: Envelope) -> None:
         """Carry out one control and answer it. Never raises, whatever the envelope contains."""
         try:
-            request = read_control(envelope)
-            if request is None:
-                return
+            request = read_payload(envelope, CONTROLS[envelope.kind])
             if (refusal := self.conversation.refusal(request)) is not None:
                 await self._refuse(envelope, refusal)
             else:

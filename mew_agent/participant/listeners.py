@@ -26,8 +26,8 @@ Handler = Callable[..., object]
 
 H = TypeVar("H", bound=Handler)
 
-Arguments = Callable[[Any], tuple[Any, ...]]
-"""Returns the arguments of a handler for an event."""
+Arguments = Callable[[Any], tuple[Any, ...] | None]
+"""Returns the arguments of a handler for an event or an envelope; None if the handler is not called."""
 
 LogFailure = Callable[[Exception], None]
 """Logs an error that a handler raised."""
@@ -40,8 +40,8 @@ class Listeners:
     """All handlers of one participant. `run` calls them, between `open` and `close`."""
 
     def __init__(self) -> None:
-        self._by_kind: dict[str | None, list[Handler]] = {}
-        self._by_class: list[tuple[type, Handler, Arguments | None]] = []
+        self._by_kind: dict[str | None, list[tuple[Handler, Arguments]]] = {}
+        self._by_class: list[tuple[type, Handler, Arguments]] = []
         self._send_stream: MemoryObjectSendStream[Emitted] | None = None
         self._receive_stream: MemoryObjectReceiveStream[Emitted] | None = None
 
@@ -54,43 +54,41 @@ class Listeners:
         for stream in (self._send_stream, self._receive_stream):
             if stream is not None:
                 stream.close()
+        self._send_stream = None
 
-    def add(self, what: type | str | None, handler: H, arguments: Arguments | None = None) -> H:
+    def add(self, what: type | str | None, handler: H, arguments: Arguments = lambda event: (event,)) -> H:
         """Call `handler`, which is returned, for every event of a class, or every envelope of a kind (None: any kind).
 
-        `arguments` turns an event into the arguments of the handler; None passes the event itself.
+        `arguments` chooses what it is called with (default: the event or the envelope itself).
         """
         if isinstance(what, type):
             self._by_class.append((what, handler, arguments))
         else:
-            self._by_kind.setdefault(what, []).append(handler)
+            self._by_kind.setdefault(what, []).append((handler, arguments))
         return handler
 
     def emit(self, envelope: Envelope | None, *events: object) -> None:
         """Queue an envelope and its events; the handlers of the envelope come first."""
         if (envelope is None and not events) or self._send_stream is None:
             return
-        try:
-            waiting = self._send_stream.statistics().current_buffer_used
-            if waiting < EVENT_BUFFER:
-                self._send_stream.send_nowait((envelope, events))
-            elif waiting == EVENT_BUFFER:  # the last place is for the gap, so that it stands where events are missing
-                logger.warning("handlers are too slow: dropping events until they have caught up")
-                self._send_stream.send_nowait((None, (HistoryGap("handlers_too_slow"),)))
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-            logger.debug("dropped an event after the end")
+        waiting = self._send_stream.statistics().current_buffer_used
+        if waiting < EVENT_BUFFER:
+            self._send_stream.send_nowait((envelope, events))
+        elif waiting == EVENT_BUFFER:  # the last place is for the gap, so that it stands where events are missing
+            logger.warning("handlers are too slow: dropping events until they have caught up")
+            self._send_stream.send_nowait((None, (HistoryGap("handlers_too_slow"),)))
 
     async def run(self, log_failure: LogFailure) -> None:
         """Call the handlers until closed. `log_failure` logs what they raise."""
         assert self._receive_stream is not None
         async for envelope, events in self._receive_stream:
             if envelope is not None:
-                for handler in (*self._by_kind.get(envelope.kind, ()), *self._by_kind.get(None, ())):
-                    await _call(log_failure, handler, envelope)
+                for handler, arguments in (*self._by_kind.get(envelope.kind, ()), *self._by_kind.get(None, ())):
+                    await _call(log_failure, handler, arguments, envelope)
             for event in events:
                 for event_class, handler, arguments in tuple(self._by_class):
                     if isinstance(event, event_class):
-                        await _call(log_failure, handler, *((event,) if arguments is None else arguments(event)))
+                        await _call(log_failure, handler, arguments, event)
 
 
 async def call_handler(handler: Handler, *arguments: object) -> None:
@@ -98,8 +96,9 @@ async def call_handler(handler: Handler, *arguments: object) -> None:
     await run_function(partial(handler, *arguments), {})
 
 
-async def _call(log_failure: LogFailure, handler: Handler, *arguments: object) -> None:
+async def _call(log_failure: LogFailure, handler: Handler, arguments: Arguments, event: object) -> None:
     try:
-        await call_handler(handler, *arguments)
+        if (values := arguments(event)) is not None:
+            await call_handler(handler, *values)
     except Exception as error:
         log_failure(error)

@@ -20,7 +20,7 @@ from mew_agent.participant.events import (
     ProposalMade,
 )
 from mew_agent.participant.external_context import ClearHandler, CompactHandler, ExternalContext, ForgetHandler
-from mew_agent.participant.listeners import Listeners, call_handler
+from mew_agent.participant.listeners import Listeners
 from mew_agent.participant.peers import Peer, PeerContext
 
 E = TypeVar("E")
@@ -94,13 +94,9 @@ class Subscriptions:
 
         This includes our own reports.
         """
-
-        async def call_if_low(event: PeerLevelChanged) -> None:
-            if event.is_low:
-                await call_handler(handler, event.peer, event.context)
-
-        self.listeners.add(PeerLevelChanged, call_if_low)
-        return handler
+        return self.listeners.add(
+            PeerLevelChanged, handler, lambda event: (event.peer, event.context) if event.is_low else None
+        )
 
     def on_proposal(self, handler: ProposalHandler) -> ProposalHandler:
         """Decorator: call the function with every `ProposalMade` by another participant."""
@@ -135,13 +131,10 @@ class Subscriptions:
 
     def on_pause(self, handler: PauseHandler) -> PauseHandler:
         """Decorator: call the function with every `Pause` and `Resume` for us. The gateway enforces pauses anyway."""
-
-        async def call_for_us(envelope: Envelope) -> None:
-            if is_control_for(envelope, self.id):
-                await call_handler(handler, read_control(envelope))
-
-        self.listeners.add(kinds.PARTICIPANT_PAUSE, call_for_us)
-        self.listeners.add(kinds.PARTICIPANT_RESUME, call_for_us)
+        for kind in (kinds.PARTICIPANT_PAUSE, kinds.PARTICIPANT_RESUME):
+            self.listeners.add(
+                kind, handler, lambda envelope: (read_control(envelope),) if is_control_for(envelope, self.id) else None
+            )
         return handler
 
     def on_cancel(self, handler: EnvelopeHandler) -> EnvelopeHandler:
@@ -149,11 +142,6 @@ class Subscriptions:
 
         The first names chats in `correlation_id`, the second a reasoning in `context`.
         """
-
-        async def call_for_us(envelope: Envelope) -> None:
-            if envelope.is_for(self.id):
-                await call_handler(handler, envelope)
-
-        self.listeners.add(kinds.CHAT_CANCEL, call_for_us)
-        self.listeners.add(kinds.REASONING_CANCEL, call_for_us)
+        for kind in (kinds.CHAT_CANCEL, kinds.REASONING_CANCEL):
+            self.listeners.add(kind, handler, lambda envelope: (envelope,) if envelope.is_for(self.id) else None)
         return handler
