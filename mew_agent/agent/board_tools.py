@@ -124,7 +124,7 @@ def context_words(context: PeerContext) -> str:
         words += [f"limit {context.max_tokens:,} tokens"] if context.max_tokens else []
     else:
         of = f" of {context.max_tokens:,}" if context.max_tokens else ""
-        words = [f"{context.tokens:,}{of} tokens ({context.basis_label})"]
+        words = [f"{context.tokens:,}{of} tokens ({context.basis_label.replace('_', ' ')})"]
     if report is not None:
         if report.level != "unknown":
             words.append(report.level.replace("_", " "))
@@ -153,6 +153,6 @@ def _outcome(peer: str, done: CompactDone) -> str:
         reason = (done.reason or "no reason given").replace("_", " ")
         return f"{peer} {'did not' if done.reason in NOTHING_TO_DO else 'failed to'} compact: {reason}"
     now = f"; now {done.tokens_after:,} tokens" if done.tokens_after is not None else ""
-    basis = f" ({done.basis})" if done.basis else ""
+    basis = f" ({done.basis.replace('_', ' ')})" if done.basis else ""
     freed = f"{done.freed_tokens:,} tokens" if done.freed_tokens is not None else "an unreported number of tokens"
     return f"{peer} freed {freed}{now}{basis}"

@@ -105,9 +105,9 @@ class PeerContext:
         return PeerContext(found.tokens, found.max_tokens, found.messages_in_context, status, report, self.at)
 
     def __str__(self) -> str:
-        """For people: `98,412 of 128,000 tokens (reported)`; unknown figures are `?`."""
+        """For people: `98,412 of 128,000 tokens (reported)`; unknown figures are `?`, and a basis is in words."""
         used, window = (f"{number:,}" if number is not None else "?" for number in (self.tokens, self.max_tokens))
-        return f"{used} of {window} tokens ({self.basis or 'source unknown'})"
+        return f"{used} of {window} tokens ({(self.basis or 'source unknown').replace('_', ' ')})"
 
 
 @dataclass(frozen=True, slots=True)

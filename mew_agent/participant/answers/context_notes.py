@@ -175,7 +175,7 @@ def _ended_text(before: PeerContext, after: PeerContext) -> str:
     if last is not None and last != earlier:
         # One label is enough where the size that follows carries the same.
         is_sure = last.basis in ("reported", "exact", "server_counted")
-        label = "" if is_sure or last.basis == after.basis else f" ({last.basis})"
+        label = "" if is_sure or last.basis == after.basis else f" ({last.basis.replace('_', ' ')})"
         freed = "an unknown number of tokens" if last.freed_tokens is None else f"{last.freed_tokens:,} tokens{label}"
         return f"freed {freed}{now}"
     return f"compacting freed nothing{now}" if after.report is not None else f"compacted{now}"
@@ -190,5 +190,5 @@ def _now(context: PeerContext) -> str:
 
 
 def _label(context: PeerContext) -> str:
-    """Return how the size is known; empty if the provider reported it."""
-    return "" if context.basis_label == "reported" else f" ({context.basis_label})"
+    """Return how the size is known, in words; empty if the provider reported it."""
+    return "" if context.basis_label == "reported" else f" ({context.basis_label.replace('_', ' ')})"

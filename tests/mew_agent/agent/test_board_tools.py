@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from mew_protocol.context_report import ContextReport
 from mew_protocol.payloads.participant import Compact, CompactDone, Control, Status
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
@@ -202,3 +203,5 @@ def test_an_unknown_size_is_called_unknown() -> None:
         "size unknown (usage unavailable), limit 128,000 tokens, healthy, compacts at 115,200, paused"
     )
     assert context_words(PeerContext(tokens=1_200, max_tokens=20_000)) == "1,200 of 20,000 tokens (unlabelled)"
+    reported = PeerContext(tokens=1_200, max_tokens=20_000, report=ContextReport(basis="agent_reported"))
+    assert context_words(reported) == "1,200 of 20,000 tokens (agent reported)"

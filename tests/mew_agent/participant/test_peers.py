@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mew_protocol.context_report import ContextReport
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import Status, is_whole_status
 
@@ -175,6 +176,7 @@ def test_no_envelope_breaks_the_known_peers(kind: str, payload: dict[str, Any], 
 
 TOLD = {**WHOLE, "tokens": 98_412, "max_tokens": 128_000, "context": {**REPORT, "turns_to_compaction": 5}}
 REPORTED = PeerContext.from_status(Status.model_validate(TOLD), "2026-01-01T00:00:00Z")
+AGENT_REPORTED = PeerContext(98_412, 128_000, report=ContextReport(basis="agent_reported"))
 
 
 @pytest.mark.parametrize(
@@ -183,6 +185,7 @@ REPORTED = PeerContext.from_status(Status.model_validate(TOLD), "2026-01-01T00:0
         (PeerContext(), "? of ? tokens (source unknown)"),
         (PeerContext(tokens=0, max_tokens=128_000), "0 of 128,000 tokens (source unknown)"),
         (REPORTED, "98,412 of 128,000 tokens (reported)"),
+        (AGENT_REPORTED, "98,412 of 128,000 tokens (agent reported)"),
     ],
 )
 def test_context_text_shows_figures_and_their_basis(context: PeerContext, text: str) -> None:

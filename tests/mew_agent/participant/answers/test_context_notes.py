@@ -48,6 +48,14 @@ def test_freed_tokens_are_labelled_if_the_size_is_not() -> None:
     assert unknown == ContextNote("ended", "freed 71,366 tokens (projected)")
 
 
+def test_notices_say_in_words_how_a_size_is_known() -> None:
+    notices = ContextNotes()
+    begun = notices.update(status("compacting", basis="agent_reported"))
+    assert begun == ContextNote("begun", "compacting 98,412 tokens (agent reported) ...")
+    ended = notices.update(status("compacted", 27_046, basis="server_counted", last_compaction=LAST))
+    assert ended == ContextNote("ended", "freed 71,366 tokens (projected); now 27,046 of 128,000 (server counted)")
+
+
 def test_compaction_that_freed_nothing_does_not_show_an_earlier_one() -> None:
     notices = ContextNotes(status("active", last_compaction=LAST))
     notices.update(status("compacting", last_compaction=LAST))
