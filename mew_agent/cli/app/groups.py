@@ -15,7 +15,8 @@ from typer.core import TyperCommand, TyperGroup
 from mew_agent.cli.app.options import SHORT_OPTIONS
 from mew_agent.cli.app.signals import raise_on_interrupt
 
-CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
+_SIMILARITY: Final = 0.7
+"""How similar a command must be to be suggested; at `difflib`'s own 0.6, `logs` is similar to `bogus`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def make_group(
         invoke_without_command=True,
         rich_markup_mode=None,
         suggest_commands=False,  # typer would look at loaded commands only; see `resolve_command`
-        context_settings=CONTEXT_SETTINGS,
+        context_settings={"help_option_names": ["-h", "--help"]},
         **settings,
     )
     group = typer.main.get_command(app)
@@ -141,14 +142,13 @@ class LazyGroup(_Page, TyperGroup):
         """Find the command that was typed, or suggest those of that name elsewhere, else the most similar one."""
         name = args[0]
         if name not in self.entries and not name.startswith("-"):
-            from difflib import get_close_matches  # both only needed for an error
+            from difflib import get_close_matches  # only needed for an error
 
-            from mew_protocol.setting_problems import did_you_mean
-
-            hint, root = did_you_mean(name, self.entries), ctx.find_root().command.entries
-            if elsewhere := _paths_to(name, root) or ([] if hint else get_close_matches(name, root, n=1)):
-                typed = " or ".join(f"'mew {path}'" for path in elsewhere)
-                hint = f" (did you mean {typed}?)"
+            root = ctx.find_root().command.entries
+            meant = [f"'mew {path}'" for path in _paths_to(name, root)]
+            meant = meant or [f"'{one}'" for one in get_close_matches(name, self.entries, n=1, cutoff=_SIMILARITY)]
+            meant = meant or [f"'mew {one}'" for one in get_close_matches(name, root, n=1, cutoff=_SIMILARITY)]
+            hint = f" (did you mean {' or '.join(meant)}?)" if meant else ""
             ctx.fail(f"No such command '{name}'{hint}")
         return super().resolve_command(ctx, args)
 

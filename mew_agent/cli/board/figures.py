@@ -6,14 +6,13 @@ arguments.
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
 from html import escape
 from typing import Final
 
 from mew_protocol.payloads.figures import FigureSample, ParticipantFigures, RecordedCompaction
 
-from mew_agent.cli.board.words import COUNTED, clean, parse_time, words
+from mew_agent.cli.board.words import COUNTED, clean, figure, freed, parse_time, words
 
 CSV_COLUMNS: Final = (
     *("at", "participant", "event", "tokens", "max_tokens", "basis", "level", "severity", "trigger", "tokens_before"),
@@ -41,31 +40,29 @@ svg { background: #161a1d; } text { fill: #ddd; } .grid { stroke: #333; } .axis 
 def sample_line(sample: FigureSample) -> str:
     """A report as a line of text."""
     window = f" of {sample.max_tokens:,}" if sample.max_tokens is not None else ""
-    tokens = "?" if sample.tokens is None else f"{sample.tokens:,}"
-    return clean(f"{tokens}{window} tokens, {words(sample.basis)}, level {sample.level or 'unknown'}")
+    return clean(f"{figure(sample.tokens)}{window} tokens, {words(sample.basis)}, level {sample.level or 'unknown'}")
 
 
 def compaction_line(done: RecordedCompaction) -> str:
     """A compaction as a line of text."""
-    before, after, freed = (
-        "?" if one is None else f"{one:,}" for one in (done.tokens_before, done.tokens_after, done.freed_tokens)
-    )
+    sizes = f"{figure(done.tokens_before)} -> {figure(done.tokens_after)} tokens, {freed(done.freed_tokens)}"
     asked = f" by {done.asked_by}" if done.asked_by else ""
     spent = f", {done.spent_tokens:,} spent" if done.spent_tokens is not None else ""
     price = f" ({done.amount:.4g} {done.currency or ''}".rstrip() + ")" if done.amount is not None else ""
     known = f" ({words(done.basis)})" if done.basis else ""
-    return clean(f"compaction, {done.trigger}{asked}: {before} -> {after} tokens, {freed} freed{known}{spent}{price}")
+    return clean(f"compaction, {done.trigger}{asked}: {sizes}{known}{spent}{price}")
 
 
-def csv_lines(figures: Sequence[ParticipantFigures]) -> Iterator[str]:
-    """The figures as CSV by RFC 4180, a line at a time: reports and compactions in the order of time."""
-    yield _csv_line(CSV_COLUMNS)
-    for one in figures:
-        rows = [(sample.at, "report", sample.model_dump()) for sample in one.samples]
-        rows += [(done.at, "compaction", done.model_dump()) for done in one.compactions]
-        for at, event, values in sorted(rows, key=lambda row: row[0]):
-            known = {**values, "at": at, "participant": one.id, "event": event}
-            yield _csv_line(tuple(_cell(known.get(column)) for column in CSV_COLUMNS))
+def csv_lines(figures: ParticipantFigures) -> list[str]:
+    """The figures as lines of CSV by RFC 4180: reports and compactions in the order of time."""
+    rows = [{**one.model_dump(), "event": "report"} for one in figures.samples]
+    rows += [{**one.model_dump(), "event": "compaction"} for one in figures.compactions]
+    written = io.StringIO()
+    writer = csv.DictWriter(written, CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for row in sorted(rows, key=lambda row: str(row["at"])):
+        writer.writerow({name: _cell(value) for name, value in {**row, "participant": figures.id}.items()})
+    return written.getvalue().splitlines()  # no cell has a line break
 
 
 def chart_svg(figures: ParticipantFigures, zone: tzinfo | None) -> str:
@@ -99,9 +96,8 @@ def chart_svg(figures: ParticipantFigures, zone: tzinfo | None) -> str:
         at = datetime.fromtimestamp(moment, zone or UTC).strftime("%H:%M:%S" if end - start < 86_400 else "%m-%d %H:%M")
         parts.append(f'<text x="{x(moment)}" y="{_HEIGHT - 16}" text-anchor="middle">{at}</text>')
     parts.append(f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(0)}" y2="{y(0)}"/>')
-    for number, (moment, one) in enumerate(samples):
-        until = samples[number + 1][0] if number + 1 < len(samples) else end
-        after = samples[number + 1][1].tokens if number + 1 < len(samples) else None
+    for (moment, one), following in zip(samples, [*samples, None][1:], strict=True):
+        until, after = (end, None) if following is None else (following[0], following[1].tokens)
         if one.max_tokens is not None:
             level = y(one.max_tokens)
             parts.append(f'<line class="window" x1="{x(moment)}" x2="{x(until)}" y1="{level}" y2="{level}"/>')
@@ -127,9 +123,3 @@ def _cell(value: object) -> str:
     """A value as a cell. A text that a spreadsheet would take for a formula gets an apostrophe."""
     text = "" if value is None else clean(str(value))
     return f"'{text}" if isinstance(value, str) and text.startswith(("=", "+", "-", "@")) else text
-
-
-def _csv_line(cells: Sequence[str]) -> str:
-    written = io.StringIO()
-    csv.writer(written, lineterminator="").writerow(cells)
-    return written.getvalue()

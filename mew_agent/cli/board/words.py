@@ -13,7 +13,7 @@ from typing import Final
 
 from mew_protocol.context_report import ContextReport, PinReport, Progress, SessionContext, UnknownReason, Waiting
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT, arguments_of
-from mew_protocol.payloads.participant import BoardEntry, Status, basis_label
+from mew_protocol.payloads.participant import BoardEntry, CompactDone, Status, basis_label
 
 NO_CONTEXT: Final = "reports no context"
 """Said of a participant without a context window, such as a tool or a bridge."""
@@ -49,7 +49,7 @@ QUIET: Final = frozenset(
 )
 """Statuses that need no action from a reader."""
 
-_FAILURES: Final = ("model_", "context_overflow", "turn_stopped", "policy_stopped")
+_FAILURES: Final = ("model_", "context_overflow", "turn_stopped", "policy_stopped", "failed")
 """How the statuses of agents begin whose last turn failed."""
 
 COUNTED: Final = frozenset({"exact", "reported", "server_counted"})
@@ -74,9 +74,25 @@ def failure(status: Status | None) -> str | None:
     return state(word) if word.startswith(_FAILURES) else None
 
 
-def skipped(reason: str) -> str:
-    """The reason why a compaction was skipped, in words."""
-    return _SKIPPED.get(reason, words(reason))
+def figure(number: int | None, *, is_estimate: bool = False) -> str:
+    """A figure: `1,234`, with `~` if it is an estimate; `?` if it is unknown."""
+    return "?" if number is None else f"{'~' if is_estimate else ''}{number:,}"
+
+
+def freed(tokens: int | None, *, is_estimate: bool = False) -> str:
+    """What a compaction freed, net: `freed 63,630`; what an undo brought back, which is negative: `restored 63,630`."""
+    verb = "restored" if tokens is not None and tokens < 0 else "freed"
+    return f"{verb} {figure(None if tokens is None else abs(tokens), is_estimate=is_estimate)}"
+
+
+def compaction(done: CompactDone) -> str:
+    """The answer to a request to compact: `freed 63,630 tokens, 12 messages`, or why it was skipped."""
+    if done.skipped:
+        reason = done.reason or "no reason given"
+        return f"skipped, {_SKIPPED.get(reason, words(reason))}"
+    amount = "an unknown number of" if done.freed_tokens is None else f"{done.freed_tokens:,}"
+    messages = "" if done.freed_messages is None else f", {count_of(done.freed_messages, 'message')}"
+    return f"freed {amount} tokens{messages}"
 
 
 def cells(text: str) -> int:
@@ -158,9 +174,7 @@ def source(status: Status | None) -> str:
 
 def tokens(status: Status | None) -> str:
     """The tokens in use, with `~` unless they were reported or counted."""
-    if status is None or status.tokens is None:
-        return "?"
-    return f"{'' if basis(status) in COUNTED else '~'}{status.tokens:,}"
+    return figure(None if status is None else status.tokens, is_estimate=basis(status) not in COUNTED)
 
 
 def level(status: Status | None) -> str:
@@ -170,15 +184,15 @@ def level(status: Status | None) -> str:
 
 def messages(status: Status | None) -> str:
     """The number of history items in the context."""
-    return "?" if status is None else f"{status.messages_in_context:,}"
+    return figure(None if status is None else status.messages_in_context)
 
 
 def window(status: Status | None) -> str:
     """The size of the window, with `~` if it is assumed."""
-    if status is None or status.max_tokens is None:
+    if status is None:
         return "?"
-    assumed = status.context is None or status.context.max_tokens_basis == "assumed"
-    return f"{'~' if assumed else ''}{status.max_tokens:,}"
+    is_assumed = status.context is None or status.context.max_tokens_basis == "assumed"
+    return figure(status.max_tokens, is_estimate=is_assumed)
 
 
 def percent(status: Status | None) -> int | None:
@@ -201,7 +215,7 @@ def next_call(report: ContextReport | None) -> str:
     """The tokens of the next request."""
     if report is None or report.next_prompt_tokens is None:
         return "-"
-    return f"{'' if report.next_prompt_basis in COUNTED else '~'}{report.next_prompt_tokens:,}"
+    return figure(report.next_prompt_tokens, is_estimate=report.next_prompt_basis not in COUNTED)
 
 
 def count_of(number: int, noun: str, plural: str | None = None) -> str:
@@ -230,10 +244,8 @@ def last_compaction(report: ContextReport | None, now: datetime) -> str:
     last = report.last_compaction if report else None
     if last is None:
         return "-"
-    size = "?" if last.freed_tokens is None else f"{last.freed_tokens:,}"
-    freed = f"freed {'~' if last.basis == 'projected' and size != '?' else ''}{size}"
-    when = ago(last.at, now)
-    return f"{when}, {freed}" if when else freed
+    gain, when = freed(last.freed_tokens, is_estimate=last.basis == "projected"), ago(last.at, now)
+    return f"{when}, {gain}" if when else gain
 
 
 def remarks(entry: BoardEntry, *, now: datetime, ended: str | None = None) -> list[str]:
@@ -278,9 +290,12 @@ def approvals(status: Status | None) -> tuple[Waiting, ...]:
 
 def approval(wait: Waiting) -> str:
     """A wait for an approval, with the arguments as far as they fit: `approval of write on files {"path": "a"}`."""
+    given = wait.arguments or {}
     if wait.tool == COMPACT_CONTEXT:
-        return f"approval of a compaction{_freed_by(wait.arguments or {})}"
-    shown = "" if not wait.arguments else f" {clip(json.dumps(wait.arguments, ensure_ascii=False), _ARGUMENT_CELLS)}"
+        present, gain = given.get("present_tokens"), given.get("freed_tokens")
+        is_known = isinstance(present, int) and isinstance(gain, int)
+        return f"approval of a compaction{f' (~{present:,} tokens, frees ~{gain:,})' if is_known else ''}"
+    shown = f" {clip(json.dumps(given, ensure_ascii=False), _ARGUMENT_CELLS)}" if given else ""
     return clean(f"{wait.what}{shown}")
 
 
@@ -300,19 +315,14 @@ def argument_lines(call: Mapping[str, object]) -> list[str]:
     return [clean(line) for line in lines]
 
 
-def _freed_by(arguments: Mapping[str, object]) -> str:
-    present, freed = arguments.get("present_tokens"), arguments.get("freed_tokens")
-    return f" (~{present:,} tokens, frees ~{freed:,})" if isinstance(present, int) and isinstance(freed, int) else ""
-
-
 def _report_remarks(entry: BoardEntry, report: ContextReport, now: datetime) -> Iterator[str]:
     for wait in report.waiting or ():
         if wait.kind == "approval" and entry.connected:  # a proposal ends when its proposer leaves
             age = ago(wait.since, now)
             yield f"{approval(wait)}, asked {age}" if age else approval(wait)
     if report.queued is not None and report.queued.messages:
-        mark = "" if report.queued.basis == "tokenizer" else "~"
-        yield f"{count_of(report.queued.messages, 'message')} queued ({mark}{report.queued.tokens:,} tokens)"
+        size = figure(report.queued.tokens, is_estimate=report.queued.basis != "tokenizer")
+        yield f"{count_of(report.queued.messages, 'message')} queued ({size} tokens)"
     if held := sum(wait.kind == "room" for wait in report.waiting or ()):
         yield f"{count_of(held, 'message')} held for lack of room"
     if isinstance(report.severity, int) and report.severity > 0:
@@ -347,8 +357,8 @@ def sessions(contexts: Sequence[SessionContext]) -> str:
     if not known:
         return count
     fullest = max(known, key=lambda pair: pair[0])[1]
-    mark = "" if fullest.context.basis in COUNTED else "~"
-    return f"{count}, fullest {mark}{fullest.tokens:,} of {fullest.max_tokens:,}"
+    size = figure(fullest.tokens, is_estimate=fullest.context.basis not in COUNTED)
+    return f"{count}, fullest {size} of {fullest.max_tokens:,}"
 
 
 def sentence(entry: BoardEntry, *, now: datetime, ended: str | None = None) -> str:

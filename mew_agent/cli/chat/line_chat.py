@@ -14,8 +14,8 @@ from mew_protocol.kinds import SYSTEM_WELCOME
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.board import words
-from mew_agent.cli.chat.slash import InvalidLine, TypedEnvelope
-from mew_agent.cli.chat.terminal_chat import LeaveChat, PrintText, TerminalChat, figures_of
+from mew_agent.cli.chat.slash import InvalidLine
+from mew_agent.cli.chat.terminal_chat import TerminalChat, figures_of
 from mew_agent.cli.remote.session import Identity
 from mew_agent.errors import MewAgentError, listed
 from mew_agent.participant.gaps import ConnectionLost, HistoryGap
@@ -73,18 +73,19 @@ async def chat_by_lines(who: Identity, targets: tuple[str, ...], lines: TypedLin
 
 async def enter_line(me: Participant, chat: TerminalChat, line: str, show: Callable[[str], None]) -> bool:
     """Carry out a typed line, and show its immediate outcome. Returns whether the person wants to leave."""
+    command = line.strip().partition(" ")[0]
+    if command in ("/exit", "/quit"):
+        return True
     try:
-        if line.strip() == "/who":
+        if command == "/who":
             show(_members(me))
             return False
-        for action in chat.parse_line(line, tuple(sorted(me.peers))):
-            match action:
-                case TypedEnvelope(kind, payload, to, correlation_id, context):
-                    await me.send(kind, payload, to=to, correlation_id=correlation_id, context=context)
-                case PrintText(text):
-                    show(text)
-                case LeaveChat():
-                    return True
+        for typed in chat.parse_line(line, tuple(sorted(me.peers))):
+            if isinstance(typed, str):
+                show(typed)
+            else:
+                about = typed.correlation_id
+                await me.send(typed.kind, typed.payload, to=typed.to, correlation_id=about, context=typed.context)
     except (InvalidLine, MewAgentError) as error:
         show(f"* {error}")
     return False

@@ -7,9 +7,10 @@ plain text. Sends and prints nothing itself.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from mew_protocol import kinds
+from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.context_report import Progress
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import objects_at, value_at
@@ -21,25 +22,8 @@ from mew_agent.cli.board import words
 from mew_agent.cli.chat.slash import HELP, InvalidLine, TypedEnvelope, as_typed, call, control, mentioned, stream
 from mew_agent.errors import listed
 
-K = TypeVar("K")
-
 _REMEMBERED: Final = 200
 _QUIET_STATUSES: Final = frozenset({"active", "ready", "rejoined", "thinking", ""})
-
-
-@dataclass(frozen=True, slots=True)
-class PrintText:
-    """Text to print."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class LeaveChat:
-    """The end of the conversation."""
-
-
-ChatAction = TypedEnvelope | PrintText | LeaveChat
 
 
 @dataclass
@@ -49,11 +33,11 @@ class TerminalChat:
     me: str
     targets: tuple[str, ...] = ()
     is_verbose: bool = False
-    proposals: dict[int, Envelope] = field(default_factory=dict)
+    proposals: dict[int, Envelope] = field(default_factory=lambda: BoundedDict(_REMEMBERED))
     """Open proposals, by the number shown with each."""
-    unanswered: dict[str, str] = field(default_factory=dict)
+    unanswered: dict[str, str] = field(default_factory=lambda: BoundedDict(_REMEMBERED))
     """Chats to me that are not acknowledged: id to sender, oldest first."""
-    reasonings: dict[str, str] = field(default_factory=dict)
+    reasonings: dict[str, str] = field(default_factory=lambda: BoundedDict(_REMEMBERED))
     """Running reasonings: id to participant."""
     last_chat: Envelope | None = None
     _proposals_seen: int = 0
@@ -63,8 +47,11 @@ class TerminalChat:
 
     # -- typed lines -------------------------------------------------------------------------------------
 
-    def parse_line(self, line: str, names: Sequence[str] = ()) -> list[ChatAction]:
-        """What a typed line asks for. `names` are those that a text may address as `@name`. Raises `InvalidLine`."""
+    def parse_line(self, line: str, names: Sequence[str] = ()) -> Sequence[TypedEnvelope | str]:
+        """What a typed line asks for: envelopes to send, or a text to show. Raises `InvalidLine`.
+
+        `names` are those that a text may address as `@name`.
+        """
         text = line.strip()
         if not text:
             return []
@@ -73,13 +60,11 @@ class TerminalChat:
         command, _, rest = text.partition(" ")
         parts = rest.split()
         match command:
-            case "/exit" | "/quit":
-                return [LeaveChat()]
             case "/help":
-                return [PrintText(HELP)]
+                return [HELP]
             case "/verbose":
                 self.is_verbose = not self.is_verbose
-                return [PrintText("showing all envelopes" if self.is_verbose else "showing important envelopes only")]
+                return ["showing all envelopes" if self.is_verbose else "showing important envelopes only"]
             case "/target":
                 return [self._target(parts)]
             case "/ack":
@@ -108,14 +93,14 @@ class TerminalChat:
             raise InvalidLine(f"no participant '{first[1:]}' is here; expected one of {listed(names)}")
         return TypedEnvelope(kinds.CHAT, {"text": text}, mentioned(text, names) or self.targets)
 
-    def _target(self, parts: list[str]) -> PrintText:
+    def _target(self, parts: list[str]) -> str:
         if parts == ["none"]:
             self.targets = ()
         elif parts and parts != ["show"]:
             self.targets = tuple(part.removeprefix("@").rstrip(",") for part in parts)
-        return PrintText(f"text goes to {', '.join(self.targets) or 'all'}")
+        return f"text goes to {', '.join(self.targets) or 'all'}"
 
-    def _acknowledge(self, parts: list[str]) -> list[ChatAction]:
+    def _acknowledge(self, parts: list[str]) -> list[TypedEnvelope]:
         if not self.unanswered:
             raise InvalidLine("no chat to acknowledge")
         selector = parts[0] if parts else None
@@ -178,16 +163,14 @@ class TerminalChat:
             case kinds.MCP_PROPOSAL:
                 self._number(envelope)
             case kinds.MCP_REQUEST | kinds.MCP_REJECT | kinds.MCP_WITHDRAW:
-                self.proposals = {at: one for at, one in self.proposals.items() if not _closes(envelope, one)}
+                for number in [at for at, one in self.proposals.items() if _closes(envelope, one)]:
+                    del self.proposals[number]
             case kinds.REASONING_START if envelope.sender != self.me:
                 self.reasonings[envelope.id] = envelope.sender
             case kinds.REASONING_CONCLUSION:
                 self.reasonings.pop(str(envelope.context), None)
             case _:
                 pass
-        _drop_oldest(self.proposals)
-        _drop_oldest(self.unanswered)
-        _drop_oldest(self.reasonings)
 
     def _number(self, proposal: Envelope) -> None:
         """Give a proposal of another participant the next number, unless it has one."""
@@ -280,11 +263,6 @@ def _closes(envelope: Envelope, proposal: Envelope) -> bool:
     return envelope.kind == kinds.MCP_REJECT or envelope.sender == proposal.sender
 
 
-def _drop_oldest(kept: dict[K, Any]) -> None:
-    while len(kept) > _REMEMBERED:
-        del kept[next(iter(kept))]
-
-
 def _result(body: Mapping[str, Any]) -> str:
     if body.get("error") is not None:
         return f"error: {value_at(body, 'error', 'message') or body['error']}"
@@ -294,9 +272,6 @@ def _result(body: Mapping[str, Any]) -> str:
 
 def _freed(body: Mapping[str, Any]) -> str:
     try:
-        done = CompactDone.model_validate(body)
+        return words.compaction(CompactDone.model_validate(body))
     except ValidationError:
         return "compacted"
-    if done.skipped:
-        return f"skipped, {words.skipped(done.reason or 'no reason given')}"
-    return "freed an unknown number of tokens" if done.freed_tokens is None else f"freed {done.freed_tokens:,} tokens"

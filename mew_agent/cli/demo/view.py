@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from mew_protocol.payloads.participant import Board, BoardEntry, Status
+from mew_protocol.payloads.participant import Board, BoardEntry, CompactDone, Status
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.board.table import board_line, board_lines
-from mew_agent.cli.board.words import clean
+from mew_agent.cli.board.words import clean, compaction
 
 DemoEvent = Mapping[str, Any]
 Show = Callable[[DemoEvent], None]
@@ -99,13 +99,6 @@ def wrap(line: str, width: int) -> list[str]:
     return textwrap.wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
-def _done(event: DemoEvent) -> str:
-    if event.get("skipped"):
-        return f"{event['participant']} skipped the compaction: {event.get('reason')}"
-    freed, messages = event.get("freed_tokens", 0), event.get("freed_messages", 0)
-    return f"{event['participant']} answers: freed {freed:,} tokens, {messages} messages"
-
-
 def _check(event: DemoEvent) -> str:
     announced, reported = event["announced_freed_tokens"], event["reported_freed_tokens"]
     return (
@@ -124,7 +117,7 @@ _SENTENCES: dict[str, Callable[[DemoEvent], str]] = {
     "started": lambda event: f"{', '.join(event['agents'])} use {event['model']} and read {', '.join(event['files'])}",
     "part": lambda event: f"{event['participant']} reads {event['source']}, part {event['number']}",
     "ask": lambda event: f"you ask {event['participant']} to compact ({event['kind']})",
-    "compact-done": _done,
+    "compact-done": lambda event: f"{event['participant']} answers: {compaction(CompactDone.model_validate(event))}",
     "check": _check,
     "kept": lambda event: f"the space keeps running in {event['folder']}",
 }

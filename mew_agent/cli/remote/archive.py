@@ -68,9 +68,12 @@ def history(
     if as_csv or plot is not None or minutes is not None:
         recorded = _recorded(request, minutes or 60)
         if plot is not None:
-            _write_chart(plot, recorded)
+            if plot.suffix.lower() != ".svg":
+                raise ConfigError("--plot", f"'{plot}' is not an SVG file", "a name that ends in .svg")
+            terminal.write_text(plot, chart_svg(recorded, terminal.now().tzinfo), "--plot")
+            terminal.print_line(f"{plot}: {len(recorded.samples):,} reports, {len(recorded.compactions):,} compactions")
         elif as_csv:
-            terminal.print_lines(csv_lines([recorded]))
+            terminal.print_lines(csv_lines(recorded))
         else:
             _print_recorded(request, recorded)
         return
@@ -198,13 +201,6 @@ def _print_recorded(request: TargetedRequest, recorded: ParticipantFigures) -> N
             terminal.print_lines(_indented(done.summary))
 
 
-def _write_chart(path: Path, recorded: ParticipantFigures) -> None:
-    if path.suffix.lower() != ".svg":
-        raise ConfigError("--plot", f"'{path}' is not an SVG file", "a name that ends in .svg")
-    terminal.write_text(path, chart_svg(recorded, terminal.now().tzinfo), "--plot")
-    terminal.print_line(f"{path}: {len(recorded.samples):,} reports, {len(recorded.compactions):,} compactions")
-
-
 def _page(request: TargetedRequest, wanted: RequestHistory) -> CompactionHistory:
     page = _ask(request, wanted, kinds.PARTICIPANT_REQUEST_HISTORY, CompactionHistory)
     if page.error is not None:
@@ -234,10 +230,9 @@ def _lines(entry: CompactionEntry, now: datetime) -> Iterator[str]:
     if entry.undoes is not None:
         parts[-1] += f" of {entry.undoes}"
     if entry.tokens_before is not None or entry.tokens_after is not None:
-        parts.append(f"{_figure(entry.tokens_before)} -> {_figure(entry.tokens_after)}")
+        parts.append(f"{words.figure(entry.tokens_before)} -> {words.figure(entry.tokens_after)}")
     if entry.freed_tokens is not None:
-        verb = "freed" if entry.freed_tokens >= 0 else "restored"
-        parts.append(f"{verb} {abs(entry.freed_tokens):,} ({words.words(entry.basis)})")
+        parts.append(f"{words.freed(entry.freed_tokens)} ({words.words(entry.basis)})")
     if entry.summary_tokens:
         parts.append(f"summary {entry.summary_tokens:,}{' (extract)' if entry.summary_by == 'extract' else ''}")
     if entry.undone_by is not None:
@@ -272,10 +267,6 @@ def _item_lines(item: ArchivedItem, now: datetime) -> Iterator[str]:
 
 def _indented(text: str) -> Iterator[str]:
     return (f"    {words.clean(line)}".rstrip() for line in text.splitlines())
-
-
-def _figure(tokens: int | None) -> str:
-    return "?" if tokens is None else f"{tokens:,}"
 
 
 def _json_of(answer: BaseModel) -> dict[str, object]:

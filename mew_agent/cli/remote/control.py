@@ -16,7 +16,6 @@ from mew_protocol.payloads.participant import (
     CompactDone,
     Forget,
     Pause,
-    PinnedText,
     PinRequest,
     RequestStatus,
     Resume,
@@ -274,13 +273,10 @@ def _list_pins(request: TargetedRequest) -> None:
         request.print("nothing is pinned", {"pins": [one.model_dump(mode="json") for one in pins]})
         return
     width = max(words.cells(words.clean(one.id)) for one in pins)
-    terminal.print_lines(_pin_line(one, width) for one in pins)
-
-
-def _pin_line(one: PinnedText, width: int) -> str:
-    text = words.clip(words.clean(" ".join(one.text.split())), _PINNED_TEXT_CELLS)
-    name, size = words.clean(one.id).ljust(width), f"~{one.tokens:,} tokens"
-    return f"{name}  {words.clean(one.hash)}  {size}  from {words.clean(one.origin)}  {text}"
+    for one in pins:
+        text = words.clip(words.clean(" ".join(one.text.split())), _PINNED_TEXT_CELLS)
+        about = f"{words.clean(one.hash)}  ~{one.tokens:,} tokens  from {words.clean(one.origin)}"
+        terminal.print_line(f"{words.clean(one.id):<{width}}  {about}  {text}")
 
 
 def _control(request: TargetedRequest, kind: str, payload: BaseModel) -> int:
@@ -297,25 +293,19 @@ def _print_status(request: TargetedRequest, status: Status, word: str | None = N
 def _print_compaction(request: TargetedRequest, sent: SentRequest, done: CompactDone, target_tokens: int | None) -> int:
     outcome = _json_of(done)
     if done.skipped:
-        request.print(f"skipped, {_why_skipped(sent, done, target_tokens)}", outcome)
+        text, last = words.compaction(done), sent.last_status
+        if done.reason == "already_below_target" and target_tokens is not None:
+            size = f" ({words.tokens(last)})" if last is not None and last.tokens is not None else ""
+            text = f"skipped, already below {target_tokens:,}{size}"
+        request.print(text, outcome)
         return ExitCode.SKIPPED
-    freed = "an unknown number of" if done.freed_tokens is None else f"{done.freed_tokens:,}"
-    messages = "" if done.freed_messages is None else f", {words.count_of(done.freed_messages, 'message')}"
     cost = f"; summary cost {done.cost}" if done.cost is not None and str(done.cost) else ""
     status = _following_status(sent)
     now = f"; now {_figures(status)}" if status is not None else ""
     if status is not None:
         outcome["status"] = _json_of(status)
-    request.print(f"freed {freed} tokens{messages}{cost}{now}", outcome)
+    request.print(f"{words.compaction(done)}{cost}{now}", outcome)
     return ExitCode.DONE
-
-
-def _why_skipped(sent: SentRequest, done: CompactDone, target_tokens: int | None) -> str:
-    reason = done.reason or "no reason given"
-    if reason != "already_below_target" or target_tokens is None:
-        return words.skipped(reason)
-    size = f" ({words.tokens(sent.last_status)})" if sent.last_status and sent.last_status.tokens is not None else ""
-    return f"already below {target_tokens:,}{size}"
 
 
 def _following_status(sent: SentRequest) -> Status | None:

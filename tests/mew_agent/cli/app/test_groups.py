@@ -73,6 +73,10 @@ async def test_misspelt_command_gets_a_suggestion() -> None:
     assert (outcome.code, outcome.out) == (2, "")
 
 
+async def test_a_command_unlike_all_others_gets_no_suggestion() -> None:
+    assert (await mew("bogus")).err == "mew: No such command 'bogus' (see `mew --help`)\n"
+
+
 async def test_error_in_the_options_names_the_help_of_its_command() -> None:
     short = "Option '-d' (--space-dir) requires an argument (see `mew up --help`)"
     assert (await mew("up", "-d")).err == f"mew: {short}\n"

@@ -39,7 +39,7 @@ def figures(name: str = "coder") -> ParticipantFigures:
 
 
 def rows() -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO("\n".join(csv_lines([figures("@evil")])))))
+    return list(csv.DictReader(io.StringIO("\n".join(csv_lines(figures("@evil"))))))
 
 
 def test_csv_has_reports_and_compactions_in_the_order_of_time() -> None:

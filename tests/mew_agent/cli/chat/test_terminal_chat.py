@@ -6,7 +6,7 @@ import pytest
 from mew_protocol.envelope import Envelope
 
 from mew_agent.cli.chat.slash import HELP, InvalidLine, TypedEnvelope
-from mew_agent.cli.chat.terminal_chat import LeaveChat, PrintText, TerminalChat
+from mew_agent.cli.chat.terminal_chat import TerminalChat
 
 WRITE = {"method": "tools/call", "params": {"name": "write_file"}}
 
@@ -30,10 +30,10 @@ def talk() -> TerminalChat:
 
 def test_text_goes_to_the_target_or_to_all(talk: TerminalChat) -> None:
     assert talk.parse_line(" hello ") == [TypedEnvelope("chat", {"text": "hello"})]
-    assert talk.parse_line("/target @coder, bob") == [PrintText("text goes to coder, bob")]
+    assert talk.parse_line("/target @coder, bob") == ["text goes to coder, bob"]
     assert talk.parse_line("hello") == [TypedEnvelope("chat", {"text": "hello"}, ("coder", "bob"))]
-    assert talk.parse_line("/target") == [PrintText("text goes to coder, bob")]
-    assert talk.parse_line("/target none") == [PrintText("text goes to all")]
+    assert talk.parse_line("/target") == ["text goes to coder, bob"]
+    assert talk.parse_line("/target none") == ["text goes to all"]
     assert talk.parse_line("") == []
 
 
@@ -45,9 +45,8 @@ def test_only_json_with_a_kind_is_an_envelope(talk: TerminalChat) -> None:
         assert talk.parse_line(text) == [TypedEnvelope("chat", {"text": text})]
 
 
-def test_help_verbose_and_exit_send_nothing(talk: TerminalChat) -> None:
-    assert talk.parse_line("/help") == [PrintText(HELP)]
-    assert talk.parse_line("/exit") == [LeaveChat()]
+def test_help_and_verbose_send_nothing(talk: TerminalChat) -> None:
+    assert talk.parse_line("/help") == [HELP]
     assert talk.receive(received("reasoning/thought", {"message": "hm"})) is None
     talk.parse_line("/verbose")
     assert (

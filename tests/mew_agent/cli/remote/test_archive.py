@@ -142,5 +142,5 @@ async def test_what_the_gateway_recorded_is_exported_also_without_the_agent(tmp_
     assert plot.out == f"{tmp_path / 'out.svg'}: 1 reports, 1 compactions\n"
     assert (refused.code, unknown.code, away.code) == (2, 2, 0)
     assert "not connected" in away.err
-    assert "compaction, threshold: 900 -> 300 tokens, 600 freed (projected)" in away.out
+    assert "compaction, threshold: 900 -> 300 tokens, freed 600 (projected)" in away.out
     assert "We chose a lexer." in away.out

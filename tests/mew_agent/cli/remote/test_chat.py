@@ -31,9 +31,10 @@ async def test_answer_is_printed(gateway: RunningGateway) -> None:
     assert (outcome.code, outcome.out, outcome.err) == (0, "you said: are you there?\n", "")
 
 
-async def test_an_answer_that_reports_a_failure_exits_with_code_1(gateway: RunningGateway) -> None:
+@pytest.mark.parametrize("word", ["model_unreachable", "failed:the ACP agent 'codex' cannot be started"])
+async def test_an_answer_that_reports_a_failure_exits_with_code_1(gateway: RunningGateway, word: str) -> None:
     async def fails(client: Client, request: Message) -> None:
-        await status(client, "model_unreachable")
+        await status(client, word)
         await client.chat("I could not reach my model.", to=["ada"], correlation_id=[request["id"]])
 
     async with answering(gateway, "coder", fails):
