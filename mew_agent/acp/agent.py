@@ -8,7 +8,6 @@ what its figures mean, and `figures` when they are valid.
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn, Self
 
@@ -20,7 +19,6 @@ from mew_protocol.json_values import object_at, objects_at
 from mew_protocol.payloads.mcp import CallSubject
 from mew_protocol.payloads.participant import Compact, CompactDone
 
-from mew_agent import tracing
 from mew_agent.acp.figures import AgentUsage, UsageTracker, compaction_step, spending_in, usage_in, window_in
 from mew_agent.acp.own_compactions import OwnCompactions
 from mew_agent.acp.profiles import UNKNOWN, AcpProfile, CompactionStep, profile_for
@@ -115,32 +113,28 @@ class AcpAgent(Participant):
         """Why the program is no longer started."""
         self._prompting: Literal["chat", "compaction"] | None = None
         """What the running prompt is for. Updates that arrive without a prompt repeat an earlier session."""
-        self.turn: AcpTurn | None = None
-        """The turn that answers a chat now."""
         self.external_context.policy = None
         self.external_context.compact_at_percent = settings.compact_at_percent
         self.external_context.handler_timeout_seconds = settings.compact_seconds
         self._own_compactions = OwnCompactions(self, settings.compact_at_percent, settings.max_compacting)
         self.on_compact(self._compact)
         self.on_clear(self._clear)
-        self.mcp.on_waits_changed = self._waits_changed
         self.mcp_server.own_requests = self._answer_decision
         mode: AnswerBroadcasts = "rules" if settings.answer_broadcasts else "never"
         self._store: Store = MemoryStore() if settings.store is None else SqliteStore(Path(settings.store))
         self._inbox = Inbox(id, AddressFilter((id,), mode), self._store, answers=True)
-        self._reception = Reception(
-            self,
-            self._inbox,
-            LoopGuard(id, LoopLimits()),
-            running_turn=lambda: self.turn,
-            waits_changed=self._waits_changed,
-        )
+        self._reception = Reception(self, self._inbox, LoopGuard(id, LoopLimits()), self._turn_for)
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         self.start_soon(self._run_program)
-        self.start_soon(self.session.run_until_ended, self._answer_chats)
+        self.start_soon(self.session.run_until_ended, self._reception.answer_chats)
         return self
+
+    @property
+    def turn(self) -> AcpTurn | None:
+        """The turn that answers a chat now."""
+        return self._reception.turn
 
     async def before_join(self) -> None:
         """Load the inbox and the session."""
@@ -263,33 +257,15 @@ class AcpAgent(Participant):
 
     # -- chats -------------------------------------------------------------------------------------------
 
-    async def _answer_chats(self) -> None:
-        await self.session.client.until_caught_up()
-        while True:
-            chat = await self._inbox.next(self.messenger.until_active)
-            self.turn = turn = AcpTurn(
-                participant=self,
-                inbox=self._inbox,
-                question=chat,
-                prompt=self._prompt_turn,
-                max_seconds=self.settings.turn_seconds,
-            )
-            try:
-                is_done = await turn.attempt(partial(self._answer, turn))
-            finally:
-                self.turn = None
-            if is_done:
-                await self._inbox.finish(chat)
-                await self._own_compactions.apply_pending()
-
-    async def _answer(self, turn: AcpTurn) -> None:
-        remarks = []  # the chats to others since the last prompt
-        for remark in self._inbox.take_overheard() if turn.question.state == "queued" else ():
-            remarks.append(f"{remark.envelope.sender}: {remark.envelope.body.get('text')}")
-            await self._inbox.forget_overheard(remark)
-        turn.remarks = "\n".join(remarks)
-        with tracing.turn_span(self.id, None, turn.chat, None):
-            await turn.run()
+    async def _turn_for(self, chat: StoredChat) -> AcpTurn:
+        return AcpTurn(
+            participant=self,
+            inbox=self._inbox,
+            question=chat,
+            prompt=self._prompt_turn,
+            max_seconds=self.settings.turn_seconds,
+            compactions=self._own_compactions,
+        )
 
     async def _prompt_turn(self, text: str, is_repeated: bool) -> Mapping[str, Any]:
         """Send a prompt of the conversation; a compaction that interrupts it is followed by a prompt to continue."""
@@ -399,8 +375,9 @@ class AcpAgent(Participant):
             self._own_compactions.clear()
             await self._keep_session()
 
-    def _waits_changed(self) -> None:
-        waits = (*self.mcp.waits, *self._reception.loops.waits)
+    def waits_changed(self) -> None:
+        """Report what the participant waits for, if that changed."""
+        waits = self._reception.waits
         if waits != self.external_context.waiting and not self.session.has_ended:
             self.external_context.waiting = waits
             self.start_soon(self.control.announce, "waiting_for_approval" if self.mcp.waits else None)

@@ -11,6 +11,8 @@ from typing import Any, Final
 import anyio
 from mew_protocol.json_values import value_at
 
+from mew_agent import tracing
+from mew_agent.acp.own_compactions import OwnCompactions
 from mew_agent.agent.chat_turn import ChatTurn
 from mew_agent.context.store import StoredChat
 from mew_agent.errors import MewAgentError
@@ -32,8 +34,7 @@ class AcpTurn(ChatTurn):
 
     prompt: Prompt
     max_seconds: float
-    remarks: str = ""
-    """What was said to others before the chat."""
+    compactions: OwnCompactions
     texts: list[str] = field(default_factory=list)
     """What the agent has written so far."""
     _failure: str | None = None
@@ -44,13 +45,23 @@ class AcpTurn(ChatTurn):
         self._failure = problem
         self._scope.cancel()
 
+    async def answer(self) -> None:
+        """Answer the chat, and compact if that is due."""
+        with tracing.turn_span(self.participant.id, None, self.chat, None):
+            await self.run()
+        await self.compactions.apply_pending()
+
     async def _begin(self) -> StoredChat:
         return await self.inbox.begin(self.question, 0, 0)
 
-    async def _answer(self) -> str | None:
+    async def _make_answer(self) -> str | None:
         await self.envelopes.start_reasoning(self.question)
-        said = f"{self.chat.sender}: {self.chat.body.get('text')}"
-        text = f"{self.remarks}\n{said}" if self.remarks else said
+        chats = [self.chat]
+        if not self._was_begun:  # the prompt of an earlier process contained them
+            for remark in self.inbox.take_overheard():
+                chats.insert(-1, remark.envelope)
+                await self.inbox.forget_overheard(remark)
+        text = "\n".join(f"{chat.sender}: {chat.body.get('text')}" for chat in chats)
         response: Mapping[str, Any] | None = None
         self._scope.deadline = anyio.current_time() + self.max_seconds
         try:

@@ -18,9 +18,6 @@ from mew_protocol.payloads.mcp import proposals_in
 
 from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.board_tools import BOARD_TOOLS, BoardTools
-from mew_agent.agent.chat_worker import ChatWorker
-from mew_agent.agent.compaction_approval import CompactionApproval
-from mew_agent.agent.compaction_line import COMPACTING
 from mew_agent.agent.headroom import HeadroomCheck
 from mew_agent.agent.inbox import Inbox
 from mew_agent.agent.loop_guard import LoopGuard
@@ -28,8 +25,8 @@ from mew_agent.agent.peer_tools import RESOURCE_TOOLS, PeerTools, ResourceTools
 from mew_agent.agent.recall import RECALL_TOOLS
 from mew_agent.agent.reception import Reception
 from mew_agent.agent.resources import CLOSE_SECONDS, AgentResources, check_provider, open_resources, store_limits
-from mew_agent.agent.sessions import AgentSession, AgentSessions, ModelParts
-from mew_agent.agent.staggering import StaggeredCompactions
+from mew_agent.agent.sessions import AgentSessions, ModelParts
+from mew_agent.agent.turn import Turn
 from mew_agent.config.agent_config import (
     AgentConfig,
     check_model_source,
@@ -37,7 +34,7 @@ from mew_agent.config.agent_config import (
     refuse_misspelled_variables,
 )
 from mew_agent.context.sqlite_store import MemoryStore
-from mew_agent.context.store import Store
+from mew_agent.context.store import Store, StoredChat
 from mew_agent.conversation.context_view import ContextView
 from mew_agent.conversation.events import ContextEvent, ConversationEvent, StatusChanged
 from mew_agent.conversation.model_calls import CALL_BOUND_SECONDS
@@ -74,23 +71,29 @@ class Agent(Participant):
         `summariser` writes the summaries; None: the model itself. `counter` counts the model's tokens; None: the
         configured tokenizer. Raises `ConfigError` if the policy is invalid.
         """
-        parts = ModelParts(model, summariser, counter, call_bound_seconds)
-        self._sessions = AgentSessions(config, parts, self._announce_sessions, self._join_rules)
-        self._main = self._sessions.open_main(store or MemoryStore(store_limits(config)))
-        self.conversation = self._main.conversation
-        self.tools = self._main.tools
         super().__init__(
             config.gateway,
             space=config.space,
             id=config.id,
             token=config.token,
-            conversation=self.conversation,
             first_connect_seconds=first_connect_seconds,
             discover=config.discover_tools,
             timeouts=Timeouts(config.peer_timeout_seconds, config.proposal_timeout_seconds),
         )
         self.config = config
         self._model = model
+        self._sessions = AgentSessions(
+            self,
+            config,
+            ModelParts(model, summariser, counter, call_bound_seconds),
+            store or MemoryStore(store_limits(config)),
+            OwnTools(self.toolbox, config.tool_timeout_seconds),
+            *([BoardTools(self)] if config.board_tools else []),
+            ResourceTools(self),
+            PeerTools(self, self._reserved_tool_names),
+        )
+        self.conversation, self.tools = self._sessions.main.conversation, self._sessions.main.tools
+        self.control.conversation = self.conversation
         self.conversation.events.subscribe(self._on_conversation_event)
         self.context_view = ContextView(self.conversation)
         """How full the agent's own context is, and was."""
@@ -102,34 +105,11 @@ class Agent(Participant):
             self.tools.specs,
             purpose=config.system_prompt or "",
         )
-        self.mcp.on_waits_changed = self._waits_changed
         self._inbox = Inbox(config.id, address_filter, self.conversation.state.store, answers=config.auto_respond)
         self._resources: AgentResources | None = None
-        self._sessions.share_tools(
-            OwnTools(self.toolbox, config.tool_timeout_seconds),
-            *([BoardTools(self)] if config.board_tools else []),
-            ResourceTools(self),
-            PeerTools(self, self._reserved_tool_names),
-        )
-        if config.compaction is not None:
-            self.conversation.gate = CompactionApproval(self, self.conversation, config.compaction)
-        self._headroom = HeadroomCheck(
-            self,
-            self.conversation,
-            self._inbox,
-            is_idle=lambda: self._worker.turn is None,
-            waits_changed=self._waits_changed,
-        )
-        self._worker = ChatWorker(self, config, self._sessions, self._inbox, self._headroom)
-        self._reception = Reception(
-            self,
-            self._inbox,
-            LoopGuard(config.id, config.loop_limits),
-            running_turn=lambda: self._worker.turn,
-            waits_changed=self._waits_changed,
-            headroom=self._headroom,
-        )
-        self._staggered = StaggeredCompactions(self, self.conversation, config.max_compacting)
+        self._headroom = HeadroomCheck(self, self.conversation, self._inbox)
+        loops = LoopGuard(config.id, config.loop_limits)
+        self._reception = Reception(self, self._inbox, loops, self._turn_for, self._headroom)
         self._was_joined = False
 
     @classmethod
@@ -174,7 +154,7 @@ class Agent(Participant):
         """
         await super().__aenter__()
         self.start_soon(self._sessions.discover_window)
-        self.start_soon(self.session.run_until_ended, self._worker.run)
+        self.start_soon(self.session.run_until_ended, self._reception.answer_chats)
         return self
 
     async def before_join(self) -> None:
@@ -185,7 +165,7 @@ class Agent(Participant):
         await self._sessions.load()
         await self._reception.load()
         await self._headroom.count_queued()
-        self.conversation.state.set_surroundings(waiting=self._reception.loops.waits)
+        self.conversation.state.set_surroundings(waiting=self._reception.waits)
 
     async def after_leave(self) -> None:
         """Close the stores, and the model unless the program brought its own."""
@@ -215,17 +195,15 @@ class Agent(Participant):
     async def joined(self) -> None:
         """Send the status right after the welcome, and why if the connection was lost or the process was killed."""
         welcome = self.session.client.arrived.message
-        if isinstance(welcome, Envelope):
-            self._headroom.mode = self._sessions.pin_space(welcome).would_fit
-        self._staggered.restart()
+        assert isinstance(welcome, Envelope)
+        self._headroom.mode = self._sessions.pin_space(welcome).would_fit
+        self._sessions.staggered.restart()
         if self._was_joined:
-            if isinstance(welcome, Envelope):
-                self.mcp.fail_closed_proposals({one.id for one in proposals_in(welcome.body)})
+            self.mcp.fail_closed_proposals({one.id for one in proposals_in(welcome.body)})
             self.start_soon(self.control.announce, "rejoined")
             return
         self._was_joined = True
-        if isinstance(welcome, Envelope):
-            self.start_soon(self._reception.clean_up_after_earlier_process, welcome)
+        self.start_soon(self._reception.clean_up_after_earlier_process, welcome)
         if interrupted := tuple(chat.envelope.id for chat in self._inbox.interrupted):
             self.start_soon(self.control.announce, "restarted", interrupted)
         else:
@@ -233,28 +211,28 @@ class Agent(Participant):
 
     async def receive(self, envelope: Envelope) -> None:
         """Queue chats, and cancel what a participant cancels."""
-        self._staggered.receive(envelope)
+        self._sessions.staggered.receive(envelope)
         await self._reception.receive(envelope)
 
     async def receive_past(self, envelope: Envelope) -> None:
         """Queue chats that were sent while no process of this agent ran; controls from that time are not obeyed."""
         await self._reception.receive_past(envelope)
 
-    def _waits_changed(self) -> None:
+    def waits_changed(self) -> None:
+        """Report what the agent waits for, if that changed."""
         if not self.session.has_ended:
             self.start_soon(self._report_waits)
 
     async def _report_waits(self) -> None:
-        """Report what the agent waits for, if that changed."""
-        waits = (*self.mcp.waits, *self._reception.loops.waits, *self._headroom.waits)
+        waits = self._reception.waits
         if waits != self.conversation.tracker.waiting:
             self.conversation.state.set_surroundings(waiting=waits)
             await self.conversation.emit_status()
 
     async def close_streams(self, reason: str) -> None:
         """Close the stream of the running turn."""
-        if self._worker.turn is not None:
-            await self._worker.turn.envelopes.close_stream(reason)
+        if self._reception.turn is not None:
+            await self._reception.turn.envelopes.close_stream(reason)
 
     async def _on_conversation_event(self, event: ConversationEvent) -> None:
         """Send a status to everyone; pass other events of the context on to handlers."""
@@ -265,19 +243,17 @@ class Agent(Participant):
             for handler in self._context_handlers:
                 self.start_soon(call_handler, handler, event)
 
-    async def _announce_sessions(self, word: str | None) -> None:
-        """Send the agent's status, because that of a session changed; its figures are in the report's `sessions`.
-
-        While a session compacts, the agent does: others wait for it.
-        """
-        await self.control.broadcast(self.conversation.status(word if word == COMPACTING else None))
-
-    def _join_rules(self, session: AgentSession) -> None:
-        """Let a session ask for approval, and wait for other agents, as the agent's own conversation does."""
-        if self.config.compaction is not None:
-            approval = CompactionApproval(self, session.conversation, self.config.compaction, session.key[1])
-            session.conversation.gate = approval
-        session.conversation.may_compact = self._staggered.may_session_compact
+    async def _turn_for(self, chat: StoredChat) -> Turn:
+        session = await self._sessions.session_for(chat.envelope.sender, chat.envelope.body.get("session"))
+        return Turn(
+            participant=self,
+            inbox=self._inbox,
+            question=chat,
+            shows_reasoning=self.config.reasoning_enabled,
+            config=self.config,
+            sessions=self._sessions,
+            session=session,
+        )
 
     def _reserved_tool_names(self) -> frozenset[str]:
         """Return the names of the agent's own tools, which no peer's tool may have."""

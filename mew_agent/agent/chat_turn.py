@@ -7,7 +7,6 @@ envelopes are sent; see `TurnEnvelopes`.
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -32,7 +31,7 @@ RETRY_SECONDS = 1.0
 
 @dataclass(eq=False, kw_only=True)
 class ChatTurn(ABC):
-    """Answers one chat. `run` returns when the answer is confirmed or the turn is cancelled."""
+    """Answers one chat; see `attempt`."""
 
     last_thought: ClassVar[dict[str, Any] | None] = None
     """The thought that precedes the conclusion of an answer; None for none."""
@@ -62,14 +61,14 @@ class ChatTurn(ABC):
         self._cancel_reason = reason
         self._scope.cancel()
 
-    async def attempt(self, answer: Callable[[], Awaitable[None]]) -> bool:
-        """Run `answer`, which calls `run`. Returns False if the gateway did not confirm: the chat is queued again.
+    async def attempt(self) -> bool:
+        """Answer the chat. Returns False if the gateway did not confirm the answer: the chat is queued again.
 
         Any other failure is logged and ends the attempt only.
         """
         sender = self.chat.sender
         try:
-            await answer()
+            await self.answer()
         except (NotConnected, NotConfirmed) as error:
             self.participant.session.log_failure(error, f"answer to '{sender}' not sent yet")
             self.inbox.put_back(self.question)
@@ -81,8 +80,15 @@ class ChatTurn(ABC):
             logger.exception("failed to answer a chat from '%s'", sender)
         return True
 
+    @abstractmethod
+    async def answer(self) -> None:
+        """Do what precedes the answer, call `run`, and do what follows it. May raise."""
+
     async def run(self, instead: str | None = None) -> None:
-        """Answer the chat, or send the text `instead` if given. Raises the `GatewayError` of sending."""
+        """Answer the chat, or send the text `instead` if given. Raises the `GatewayError` of sending.
+
+        Returns when the answer is confirmed or the turn is cancelled.
+        """
         self._was_begun = self.question.state == "answering"
         if self.question.state != "queued":
             await self.envelopes.conclude_for_killed_process(self.question)
@@ -93,7 +99,7 @@ class ChatTurn(ABC):
         if self.question.state in ("queued", "answering"):
             await self.envelopes.acknowledge()
             self.question = await self._begin()
-            answer = await self._answer()
+            answer = await self._make_answer()
             if answer is None:
                 self.question = replace(self.question, state="cancelled")  # only the conclusion is tried again
                 await self.inbox.mark_cancelled()
@@ -110,7 +116,7 @@ class ChatTurn(ABC):
         """Record in the inbox that the chat is being answered. Returns the recorded chat."""
 
     @abstractmethod
-    async def _answer(self) -> str | None:
+    async def _make_answer(self) -> str | None:
         """Make the answer, or report why there is none; None if the turn was cancelled."""
 
     async def _report(self) -> dict[str, Any]:

@@ -5,7 +5,6 @@ chooses how, or there is room); and what senders receive. Makes no room: the pol
 only chats for the agent's own conversation; an unknown figure holds nothing.
 """
 
-from collections.abc import Callable
 from itertools import takewhile
 from typing import Final
 
@@ -35,19 +34,10 @@ HELD: Final = "a message of {tokens:,} tokens ({basis}) has no room; its sender 
 
 
 class HeadroomCheck:
-    """The check of one agent. `is_idle` says whether it answers nothing; `waits_changed` is called for new waits."""
+    """The check of one agent."""
 
-    def __init__(
-        self,
-        me: Participant,
-        conversation: Conversation,
-        inbox: Inbox,
-        *,
-        is_idle: Callable[[], bool],
-        waits_changed: Callable[[], None],
-    ) -> None:
+    def __init__(self, me: Participant, conversation: Conversation, inbox: Inbox) -> None:
         self._me, self._conversation, self._inbox = me, conversation, inbox
-        self._is_idle, self._waits_changed = is_idle, waits_changed
         self.mode: WouldFit = "warn"
         """What to do with a chat that does not fit; the space says it."""
         self.waits: tuple[Waiting, ...] = ()
@@ -193,7 +183,7 @@ class HeadroomCheck:
         async with self._lock:
             for held in self._inbox.without_room:
                 fit = await self._fit_of(await self._size_of(held))
-                is_free = self._is_idle() and not len(self._inbox)
+                is_free = not self._inbox.is_answering and not len(self._inbox)
                 if self.mode != "hold" or fit.fits is not False or (is_free and fit.fits_after_compaction):
                     await self._inbox.make_room_for(held)
                 elif not fit.fits_after_compaction and held.number not in self._asked:
@@ -214,7 +204,7 @@ class HeadroomCheck:
             waits.append(shown[chat.id])
         if tuple(waits) != self.waits:
             self.waits = tuple(waits)
-            self._waits_changed()
+            self._me.waits_changed()
 
     async def _on_event(self, event: ConversationEvent) -> None:
         if isinstance(event, ItemAdded):

@@ -88,6 +88,11 @@ class Inbox:
         return stored.position
 
     @property
+    def is_answering(self) -> bool:
+        """Whether a chat is being answered."""
+        return self._current is not None
+
+    @property
     def interrupted(self) -> tuple[StoredChat, ...]:
         """The chats that an earlier process had begun to answer."""
         return tuple(chat for chat in self._queued if chat.state in ("answering", "cancelled"))

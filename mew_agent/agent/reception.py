@@ -1,16 +1,18 @@
 """What an agent does with each envelope that arrives: queue a chat, cancel, or learn that a conversation is a loop.
 
-Owns the order of these steps, the acknowledgement of chats that wait, the announcement of a loop, and what a restarted
-process catches up with. Does not know whether a chat fits (see `HeadroomCheck`) or how it is answered: the participant
-may be an `Agent`, or represent an agent whose engine is elsewhere.
+Owns the order of these steps, the acknowledgement of chats that wait, the announcement of a loop, what a restarted
+process catches up with, and the loop that answers one chat after another. Does not know whether a chat fits (see
+`HeadroomCheck`) or how it is answered (see `ChatTurn`): the participant may be an `Agent`, or represent an agent whose
+engine is elsewhere.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import anyio
 from mew_protocol import kinds
+from mew_protocol.context_report import Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.json_values import objects_at, value_at
@@ -20,6 +22,7 @@ from mew_agent.agent.chat_turn import ChatTurn
 from mew_agent.agent.headroom import HeadroomCheck
 from mew_agent.agent.inbox import Inbox, is_about
 from mew_agent.agent.loop_guard import LoopGuard, Verdict
+from mew_agent.context.store import StoredChat
 from mew_agent.participant.participant import Participant
 
 FIRST_HISTORY: Final = 1_000
@@ -30,33 +33,59 @@ LOOP_STOPPED = (
 )
 
 
-class Reception:
-    """Receives for one participant. `running_turn` returns the turn that runs; `waits_changed` is called for loops."""
+TurnT = TypeVar("TurnT", bound=ChatTurn)
+
+
+class Reception(Generic[TurnT]):
+    """Receives and answers for one participant. `turn_for` returns the turn that answers a chat."""
 
     def __init__(
         self,
         me: Participant,
         inbox: Inbox,
         loops: LoopGuard,
-        *,
-        running_turn: Callable[[], ChatTurn | None],
-        waits_changed: Callable[[], None],
+        turn_for: Callable[[StoredChat], Awaitable[TurnT]],
         headroom: HeadroomCheck | None = None,
     ) -> None:
         self._me, self._inbox = me, inbox
-        self.loops = loops
-        self._running_turn = running_turn
-        self._waits_changed = waits_changed
+        self._loops = loops
+        self._turn_for = turn_for
         self._headroom = headroom
+        self.turn: TurnT | None = None
+        """The turn that runs now."""
+
+    @property
+    def waits(self) -> tuple[Waiting, ...]:
+        """What the participant waits for, as reports show it."""
+        held = () if self._headroom is None else self._headroom.waits
+        return (*self._me.mcp.waits, *self._loops.waits, *held)
 
     async def load(self) -> None:
         """Load what an earlier process left; joining then delivers what was sent since. Call it before joining."""
         position, client = await self._inbox.load(), self._me.session.client
-        self.loops.restore(self._inbox.held)
+        self._loops.restore(self._inbox.held)
         if position is not None:
             client.first_delivery = DeliveryRequest(since=position, batches_presence=True)
         elif self._inbox.skips_past:
             client.first_delivery = DeliveryRequest(last=FIRST_HISTORY)  # with our own presence
+
+    async def answer_chats(self) -> None:
+        """Answer chats until cancelled. A chat whose answer fails is logged and does not end the others."""
+        # Do not begin a question that a later missed envelope cancels or answers.
+        await self._me.session.client.until_caught_up()
+        while True:
+            if self._headroom is not None:
+                await self._headroom.release()
+            chat = await self._inbox.next(self._me.messenger.until_active)
+            self.turn = await self._turn_for(chat)
+            if self._headroom is not None:
+                await self._headroom.count_queued()
+            try:
+                is_done = await self.turn.attempt()
+            finally:
+                self.turn = None
+            if is_done:
+                await self._inbox.finish(chat)
 
     async def clean_up_after_earlier_process(self, welcome: Envelope) -> None:
         """Close the streams and withdraw the proposals of an earlier process that the gateway has not missed yet."""
@@ -73,17 +102,17 @@ class Reception:
     async def receive(self, envelope: Envelope) -> None:
         """Queue chats, and cancel what a participant cancels."""
         position = self._me.session.client.arrived.position
-        turn = self._running_turn()
-        self.loops.observe(envelope)
+        turn = self.turn
+        self._loops.observe(envelope)
         match envelope.kind:
             case _ if envelope.sender == self._me.id:
                 pass
             case kinds.CHAT:
-                await self._add_chat(envelope, is_busy=turn is not None or self._me.messenger.is_paused)
+                await self._add_chat(envelope, is_busy=self._inbox.is_answering or self._me.messenger.is_paused)
             case kinds.PARTICIPANT_RESUME:
                 await self._release(envelope)
             case kinds.SYSTEM_PRESENCE if self._me.mcp.waits:
-                self._waits_changed()  # other participants may decide now
+                self._me.waits_changed()  # other participants may decide now
             case kinds.CHAT_CANCEL:
                 await self._cancel(envelope)
                 if turn is not None and is_about(envelope, turn.chat):
@@ -102,7 +131,7 @@ class Reception:
         if self._inbox.skips_past:
             self._inbox.skips_past = not _is_join_of(envelope, self._me.id)
             return
-        self.loops.observe(envelope)
+        self._loops.observe(envelope)
         match envelope.kind:
             case kinds.CHAT if envelope.sender == self._me.id:  # sent by an earlier process in its last moments
                 await self._inbox.forget_answered(envelope)
@@ -121,7 +150,7 @@ class Reception:
         # Its reader has an answer to `ask_agent` already; the model only needs to know of it.
         is_read = self._me.answers.is_answer(chat)
         await self._release(chat)
-        stopped = set(self.loops.stopped)
+        stopped = set(self._loops.stopped)
         headroom = self._headroom
         if headroom is not None and await headroom.read_choice(chat):
             return
@@ -130,7 +159,7 @@ class Reception:
 
         def decide() -> Verdict:
             nonlocal is_answered
-            verdict: Verdict = "context" if is_read else self.loops.decide(chat, at_seconds=at_seconds)
+            verdict: Verdict = "context" if is_read else self._loops.decide(chat, at_seconds=at_seconds)
             is_answered = verdict == "answer"
             holds = is_answered and fit is not None and headroom is not None and headroom.mode == "hold"
             return "no_room" if holds else verdict
@@ -142,8 +171,8 @@ class Reception:
             self._me.start_soon(partial(headroom.warn, chat, fit, is_held=status == "held"))
         if status is not None and status != "held":
             self._me.start_soon(self._acknowledge, chat, status)
-        if self.loops.stopped.keys() - stopped:
-            self._waits_changed()
+        if self._loops.stopped.keys() - stopped:
+            self._me.waits_changed()
             self._me.start_soon(self._announce_loop, chat)
 
     async def _cancel(self, cancel: Envelope) -> None:
@@ -154,13 +183,13 @@ class Reception:
 
     async def _release(self, word: Envelope) -> None:
         """Talk again with the agents that a chat or a resume from a person or a program releases."""
-        if released := self.loops.release(word, at_seconds=anyio.current_time()):
+        if released := self._loops.release(word, at_seconds=anyio.current_time()):
             await self._inbox.release(released)
-            self._waits_changed()
+            self._me.waits_changed()
 
     async def _announce_loop(self, held: Envelope) -> None:
         """Say once, to the person or program that began it, that a conversation with an agent is stopped."""
-        talk = self.loops.stopped.get(held.sender)
+        talk = self._loops.stopped.get(held.sender)
         if talk is not None:
             # It refers to the held chat and needs no reply, so that no agent takes it for a question.
             payload = {"text": LOOP_STOPPED.format(peer=held.sender, reason=talk.reason), "needs_reply": False}

@@ -1,16 +1,15 @@
 """The conversations of one agent: its own, and separate sessions for clients that ask for one.
 
-Owns what conversations share (model, its window, policy, most tools), what each has alone (history, accounts, store,
-the tools over them), and the bound: beyond it, the least recently used session is deleted. Answers nothing
-itself.
+Owns what conversations share (model, its window, policy, most tools, the rules for compactions), what each has alone
+(history, accounts, store, the tools over them), and the bound: beyond it, the least recently used session is deleted.
+Answers nothing itself.
 """
 
 import hashlib
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio.to_thread
@@ -22,8 +21,11 @@ from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.private_files import replace_private_file
 from pydantic import ValidationError
 
+from mew_agent.agent.compaction_approval import CompactionApproval
+from mew_agent.agent.compaction_line import COMPACTING
 from mew_agent.agent.recall import RecallTools
 from mew_agent.agent.resources import store_limits
+from mew_agent.agent.staggering import StaggeredCompactions
 from mew_agent.config.agent_config import AgentConfig, chosen_policy
 from mew_agent.context.history import History
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
@@ -37,6 +39,7 @@ from mew_agent.conversation.pins import SETTINGS_ORIGIN, SPACE_ORIGIN, PinTools,
 from mew_agent.conversation.texts import DEFAULT_SYSTEM_PROMPT
 from mew_agent.errors import ConfigError, MewAgentError
 from mew_agent.model.interface import Model
+from mew_agent.participant.participant import Participant
 from mew_agent.tokens.tokenizers import TextCounter, chosen_counter
 from mew_agent.tools.bounds import ResultBound
 from mew_agent.tools.sources import AgentTools, ToolSource
@@ -82,36 +85,34 @@ class AgentSession:
     """What the agent's report says of it."""
 
 
-@dataclass(eq=False)
 class AgentSessions:
-    """All conversations of one agent. `on_open` is called with each session that is opened or loaded.
+    """All conversations of one agent."""
 
-    `on_status` is called with the new word when the status of a session changed.
-    """
+    def __init__(
+        self,
+        me: Participant,
+        config: AgentConfig,
+        parts: ModelParts,
+        store: Store,
+        own_tools: ToolSource,
+        *other_tools: ToolSource,
+    ) -> None:
+        """`store` is that of the agent's own conversation, `main`. Raises `ConfigError`.
 
-    config: AgentConfig
-    parts: ModelParts
-    on_status: Callable[[str | None], Awaitable[None]]
-    on_open: Callable[["AgentSession"], None]
-    main: AgentSession = field(init=False)
-    _shared: Sequence[ToolSource] = ()
-    _sessions: dict[SessionKey, AgentSession] = field(default_factory=dict)
-    """The least recently used first."""
-    _window_is_configured: bool = False
-    _window_retries: int = 0
-
-    def open_main(self, store: Store) -> AgentSession:
-        """Open the agent's own conversation; the tools follow with `share_tools`."""
+        Every conversation offers `own_tools` before the tools over its context, and `other_tools` after them.
+        """
+        self._me, self._config, self._parts = me, config, parts
+        self._own_tools, self._other_tools = own_tools, other_tools
+        self._sessions: dict[SessionKey, AgentSession] = {}
+        """The least recently used first."""
+        self._window_retries = 0
         self.main = self._new(MAIN, store)
         self._pin_settings()
-        self._window_is_configured = self.main.conversation.tracker.window.basis == "configured"
-        self.main.conversation.tracker.is_window_awaited = not self._window_is_configured
-        return self.main
-
-    def share_tools(self, own: ToolSource, *others: ToolSource) -> None:
-        """Offer these in every conversation: `own` before the tools over its context, `others` after them."""
-        self._shared = (own, *others)
         self._add_tools(self.main)
+        conversation = self.main.conversation
+        self._window_is_configured = conversation.tracker.window.basis == "configured"
+        conversation.state.set_surroundings(is_window_awaited=not self._window_is_configured)
+        self.staggered = StaggeredCompactions(me, conversation, config.max_compacting)
 
     async def load(self) -> None:
         """Load the stored sessions."""
@@ -127,7 +128,7 @@ class AgentSessions:
         key = (participant, name if re.fullmatch(SESSION_NAME, name) else _file_name((participant, name)))
         session = self._sessions.pop(key, None)
         if session is None:
-            while len(self._sessions) >= self.config.max_sessions:
+            while len(self._sessions) >= self._config.max_sessions:
                 await self._delete_oldest()
             session = await self._open(key)
         self._sessions[key] = session
@@ -140,20 +141,19 @@ class AgentSessions:
             await self._check_pins()
             return
         try:
-            window = await self.parts.model.discover_window()
+            window = await self._parts.model.discover_window()
         except MewAgentError as error:
             logger.info("the model's server did not report its window: %s", error)
             window = None
         conversations = [session.conversation for session in (self.main, *self._sessions.values())]
         was_awaited = self.main.conversation.tracker.is_window_awaited
-        for conversation in conversations:
-            conversation.tracker.is_window_awaited = False
+        self.main.conversation.state.set_surroundings(is_window_awaited=False)
         if window is not None:
             for conversation in conversations:
                 await conversation.change_window(window)
             await self._check_pins()
         elif self.main.conversation.state.window_unknown:
-            await self.main.conversation.emit_status(f"policy_stopped:{NO_WINDOW.format(model=self.config.model)}")
+            await self.main.conversation.emit_status(f"policy_stopped:{NO_WINDOW.format(model=self._config.model)}")
         elif was_awaited:
             await self.main.conversation.emit_status()
 
@@ -174,7 +174,7 @@ class AgentSessions:
         except ValidationError as error:
             logger.warning("ignored what the welcome says about the space: %s", error)
             return SpaceFacts()
-        self.main.conversation.pins.configure(SPACE_ORIGIN, pins_of_space(facts, self.config.id))
+        self.main.conversation.pins.configure(SPACE_ORIGIN, pins_of_space(facts, self._config.id))
         return facts
 
     async def aclose(self) -> None:
@@ -185,7 +185,7 @@ class AgentSessions:
     # -- internal ----------------------------------------------------------------------------------------
 
     def _new(self, key: SessionKey, store: Store) -> AgentSession:
-        config, parts = self.config, self.parts
+        config, parts = self._config, self._parts
         chosen = chosen_policy(config)
         window = resolve_window(chosen.limit_tokens) if key == MAIN else self.main.conversation.tracker.window
         tracker = Tracker(history=History(), policy=chosen.policy, window=window, model=config.model)
@@ -204,16 +204,20 @@ class AgentSessions:
             prices=config.prices,
             measure_compactions=config.measure_compactions,
         )
-        return AgentSession(key, Conversation(parts.model, tracker, store, options), tools)
+        conversation = Conversation(parts.model, tracker, store, options)
+        if config.compaction is not None:
+            name = None if key == MAIN else key[1]
+            conversation.gate = CompactionApproval(self._me, conversation, config.compaction, name)
+        return AgentSession(key, conversation, tools)
 
     def _pin_settings(self) -> None:
         """Pin the texts of the settings. Raises `ConfigError` if they do not fit a configured window."""
         conversation = self.main.conversation
         conversation.pins.configure(
-            SETTINGS_ORIGIN, {f"s{number}": text for number, text in enumerate(self.config.pins, start=1)}
+            SETTINGS_ORIGIN, {f"s{number}": text for number, text in enumerate(self._config.pins, start=1)}
         )
         conversation.calls.describe_prefix()
-        problem = conversation.pins.problem() if self.config.pins else None
+        problem = conversation.pins.problem() if self._config.pins else None
         if problem is not None and conversation.tracker.window.basis == "configured":
             raise ConfigError("pins", problem)
 
@@ -224,15 +228,15 @@ class AgentSessions:
             await conversation.emit_status(f"pins_do_not_fit:{problem}")
 
     def _add_tools(self, session: AgentSession) -> None:
-        conversation, (own, *others) = session.conversation, self._shared
-        session.tools.add(own)
+        conversation = session.conversation
+        session.tools.add(self._own_tools)
         needs_reminders = conversation.tracker.policy.needs_reminder_tools
-        if needs_reminders if self.config.reminders is None else self.config.reminders:
+        if needs_reminders if self._config.reminders is None else self._config.reminders:
             session.tools.add(conversation.context_tools)
-        if self.config.pin_tools:
-            session.tools.add(PinTools(conversation.pins, self.config.id, self.main.conversation.emit_status))
+        if self._config.pin_tools:
+            session.tools.add(PinTools(conversation.pins, self._config.id, self.main.conversation.emit_status))
         recall = RecallTools(conversation.state, conversation.archive)
-        for source in (*others, recall):  # last: what is offered later follows a cached prefix
+        for source in (*self._other_tools, recall):  # last: what is offered later follows a cached prefix
             session.tools.add(source)
 
     async def _open(self, key: SessionKey) -> AgentSession:
@@ -242,16 +246,18 @@ class AgentSessions:
         except StoreUnusable as error:
             # Never answer in another conversation: that would show one client what another said.
             logger.warning("session '%s' of '%s' begins again, in memory: %s", key[1], key[0], error)
-            session = self._new(key, MemoryStore(store_limits(self.config)))
+            session = self._new(key, MemoryStore(store_limits(self._config)))
         self._add_tools(session)
-        self.on_open(session)
+        session.conversation.may_compact = self.staggered.may_session_compact
         session.is_new = not session.conversation.history.next_seq
 
         async def follow(event: ConversationEvent) -> None:
             if isinstance(event, StatusChanged):
                 session.shown = _shown(key, event.status)
                 self._show()
-                await self.on_status(event.word)
+                # The agent's report contains the figures. While a session compacts, the agent does: others wait for it.
+                word = COMPACTING if event.word == COMPACTING else None
+                await self._me.control.broadcast(self.main.conversation.status(word))
 
         session.conversation.events.subscribe(follow)
         session.shown = _shown(key, session.conversation.status())
@@ -261,7 +267,7 @@ class AgentSessions:
     async def _delete_oldest(self) -> None:
         key = next(iter(self._sessions))
         session = self._sessions.pop(key)
-        logger.warning("deleted session '%s' of '%s': more than %d sessions", key[1], key[0], self.config.max_sessions)
+        logger.warning("deleted session '%s' of '%s': more than %d sessions", key[1], key[0], self._config.max_sessions)
         if session.conversation.gate is not None:
             session.conversation.gate.close(f"session '{key[1]}' was deleted")
         await session.conversation.state.store.aclose()
@@ -277,18 +283,18 @@ class AgentSessions:
 
     def _path_of(self, what: str) -> Path | None:
         """Return a file next to the agent's session file; None if sessions are kept in memory."""
-        store = self.config.store
+        store = self._config.store
         return None if store is None else store.with_name(f"{store.name}~{what}")
 
     def _store_of(self, key: SessionKey) -> Store:
-        path, limits = self._path_of(_file_name(key)), store_limits(self.config)
+        path, limits = self._path_of(_file_name(key)), store_limits(self._config)
         return MemoryStore(limits) if path is None else SqliteStore(path, limits)
 
     def _stored_keys(self) -> list[SessionKey]:
         path = self._path_of("sessions")
         try:
             keys = [] if path is None else json.loads(path.read_text(encoding="utf-8"))
-            return [(str(participant), str(name)) for participant, name in keys][-self.config.max_sessions :]
+            return [(str(participant), str(name)) for participant, name in keys][-self._config.max_sessions :]
         except FileNotFoundError:
             return []
         except (OSError, ValueError, TypeError) as error:

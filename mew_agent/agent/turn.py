@@ -1,12 +1,12 @@
 """One turn: answers a chat with model calls and tools.
 
-Owns the calls from the question to the answer, which thoughts and frames peers see of them, and how they continue when
-a killed process began the turn. The conversation decides what is in context and whether it fits; `ChatTurn` has the
-steps around the answer.
+Owns what comes before and after the answer (chats kept as context, outdated questions, the discovery of peers and of
+the model's window, maintenance), the calls from the question to the answer, which thoughts and frames peers see of
+them, and how they continue when a killed process began the turn. The conversation decides what is in context and
+whether it fits; `ChatTurn` has the steps around the answer.
 """
 
 import logging
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -15,11 +15,15 @@ import anyio
 from mew_protocol.payloads.chat import TokenUsage, TurnReport
 from mew_protocol.payloads.participant import Status
 
+from mew_agent import tracing
+from mew_agent.agent.board_tools import context_line
 from mew_agent.agent.chat_turn import ChatTurn
+from mew_agent.agent.maintenance import run_maintenance
 from mew_agent.agent.references import add_question
-from mew_agent.agent.sessions import AgentSession
+from mew_agent.agent.sessions import AgentSession, AgentSessions
+from mew_agent.config.agent_config import AgentConfig
 from mew_agent.context.persisted_state import CallRecord
-from mew_agent.context.store import StoredChat
+from mew_agent.context.store import InboxChange, StoredChat
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ConversationEvent, ReplyNotice
 from mew_agent.conversation.model_calls import CallInterrupted
@@ -30,6 +34,7 @@ from mew_agent.conversation.texts import (
     REFUSED_CALL,
     TOO_LONG,
     TOO_MANY_STEPS,
+    TOO_OLD,
     context_sentence,
     cut_short_text,
     does_not_fit_text,
@@ -43,6 +48,9 @@ from mew_agent.tools.results import ToolResult, images_in, prompt_texts
 from mew_agent.tools.sources import CallContext
 
 logger = logging.getLogger("mew_agent.agent.turn")
+
+DISCOVERY_SECONDS = 5.0
+"""How long an answer waits for peers that have not listed their tools yet. Each peer delays at most one answer."""
 
 MAX_INTERRUPTIONS = 3
 MAX_REPORTED_CALLS = 500
@@ -59,18 +67,19 @@ class Turn(ChatTurn):
     """Answers one chat with a model."""
 
     last_thought: ClassVar[dict[str, Any] | None] = LAST_THOUGHT
+    config: AgentConfig
+    sessions: AgentSessions
     session: AgentSession
-    max_iterations: int
-    max_seconds: float = math.inf
-    prefix: str = ""
-    """Precedes the question in the context."""
-    failure: str | None = None
+    """The one of `sessions` in which the chat is answered."""
+    _failure: str | None = None
     """The name of the error that ended the turn."""
     _turn: int = -1
     _question_seq: int = -1
     _refused: dict[str, str] = field(default_factory=dict)
     """Why calls were refused, by the name of the tool."""
     _began_at: str | None = None
+    _prefix: str = ""
+    """Precedes the question in the context."""
     _problem: str | None = None
 
     @property
@@ -82,6 +91,47 @@ class Turn(ChatTurn):
         """Stop the turn: the model call is cancelled, and open tool calls get a result with this reason."""
         super().cancel(reason)
         self.conversation.calls.interrupt_summary()  # of a compaction that follows the answer
+
+    async def answer(self) -> None:
+        """Add what was said before the chat, answer it, and then carry out what the policy decided."""
+        model = self.conversation.tracker.model
+        with tracing.turn_span(self.participant.id, model, self.chat, self.session.key[1]) as span:
+            if self.inbox.is_outdated(self.question, self.config.max_question_age_seconds):
+                await self._decline_outdated()
+            else:
+                await self._answer_in_order()
+            if self._failure is not None:
+                span.fail(self._failure)
+
+    async def _answer_in_order(self) -> None:
+        conversation, config = self.conversation, self.config
+        is_main = self.session is self.sessions.main
+        if config.context_line:
+            status = self.participant.control.status() if is_main else conversation.status()
+            self._prefix = f"{context_line(status)}\n\n"
+        # A chat that an earlier process began has the remarks before it in the history already.
+        if self.question.state == "queued" and is_main:
+            for remark in self.inbox.take_overheard():
+                said, removed = remark.envelope, InboxChange(removed=(remark.number,))
+                text = str(said.body["text"])
+                await conversation.state.add_user_message(text, sender=said.sender, envelope_id=said.id, inbox=removed)
+        await self.participant.discovery.wait_for_first_answers(DISCOVERY_SECONDS)
+        if conversation.state.window_unknown:
+            await self.sessions.discover_window()
+        had_failed = conversation.calls.last_error_status is not None
+        await self.run()
+        await self.sessions.discover_window_again(conversation, had_failed=had_failed)
+        await conversation.apply_pending()
+        if config.upkeep and not self.inbox and not self.participant.messenger.is_paused:
+            await run_maintenance(conversation, max_iterations=config.max_iterations)
+
+    async def _decline_outdated(self) -> None:
+        """Decline a question that waited too long for this process; one that names no one is only kept as context."""
+        if self.chat.names(self.participant.id):
+            hours = self.config.max_question_age_seconds / 3600
+            await self.run(TOO_OLD.format(age=f"more than {hours:g} h"))
+        else:
+            await self.inbox.remember(self.question)
 
     async def _begin(self) -> StoredChat:
         """Begin the turn, or continue the one that a killed process began."""
@@ -112,25 +162,21 @@ class Turn(ChatTurn):
 
     # -- model calls and tools ---------------------------------------------------------------------------
 
-    async def _answer(self) -> str | None:
-        with self.conversation.events.subscribed(self._show_notice):
-            return await self._answer_or_report()
-
-    async def _answer_or_report(self) -> str | None:
-        """Return the answer, or the report of a failure; None if the turn was cancelled."""
+    async def _make_answer(self) -> str | None:
         answer: str | None = None
+        max_seconds = self.config.max_turn_seconds
         try:
             await self.envelopes.start_reasoning(self.question)
             if self.envelopes.stream is not None:
                 text, tools = str(self.chat.body.get("text") or ""), len(self.session.tools.specs())
                 await self.envelopes.write("status", event="start", input=text, tools=tools)
-            self._scope.deadline = anyio.current_time() + self.max_seconds
-            with self._scope:
+            self._scope.deadline = anyio.current_time() + max_seconds
+            with self._scope, self.conversation.events.subscribed(self._show_notice):
                 answer = await self._call_until_answered()
             if self._scope.cancelled_caught and self._cancel_reason is None:
-                logger.warning("turn stopped after %g seconds", self.max_seconds)
-                await self.conversation.emit_status(f"turn_stopped:after {self.max_seconds:g} seconds")
-                answer = TOO_LONG.format(seconds=self.max_seconds)
+                logger.warning("turn stopped after %g seconds", max_seconds)
+                await self.conversation.emit_status(f"turn_stopped:after {max_seconds:g} seconds")
+                answer = TOO_LONG.format(seconds=max_seconds)
         except GatewayError:
             raise
         except Exception as error:  # the sender waits for an answer, whatever failed
@@ -146,7 +192,8 @@ class Turn(ChatTurn):
         if (kept := await self._kept_reply()) is not None:
             return await self._complete(kept)
         interruptions = 0
-        for _ in range(self.max_iterations):
+        max_iterations = self.config.max_iterations
+        for _ in range(max_iterations):
             await self.participant.messenger.until_active()
             try:
                 reply = await self.conversation.call(self._mirror, self._ensure_question)
@@ -161,9 +208,9 @@ class Turn(ChatTurn):
             await self._show_thoughts(reply)
             await self._run_tools(reply)
             await self.conversation.apply_pending()
-        logger.warning("turn stopped after %d model calls", self.max_iterations)
-        await self.conversation.emit_status(f"turn_stopped:after {self.max_iterations} steps")
-        return TOO_MANY_STEPS.format(count=self.max_iterations)
+        logger.warning("turn stopped after %d model calls", max_iterations)
+        await self.conversation.emit_status(f"turn_stopped:after {max_iterations} steps")
+        return TOO_MANY_STEPS.format(count=max_iterations)
 
     async def _kept_reply(self) -> ModelReply | None:
         """Return the reply that a killed process had received and not sent; None if there is none."""
@@ -192,7 +239,7 @@ class Turn(ChatTurn):
         """Add the question to the history unless it is there; a control may have removed it."""
         # The envelope id does not identify it: some clients restart their ids with every start.
         if not any(item.seq == self._question_seq for item in self.conversation.history.items):
-            self._question_seq = (await add_question(self.conversation.state, self.question, self.prefix)).seq
+            self._question_seq = (await add_question(self.conversation.state, self.question, self._prefix)).seq
 
     async def _run_tools(self, reply: ModelReply) -> None:
         """Run the calls of one reply concurrently. Their results enter in the order of the calls, whatever fails."""
@@ -229,7 +276,7 @@ class Turn(ChatTurn):
     async def _failed(self, error: Exception) -> str:
         """Announce a failure in the status. Returns what the sender of the chat reads."""
         conversation = self.conversation
-        self.failure = type(error).__name__
+        self._failure = type(error).__name__
         self._problem = str(error) if isinstance(error, MewAgentError) else type(error).__name__
         match error:
             case ModelError():

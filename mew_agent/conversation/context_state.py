@@ -425,11 +425,17 @@ class ContextState:
         waiting: tuple[Waiting, ...] | None = None,
         queued: QueuedMessages | None = None,
         sessions: tuple[SessionContext, ...] | None = None,
+        is_window_awaited: bool | None = None,
     ) -> None:
-        """Set what reports add to the context: waits, chats outside it, contexts of sessions. None: unchanged."""
+        """Set what reports add to the context: waits, chats outside it, contexts of sessions. None: unchanged.
+
+        `is_window_awaited` says whether the server has not answered yet how large its window is.
+        """
         tracker = self.tracker
         tracker.waiting = tracker.waiting if waiting is None else waiting
         tracker.queued, tracker.sessions = queued or tracker.queued, tracker.sessions if sessions is None else sessions
+        if is_window_awaited is not None:
+            tracker.is_window_awaited = is_window_awaited
 
     def set_model_problem(self, problem: str | None) -> None:
         """Set how the newest main call failed, as reports show it; None if it did not."""

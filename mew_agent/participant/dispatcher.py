@@ -67,6 +67,9 @@ class Hooks:
     async def joined(self) -> None:
         """Hook: the gateway welcomed us, on the first or a later connection."""
 
+    def waits_changed(self) -> None:
+        """Hook: what we wait for has changed, such as the decision about a proposal."""
+
     async def close_streams(self, reason: str) -> None:
         """Hook: close the streams that the subclass owns."""
 

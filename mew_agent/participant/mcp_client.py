@@ -135,13 +135,15 @@ class ApprovalProposal(PendingProposal):
 
 
 class McpClient:
-    """The MCP requests of one participant to its peers."""
+    """The MCP requests of one participant to its peers.
 
-    def __init__(self, messenger: Messenger, timeouts: Timeouts) -> None:
+    `waits_changed` is called when a proposal begins or ceases to wait for a decision.
+    """
+
+    def __init__(self, messenger: Messenger, timeouts: Timeouts, waits_changed: Callable[[], None]) -> None:
         self._messenger = messenger
         self.timeouts = timeouts
-        self.on_waits_changed: Callable[[], None] | None = None
-        """Called when a proposal begins or ceases to wait for a decision."""
+        self._waits_changed = waits_changed
         self._undecided: dict[str, PendingProposal] = {}
         self._approvals: BoundedDict[str, ApprovalProposal] = BoundedDict(KEPT_APPROVALS)
         self._numbers = count(1)
@@ -242,20 +244,16 @@ class McpClient:
     @contextmanager
     def _undecided_while_open(self, proposal: PendingProposal) -> Iterator[None]:
         self._undecided[proposal.sent.id] = proposal
-        self._notify()
+        self._waits_changed()
         with tracing.approval_span(proposal.sent, proposal.peer, *CallSubject.read(proposal.sent.body)) as span:
             try:
                 yield
             finally:
                 del self._undecided[proposal.sent.id]
-                self._notify()
+                self._waits_changed()
                 if proposal.decision is not None:
                     outcome = "fulfilled" if proposal.is_fulfilled else "rejected"
                     span.set(mew__approval__decision=outcome, mew__approval__by=proposal.decision.sender)
-
-    def _notify(self) -> None:
-        if self.on_waits_changed is not None:
-            self.on_waits_changed()
 
     def _wait_for(self, proposal: PendingProposal) -> Waiting:
         sent, peers = proposal.sent, self._messenger.peers

@@ -85,7 +85,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         self.control = Control(
             self.messenger, self.events, hooks=self, conversation=conversation or self.external_context
         )
-        self.mcp = McpClient(self.messenger, timeouts or Timeouts())
+        self.mcp = McpClient(self.messenger, timeouts or Timeouts(), self.waits_changed)
         self.mcp_server = McpServer(self.messenger, offers or own)
         self.discovery = Discovery(self.messenger, self.mcp, is_on=discover)
         self.answers = AgentAnswers(self.messenger)

@@ -16,6 +16,8 @@ from mew_spaces.gateway.gateway import serve_gateway
 from mew_agent import Participant
 from mew_agent.acp.agent import AcpAgent
 from mew_agent.acp.settings import AcpConfig
+from mew_agent.context.sqlite_store import MemoryStore
+from mew_agent.context.store import InboxChange
 from mew_agent.errors import NotAccepted
 from tests.mew_agent.acp.conftest import SPACE, SPACE_WITH_RIGHTS, Start, joined
 from tests.mew_agent.conftest import EnvelopeRecorder
@@ -215,17 +217,21 @@ async def test_board_and_chat_say_why_an_agent_cannot_start(
     assert problem in reason
 
 
-async def test_an_agent_that_can_no_longer_answer_leaves_with_the_error(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_agent_that_can_no_longer_answer_leaves_with_the_error(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caplog.set_level(logging.CRITICAL, "mew_agent")
 
-    class BrokenAgent(AcpAgent):
-        async def _answer_chats(self) -> None:
+    async def fail_to_remove(store: MemoryStore, change: InboxChange) -> None:
+        if change.removed:
             raise RuntimeError("cannot answer")
 
+    monkeypatch.setattr(MemoryStore, "change_inbox", fail_to_remove)
     settings = AcpConfig(command="/no/such/agent", max_restarts=0)
-    async with serve_gateway(parse_space(SPACE)) as gateway:
-        agent = BrokenAgent(settings, gateway.ws_url, space="demo", id="codex", token=gateway.token_of("codex"))
+    async with serve_gateway(parse_space(SPACE)) as gateway, joined(gateway, "ada") as ada:
+        agent = AcpAgent(settings, gateway.ws_url, space="demo", id="codex", token=gateway.token_of("codex"))
         async with agent:
+            await ada.chat("Hello?", to="codex")
             with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(RuntimeError, match="cannot answer"):
                 await agent.run_forever()
 

@@ -19,10 +19,10 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent import Participant
 from mew_agent.agent.agent import Agent, run_agent
-from mew_agent.agent.chat_worker import ChatWorker
 from mew_agent.agent.inbox import MAX_OVERHEARD_CHATS, MAX_QUEUED_CHATS
 from mew_agent.config.agent_config import AgentConfig
-from mew_agent.context.sqlite_store import SqliteStore
+from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
+from mew_agent.context.store import InboxChange
 from mew_agent.conversation.context_state import RESTARTED_RESULT
 from mew_agent.conversation.events import ContextEvent
 from mew_agent.errors import NotConnected, Superseded, Unauthorized
@@ -431,18 +431,18 @@ async def test_entering_an_agent_makes_it_answer_until_the_block_ends(gateway: R
 
 
 async def test_an_agent_whose_work_fails_leaves_with_the_error(
-    gateway: RunningGateway, caplog: pytest.LogCaptureFixture
+    gateway: RunningGateway, joined: Joined, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "mew_agent")
 
-    class BrokenWorker(ChatWorker):
-        async def run(self) -> None:
-            raise RuntimeError("cannot answer")
+    class BrokenStore(MemoryStore):
+        async def change_inbox(self, change: InboxChange) -> None:
+            if change.removed:
+                raise RuntimeError("cannot answer")
 
-    async with rehearsing() as (server, model):
-        agent = Agent(config(gateway, server.base_url), model)
-        agent._worker = BrokenWorker(agent, agent.config, agent._sessions, agent._inbox, agent._headroom)
-        async with agent:
+    async with rehearsing() as (server, model), joined("ada") as ada:
+        async with Agent(config(gateway, server.base_url), model, BrokenStore()) as agent:
+            await ada.chat("Hello?", to="coder")
             with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(RuntimeError, match="cannot answer"):
                 await agent.run()
 
