@@ -7,11 +7,10 @@ sends nothing.
 """
 
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Final, Literal
 from uuid import UUID, uuid5
 
 import anyio
@@ -20,7 +19,7 @@ from mew_protocol.position import Position
 
 from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.loop_guard import Verdict, asks_something
-from mew_agent.context.store import ChatForm, InboxChange, Store, StoredChat, StoreUnusable
+from mew_agent.context.store import ChatForm, ChatState, InboxChange, Store, StoredChat, StoreUnusable
 
 logger = logging.getLogger("mew_agent.agent.inbox")
 
@@ -38,6 +37,9 @@ POSITION_EVERY = 200
 JOINING = "joining"
 """Stored as the position before the first join: a process that is killed then may have been asked already."""
 
+QUEUED: Final[tuple[ChatState, ...]] = ("queued", "answering", "answered", "cancelled")
+"""The states of chats that wait in the queue; all but the first were begun before."""
+
 _NAMESPACE = UUID("5f0f3c3e-55a0-4c55-9d5c-0d6f6f0a4c0b")
 
 
@@ -49,10 +51,8 @@ class Inbox:
         self._filter = address_filter
         self._store = store
         self._answers = answers
-        self._queued: deque[StoredChat] = deque()
-        self._overheard: deque[StoredChat] = deque()
-        self._held: deque[StoredChat] = deque()
-        self._without_room: deque[StoredChat] = deque()
+        self._chats: dict[int, StoredChat] = {}
+        """All chats but the one being answered, by number; those in one state in their order."""
         self._current: StoredChat | None = None
         self._restored: set[int] = set()
         self._next_number = 0
@@ -62,7 +62,7 @@ class Inbox:
         self._arrived = anyio.Event()
 
     def __len__(self) -> int:
-        return len(self._queued)
+        return len(self._in_state(*QUEUED))
 
     # -- restarts ----------------------------------------------------------------------------------------
 
@@ -71,15 +71,10 @@ class Inbox:
         stored = await self._store.load_inbox()
         # Those begun come first: the history ends in the middle of one.
         chats = sorted(stored.chats, key=lambda chat: (chat.state == "queued", chat.number))
-        self._overheard.extend(chat for chat in chats if chat.state == "overheard")
-        self._held.extend(chat for chat in chats if chat.state == "held")
-        self._without_room.extend(chat for chat in chats if chat.state == "no_room")
-        self._queued.extend(chat for chat in chats if chat.state not in ("overheard", "held", "no_room"))
-        self._restored = {chat.number for chat in chats}
+        self._chats = {chat.number: chat for chat in chats}
+        self._restored = set(self._chats)
         self._next_number = max(self._restored, default=-1) + 1
         self._stored_position = None if stored.position is None else Position.parse(stored.position)
-        if self._queued:
-            self._arrived.set()
         if stored.position == JOINING:
             self.skips_past = True
             return None
@@ -95,23 +90,23 @@ class Inbox:
     @property
     def interrupted(self) -> tuple[StoredChat, ...]:
         """The chats that an earlier process had begun to answer."""
-        return tuple(chat for chat in self._queued if chat.state in ("answering", "cancelled"))
+        return self._in_state("answering", "cancelled")
 
     @property
     def held(self) -> tuple[Envelope, ...]:
         """The chats that are held back, oldest first."""
-        return tuple(chat.envelope for chat in self._held)
+        return tuple(chat.envelope for chat in self._in_state("held"))
 
     @property
     def without_room(self) -> tuple[StoredChat, ...]:
         """The chats that are held because they do not fit, oldest first."""
-        return tuple(self._without_room)
+        return self._in_state("no_room")
 
     @property
     def unread(self) -> tuple[StoredChat, ...]:
         """The chats that will enter the context: overheard, queued, and the one that is being answered."""
         current = () if self._current is None else (self._current,)
-        return (*self._overheard, *self._queued, *current)
+        return (*self._in_state("overheard"), *self._in_state(*QUEUED), *current)
 
     def is_addressed(self, chat: Envelope) -> bool:
         """Return whether the rules alone say that a chat is to be answered."""
@@ -146,7 +141,7 @@ class Inbox:
         text = chat.body.get("text")
         if not isinstance(text, str) or not text:
             return None
-        is_full = len(self._queued) >= MAX_QUEUED_CHATS
+        is_full = len(self) >= MAX_QUEUED_CHATS
         is_for_us = self._filter.check_rules(chat) if self._answers else False
         verdict: Verdict = "context" if is_for_us is False else decide()
         if verdict == "context":
@@ -164,49 +159,41 @@ class Inbox:
         if is_past:
             self._restored.add(stored.number)
         if is_for_us is False:
-            await self._add_overheard(stored, position)
+            await self._put(stored, "overheard", position)
             return None
-        if verdict == "no_room" and len(self._without_room) >= MAX_HELD_CHATS:
+        if verdict == "no_room" and len(self.without_room) >= MAX_HELD_CHATS:
             return f"refused: {MAX_HELD_CHATS} chats are held already"
         if verdict == "no_room":
-            stored = replace(stored, state="no_room")
-            self._without_room.append(stored)
-            await self._change(stored, position=position)
+            await self._put(stored, "no_room", position)
             return "held"
         if verdict == "hold":
-            await self._hold(stored, position)
+            await self._put(stored, "held", position)
+            for oldest in self._in_state("held")[:-MAX_HELD_CHATS]:
+                await self._put(oldest, "overheard")
             return None
         await self._change(stored, position=position)
-        has_to_wait = is_busy or len(self._queued) > 0
-        self._queued.append(stored)
+        has_to_wait = is_busy or len(self) > 0
+        self._chats[stored.number] = stored
         self._arrived.set()
         return "queued" if is_for_us and has_to_wait else None
 
     async def cancel(self, cancel: Envelope, *, position: Position | None = None) -> None:
         """Remove the queued chats that a `chat/cancel` refers to, and mark the one being answered as cancelled."""
-        waiting = (chat for chat in (*self._queued, *self._held) if chat.state in ("queued", "held"))
-        gone = [chat for chat in (*waiting, *self._without_room) if is_about(cancel, chat.envelope)]
-        self._queued = deque(chat for chat in self._queued if chat not in gone)
-        self._held = deque(chat for chat in self._held if chat not in gone)
-        self._without_room = deque(chat for chat in self._without_room if chat not in gone)
+        waiting = self._in_state("queued", "held", "no_room")
+        gone = [chat.number for chat in waiting if is_about(cancel, chat.envelope)]
+        for number in gone:
+            del self._chats[number]
         current = self._current
         if current is not None and is_about(cancel, current.envelope):
             await self.mark_cancelled(position)
         if gone:
-            await self._change(removed=[chat.number for chat in gone], position=position)
+            await self._change(removed=gone, position=position)
 
     async def release(self, senders: Collection[str]) -> None:
         """Queue the held chats of these senders that ask something; keep the others as context."""
-        released = [chat for chat in self._held if chat.envelope.sender in senders]
-        self._held = deque(chat for chat in self._held if chat not in released)
-        for chat in released:
-            if asks_something(chat.envelope):
-                queued = replace(chat, state="queued")
-                self._queued.append(queued)
-                await self._change(queued)
-                self._arrived.set()
-            else:
-                await self._add_overheard(chat)
+        for chat in self._in_state("held"):
+            if chat.envelope.sender in senders:
+                await self._put(chat, "queued" if asks_something(chat.envelope) else "overheard")
 
     async def make_room_for(
         self,
@@ -219,18 +206,13 @@ class Inbox:
 
         `position` is the place of the chat that chose the form, which a restart then does not read again.
         """
-        if chat not in self._without_room:
-            return  # cancelled meanwhile
-        self._without_room.remove(chat)
-        queued = replace(chat, state="queued", form=form, chosen_by=chosen_by)
-        self._queued.append(queued)
-        await self._change(queued, position=position)
-        self._arrived.set()
+        if self._chats.get(chat.number) is chat:  # else it was cancelled meanwhile
+            await self._put(replace(chat, form=form, chosen_by=chosen_by), "queued", position)
 
     async def discard(self, chat: StoredChat, position: Position | None = None) -> None:
         """Remove a chat that is held because it does not fit; `position` as in `make_room_for`."""
-        if chat in self._without_room:
-            self._without_room.remove(chat)
+        if self._chats.get(chat.number) is chat:
+            del self._chats[chat.number]
             await self._change(removed=(chat.number,), position=position)
 
     async def reached(self, position: Position | None) -> None:
@@ -243,9 +225,9 @@ class Inbox:
 
     async def forget_answered(self, answer: Envelope) -> None:
         """Remove the chat that an earlier process answered with this envelope, although it could not record that."""
-        for chat in tuple(self._queued):
+        for chat in self._in_state(*QUEUED):
             if self.id_for(chat, "answer") == answer.id:
-                self._queued.remove(chat)
+                del self._chats[chat.number]
                 await self._change(removed=(chat.number,))
 
     # -- answering ---------------------------------------------------------------------------------------
@@ -253,22 +235,21 @@ class Inbox:
     async def next(self, until_active: Callable[[], Awaitable[None]]) -> StoredChat:
         """Wait for the next chat that is for the agent, and until the agent is active. `finish` ends it."""
         while True:
-            while not self._queued:
+            while not len(self):
                 self._arrived = anyio.Event()
                 await self._arrived.wait()
             await until_active()
-            if not self._queued:
-                continue
             # It stays in the queue meanwhile: the filter may ask a model, and a cancellation has to find the chat.
-            chat = self._queued[0]
+            chat = self._first(*QUEUED)
+            if chat is None:
+                continue
             is_for_us = chat.state != "queued" or await self._filter.is_for_us(chat.envelope)
-            if not self._queued or self._queued[0] is not chat:
+            if self._first(*QUEUED) is not chat:
                 continue  # cancelled meanwhile
-            self._queued.popleft()
             if is_for_us:
-                self._current = chat
+                self._current = self._chats.pop(chat.number)
                 return chat
-            await self._add_overheard(chat)
+            await self._put(chat, "overheard")
 
     async def begin(self, chat: StoredChat, turn: int, first_seq: int) -> StoredChat:
         """Record that a chat is being answered again, in this turn, with the items from `first_seq` on."""
@@ -296,13 +277,13 @@ class Inbox:
     def put_back(self, chat: StoredChat) -> None:
         """Return a chat to the head of the queue."""
         self._current = None
-        self._queued.appendleft(chat)
+        self._chats = {chat.number: chat, **self._chats}
         self._arrived.set()
 
     def take_overheard(self) -> Iterator[StoredChat]:
         """Remove and return the overheard chats, oldest first. They stay in the store."""
-        while self._overheard:
-            yield self._overheard.popleft()
+        while (chat := self._first("overheard")) is not None:
+            yield self._chats.pop(chat.number)
 
     async def forget_overheard(self, chat: StoredChat) -> None:
         """Remove a chat that `take_overheard` returned from the store, too."""
@@ -311,7 +292,7 @@ class Inbox:
     async def remember(self, chat: StoredChat) -> None:
         """Keep a chat as context instead of answering it."""
         self._current = None
-        await self._add_overheard(chat)
+        await self._put(chat, "overheard")
 
     # -- ids ---------------------------------------------------------------------------------------------
 
@@ -329,18 +310,22 @@ class Inbox:
 
     # -- storing -----------------------------------------------------------------------------------------
 
-    async def _hold(self, chat: StoredChat, position: Position | None) -> None:
-        chat = replace(chat, state="held")
-        self._held.append(chat)
-        await self._change(chat, position=position)
-        while len(self._held) > MAX_HELD_CHATS:
-            await self._add_overheard(self._held.popleft())
+    def _in_state(self, *states: ChatState) -> tuple[StoredChat, ...]:
+        return tuple(chat for chat in self._chats.values() if chat.state in states)
 
-    async def _add_overheard(self, chat: StoredChat, position: Position | None = None) -> None:
-        chat = replace(chat, state="overheard")
-        self._overheard.append(chat)
-        forgotten = [self._overheard.popleft().number for _ in range(len(self._overheard) - MAX_OVERHEARD_CHATS)]
+    def _first(self, *states: ChatState) -> StoredChat | None:
+        return next((chat for chat in self._chats.values() if chat.state in states), None)
+
+    async def _put(self, chat: StoredChat, state: ChatState, position: Position | None = None) -> None:
+        """Make a chat the last one in this state. Forgets the oldest overheard chats beyond the limit."""
+        self._chats.pop(chat.number, None)
+        self._chats[chat.number] = chat = replace(chat, state=state)
+        forgotten = [one.number for one in self._in_state("overheard")[:-MAX_OVERHEARD_CHATS]]
+        for number in forgotten:
+            del self._chats[number]
         await self._change(chat, removed=forgotten, position=position)
+        if state == "queued":
+            self._arrived.set()
 
     async def _update(self, chat: StoredChat) -> StoredChat:
         if self._current is not None and self._current.state == "cancelled":

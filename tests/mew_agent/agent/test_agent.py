@@ -440,11 +440,14 @@ async def test_an_agent_whose_work_fails_leaves_with_the_error(
             if change.removed:
                 raise RuntimeError("cannot answer")
 
-    async with rehearsing() as (server, model), joined("ada") as ada:
-        async with Agent(config(gateway, server.base_url), model, BrokenStore()) as agent:
-            await ada.chat("Hello?", to="coder")
-            with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(RuntimeError, match="cannot answer"):
-                await agent.run()
+    async with (
+        rehearsing() as (server, model),
+        joined("ada") as ada,
+        Agent(config(gateway, server.base_url), model, BrokenStore()) as agent,
+    ):
+        await ada.chat("Hello?", to="coder")
+        with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(RuntimeError, match="cannot answer"):
+            await agent.run()
 
 
 async def test_a_superseded_agent_stops_with_the_reason(gateway: RunningGateway) -> None:
