@@ -32,7 +32,7 @@ from mew_agent.agent.reception import Reception
 from mew_agent.agent.resources import CLOSE_SECONDS
 from mew_agent.child_program import FIRST_DELAY_SECONDS, Restarts
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
-from mew_agent.context.store import Store
+from mew_agent.context.store import Store, StoredChat
 from mew_agent.errors import GatewayError, MewAgentError, NotPermitted, PeerError, first_cause
 from mew_agent.participant.external_context import POLICY
 from mew_agent.participant.messenger import timestamp
