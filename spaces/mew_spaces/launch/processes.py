@@ -9,7 +9,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 
 import psutil
@@ -56,8 +57,17 @@ def signal_group(pid: int, mark: str | None, number: signal.Signals) -> bool:
 
 def left_behind(groups: Iterable[int], run_id: str) -> list[int]:
     """Return the running processes of these groups and this run; none where the system hides environments."""
-    wanted = set(groups)
-    return [pid for pid in _members_of(wanted) if pid != os.getpid() and _run_of(pid) == run_id]
+    wanted, found = set(groups), []
+    for pid in psutil.pids():
+        try:
+            # Windows has no groups; there a parent's id outlives the parent.
+            group = psutil.Process(pid).ppid() if sys.platform == "win32" else os.getpgid(pid)
+            # A zombie has no environment.
+            if group in wanted and pid != os.getpid() and psutil.Process(pid).environ().get(RUN_VARIABLE) == run_id:
+                found.append(pid)
+        except (psutil.Error, OSError):
+            continue
+    return found
 
 
 def stop_groups(marks: Mapping[int, str | None], run_id: str, *, grace_seconds: float) -> list[int]:
@@ -90,26 +100,5 @@ def _wait_until_gone(marks: Mapping[int, str | None], run_id: str, seconds: floa
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
-    try:
+    with suppress(psutil.Error):
         psutil.Process(pid).send_signal(number)
-    except psutil.Error:
-        return
-
-
-def _members_of(groups: set[int]) -> Iterator[int]:
-    """Yield the processes of these groups. Windows has no groups; there a parent's id outlives the parent."""
-    for pid in psutil.pids():
-        try:
-            group = psutil.Process(pid).ppid() if sys.platform == "win32" else os.getpgid(pid)
-        except (psutil.Error, OSError):
-            continue
-        if group in groups:
-            yield pid
-
-
-def _run_of(pid: int) -> str | None:
-    """Return the run id in a process's environment; None for a zombie and where the system hides it."""
-    try:
-        return psutil.Process(pid).environ().get(RUN_VARIABLE)
-    except (psutil.Error, OSError):
-        return None

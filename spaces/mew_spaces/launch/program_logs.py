@@ -130,7 +130,13 @@ async def copy_output(output: ByteReceiveStream, file: IO[bytes], on_line: Calla
     rest, is_logged = b"", True
     try:
         async for chunk in output:
-            is_logged = _write_log(file, chunk, is_logged)
+            try:
+                file.write(chunk)
+                is_logged = True
+            except OSError as error:
+                if is_logged:
+                    log.warning("%s: cannot be written, output is lost: %s", file.name, error.strerror or error)
+                is_logged = False
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 on_line(_as_text(line))
@@ -140,17 +146,6 @@ async def copy_output(output: ByteReceiveStream, file: IO[bytes], on_line: Calla
     finally:
         if rest:
             on_line(_as_text(rest))
-
-
-def _write_log(file: IO[bytes], chunk: bytes, was_logged: bool) -> bool:
-    """Write to a log, and warn once when writing fails. Returns whether it was written."""
-    try:
-        file.write(chunk)
-    except OSError as error:
-        if was_logged:
-            log.warning("%s: cannot be written, output is lost: %s", file.name, error.strerror or error)
-        return False
-    return True
 
 
 def _as_text(line: bytes) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from mew_protocol.private_files import create_private_file, replace_private_file
@@ -44,11 +44,6 @@ class Pids(_RunRecord):
     def programs(self) -> tuple[int, ...]:
         """All processes except the supervisor."""
         return tuple(pid for pid in (self.gateway, self.model, *self.participants.values()) if pid is not None)
-
-    @property
-    def all(self) -> tuple[int, ...]:
-        """All processes."""
-        return self.programs if self.supervisor is None else (self.supervisor, *self.programs)
 
 
 class Exit(_RunRecord):
@@ -122,7 +117,7 @@ class RunFile(_RunRecord):
             pids = self.pids.model_copy(update={"participants": {**self.pids.participants, name: pid}})
         else:
             pids = self.pids.model_copy(update={role: pid})
-        named = {str(one) for one in pids.all}
+        named = {str(one) for one in (pids.supervisor, *pids.programs)}
         changes = {
             "pids": pids,
             "marks": {one: begun for one, begun in {**self.marks, str(pid): mark}.items() if one in named},
@@ -198,7 +193,16 @@ def write_run_file(path: Path, run: RunFile) -> None:
     """Replace the run file in one step, and the pids file. Raises `SpacesError` if one cannot be written."""
     with _errors_named(path):
         replace_private_file(path, run.model_dump_json(indent=2) + "\n")
-        replace_private_file(path.with_name(PIDS_FILE_NAME), json.dumps(_pids_of(run, path), indent=2) + "\n")
+        pids = {
+            "spaceId": run.space,
+            "spaceName": run.name or run.space,
+            "spaceDir": str(space_folder(path.parent.resolve())),
+            "port": urlsplit(run.ws).port,
+            "gateway": run.pids.gateway,
+            "agents": run.pids.participants,
+            "clients": {},
+        }
+        replace_private_file(path.with_name(PIDS_FILE_NAME), json.dumps(pids, indent=2) + "\n")
 
 
 def end_run(path: Path, run: RunFile, how: str, *, at: datetime | None = None) -> None:
@@ -240,18 +244,6 @@ def pop_restart_requests(path: Path) -> list[str]:
     names = requests.read_text(encoding="utf-8").splitlines()
     requests.unlink()
     return list(dict.fromkeys(names))
-
-
-def _pids_of(run: RunFile, path: Path) -> dict[str, Any]:
-    return {
-        "spaceId": run.space,
-        "spaceName": run.name or run.space,
-        "spaceDir": str(space_folder(path.parent.resolve())),
-        "port": urlsplit(run.ws).port,
-        "gateway": run.pids.gateway,
-        "agents": run.pids.participants,
-        "clients": {},
-    }
 
 
 @contextmanager

@@ -182,7 +182,9 @@ class Supervisor:
             code = await self._run(program, begun)
             if self._stop.is_set():
                 return
-            ended = self._exit_of(program, code)
+            # What a program wrote last is quoted if it failed.
+            last_line = program_logs.last_line(self._log_path(program)) if code is None or code > 0 else ""
+            ended = Exit(code=code, at=datetime.now(UTC).isoformat(), detail=last_line)
             if anyio.current_time() - since > pauses.settled_seconds:
                 pause_seconds = pauses.first_seconds
             is_restarted = self._record_end(program, ended, has_begun=begun.is_set())
@@ -229,7 +231,8 @@ class Supervisor:
                     self._log_failure(program, f"did not listen within {self.ready_seconds:g} seconds")
         except OSError as error:
             code = None
-            self._log_failure(program, _describe(error))
+            named = f": {error.filename}" if error.filename else ""
+            self._log_failure(program, f"{error.strerror or error}{named}".lower())
         return code
 
     @asynccontextmanager
@@ -276,12 +279,6 @@ class Supervisor:
     async def _stop_groups(self, marks: dict[int, str | None]) -> None:
         if marks:
             await anyio.to_thread.run_sync(partial(stop_groups, marks, self.run.run_id, grace_seconds=GRACE_SECONDS))
-
-    def _exit_of(self, program: Program, code: int | None) -> Exit:
-        """Return how a program ended. Its last line of output is quoted if it failed."""
-        has_failed = code is None or code > 0
-        detail = program_logs.last_line(self._log_path(program)) if has_failed else ""
-        return Exit(code=code, at=datetime.now(UTC).isoformat(), detail=detail)
 
     def _save(self, run: RunFile) -> None:
         """Write the run file. A failure is logged, and the next change tries again."""
@@ -354,8 +351,3 @@ def _remove_fifos(paths: Iterable[str]) -> None:
                 path.unlink()
         except OSError as error:
             log.warning("%s: not removed: %s", path, error)
-
-
-def _describe(error: OSError) -> str:
-    named = f": {error.filename}" if error.filename else ""
-    return f"{error.strerror or error}{named}".lower()

@@ -161,7 +161,6 @@ class FigureStore:
                 compactions += self._compactions(participant, status, at)
             try:
                 self._store(rows, compactions)
-                self._store_summaries()
                 self._is_failing = False
             except (sqlite3.Error, OverflowError, UnicodeError) as error:
                 if not self._is_failing:
@@ -210,13 +209,12 @@ class FigureStore:
             if now - self._pruned_at >= PRUNE_SECONDS or self._inserted >= MAX_SAMPLES // 4:
                 self._pruned_at, self._inserted = now, 0
                 self._prune(database, now)
-
-    def _store_summaries(self) -> None:
         found = [self._summaries.popitem() for _ in range(len(self._summaries))]
         with self._database as database:
             database.executemany(
                 "UPDATE compactions SET summary = ? WHERE participant = ? AND ended = ?",
-                [(_storable(text), *key) for key, text in found],
+                # Half a surrogate pair has no UTF-8.
+                [(text.encode(errors="replace").decode(), *key) for key, text in found],
             )
 
     def _prune(self, database: sqlite3.Connection, now: float) -> None:
@@ -283,8 +281,6 @@ def _open(path: Path | None) -> sqlite3.Connection:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
         database.executescript(_SCHEMA)
-        if not any(column[1] == "summary" for column in database.execute("PRAGMA table_info(compactions)")):
-            database.execute("ALTER TABLE compactions ADD COLUMN summary TEXT")  # a file of an earlier version
     except sqlite3.Error:
         database.close()
         raise
@@ -303,11 +299,6 @@ def _figures(status: Status) -> tuple[Any, ...]:
     level = report.level[:100] if report is not None else None
     basis = basis_label(status.tokens, report)
     return (plausible(status.tokens), plausible(status.max_tokens), basis, level, plausible(severity))
-
-
-def _storable(text: str) -> str:
-    """Return a text that has UTF-8: half a surrogate pair has none."""
-    return text.encode(errors="replace").decode()
 
 
 def _known(row: sqlite3.Row) -> dict[str, Any]:

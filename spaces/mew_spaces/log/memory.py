@@ -14,13 +14,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import anyio
 from mew_protocol.position import Position
 
 Durability = Literal["memory", "flushed", "synced"]
 """What accepted means: kept in memory, handed to the operating system, or written to the disk."""
+
+
+REMEMBERED_IDS: Final = 50_000
+"""How many ids are recognised when they come twice, kept entries or not."""
 
 
 class NotStored(Exception):
@@ -66,11 +70,9 @@ class SpaceLog:
 
     durability: Durability = "memory"
 
-    def __init__(self, *, epoch: str, bounds: Bounds, remembered_ids: int = 50_000) -> None:
-        """`remembered_ids` bounds how many ids are recognised when they come twice, kept entries or not."""
+    def __init__(self, *, epoch: str, bounds: Bounds) -> None:
         self.epoch = epoch
         self.bounds = bounds
-        self._remembered_ids = remembered_ids
         self._entries: deque[Entry] = deque()
         self._bytes = 0
         self._gone_through = 0  # the number up to which nothing can be read any more
@@ -83,7 +85,8 @@ class SpaceLog:
         self._state: dict[str, bytes] = {}
         self._waiters = 0
         self._changed = anyio.Event()
-        self._is_closed = False
+        self.is_closed = False
+        """Whether no more entries will come."""
 
     @property
     def position(self) -> Position:
@@ -99,11 +102,6 @@ class SpaceLog:
     def start(self) -> Position:
         """The place before the oldest entry that can still be read."""
         return Position(self.epoch, self._gone_through)
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether no more entries will come."""
-        return self._is_closed
 
     def stage(self, data: bytes, *, sender: str, id: str, at: float) -> int:  # noqa: A002 - the wire's word
         """Give an envelope the next number; it is stored by the next `write` and read after its `publish`."""
@@ -231,7 +229,7 @@ class SpaceLog:
 
     async def wait_beyond(self, position: Position) -> None:
         """Return once an entry follows this position or the log is closed. Callers bound the wait."""
-        while not self._is_closed and self._published <= position.sequence:
+        while not self.is_closed and self._published <= position.sequence:
             self._waiters += 1
             try:
                 await self._changed.wait()
@@ -240,7 +238,7 @@ class SpaceLog:
 
     def end(self) -> None:
         """Wake all readers: no more entries follow."""
-        self._is_closed = True
+        self.is_closed = True
         self._wake()
 
     def expire(self, now: float) -> None:
@@ -274,7 +272,7 @@ class SpaceLog:
 
     def _remember(self, sender: str, id: str, sequence: int) -> None:  # noqa: A002 - the wire's word
         self._sequences[sender, id] = sequence
-        if len(self._sequences) > self._remembered_ids:
+        if len(self._sequences) > REMEMBERED_IDS:
             self._sequences.popitem(last=False)
 
     def _extend(self, entries: Sequence[Entry]) -> None:

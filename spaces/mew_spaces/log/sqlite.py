@@ -62,7 +62,6 @@ class SqliteLog(SpaceLog):
         *,
         bounds: Bounds,
         durability: Durability = "flushed",
-        remembered_ids: int = 50_000,
         clock: Callable[[], float] = time.time,
         new_epoch: Callable[[], str] = lambda: token_hex(4),
     ) -> None:
@@ -82,7 +81,7 @@ class SqliteLog(SpaceLog):
             if isinstance(error, sqlite3.Error):
                 raise NotStored(str(error)) from error
             raise
-        super().__init__(epoch=opened.epoch, bounds=bounds, remembered_ids=remembered_ids)
+        super().__init__(epoch=opened.epoch, bounds=bounds)
         self._database = opened.database
         self.durability = durability
         self._checkpoints = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
@@ -194,10 +193,6 @@ class SqliteLog(SpaceLog):
         finally:
             self._lock.release()
 
-    @property
-    def _is_due_for_pruning(self) -> bool:
-        return self._gone_through - self._deleted_through >= PRUNE_EVERY_ENTRIES
-
     def _write_all(self, entries: Sequence[Entry], state: Mapping[str, bytes | None]) -> None:
         database = self._database
         database.execute("BEGIN IMMEDIATE")
@@ -212,7 +207,7 @@ class SqliteLog(SpaceLog):
                 database.execute(_INSERT + places, tuple(chain.from_iterable(rows)))
             if entries:
                 self._stored_through = entries[-1].sequence
-            if self._is_due_for_pruning:
+            if self._gone_through - self._deleted_through >= PRUNE_EVERY_ENTRIES:
                 self._prune()
             database.execute("COMMIT")
         except BaseException:
@@ -235,19 +230,15 @@ class SqliteLog(SpaceLog):
         except (sqlite3.DatabaseError, _Unreadable) as error:
             if not _is_damage(error):
                 raise  # a full disk or a lock, for example: the file itself may be fine
-            aside = self._name_for_damaged()
+            first = self.path.with_name(f"{self.path.name}.damaged-{int(self._clock())}")
+            names = (first if not number else first.with_name(f"{first.name}.{number}") for number in count())
+            aside = next(name for name in names if not name.exists())
             for suffix in ("", "-wal", "-shm"):
                 if (part := self.path.with_name(self.path.name + suffix)).exists():
                     part.rename(aside.with_name(aside.name + suffix))
             log.warning("%s cannot be read (%s); renamed to %s; a new history starts", self.path, error, aside.name)
             self._create(new_epoch())
             return _open(self.path, durability)
-
-    def _name_for_damaged(self) -> Path:
-        """Return a name that no file has, not even one set aside in the same second."""
-        first = self.path.with_name(f"{self.path.name}.damaged-{int(self._clock())}")
-        names = (first if not number else first.with_name(f"{first.name}.{number}") for number in count())
-        return next(name for name in names if not name.exists())
 
     def _create(self, epoch: str) -> None:
         """Create the file under another name first, so that a killed gateway leaves no incomplete one."""
