@@ -362,10 +362,7 @@ class SpaceLink:
             case kinds.PARTICIPANT_STATUS:
                 self.on_change(BOARD)
                 self.on_change(context_uri(envelope.sender))
-            case kinds.SYSTEM_WELCOME:  # may bring other capabilities, and another board
-                self.on_change(BOARD)
-                self.on_change(None)
-            case kinds.SYSTEM_PRESENCE:
+            case kinds.SYSTEM_WELCOME | kinds.SYSTEM_PRESENCE:  # a welcome may bring other capabilities, too
                 self.on_change(BOARD)
                 self.on_change(None)
                 if member := value_at(envelope.body, "participant", "id"):

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeGuard
+from typing import Annotated, Any, Final
 
-from mew_protocol.agent_settings import LOCAL, REHEARSAL, WrittenAgentSettings
+from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_protocol.private_files import make_private_folder
 from mew_spaces.config.loading import SpaceConfig, load_space, place_in
 from mew_spaces.errors import PortInUse
@@ -62,8 +62,6 @@ from mew_agent.cli.space.agent_sections import (
 from mew_agent.cli.space.start_checks import check_acp_agent, check_programs, warnings_about
 from mew_agent.errors import ConfigError, require_extra
 from mew_agent.gateway_address import CA_VARIABLE
-
-MEW: Final = OWN_COMMAND
 
 INTERPRETER: Final = "MEW_PYTHON"
 """Variable with the running Python, so that a space's own programs find the same packages."""
@@ -179,7 +177,7 @@ class LaunchPlan:
         """Read a plan that another process has made."""
         environ = os.environ if environ is None else environ
         plan = _plan_adapter().validate_json(data)
-        return replace(plan, launch=replace(plan.launch, mew=MEW, environ=_program_environment(environ)))
+        return replace(plan, launch=replace(plan.launch, mew=OWN_COMMAND, environ=_program_environment(environ)))
 
 
 @cache  # not made at import: it takes 40 ms, and most commands that check a plan start nothing in the background
@@ -216,7 +214,7 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
         address=address,
         ca_file=tls.cert if tls is not None else None,
         run_id=secrets.token_hex(8),
-        mew=MEW,
+        mew=OWN_COMMAND,
         tokens={name: ensure_token(state, name, environ=environ) for name in config.participants},
         environ=_program_environment(environ),
         agent_settings={
@@ -298,14 +296,10 @@ def check_new_participant(
         if not has_model_server:
             check_served(agent, None)
         others = (one.agent for other, one in config.participants.items() if other != name and one.auto_start)
-        shared = [read_section(name, one, config, path, os.environ).config for one in others if _uses_own_server(one)]
-        shared_model([*shared, agent])
+        on_own_server = (one for one in others if one is not None and one.base_url in (REHEARSAL, LOCAL))
+        shared_model([*(read_section(name, one, config, path, os.environ).config for one in on_own_server), agent])
         return tuple(unreachable_models([agent]))
     return ()
-
-
-def _uses_own_server(section: WrittenAgentSettings | None) -> TypeGuard[WrittenAgentSettings]:
-    return section is not None and section.base_url in (REHEARSAL, LOCAL)
 
 
 def check_person(config: SpaceConfig, chosen: str | None) -> None:

@@ -26,12 +26,12 @@ from mew_spaces.launch.supervisor import SELF, ProgramFailed, Supervisor, stop_s
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.locate import default_hint, relative_to
+from mew_agent.cli.app.locate import OWN_COMMAND, default_hint, relative_to
 from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
 from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.cli.board.words import clean
 from mew_agent.cli.remote.http_api import GatewayApi
-from mew_agent.cli.space.plan import MEW, LaunchPlan, StartOptions, add_new_participants, make_launch_plan
+from mew_agent.cli.space.plan import LaunchPlan, StartOptions, add_new_participants, make_launch_plan
 from mew_agent.errors import ConfigError, MewAgentError, NotConnected, Unauthorized
 from mew_agent.program import run_until_signal
 
@@ -103,7 +103,9 @@ def start_here(plan: LaunchPlan, *, is_background: bool = False) -> int:
     run = plan.run_file()
     supervisor = Supervisor(plan.run_path, run, plan.logs, is_refused=_is_refused)
     if is_background:
-        _close_standard_input()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)  # the plan was read from standard input; nothing else may wait for it
+        os.close(nothing)
     else:
         supervisor.on_output = _Printer([SELF, *(program.name for program in plan.launch.participants())])
         supervisor.on_ready = lambda: _print_started(plan)
@@ -144,7 +146,7 @@ def start_detached(plan: LaunchPlan, *, as_json: bool = False) -> int:
     with interrupt_on_termination():
         with own_log.open("ab") as log:
             child = subprocess.Popen(  # noqa: S603 - our own program
-                (*MEW, "up", "--plan-from-stdin"),
+                (*OWN_COMMAND, "up", "--plan-from-stdin"),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -168,13 +170,6 @@ def start_detached(plan: LaunchPlan, *, as_json: bool = False) -> int:
         _print_summary(plan, joined, faults)
     child.returncode = 0  # it outlives this process, so there is nothing to wait for
     return ExitCode.FAILED if faults else ExitCode.DONE
-
-
-def _close_standard_input() -> None:
-    """The plan was read from it; nothing else may wait for it."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
 
 
 async def _supervise(supervisor: Supervisor, plan: LaunchPlan) -> int:

@@ -161,7 +161,9 @@ class JetStreamBackplane(Backplane):
             head = await self._last_message(self._head(key))
             if head is None:
                 return None
-            parts = [await self._last_message(subject) for subject in self._parts_of(key, head)]
+            version, _, count = head.headers.get(_PARTS, ".0").rpartition(".")
+            prefix = f"{self._part_prefix(key)}.{version}"
+            parts = [await self._last_message(f"{prefix}.{number}") for number in range(int(count))]
             if None not in parts:  # else another gateway has replaced the value meanwhile
                 return SavedValue(b"".join([*(one.data for one in parts if one is not None), head.data]), head.sequence)
         raise BackplaneUnavailable(f"{key} changes too often to be read")
@@ -290,10 +292,6 @@ class JetStreamBackplane(Backplane):
 
     def _part_prefix(self, key: str) -> str:
         return f"{self._state_subject}.part.{key.replace('.', '/')}"
-
-    def _parts_of(self, key: str, head: StoredMessage) -> list[str]:
-        version, _, count = head.headers.get(_PARTS, ".0").rpartition(".")
-        return [f"{self._part_prefix(key)}.{version}.{number}" for number in range(int(count))]
 
     async def _remove_parts(self, key: str, *, before: int, but: str) -> None:
         """Remove the parts of earlier values, also of gateways that ended before their value was complete.

@@ -148,18 +148,14 @@ class Launch:
 
         Checks only texts that no shell substitutes later: environments, and the URL and headers of an MCP server.
         """
-        return [
-            (("participants", program.name, *place), variable)
-            for program in self.participants()
-            for place, text in _texts_with_variables(self.config.participants[program.name])
-            for variable in _PLACEHOLDER.findall(text)
-            if variable not in self._common() | self._own_variables(program.name)
-        ] + [
-            (("participants", program.name, "env_from"), variable)
-            for program in self.participants()
-            for variable in self.config.participants[program.name].env_from
-            if variable not in self.environ
-        ]
+        unset: list[tuple[Place, str]] = []
+        for program in self.participants():
+            participant = self.config.participants[program.name]
+            place, known = ("participants", program.name), self._common() | self._own_variables(program.name)
+            for inner, text in _texts_with_variables(participant):
+                unset += [((*place, *inner), name) for name in _PLACEHOLDER.findall(text) if name not in known]
+            unset += [((*place, "env_from"), name) for name in participant.env_from if name not in self.environ]
+        return unset
 
     def _own_variables(self, name: str) -> dict[str, str]:
         """Return the variables that identify a participant to its program."""

@@ -12,10 +12,9 @@ from mew_spaces.errors import SpaceConfigError
 from mew_spaces.launch.processes import started_mark
 from mew_spaces.launch.run_file import RunFile, run_file_path, write_run_file
 
-from mew_agent.cli.app.locate import default_person
+from mew_agent.cli.app.locate import OWN_COMMAND, default_person
 from mew_agent.cli.space.plan import (
     INTERPRETER,
-    MEW,
     LaunchPlan,
     StartOptions,
     add_new_participants,
@@ -57,7 +56,7 @@ def test_plan_holds_the_gateway_and_the_participants(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     assert [program.name for program in plan.services()] == ["gateway"]
     assert [program.name for program in plan.launch.participants()] == ["coder"]
-    assert plan.services()[0].command[: len(MEW)] == MEW
+    assert plan.services()[0].command[: len(OWN_COMMAND)] == OWN_COMMAND
     assert plan.person == "ada"
     assert plan.notices == ()
     assert plan.logs == tmp_path / ".mew" / "logs"
