@@ -87,21 +87,19 @@ def _expected_arguments(text: str, context: Any) -> str:
 def _message(error: BaseException) -> str:
     match error:
         case Unauthorized():
+            refusal = str(error)
+            if error.detail.startswith("the gateway needs"):
+                refusal = error.detail
+            elif error.detail.startswith("the gateway refused"):  # which adds nothing to our text
+                refusal = str(Unauthorized(error.participant))
             command = f"`mew token create --participant {error.participant}`"
-            return f"{_refusal(error)}. In the folder of the space, {command} prints its token"
+            return f"{refusal}. In the folder of the space, {command} prints its token"
         case MewAgentError() | SpacesError():
             return str(error)
         case OSError(strerror=str(reason)):
             return f"{error.filename}: {reason}" if error.filename is not None else reason
         case _:
             return f"{type(error).__name__}: {error} (MEW_DEBUG=1 shows the traceback)"
-
-
-def _refusal(error: Unauthorized) -> str:
-    """Why a token was refused. The gateway's own text is kept only where it adds something to ours."""
-    if error.detail.startswith("the gateway needs"):
-        return error.detail
-    return str(Unauthorized(error.participant) if error.detail.startswith("the gateway refused") else error)
 
 
 def _one_line(text: str) -> str:

@@ -5,7 +5,7 @@ are in the modules that implement them.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ class GroupEntry:
     """A group in a list: its summary and its own commands."""
 
     summary: str
-    commands: Mapping[str, CommandEntry] = field(default_factory=dict)
+    commands: Mapping[str, CommandEntry]
 
     def load(self, name: str) -> Any:
         """Make the group; its commands stay unloaded."""
@@ -199,15 +199,13 @@ def _option_name(option: Any) -> str:
 
 
 def _option_help(option: Any) -> str:
-    note = "required" if option.required else _default(option)
-    text = str(option.help or "")
-    return f"{text.removesuffix('.')} ({note})." if note else text
-
-
-def _default(option: Any) -> str | None:
-    value = option.default
-    if option.secondary_opts:
-        value = (option.opts if value else option.secondary_opts)[0].lstrip("-")
+    text, value = str(option.help or ""), option.default
+    if option.required:
+        note = "required"
+    elif option.secondary_opts:
+        note = f"default: {(option.opts if value else option.secondary_opts)[0].lstrip('-')}"
     elif value is None or value is False:
-        return None
-    return f"default: {value:g}" if isinstance(value, float) else f"default: {value}"
+        return text
+    else:
+        note = f"default: {value:g}" if isinstance(value, float) else f"default: {value}"
+    return f"{text.removesuffix('.')} ({note})."

@@ -81,16 +81,11 @@ def _texts(item: AttentionItem, now: datetime) -> list[str]:
 def _wrapped(texts: list[str], width: int, style: TerminalStyle) -> Iterator[str]:
     """Break a sentence between words, and put commands behind it as far as they fit."""
     line = ""
-    for word in texts[0].split():
-        longer = f"{line} {word}" if line else word
+    sentence, *commands = texts
+    for gap, piece in (*((" ", word) for word in sentence.split()), *((_GAP, command) for command in commands)):
+        longer = f"{line}{gap}{piece}" if line else piece
         if line and words.cells(longer) > width:
             yield line
-            longer = word
-        line = words.clip(longer, width, mark=style.mark)
-    for command in texts[1:]:
-        longer = f"{line}{_GAP}{command}" if line else command
-        if line and words.cells(longer) > width:
-            yield line
-            longer = command
+            longer = piece
         line = words.clip(longer, width, mark=style.mark)
     yield line

@@ -145,9 +145,12 @@ def _heading(board: Board, now: datetime, style: TerminalStyle) -> str:
 
 
 def _table(rows: list[_Row], style: TerminalStyle, *, detail: bool) -> list[str]:
-    layouts = list(_layouts(with_state=any(row.remarks for row in rows), detail=detail))
-    layout = next((one for one in layouts if _width(one, rows, style) <= style.width), layouts[-1])
-    widths = [_column_width(column, rows, style) for column in layout.columns]
+    widths: list[int] = []
+    for layout in _layouts(with_state=any(row.remarks for row in rows), detail=detail):
+        cells = [(column.title, *(column.text(row, style) for row in rows)) for column in layout.columns]
+        widths = [max(map(words.cells, one)) for one in cells]
+        if sum(widths) + len(layout.gap) * (len(widths) - 1) <= style.width:
+            break  # else the narrowest layout
     lines = [_join([column.title for column in layout.columns], widths, layout, style)]
     for row in rows:
         texts = [column.text(row, style) for column in layout.columns]
@@ -191,15 +194,6 @@ def _join(texts: list[str], widths: list[int], layout: _Layout, style: TerminalS
 def paint(text: str, code: str, style: TerminalStyle) -> str:
     """Return a text in a colour, such as one of `COLOURS`, if the terminal has colours."""
     return f"\x1b[{code}m{text}\x1b[0m" if style.colour and text else text
-
-
-def _width(layout: _Layout, rows: list[_Row], style: TerminalStyle) -> int:
-    gaps = len(layout.gap) * (len(layout.columns) - 1)
-    return gaps + sum(_column_width(column, rows, style) for column in layout.columns)
-
-
-def _column_width(column: _Column, rows: list[_Row], style: TerminalStyle) -> int:
-    return max(words.cells(text) for text in (column.title, *(column.text(row, style) for row in rows)))
 
 
 def _bar(row: _Row, style: TerminalStyle, size: int) -> str:

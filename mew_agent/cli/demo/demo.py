@@ -13,8 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import cycle
+from itertools import chain, cycle
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,14 +48,6 @@ PACE_SECONDS = 0.6
 DEFAULT_REAL_MODEL = "gpt-4o-mini"
 
 
-@dataclass(frozen=True, slots=True)
-class DemoFile:
-    """A text file that the agents read."""
-
-    path: Path
-    parts: list[TextPart]
-
-
 def demo(
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="FILE", help="Text files to read (default: this project's docs).")
@@ -78,7 +69,7 @@ def demo(
     started = time.monotonic()
     with interrupt_on_termination(), running_space(keep=keep, local=local) as (run, folder, model):
         with shown(as_json=as_json, names=(BY_ITSELF, ON_REQUEST)) as show:
-            files_read = [reading.path.name for reading in readings]
+            files_read = [parts[0].source for parts in readings]
             show({"event": "started", "model": model, "agents": agents, "files": files_read, "gateway": run.gateway})
             pace_seconds = PACE_SECONDS if terminal.is_terminal(sys.stdout) and not as_json else 0.0
             limit_seconds = LOCAL_LIMIT_SECONDS if local else LIMIT_SECONDS
@@ -97,7 +88,7 @@ def demo(
 async def play(
     run: RunFile,
     folder: Path,
-    readings: list[DemoFile],
+    readings: list[list[TextPart]],
     show: Show,
     pace_seconds: float,
     limit_seconds: float = LIMIT_SECONDS,
@@ -112,14 +103,10 @@ async def play(
     raise DemoFailed(f"the demo did not end within {limit_seconds:g} seconds; the model may be too slow")
 
 
-def parts_by_agent(readings: list[DemoFile]) -> dict[str, Iterator[TextPart]]:
-    """All texts for each agent; the second one starts with another text."""
-    first = [part for reading in readings for part in reading.parts]
-    second = [part for reading in (*readings[1:], *readings[:1]) for part in reading.parts]
-    return {
-        BY_ITSELF: cycle(first),
-        ON_REQUEST: cycle(second),
-    }  # over and over, so that a short text fills a window too
+def parts_by_agent(readings: list[list[TextPart]]) -> dict[str, Iterator[TextPart]]:
+    """All texts for each agent, over and over to fill a window with a short text; the second starts with another."""
+    others_first = [*readings[1:], *readings[:1]]
+    return {BY_ITSELF: cycle(chain(*readings)), ON_REQUEST: cycle(chain(*others_first))}
 
 
 # -- the texts -----------------------------------------------------------------------------------------------
@@ -134,12 +121,12 @@ def default_files() -> list[Path]:
     raise ConfigError("mew demo", "the project's documentation is not installed", "one or more text files")
 
 
-def read_text_file(path: Path) -> DemoFile:
+def read_text_file(path: Path) -> list[TextPart]:
     """Read a text file and cut it into parts. Raises `ConfigError` naming the file and what is wrong."""
     parts = split_text(path, terminal.read_text(path, "FILE"))
     if not parts:
         raise ConfigError(str(path), "is empty", "a text file")
-    return DemoFile(path, parts)
+    return parts
 
 
 # -- the space -----------------------------------------------------------------------------------------------

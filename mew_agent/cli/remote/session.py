@@ -79,7 +79,9 @@ def find_identity(
 ) -> Identity:
     """Find gateway, space, participant and token, the last two with defaults. Raises `ConfigError`, `NotConnected`."""
     gateway = connection.gateway or os.environ.get("MEW_GATEWAY")
-    path, run = _run_for(gateway, connection.folder)
+    path, run = find_run(connection.folder) or (None, None)
+    if gateway is not None and run is not None and not is_same_gateway(gateway, run.gateway):
+        path, run = None, None
     if gateway is None:
         gateway = _running_gateway(path, run, connection.folder)
     space = connection.space or os.environ.get("MEW_SPACE") or (run.space if run else None)
@@ -120,14 +122,6 @@ def configuration_at(run_path: Path | None) -> SpaceConfig | None:
     except SpacesError as error:
         terminal.warn(str(error))
         return None
-
-
-def _run_for(gateway: str | None, folder: Path | None) -> tuple[Path | None, RunFile | None]:
-    """The run file of the folder, unless a gateway was given and the run file is that of another gateway."""
-    found = find_run(folder)
-    if found is None or (gateway is not None and not is_same_gateway(gateway, found[1].gateway)):
-        return None, None
-    return found
 
 
 def _running_gateway(path: Path | None, run: RunFile | None, folder: Path | None) -> str:

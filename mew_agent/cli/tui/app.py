@@ -17,7 +17,6 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.css.query import NoMatches
 from textual.screen import Screen
-from textual.widget import Widget
 from textual.widgets import Footer, Input, OptionList, Static
 
 from mew_agent.cli.app import terminal
@@ -254,26 +253,24 @@ class SpaceApp(App[None]):
 
     def _draw_details(self) -> None:
         with suppress(NoMatches):  # as above: this is called for a highlighted participant, too
-            self._draw_details_of(self.view.entry(self.query_one(BoardList).chosen), self.query_one("#details-pane"))
-
-    def _draw_details_of(self, entry: BoardEntry | None, pane: Widget) -> None:
-        if entry is None or not pane.display:
-            return
-        peer = self.view.me.peers.get(entry.id)
-        about = ParticipantDetails(
-            entry,
-            self.view.figures.get(entry.id),
-            tools=tuple(one.name for one in peer.tools or ()) if peer is not None else (),
-            prefix=self.view.prefixes.get(entry.id, ()),
-            ended=self.view.ended.get(entry.id),
-            proposals=tuple(one for one in self.view.chat.proposals.values() if one.sender == entry.id),
-        )
-        width = max(20, pane.size.width - 3)
-        lines = details(about, now=self._now(), width=width, style=self._style)
-        if lines != self._details:
-            # To lay out all widgets again costs far more than to draw one.
-            has_other_size, self._details = len(lines) != len(self._details), lines
-            self.query_one("#details", Static).update(content_of(lines), layout=has_other_size)
+            entry, pane = self.view.entry(self.query_one(BoardList).chosen), self.query_one("#details-pane")
+            if entry is None or not pane.display:
+                return
+            peer = self.view.me.peers.get(entry.id)
+            about = ParticipantDetails(
+                entry,
+                self.view.figures.get(entry.id),
+                tools=tuple(one.name for one in peer.tools or ()) if peer is not None else (),
+                prefix=self.view.prefixes.get(entry.id, ()),
+                ended=self.view.ended.get(entry.id),
+                proposals=tuple(one for one in self.view.chat.proposals.values() if one.sender == entry.id),
+            )
+            width = max(20, pane.size.width - 3)
+            lines = details(about, now=self._now(), width=width, style=self._style)
+            if lines != self._details:
+                # To lay out all widgets again costs far more than to draw one.
+                has_other_size, self._details = len(lines) != len(self._details), lines
+                self.query_one("#details", Static).update(content_of(lines), layout=has_other_size)
 
     @work(group="prefix")
     async def _load_prefix(self) -> None:

@@ -20,7 +20,7 @@ from mew_agent.cli.board.live_board import apply_event
 from mew_agent.cli.board.needs import attention_line, attention_lines, severities, single_items, with_faults
 from mew_agent.cli.board.table import board_line, board_lines
 from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS, GatewayApi, SpaceEvents
-from mew_agent.cli.remote.session import Identity, configuration_at, find_gateway, find_identity
+from mew_agent.cli.remote.session import configuration_at, find_gateway, find_identity
 from mew_agent.errors import ConfigError
 
 
@@ -46,7 +46,8 @@ def show_status(
         raise ConfigError("--bell", "needs --watch", "mew status --watch --bell")
     if watch and not (as_json or plain or history) and terminal.is_full_screen():
         who = find_identity(connection)
-        if _is_person(who):
+        config = configuration_at(who.run_path)
+        if config is not None and config.is_person(who.participant):  # joining replaces no program's connection
             from mew_agent.cli.tui.app import open_space
 
             open_space(who, start_on="board", bell=bell)
@@ -72,13 +73,6 @@ def show_status(
                 terminal.print_json(_as_json(entry, items))
         else:
             terminal.print_lines(_lines(view, api, _agents(api)))
-
-
-def _is_person(who: Identity) -> bool:
-    """Whether joining as this participant replaces no program's connection; false if unknown."""
-    config = configuration_at(who.run_path)
-    known = config.participants.get(who.participant) if config is not None else None
-    return known is not None and known.is_person
 
 
 def _print_history(api: GatewayApi, minutes: int, *, as_json: bool) -> None:
