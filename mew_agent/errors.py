@@ -390,11 +390,6 @@ def require_extra(extra: str, needs_it: str, package: str | None = None) -> None
         raise MissingExtra(needs_it, f"'{extra}'", f"pip install 'mew-agent[{extra}]'")
 
 
-def unknown_key(where: str, key: str, known: Iterable[str], inside: str = "") -> ConfigError:
-    """Return the error for a key that `inside` does not have: with the one that is meant, else with all."""
-    return unknown_name(where, f"unknown key '{key}'{inside}", key, known)
-
-
 def unknown_name(where: str, problem: str, name: str, known: Iterable[str], more: str = "") -> ConfigError:
     """Return the error for a name that is not among the known ones: with the one that is meant, else with all.
 

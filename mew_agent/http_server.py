@@ -8,7 +8,6 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Literal
 
 import anyio
 import uvicorn
@@ -23,14 +22,7 @@ _STOP_POLL_SECONDS = 0.005
 
 
 @asynccontextmanager
-async def serving(
-    app: ASGIApp,
-    *,
-    host: str,
-    port: int,
-    stopping: Callable[[], None],
-    http: Literal["h11"] | type[asyncio.Protocol] = "h11",
-) -> AsyncIterator[str]:
+async def serving(app: ASGIApp, *, host: str, port: int, stopping: Callable[[], None]) -> AsyncIterator[str]:
     """Serve `app` while the block runs; yields the base URL. Port 0 picks a free port.
 
     `stopping` is called first at the end, so that open responses can finish; they have `STOP_SECONDS`. Raises `OSError`
@@ -39,7 +31,7 @@ async def serving(
     listener = listen(host, port)
     config = uvicorn.Config(
         app,
-        http=http,
+        http=_BreakableProtocol,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -90,7 +82,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-class BreakableProtocol(H11Protocol):
+class _BreakableProtocol(H11Protocol):
     """Lets the app close a connection in the middle of a reply; see `break_connection`."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -105,7 +97,7 @@ class BreakableProtocol(H11Protocol):
 
 
 async def break_connection(scope: Scope, receive: Receive) -> None:
-    """Close the connection of a `BreakableProtocol` without ending the body, and wait until it is closed."""
+    """Close the connection of a request without ending the body of its reply, and wait until it is closed."""
     close: Callable[[], None] = scope["extensions"][_CLOSE_CONNECTION]
     close()
     await until_disconnected(receive)

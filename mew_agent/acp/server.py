@@ -224,9 +224,3 @@ def _usage_of(context: PeerContext) -> dict[str, Any] | None:
         return None
     meta = {"basis": context.basis_label}
     return {"sessionUpdate": "usage_update", "used": context.tokens, "size": context.max_tokens, "_meta": meta}
-
-
-async def serve_agent(me: Participant, agent: str) -> None:
-    """Join the space, and serve the client on standard input and output until it is gone."""
-    async with me:
-        await AcpServer(me, agent).serve()

@@ -31,7 +31,7 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from mew_agent.config.policy_choice import ChosenPolicy, configure_policy, mapping_of, policy_from, policy_problem
 from mew_agent.context.policy import PRESETS, Policy
 from mew_agent.context.policy.threshold import Fraction
-from mew_agent.errors import ConfigError, refuse_misspelled, unknown_key, unknown_name
+from mew_agent.errors import ConfigError, refuse_misspelled, unknown_name
 from mew_agent.gateway_address import websocket_url
 from mew_agent.tokens.tokenizers import TokenizerSettings, refuse_unavailable
 
@@ -233,7 +233,8 @@ def _error_of(error: ValidationError, origins: _Origins) -> ConfigError:
         return ConfigError("".join((_option_of(key), *variables)), "required")
     if detail["type"] == "extra_forbidden":
         *outer, wrong = (key, *inner)
-        return unknown_key(where, wrong, known_keys(AgentConfig, outer), f" in {'.'.join(outer)}")
+        problem = f"unknown key '{wrong}' in {'.'.join(outer)}"
+        return unknown_name(where, problem, wrong, known_keys(AgentConfig, outer))
     problem = expectation(detail, shows_found=not _SECRETS & {key, *inner})
     return ConfigError(where, f"{dotted}: {problem}")
 

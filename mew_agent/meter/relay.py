@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from mew_agent.errors import ConfigError
-from mew_agent.http_server import BreakableProtocol, break_connection, serving, until_disconnected
+from mew_agent.http_server import break_connection, serving, until_disconnected
 from mew_agent.meter.facts import Api, CallFacts, api_of, read_facts
 from mew_agent.meter.main_line import MeteredCall
 from mew_agent.meter.replies import READABLE_ENCODINGS, Reply, ReplyReader
@@ -81,8 +81,7 @@ async def serve_relay(
     async with httpx2.AsyncClient(timeout=timeout, limits=limits) as client:
         base = checked_upstream(upstream)
         relay = ModelRelay(base.removesuffix(_VERSION), client, observer)
-        opened = serving(relay, host=host, port=port, stopping=relay.stopping.set, http=BreakableProtocol)
-        async with opened as url:
+        async with serving(relay, host=host, port=port, stopping=relay.stopping.set) as url:
             yield f"{url}{_VERSION}" if base.endswith(_VERSION) else url
 
 

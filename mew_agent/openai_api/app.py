@@ -90,7 +90,10 @@ def create_app(
         for api in (CHAT_COMPLETIONS, RESPONSES)
     )
     keys = {"": api_key} if isinstance(api_key, str) else api_key
-    middleware = [Middleware(KeyCheck, api_keys=keys, requires_key=_requires_key), Middleware(TracedRequests)]
+    middleware = [
+        Middleware(KeyCheck, api_keys=keys, requires_key=lambda path: path.startswith(("/v1", "/metrics"))),
+        Middleware(TracedRequests),
+    ]
     if allow_origins:
         methods, headers = ("GET", "POST"), ("*",)
         cors = Middleware(CORSMiddleware, allow_origins=allow_origins, allow_methods=methods, allow_headers=headers)
@@ -129,10 +132,6 @@ def health_routes(participant: ChatParticipant) -> tuple[Route, Route]:
         return JSONResponse({"status": "ready" if is_ready else "no_gateway"}, status_code=200 if is_ready else 503)
 
     return Route("/health", health), Route("/ready", ready)
-
-
-def _requires_key(path: str) -> bool:
-    return path.startswith(("/v1", "/metrics"))
 
 
 class KeyCheck:

@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mew_agent.http_server import BreakableProtocol, break_connection, serving, while_connected
+from mew_agent.http_server import break_connection, serving, while_connected
 from mew_agent.model.embedded import EmbeddedModel
 from mew_agent.openai_api.format import DONE, event
 from mew_agent.rehearsal import completion as wire
@@ -392,8 +392,7 @@ async def serve_rehearsal(
 ) -> AsyncIterator[RehearsalServer]:
     """Serve until the block exits, which cuts open streams. Port 0 picks a free port; a taken one raises `OSError`."""
     server = RehearsalServer(options or RehearsalOptions())
-    opened = serving(server.app, host=host, port=port, stopping=server.stopping.set, http=BreakableProtocol)
-    async with opened as url:
+    async with serving(server.app, host=host, port=port, stopping=server.stopping.set) as url:
         server.base_url = f"{url}/v1"
         yield server
 

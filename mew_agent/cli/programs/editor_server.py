@@ -80,9 +80,10 @@ def serve_acp(target: TargetArgument, connection: ConnectionOptions) -> None:
     terminal.configure_logging("warning")
 
     async def run() -> None:
-        from mew_agent.acp.server import serve_agent  # needs the extra `acp`
+        from mew_agent.acp.server import AcpServer  # needs the extra `acp`
 
-        await serve_agent(Participant(who.ws_url, space=who.space, id=who.participant, token=who.token), target)
+        async with Participant(who.ws_url, space=who.space, id=who.participant, token=who.token) as me:
+            await AcpServer(me, target).serve()
 
     run_until_signal(run)
 

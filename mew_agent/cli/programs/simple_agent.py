@@ -22,7 +22,7 @@ from mew_agent.cli.app.options import (
 )
 from mew_agent.cli.remote.session import find_identity
 from mew_agent.config.agent_config import file_source
-from mew_agent.errors import ConfigError, unknown_key
+from mew_agent.errors import ConfigError, unknown_name
 from mew_agent.participant.events import ProposalMade
 from mew_agent.participant.participant import Participant
 from mew_agent.program import run_until_signal
@@ -81,7 +81,7 @@ def fulfiller_policy(path: Path | None, *, is_fulfiller: bool) -> FulfillerPolic
         detail = error.errors(include_url=False)[0]
     key = str(detail["loc"][0]) if detail["loc"] else ""
     if detail["type"] == "extra_forbidden":
-        raise unknown_key(source.place(key), key, FulfillerPolicy.model_fields)
+        raise unknown_name(source.place(key), f"unknown key '{key}'", key, FulfillerPolicy.model_fields)
     raise ConfigError(source.place(key) if key else source.where, problem_at(key, detail))
 
 
