@@ -57,8 +57,6 @@ class Connection:
         self._space = space
         self._participant: ParticipantId | None = None
         self._phase = _Phase.NEW
-        self.is_disconnected = False
-        """Whether the connection is closed."""
         self._unjoined_errors = 0
         self.on_decided: Callable[[], None] | None = None
         """Called once, when the connection has joined, was refused or is closed."""
@@ -134,10 +132,7 @@ class Connection:
         self._service.mark_slow(self.id)
 
     def disconnected(self) -> None:
-        """Leave the space: the connection is closed."""
-        if self.is_disconnected:
-            return
-        self.is_disconnected = True
+        """Leave the space: the connection is closed. A second call changes nothing."""
         self._decide(_Phase.ENDED)
         self._service.leave(self.id)
         self._channel = None

@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
 from importlib.util import find_spec
@@ -47,7 +48,7 @@ from mew_spaces.gateway.replica_store import ReplicaOptions
 from mew_spaces.gateway.request_guard import RequestGuard
 from mew_spaces.gateway.server import GatewayServer, bound_socket, in_url, server_config
 from mew_spaces.gateway.service import SpaceService, history_bounds
-from mew_spaces.gateway.websocket_endpoint import WebSocketEndpoint
+from mew_spaces.gateway.websocket_endpoint import serve_websocket
 from mew_spaces.log.figures import FigureStore
 from mew_spaces.log.memory import NotStored, SpaceLog
 from mew_spaces.log.sqlite import SqliteLog, lock_path
@@ -84,7 +85,6 @@ def create_app(registry: SpaceRegistry, *, host: str, proxies: TrustedProxies) -
     hosts = [name for one in options for name in one.allowed_hosts]
     hosts += [urlsplit(one.public_url).hostname or "" for one in options if one.public_url]
     origins = [name for one in options for name in one.allowed_origins]
-    endpoint = WebSocketEndpoint(registry)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -107,7 +107,7 @@ def create_app(registry: SpaceRegistry, *, host: str, proxies: TrustedProxies) -
         routes=[
             *HttpApi(registry, version=_version()).routes(),
             *dashboard_routes(),
-            WebSocketRoute("/{path:path}", endpoint.serve),
+            WebSocketRoute("/{path:path}", partial(serve_websocket, registry)),
         ],
         middleware=[
             Middleware(SecurityHeaders),

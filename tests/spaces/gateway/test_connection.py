@@ -59,6 +59,13 @@ def test_every_form_of_join_is_accepted(service: SpaceService, join: dict[str, A
     assert socket.connection.is_joined
 
 
+def test_a_large_message_before_the_join_ends_the_connection(service: SpaceService) -> None:
+    socket = Socket(service)
+    socket.send(b" " * (service.config.limits.unjoined_message_bytes + 1))
+    assert socket.reported() == ["too_large", "not_joined"]
+    assert not socket.channel.is_open
+
+
 def test_the_buffer_limit_is_that_of_the_joined_space(service: SpaceService) -> None:
     generous = parse_space(
         "space: {id: generous}\nparticipants: {eve: {tokens: [of-eve]}}\n"
