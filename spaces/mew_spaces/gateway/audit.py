@@ -76,8 +76,12 @@ class AuditLog:
         self._decision_tails: dict[tuple[str, str | None, Transport, int], tuple[PermissionDecision, bytes]] = {}
         self._second = datetime.min.replace(tzinfo=UTC)
         self._second_prefix = b""
-        self.max_named_recipients = self._names_wanted()
+        self.max_named_recipients = 1 << 30
         """With more recipients than this, only their number is logged."""
+        if self._history is None or options.delivered == "never":
+            self.max_named_recipients = 0
+        elif options.delivered == "per_member":
+            self.max_named_recipients = options.per_member_up_to
         if self.is_on:
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -158,12 +162,6 @@ class AuditLog:
         """Record a change of permissions."""
         if self._decisions is not None:
             self._writer.put(self._decisions, self._permission_change, _SIZE_OF_A_DECISION, note, now)
-
-    def _names_wanted(self) -> int:
-        mode = self._options.delivered
-        if self._history is None or mode == "never":
-            return 0
-        return self._options.per_member_up_to if mode == "per_member" else 1 << 30
 
     # Rendering, in the writer's thread. The parts of a line that repeat are cached.
 

@@ -184,9 +184,8 @@ class DeliverySessions:
 
     def end(self, connection: ConnectionId) -> None:
         """Forget a connection that is closed."""
-        self.presences.end(connection)
+        self.pause(connection)
         self.by_connection.pop(connection, None)
-        self.replaying.pop(connection, None)
 
     def pause(self, connection: ConnectionId) -> None:
         """Stop broadcasts to a connection that stays open."""

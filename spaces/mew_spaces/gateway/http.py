@@ -68,7 +68,8 @@ _STATUS = {
 
 _SPACE: Final = Parameter("space", "The space's id (default: the space that the token belongs to)")
 
-Handler = Callable[["HttpApi", "Call"], Awaitable[BaseModel | Response]]
+Handler = Callable[["HttpApi", "Call"], Awaitable[BaseModel | bytes | Response]]
+"""Returns a model, its JSON, or a response."""
 
 _HANDLERS: dict[Operation, Handler] = {}
 
@@ -96,11 +97,6 @@ class Call:
     request: Request
     space: SpaceService
     sender: ParticipantId | None = None
-
-    @property
-    def participant(self) -> str:
-        """The id of the participant in the path, which may be its display name."""
-        return _participant_in_path(self.request, self.space)
 
     def text(self, name: str) -> str | None:
         """Return a parameter of the query, None without it."""
@@ -137,7 +133,7 @@ class HttpApi:
         return openapi_document(summaries, version=self._version, error=bodies.ErrorAnswer)
 
     async def _respond(self, operation: Operation, handler: Handler, request: Request) -> Response:
-        """Check the token, and return what the handler answers; a model as JSON."""
+        """Check the token, and return what the handler answers."""
         if operation.needs_token:
             space, sender = self._authenticate(request, is_owner=operation.is_for_owner)
             call = Call(operation, request, space, sender)
@@ -146,7 +142,7 @@ class HttpApi:
         answer = await handler(self, call)
         if isinstance(answer, Response):
             return answer
-        content = answer.model_dump_json(by_alias=True, exclude_unset=True)
+        content = answer if isinstance(answer, bytes) else answer.model_dump_json(by_alias=True, exclude_unset=True)
         return Response(content, media_type="application/json", headers={"cache-control": "no-store"})
 
     @serves("GET", "/health", bodies.HealthAnswer, needs_token=False)
@@ -234,7 +230,7 @@ class HttpApi:
         ),
         is_for_owner=True,
     )
-    async def _poll_messages(self, call: Call) -> Response:
+    async def _poll_messages(self, call: Call) -> bytes:
         """Read the messages after or before a position, as the participant that the token belongs to."""
         history, limit = call.space.log, call.number("limit")
         if (before := call.text("before")) is not None:
@@ -284,7 +280,7 @@ class HttpApi:
     )
     async def _fit(self, call: Call) -> BaseModel:
         """Ask whether a number of tokens fits into a participant's context, by its last status."""
-        name = call.participant
+        name = _participant_in_path(call.request, call.space)
         entry = next((one for one in call.space.board().participants if one.id == name), None)
         if entry is None:
             raise _no_participant(name)
@@ -349,7 +345,7 @@ class HttpApi:
 
     def _program(self, call: Call, kind: str) -> tuple[str, programs.ProgramControl]:
         """Return the participant in the path, and what runs its program, if the sender may send this kind to it."""
-        name = call.participant
+        name = _participant_in_path(call.request, call.space)
         control = self._control(call, Draft(kind=kind, to=(name,)))
         if name not in call.space.space.names:
             raise _no_participant(name)
@@ -419,15 +415,14 @@ class HttpApi:
         return found, participant
 
 
-def _message_page(entries: Sequence[Entry], place: Position, *, is_complete: bool, has_more: bool) -> Response:
+def _message_page(entries: Sequence[Entry], place: Position, *, is_complete: bool, has_more: bool) -> bytes:
     # Stored envelopes are JSON already: joining them costs nothing, parsing a thousand would block the loop.
-    body = b'{"messages":[%s],"next":"%s","complete":%s,"more":%s}' % (
+    return b'{"messages":[%s],"next":"%s","complete":%s,"more":%s}' % (
         b",".join(entry.data for entry in entries),
         str(place).encode(),
         b"true" if is_complete else b"false",
         b"true" if has_more else b"false",
     )
-    return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
 
 
 def _no_participant(name: str) -> ApiError:

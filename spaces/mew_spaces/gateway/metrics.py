@@ -6,6 +6,7 @@ not know who may read them.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from mew_protocol.metrics import Metric
@@ -50,20 +51,15 @@ def write_metrics(metrics: Iterable[Metric], accept: str) -> tuple[bytes, str]:
 
     # Versions in the header are left out: the encoders fail on those that are not numbers.
     encode, media_type = choose_encoder(OPEN_METRICS if OPEN_METRICS in accept else "")
-    return encode(_Families(metrics)), media_type  # type: ignore[arg-type] # encoders only collect
+    collected = SimpleNamespace(collect=lambda: _families(metrics))  # all that encoders need of a registry
+    return encode(collected), media_type
 
 
-class _Families:
-    """Metrics as the encoders of prometheus_client collect them."""
+def _families(metrics: Iterable[Metric]) -> Iterator[object]:
+    from prometheus_client.metrics_core import Metric as Family
 
-    def __init__(self, metrics: Iterable[Metric]) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterator[object]:
-        from prometheus_client.metrics_core import Metric as Family
-
-        for metric in self._metrics:
-            family = Family(metric.name.removesuffix("_total"), metric.help, metric.kind)
-            for labels, value in metric.samples:
-                family.add_sample(metric.name, dict(zip(metric.labels, labels, strict=True)), value)
-            yield family
+    for metric in metrics:
+        family = Family(metric.name.removesuffix("_total"), metric.help, metric.kind)
+        for labels, value in metric.samples:
+            family.add_sample(metric.name, dict(zip(metric.labels, labels, strict=True)), value)
+        yield family

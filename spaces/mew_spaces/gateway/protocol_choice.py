@@ -98,7 +98,7 @@ async def _check_slow_client(connection: "_Connection") -> None:
     await connection.open()
     connection.channel.write(frame_message("hello"))
     connection.protocol.pause_writing()
-    _expect(connection.is_slow and not connection.channel.is_open, "a full write buffer goes unnoticed")
+    _expect(connection.slow.is_set() and not connection.channel.is_open, "a full write buffer goes unnoticed")
     connection.channel.close_with_message(frame_message("bye"), 4408, "slow")
     close = Frame(Opcode.CLOSE, Close(4408, "slow").serialize()).serialize(mask=False)
     expected = frame_message("hello") + frame_message("bye") + close
@@ -125,7 +125,7 @@ class _Connection:
         self._disconnected = asyncio.Event()
         self._channel: DirectChannel | None = None
         self.received: list[bytes] = []
-        self.is_slow = False
+        self.slow = asyncio.Event()
         self.protocol = protocol(config=config, server_state=self._state, app_state={})
         self.protocol.logger = logging.Logger("self-check", logging.CRITICAL)  # the log shows real connections only
 
@@ -161,14 +161,8 @@ class _Connection:
             await receive()
             await send({"type": "websocket.accept"})
             self._channel = scope["extensions"][EXTENSION]
-            self.channel.on_slow = self._note_slow
-            self.channel.attach(self._note_message, self._disconnected.set)
-
-    def _note_slow(self) -> None:
-        self.is_slow = True
-
-    def _note_message(self, data: bytes, _is_text: bool) -> None:
-        self.received.append(data)
+            self.channel.on_slow = self.slow.set
+            self.channel.attach(lambda data, _is_text: self.received.append(data), self._disconnected.set)
 
 
 class _MemoryTransport(asyncio.Transport):

@@ -235,7 +235,7 @@ class ReplicaService(SpaceService):
         except ValueError as error:
             raise SpacesError(f"the backplane of this space holds {error}; use the same version everywhere") from None
         # Each envelope is in the logs of the gateway that it came to.
-        self._audit = self._performer.audit = None if own is None else self._own_audit
+        self._performer.audit = None if own is None else self._own_audit
         waiting = iter(submissions)
         for applied in self._shared.apply(batch.sequence, header, events):
             submission = next(waiting, None)
@@ -251,7 +251,7 @@ class ReplicaService(SpaceService):
                     submission.waiter.set()
         for submission in waiting:  # this gateway was gone before its batch came
             self._queue.refuse(submission)
-        self._audit = self._performer.audit = self._own_audit
+        self._performer.audit = self._own_audit
         self._stored.note_applied(len(events), len(batch.data))
         self._frames.follow(batch.sequence)
         self._applied.set()

@@ -80,7 +80,6 @@ class SpaceService:
         clock: Callable[[], datetime] = now_utc,
         new_id: NewId = new_uuid,
         new_token: NewId = generate_token,
-        epoch: str | None = None,
         space_log: SpaceLog | None = None,
         state: Path | None = None,
         folder: Path | None = None,
@@ -88,8 +87,7 @@ class SpaceService:
         audit: AuditLog | None = None,
         figures: FigureStore | None = None,
     ) -> None:
-        """`space_log` keeps the accepted envelopes (default: in memory). `epoch` names this run in positions of the
-        log in memory (default: a random one).
+        """`space_log` keeps the accepted envelopes (default: in memory, with a random epoch).
 
         `state` is the state folder; without it, invitations and removals end with this run. Relative paths of the
         configuration start from `folder`, else from the folder around `state`, else from the working folder. Without a
@@ -97,12 +95,11 @@ class SpaceService:
         """
         self.config = config
         self.tokens = tokens
-        self.log = space_log or SpaceLog(epoch=epoch or secrets.token_hex(4), bounds=history_bounds(config))
+        self.log = space_log or SpaceLog(epoch=secrets.token_hex(4), bounds=history_bounds(config))
         self.started_position = self.log.position
         self._store = MembershipStore(config, tokens, state, self.log)
         self.space = Space(config, new_id=new_id, new_token=new_token, clock=steady_seconds, state=self._store.state)
         self._folder = folder or (Path() if state is None else space_folder(state))
-        self._audit = audit
         self._writer = writer
         self.started_at = clock()
         self.webhook = (
@@ -432,7 +429,7 @@ class SpaceService:
 
         `data` are the bytes of the draft. `session` is a connection that gets a receipt if it gets no echo.
         """
-        audit = self._audit
+        audit = self._performer.audit
         transport: Transport = "http" if connection is None else "websocket"
         effects, accepted, refused, _, decision = receipt
         first = effects[0] if len(effects) == 1 else None

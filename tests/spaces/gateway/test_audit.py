@@ -22,9 +22,9 @@ ADA, BOB = ParticipantId("ada"), ParticipantId("bob")
 class Logged:
     """A space with two members whose logs are read when it is over."""
 
-    def __init__(self, config: SpaceConfig, folder: Path, **options: Any) -> None:
+    def __init__(self, config: SpaceConfig, folder: Path, writer: LogWriter | None = None, **options: Any) -> None:
         self.folder = folder
-        self.writer = LogWriter()
+        self.writer = writer or LogWriter()
         audit = AuditLog(folder, "demo", GatewayLogging(**options), self.writer)
         self.service = SpaceService(config, TokenBook.generate(config), writer=self.writer, audit=audit)
         self.connections = {}
@@ -178,9 +178,7 @@ def test_a_very_long_envelope_is_logged_as_its_size(config: SpaceConfig, tmp_pat
 
 
 def test_long_envelopes_that_wait_for_the_disk_are_bounded(config: SpaceConfig, tmp_path: Path) -> None:
-    logged = Logged(config, tmp_path)
-    logged.writer = LogWriter(max_queued_bytes=4_000)
-    logged.service._audit = AuditLog(tmp_path, "demo", GatewayLogging(), logged.writer)
+    logged = Logged(config, tmp_path, LogWriter(max_queued_bytes=4_000))
     logged.send_envelope(BOB, "participant/clear", {"reason": "x" * 5_000}, id="refused")
     logged.send_envelope(BOB, "participant/clear", id="short")
     assert not logged.about("refused")

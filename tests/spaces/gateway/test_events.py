@@ -12,7 +12,7 @@ from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.core.effects import ConnectionId
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.events import EventReader, event, event_stream
-from mew_spaces.gateway.service import SpaceService
+from mew_spaces.gateway.service import SpaceService, history_bounds
 from mew_spaces.log.memory import Bounds, SpaceLog
 
 from tests.support.channels import RecordingChannel
@@ -23,7 +23,9 @@ ADA = ParticipantId("ada")
 
 @pytest.fixture
 def service(config: SpaceConfig) -> SpaceService:
-    return SpaceService(config, TokenBook.generate(config), epoch="e")
+    return SpaceService(
+        config, TokenBook.generate(config), space_log=SpaceLog(epoch="e", bounds=history_bounds(config))
+    )
 
 
 def reader_of(service: SpaceService, name: str = "ada") -> EventReader:
@@ -91,7 +93,9 @@ async def test_a_reader_with_an_unknown_position_is_reset(service: SpaceService,
 
 async def test_a_reader_that_falls_behind_is_reset(config: SpaceConfig) -> None:
     short = config.model_copy(update={"limits": config.limits.model_copy(update={"history_envelopes": 2})})
-    service = SpaceService(short, TokenBook.generate(short), epoch="e")
+    service = SpaceService(
+        short, TokenBook.generate(short), space_log=SpaceLog(epoch="e", bounds=history_bounds(short))
+    )
     reader = Reader(event_stream(reader_of(service), None))
     await reader.next()
     for number in range(5):

@@ -15,7 +15,8 @@ from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.core.effects import ConnectionId
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.log_writer import LogWriter
-from mew_spaces.gateway.service import SpaceService
+from mew_spaces.gateway.service import SpaceService, history_bounds
+from mew_spaces.log.memory import SpaceLog
 
 from tests.support.channels import RecordingChannel
 
@@ -54,7 +55,9 @@ def clock() -> Clock:
 
 @pytest.fixture
 def service(config: SpaceConfig, clock: Clock) -> SpaceService:
-    return SpaceService(config, TokenBook.generate(config), clock=clock, epoch="e")
+    return SpaceService(
+        config, TokenBook.generate(config), clock=clock, space_log=SpaceLog(epoch="e", bounds=history_bounds(config))
+    )
 
 
 def joined(service: SpaceService, participant: ParticipantId) -> tuple[ConnectionId, RecordingChannel]:
@@ -141,7 +144,7 @@ def test_hundreds_of_consumers_that_become_slow_at_once_leave_in_turn() -> None:
     names = [ParticipantId(f"p{number}") for number in range(200)]
     people = "".join(f"  {name}: {{command: a, capabilities: [{{kind: chat}}]}}\n" for name in names)
     config = parse_space(f"space: {{id: a}}\nparticipants:\n{people}")
-    service = SpaceService(config, TokenBook(), epoch="e")
+    service = SpaceService(config, TokenBook(), space_log=SpaceLog(epoch="e", bounds=history_bounds(config)))
     _, reader = joined(service, names[0])
     for name in names[1:]:
         connection = service.new_connection()
