@@ -19,8 +19,6 @@ from mew_protocol.setting_problems import problem_at
 DEFAULT_MAX_BYTES = 16 * 1024 * 1024
 DEFAULT_MAX_DEPTH = 100
 
-_MARK = 0x23  # '#'
-
 _COMPLETE_PREFIX = b'{"protocol":"%s","' % PROTOCOL.encode()
 """The start of an envelope as the usual clients write it: compact, headers first, all headers present."""
 
@@ -207,7 +205,7 @@ def _decode_frame(raw: bytes | str) -> StreamFrame:
         if end > 0:
             return StreamFrame(raw[1:end], raw)
     else:
-        end = raw.find(_MARK, 1)
+        end = raw.find(b"#", 1)
         if end > 0:
             try:
                 return StreamFrame(raw[1:end].decode(), raw)

@@ -33,8 +33,7 @@ def covers(
     A participant may pass on what its own patterns cover, `BASELINE` among them. Several calls may share a budget.
     Raises `BudgetExceeded` if it is spent.
     """
-    held = patterns if isinstance(patterns, tuple) else tuple(patterns)
-    steps = steps or Steps(COMPARISON_STEPS)
+    held, steps = tuple(patterns), steps or Steps(COMPARISON_STEPS)
     kinds = as_texts(wanted["kind"]) if has_kind(wanted) else ()
     return bool(kinds) and all(
         any(_contained(kind, wanted, pattern, steps, ignore_to=ignore_to) for pattern in held) for kind in kinds

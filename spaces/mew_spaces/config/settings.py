@@ -5,7 +5,8 @@ Owns which keys and values are valid and what they mean. `loading` reads files a
 
 import ipaddress
 import re
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, Self
 
 from mew_protocol.acp_settings import AcpSettings
 from mew_protocol.agent_settings import ModelFacts, SettingsModel, Text, WrittenAgentSettings, bare_off_as_text, text_as
@@ -20,10 +21,41 @@ from mew_protocol.setting_problems import matching
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from mew_spaces.config.backplane_options import BackplaneOptions
-from mew_spaces.config.roles import ROLE_PATTERNS, Role
 
 BRIDGE = "mcp-bridge"
 """The only `type` of a participant that has an effect: it starts a bridge."""
+
+Role = Literal["agent", "tool", "person", "observer"]
+
+ROLE_PATTERNS: Final[Mapping[Role, tuple[dict[str, Any], ...]]] = {
+    "agent": (
+        {"kind": "chat"},
+        {"kind": "chat/*"},
+        {"kind": "reasoning/*"},
+        {"kind": "stream/*"},
+        {"kind": "participant/status"},
+        {"kind": "participant/compact-done"},
+        {"kind": "participant/history"},
+        {"kind": "participant/undo-done"},
+        {"kind": "participant/recall-done"},
+        # It may see every tool and propose its calls; a person approves them.
+        {"kind": "mcp/request", "payload": {"method": "*/list"}},
+        {"kind": "mcp/proposal"},
+        {"kind": "mcp/withdraw"},
+    ),
+    "tool": ({"kind": "chat"}, {"kind": "mcp/response"}, {"kind": "mcp/notification"}, {"kind": "participant/status"}),
+    # A person may do everything but administer the space: no grants, no invitations.
+    "person": (
+        {"kind": "chat"},
+        {"kind": "chat/*"},
+        {"kind": "mcp/*"},
+        {"kind": "participant/*"},
+        {"kind": "reasoning/cancel"},
+        {"kind": "stream/*"},
+    ),
+    "observer": (),
+}
+"""What each role may send. Every participant receives all envelopes, so an observer needs no capability."""
 
 _GUEST_PATTERNS: tuple[dict[str, Any], ...] = ({"kind": "chat"},)
 """What a participant may send that space.yaml does not name."""

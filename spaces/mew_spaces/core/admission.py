@@ -76,7 +76,7 @@ def malformed(draft: Draft, sender: str, name_chars: int) -> ErrorPayload | None
         return ErrorPayload(error=errors.IDENTITY_MISMATCH, message=text, attempted_kind=kind)
     required = _REQUIRED_TEXT.get(kind)
     if required is None:
-        return _reserved(kind) if _is_reserved(kind) else None
+        return _reserved(kind)
     value = (draft.payload or {}).get(required)
     if not isinstance(value, str) or not value:
         return _invalid(errors.INVALID_PAYLOAD, f"{kind}: payload.{required} must be a non-empty string")
@@ -92,12 +92,10 @@ def _invalid(error: str, message: str) -> ErrorPayload:
     return ErrorPayload(error=error, message=message, code=errors.VALIDATION_ERROR)
 
 
-def _is_reserved(kind: str) -> bool:
-    """Return whether only the gateway sends this kind. A join comes before there is a sender to check."""
-    return (kind.startswith("system/") and kind != kinds.SYSTEM_HEARTBEAT) or kind in _GATEWAY_KINDS
-
-
-def _reserved(kind: str) -> ErrorPayload:
+def _reserved(kind: str) -> ErrorPayload | None:
+    """Refuse a kind that only the gateway sends. A join comes before there is a sender to check."""
+    if kind not in _GATEWAY_KINDS and (not kind.startswith("system/") or kind == kinds.SYSTEM_HEARTBEAT):
+        return None
     # The TypeScript gateway reserves one kind only, with this error; its clients look for these words.
     error = errors.INVALID_REQUEST if kind == kinds.SYSTEM_REGISTER else errors.RESERVED_KIND
     return ErrorPayload(error=error, message=f"{kind} is reserved for the gateway", attempted_kind=kind)

@@ -39,17 +39,6 @@ def _extended(trend: Trend, at: float, tokens: int | None) -> Trend:
     return (*(one for one in trend[1 - _TREND_SAMPLES :] if at - one[0] <= TREND_SECONDS), (at, tokens))
 
 
-def _seconds_to(trend: Trend, limit: int, now: float) -> int | None:
-    """Return how long it takes to reach `limit` tokens at this rate; None if it does not grow. Idle time counts."""
-    if len(trend) < 2:
-        return None
-    (began, first), (_, last) = trend[0], trend[-1]
-    span = now - began
-    if last <= first or not _TREND_SPAN_SECONDS <= span <= TREND_SECONDS:
-        return None
-    return max(0, round((limit - last) * span / (last - first)))
-
-
 class StatusBoard:
     """The last status of every participant. A status stays when its sender disconnects; its age shows its worth."""
 
@@ -114,23 +103,29 @@ class StatusBoard:
         received = self._state.statuses.get(participant)
         if received is None:
             return BoardEntry(id=participant, connected=connected)
+        status = self._status_of(participant, received)
         entry = BoardEntry(
             id=participant,
             connected=connected,
-            status=self._status_of(participant, received),
+            status=status,
             status_id=received.envelope_id,
             received_at=wire_timestamp(received.received_at),
             age_seconds=round(max(0.0, (now - received.received_at).total_seconds()), 3),
         )
-        seconds = self._seconds_to_compaction(participant, entry.status, now) if connected else None
+        seconds = self._seconds_to_compaction(participant, status, now) if connected else None
         return entry if seconds is None else entry.model_copy(update={"seconds_to_compaction": seconds})
 
-    def _seconds_to_compaction(self, participant: str, status: Status | None, now: datetime) -> int | None:
-        trend, report = self.trends.get(participant), status.context if status is not None else None
-        if trend is None or status is None:
-            return None
+    def _seconds_to_compaction(self, participant: str, status: Status, now: datetime) -> int | None:
+        """Return how long it takes at the present rate; None if the context does not grow. Idle time counts."""
+        trend, report = self.trends.get(participant, ()), status.context
         limit = plausible((report.compact_at_tokens if report is not None else None) or status.max_tokens)
-        return None if limit is None else _seconds_to(trend, limit, now.timestamp())
+        if limit is None or len(trend) < 2:
+            return None
+        (began, first), (_, last) = trend[0], trend[-1]
+        span = now.timestamp() - began
+        if last <= first or not _TREND_SPAN_SECONDS <= span <= TREND_SECONDS:
+            return None
+        return max(0, round((limit - last) * span / (last - first)))
 
     def entry_json(self, participant: str, *, connected: bool, now: datetime) -> dict[str, Any] | None:
         """Return the line of a participant with a status as JSON, or None. Much cheaper than `entry`.

@@ -5,7 +5,6 @@ changes it causes. The changes themselves, and every question about them, are in
 """
 
 import json
-from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
@@ -37,9 +36,8 @@ from mew_spaces.core.effects import (
     refuse,
     state_changed,
 )
-from mew_spaces.core.membership import Membership
 from mew_spaces.core.state import CapabilityGrant, Changes, Invitation
-from mew_spaces.core.system_messages import SystemMessages
+from mew_spaces.core.system_messages import NewId
 
 if TYPE_CHECKING:
     from mew_spaces.core.space import Space
@@ -48,18 +46,10 @@ if TYPE_CHECKING:
 class MembershipRules:
     """The membership rules of one space."""
 
-    def __init__(
-        self,
-        config: SpaceConfig,
-        membership: Membership,
-        messages: SystemMessages,
-        *,
-        space: "Space",
-        new_token: Callable[[], str],
-    ) -> None:
-        self._membership = membership
-        self._messages = messages
+    def __init__(self, space: "Space", config: SpaceConfig, new_token: NewId) -> None:
         self._space = space
+        self._membership = space.membership
+        self._messages = space.messages
         self._new_token = new_token
         self._config = config
 

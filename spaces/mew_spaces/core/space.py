@@ -109,7 +109,7 @@ class Space:
         self.not_back_yet = {one.proposer for one in self.membership.undecided_proposals}
         """Proposers of an earlier process of the gateway; those that stay away do not wait for a decision."""
         self._streams = StreamRules(self.membership, self.messages, streams_per_member=config.limits.streams_per_member)
-        self._rules = MembershipRules(config, self.membership, self.messages, space=self, new_token=new_token)
+        self._rules = MembershipRules(self, config, new_token)
 
     # Questions
 
@@ -472,11 +472,10 @@ class Space:
             for name in self.names
             if name in self.state.statuses
         )
-        streams = (stream.describe() for stream in self.state.streams.values())
         payload = {
             "you": self.describe(participant),
             "participants": [self.describe(name) for name in others],
-            "active_streams": [one.model_dump(mode="json", by_alias=True, exclude_unset=True) for one in streams],
+            "active_streams": [stream.describe() for stream in self.state.streams.values()],
             "board": [entry for entry in entries if entry is not None],
         }
         if proposals := self.membership.undecided_proposals:

@@ -13,7 +13,6 @@ from typing import Any, Final, Literal, NamedTuple
 
 from mew_protocol.ids import ParticipantId
 from mew_protocol.payloads.mcp import GATEWAY_KEYS
-from mew_protocol.payloads.system import ActiveStream
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic_core import to_json
 
@@ -91,15 +90,15 @@ class Stream(_Record):
         """Its name on the wire."""
         return f"stream-{self.number}"
 
-    def describe(self) -> ActiveStream:
-        """Return the description that late joiners get."""
-        gateway_keys = {
+    def describe(self) -> dict[str, Any]:
+        """Return the description that late joiners get: an `ActiveStream`."""
+        return {
+            **self.metadata,
             "stream_id": self.id,
             "owner": self.owner,
-            "authorized_writers": self.writers,
+            "authorized_writers": list(self.writers),
             "created": self.created,
         }
-        return ActiveStream.model_validate({**self.metadata, **gateway_keys})
 
 
 class ReportedStatus(_Record):

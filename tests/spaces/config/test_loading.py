@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mew_spaces.config.loading import SpaceConfig, load_space, parse_space, place_in, with_participant
-from mew_spaces.config.roles import ROLE_PATTERNS
+from mew_spaces.config.settings import ROLE_PATTERNS
 from mew_spaces.errors import SpaceConfigError
 
 WHOLE = """

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 from mew_protocol.ids import ParticipantId
+from mew_protocol.payloads.system import ActiveStream
 from mew_spaces.core.state import (
     ActivePause,
     CapabilityGrant,
@@ -72,7 +73,7 @@ def test_stream_numbers_outlive_their_streams() -> None:
 
 
 def test_a_stream_description_contains_the_metadata_of_its_request() -> None:
-    assert STREAM.describe().model_dump(exclude_unset=True) == {
+    assert ActiveStream.model_validate(STREAM.describe()).model_dump(exclude_unset=True) == {
         "stream_id": "stream-3",
         "owner": "ada",
         "authorized_writers": ("ada",),
