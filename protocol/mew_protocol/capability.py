@@ -55,19 +55,11 @@ _ValueTest = Callable[[object, Steps], bool]
 
 def normalise(patterns: Iterable[object]) -> tuple[dict[str, Any], ...]:
     """Return the well-formed patterns without duplicates, and the baseline."""
-    found: list[dict[str, Any]] = []
-    seen: set[str] = set()
+    found: dict[str, dict[str, Any]] = {}
     for pattern in (*patterns, BASELINE):
-        if not isinstance(pattern, Mapping) or not has_kind(pattern):
-            continue
-        try:
-            identity = json.dumps(pattern, sort_keys=True)
-        except (TypeError, ValueError, RecursionError):
-            continue
-        if identity not in seen:
-            seen.add(identity)
-            found.append(dict(pattern))
-    return tuple(found)
+        if isinstance(pattern, Mapping) and has_kind(pattern):
+            found.setdefault(json.dumps(pattern, sort_keys=True), dict(pattern))
+    return tuple(found.values())
 
 
 def has_kind(pattern: CapabilityPattern) -> bool:
@@ -238,8 +230,11 @@ class _Compiled:
     def matches(self, draft: Draft, steps: Steps, *, ignore_to: bool) -> bool:
         """Return whether payload and addressees match; the kind is known to match. Raises `Undecidable`."""
         try:
-            if self.to is not None and not ignore_to and not _covers(self.to, draft.addressees, steps):
-                return False
+            if self.to is not None and not ignore_to:
+                addressees = draft.addressees
+                # An envelope to everyone matches no list of addressees.
+                if not addressees or not all(any(test(one, steps) for test in self.to) for one in addressees):
+                    return False
             return self.payload is None or (draft.payload is not None and self.payload(draft.payload, steps))
         except RecursionError:
             return False
@@ -259,11 +254,6 @@ def _may_select(key: str, parts: Collection[str]) -> bool:
     if key.startswith("$"):
         return ".." in key or "*" in key or any(name in key for name in parts)
     return any(fnmatchcase(name, key) for name in parts)
-
-
-def _covers(tests: tuple[TextTest, ...], addressees: tuple[str, ...], steps: Steps) -> bool:
-    """Return whether every addressee is allowed. An envelope to everyone matches no list of addressees."""
-    return bool(addressees) and all(any(test(one, steps) for test in tests) for one in addressees)
 
 
 def _texts_in(value: object) -> Iterator[str]:

@@ -132,7 +132,10 @@ class Membership:
         if permissions is None:
             invitation = self._invitation_of(participant)
             granted = tuple(pattern for grant in self.state.grants.get(participant, ()) for pattern in grant.patterns)
-            held = normalise((*self._base_patterns(participant, invitation), *granted))
+            given: tuple[dict[str, Any], ...] = ()
+            if participant not in self.state.removed:
+                given = self._config.patterns_of(participant) if invitation is None else invitation.capabilities
+            held = normalise((*given, *granted))
             patterns = advertised(held)
             several = self._config.is_person(participant) if invitation is None else invitation.several_sockets
             permissions = Permissions(CapabilitySet(held), patterns, to_json(patterns), granted, several)
@@ -374,11 +377,6 @@ class Membership:
             if change.table == "proposals":
                 self._index_proposal(change.key)
         return tuple(applied)
-
-    def _base_patterns(self, participant: str, invitation: Invitation | None) -> tuple[dict[str, Any], ...]:
-        if participant in self.state.removed:
-            return ()
-        return self._config.patterns_of(participant) if invitation is None else invitation.capabilities
 
     def _invitation_of(self, participant: str) -> Invitation | None:
         """Return the invitation that counts: space.yaml comes first, unless the participant was removed since."""
