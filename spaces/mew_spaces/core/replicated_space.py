@@ -6,6 +6,7 @@ continues from one. Does not know how a batch arrives, and performs nothing.
 """
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -179,13 +180,7 @@ class ReplicatedSpace:
         for sender, name, digest, sequence in snapshot.known:
             self._known[sender, name] = KnownEnvelope(digest, sequence)
         for table in SpaceState.model_fields:
-            value = getattr(snapshot.state, table)
-            if isinstance(value, int):
-                setattr(space.state, table, value)
-            else:  # in place: others hold the same table
-                held = getattr(space.state, table)
-                held.clear()
-                held.update(value)
+            setattr(space.state, table, copy(getattr(snapshot.state, table)))
         space.members.clear()
         space.members.update({name: MemberConnections(list(held)) for name, held in snapshot.members.items()})
         space.membership.reset()
