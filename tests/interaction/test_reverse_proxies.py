@@ -134,9 +134,7 @@ async def test_participants_commands_and_event_streams_pass_the_proxy(
         api = GatewayApi(url, space="review", participant="ada", token=token)
         received: list[Envelope] = []
         async with Participant(url, space="review", id="ada", token=token) as ada:
-            assert [entry["connected"] for entry in (await anyio.to_thread.run_sync(api.board))["participants"]] == [
-                True
-            ]
+            assert [entry.connected for entry in (await anyio.to_thread.run_sync(api.board)).participants] == [True]
 
             @ada.on("chat")
             async def keep(envelope: Envelope) -> None:

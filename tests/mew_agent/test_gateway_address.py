@@ -69,7 +69,7 @@ async def join(gateway: RunningGateway, url: str) -> None:
 async def ask(gateway: RunningGateway, url: str) -> None:
     api = GatewayApi(url, space="demo", participant="ada", token=gateway.token_of("ada"))
     board = await anyio.to_thread.run_sync(api.board)
-    assert [entry["id"] for entry in board["participants"]] == ["ada"]
+    assert [entry.id for entry in board.participants] == ["ada"]
 
 
 CLIENTS = pytest.mark.parametrize("reach", [join, ask])

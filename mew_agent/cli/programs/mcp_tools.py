@@ -268,7 +268,7 @@ class SpaceOffers:
     @in_daemon_thread
     def _board(self) -> dict[str, Any]:
         """The last report of each participant."""
-        return find_gateway(self._connection).board()
+        return find_gateway(self._connection).board().model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     async def _chat(self) -> str:
         """The most recent messages in the space, one per line."""

@@ -24,7 +24,7 @@ from mew_protocol.payloads.compactions import (
     UndoDone,
 )
 from mew_protocol.payloads.figures import ParticipantFigures
-from mew_protocol.payloads.participant import Board, RequestStatus, Status, refusal_in
+from mew_protocol.payloads.participant import RequestStatus, Status, refusal_in
 from pydantic import BaseModel
 
 from mew_agent.cli.app import terminal
@@ -184,7 +184,7 @@ def recall(
 def _recorded(request: TargetedRequest, minutes: int) -> ParticipantFigures:
     """What the gateway recorded of a participant. Raises `NoSuchParticipant`."""
     api = find_gateway(request.connection)
-    check_known(api, Board.model_validate(api.board()), request.target)
+    check_known(api, api.board(), request.target)
     found = api.context_history(minutes * 60, request.target)
     if found.more:
         terminal.warn(f"only the newest {MAX_REPORTS:,} are shown; choose fewer minutes")

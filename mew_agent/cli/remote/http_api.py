@@ -23,6 +23,7 @@ from mew_protocol.errors import CAPABILITY_VIOLATION, UNAUTHORIZED
 from mew_protocol.json_values import value_at
 from mew_protocol.payloads.figures import KEPT_SECONDS, ContextHistory
 from mew_protocol.payloads.mcp import UndecidedProposal, UndecidedProposals
+from mew_protocol.payloads.participant import Board
 from mew_spaces.launch.run_file import RunFile, read_run_file
 
 from mew_agent.cli.app import terminal
@@ -186,9 +187,9 @@ class GatewayApi:
         except GatewayError:
             return True
 
-    def board(self) -> dict[str, Any]:
-        """The board as JSON, in the shape of `mew_protocol.payloads.participant.Board`."""
-        return self._object("GET", f"/spaces/{_quoted(self.space)}/context")
+    def board(self) -> Board:
+        """The last status of every participant."""
+        return Board.model_validate(self._object("GET", f"/spaces/{_quoted(self.space)}/context"))
 
     def context_history(self, seconds: int, participant: str | None = None) -> ContextHistory:
         """What was reported in the last `seconds`, at most `MAX_REPORTS` reports."""
@@ -245,21 +246,21 @@ class GatewayApi:
         return self._repeat(lambda: self._request("GET", path, accept="text/event-stream"), deadline)
 
     def _object(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
-        value = self._repeat(lambda: self._read_object(method, path, body))
+        def read() -> Any:
+            connection, answer, _ = self._request(method, path, body=body)
+            try:
+                return json.loads(answer.read())
+            except (OSError, http.client.HTTPException) as error:
+                raise NotConnected(self.gateway, cause_of(error)) from None
+            except ValueError:
+                return None
+            finally:
+                connection.close()
+
+        value = self._repeat(read)
         if not isinstance(value, dict):
             raise GatewayError(f"{self.gateway} is not a MEW gateway")
         return value
-
-    def _read_object(self, method: str, path: str, body: bytes | None) -> Any:
-        connection, answer, _ = self._request(method, path, body=body)
-        try:
-            return json.loads(answer.read())
-        except (OSError, http.client.HTTPException) as error:
-            raise NotConnected(self.gateway, cause_of(error)) from None
-        except ValueError:
-            return None
-        finally:
-            connection.close()
 
     def _repeat(self, request: Callable[[], T], deadline: float | None = None) -> T:
         """Make a request, again while the gateway is being restarted. Raises `TimeoutError` past `deadline`."""

@@ -21,7 +21,6 @@ from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
 from mew_protocol.json_values import object_at, objects_at, value_at
 from mew_protocol.payloads.fit import TextBasis, fit_in
-from mew_protocol.payloads.participant import Board
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
@@ -99,8 +98,7 @@ def show_history(
 
 def _markdown(message: Message) -> str:
     """One envelope as a section: a chat as it was written, others as JSON."""
-    to, payload = ", ".join(message.get("to") or ()), message.get("payload") or {}
-    who = f"{message.get('from')} to {to}" if to else str(message.get("from"))
+    who, payload = _who(message), message.get("payload") or {}
     if message.get("kind") == kinds.CHAT:
         heading, text = words.clean(f"{who}, {message.get('ts')}"), str(payload.get("text"))
         return "## {}\n\n{}\n".format(heading, _HEADING.sub(r"\1\\", text))
@@ -112,9 +110,7 @@ def _markdown(message: Message) -> str:
 def _message_line(message: Message, now: datetime) -> str:
     """One envelope as text: a chat up to a limit, the rest as one line."""
     at = words.clock(str(message.get("ts")), now, today="%H:%M:%S")
-    to = ", ".join(message.get("to") or ())
-    who = f"{message.get('from')} to {to}" if to else str(message.get("from"))
-    payload = message.get("payload") or {}
+    who, payload = _who(message), message.get("payload") or {}
     if message.get("kind") == kinds.CHAT:
         # Indented: no line of a text may look like an envelope of another sender.
         text = str(payload.get("text"))
@@ -124,6 +120,10 @@ def _message_line(message: Message, now: datetime) -> str:
         return f"{at}  {words.clean(who)}: {text}"
     line = f"{at}  {who}  {message.get('kind')} {json.dumps(payload, ensure_ascii=False)}"
     return words.clip(words.clean(line), terminal.style_of(sys.stdout).width)
+
+
+def _who(message: Message) -> str:
+    return " to ".join(filter(None, (str(message.get("from")), ", ".join(message.get("to") or ()))))
 
 
 @with_option_groups
@@ -235,7 +235,7 @@ def fit(
     Exits with code 3 if it does not fit, and with code 1 if that is not known.
     """
     api = find_gateway(connection)
-    entry = check_known(api, Board.model_validate(api.board()), target)
+    entry = check_known(api, api.board(), target)
     basis: TextBasis = "given"
     if tokens is None:
         tokens, basis = Calibration().project(features(terminal.read_text(file, "FILE"))), "heuristic"

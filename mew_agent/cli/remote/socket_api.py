@@ -35,7 +35,7 @@ class SocketEvents:
         """`me` has joined, and puts every envelope into `arrived`."""
         self.arrived: queue.SimpleQueue[Envelope | None] = queue.SimpleQueue()
         self._portal = portal
-        self._me = me
+        self.me = me
         self._gateway = gateway
         self._question = str(uuid4())
         self._board: ServerSentEvent | None = None
@@ -43,23 +43,23 @@ class SocketEvents:
     def begin(self) -> None:
         """Note who is here, and ask all participants for a status."""
         now = wire_timestamp(datetime.now(UTC))
-        present = [{"id": name, "connected": True} for name in (self._me.id, *self._me.peers)]
-        self._board = ServerSentEvent("board", {"space": self._me.space, "at": now, "participants": present})
-        if self._me.peers:
+        present = [{"id": name, "connected": True} for name in (self.me.id, *self.me.peers)]
+        self._board = ServerSentEvent("board", {"space": self.me.space, "at": now, "participants": present})
+        if self.me.peers:
             with suppress(NotPermitted):
-                to = list(self._me.peers)
+                to = list(self.me.peers)
                 self.send({"kind": kinds.PARTICIPANT_REQUEST_STATUS, "id": self._question, "to": to})
 
     def send(self, envelope: Mapping[str, Any]) -> str:
         """Send an envelope, and return its id. Raises `NotPermitted` and `NotConnected`."""
-        draft = self._me.messenger.draft(
+        draft = self.me.messenger.draft(
             str(envelope["kind"]),
             envelope.get("payload"),
             to=tuple(envelope.get("to") or ()),
             correlation_id=tuple(envelope.get("correlation_id") or ()),
             id=envelope.get("id"),
         )
-        self._portal.call(self._me.messenger.send_envelope, draft)
+        self._portal.call(self.me.messenger.send_envelope, draft)
         return draft.id
 
     def next(self, *, deadline: float | None = None) -> ServerSentEvent:
@@ -113,8 +113,8 @@ class SocketApi(GatewayApi):
                     self._open = None
                     watching.cancel()
 
-    def board(self) -> dict[str, Any]:
-        """The board as JSON. Waits a moment for the statuses of those who are here."""
+    def board(self) -> Board:
+        """The board. Waits a moment for the statuses of those who are here."""
         with self.events() as events:
             board, deadline = Board.model_validate(events.next().body), time.monotonic() + STATUS_SECONDS
             silent = {entry.id for entry in board.participants} - {self.participant}
@@ -127,7 +127,7 @@ class SocketApi(GatewayApi):
                 board = changed or board
                 silent.discard(str(who))
         self._board = board
-        return board.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        return board
 
     def send(self, envelope: Mapping[str, Any]) -> str:
         """Send an envelope as the participant, over the connection of `events` if that is open. Returns its id."""
@@ -138,11 +138,9 @@ class SocketApi(GatewayApi):
 
     def participants(self) -> list[dict[str, Any]]:
         """The participants who are here. Their capabilities are those that the gateway announced."""
-        with start_blocking_portal() as portal:
-            me = Participant(websocket_url(self.gateway), space=self.space, id=self.participant, token=self._token)
-            with portal.wrap_async_context_manager(me):
-                known = {one.id: one.capabilities for one in me.peers.snapshot().values()}
-                known[me.id] = tuple(dict(one) for one in me.messenger.capabilities.patterns)
+        with self.events() as events:
+            known = {one.id: one.capabilities for one in events.me.peers.snapshot().values()}
+            known[self.participant] = tuple(dict(one) for one in events.me.messenger.capabilities.patterns)
         return [{"id": name, "connected": True, "capabilities": list(held)} for name, held in known.items()]
 
     def messages(self, since: str | None = None) -> NoReturn:
@@ -155,7 +153,7 @@ class SocketApi(GatewayApi):
 
     def attention(self) -> tuple[AttentionItem, ...]:
         """What needs a person, as far as the last board says it: this gateway keeps no proposals."""
-        board = self._board or Board.model_validate(self.board())
+        board = self._board or self.board()
         return aggregate(attention(board.participants, (), now=datetime.now(UTC)))
 
     def proposals(self) -> NoReturn:

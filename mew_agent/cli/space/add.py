@@ -27,6 +27,7 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import find_run, people_of, relative_to, space_config_path, space_folder
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, SpaceFileOptions, option, with_option_groups
+from mew_agent.cli.board.live_board import entry_of
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.permissions import read_capabilities, warn_of_unknown_kinds
 from mew_agent.cli.remote.session import find_gateway
@@ -164,7 +165,7 @@ class RunningSpace:
 
     def has_member(self, name: str) -> bool:
         """Whether the space has this participant, connected or not."""
-        return any(entry["id"] == name for entry in self.access().board()["participants"])
+        return entry_of(self.access().board(), name) is not None
 
     def invite(self, name: str, patterns: list[dict[str, Any]]) -> None:
         """Have the gateway admit a participant and store its token. Raises `GatewayError` and `NotPermitted`."""

@@ -6,9 +6,10 @@ Owns what is checked and printed, and how to have the process of `mew up` start 
 import os
 import time
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
+from mew_protocol.payloads.participant import BoardEntry
 from mew_spaces.config.loading import load_space
 from mew_spaces.launch.run_file import RunFile, read_run_file, request_restart
 from mew_spaces.launch.supervisor import stop_space
@@ -17,6 +18,7 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import find_run, not_in_space
 from mew_agent.cli.app.options import ConnectionOptions, FolderOption, JsonOption, participant_argument, read_log_level
+from mew_agent.cli.board.live_board import entry_of
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.session import find_gateway
 from mew_agent.cli.space.plan import StartOptions, check_new_participant, make_launch_plan
@@ -76,7 +78,7 @@ def _restart_participant(name: str, path: Path, run: RunFile, *, as_json: bool) 
         )
         raise ConfigError("PARTICIPANT", text) from None
     if is_first:
-        if entry.get("connected"):
+        if entry.connected:
             raise ConfigError("PARTICIPANT", f"the program of '{name}' was not started by `mew up`; stop it first")
         for notice in check_new_participant(name, config, Path(run.config), has_model_server=bool(run.pids.model)):
             terminal.warn(notice)
@@ -104,10 +106,10 @@ def start_program(name: str, path: Path, run: RunFile, supervisor: int, api: Gat
     why the program ended instead; None if it joined. Raises `TimeoutError` if neither happened in time.
     """
     before = _entry(api, name)
-    known = before.get("status_id") if "context" in (before.get("status") or {}) else None
+    known = before.status_id if before.status is not None and before.status.context is not None else None
     os.kill(supervisor, RELOAD_SIGNAL)
     until = time.monotonic() + JOIN_SECONDS
-    entry: dict[str, Any] = {}
+    entry: BoardEntry | None = None
     while time.monotonic() < until:
         newest = read_run_file(path)
         if newest is None or supervisor_of(newest) is None:
@@ -116,10 +118,10 @@ def start_program(name: str, path: Path, run: RunFile, supervisor: int, api: Gat
             if (ended := newest.exits.get(name)) is not None:  # the supervisor records each end with its reason
                 return ended.words
             entry = _entry(api, name)
-            if entry.get("connected") and (known is None or entry.get("status_id") != known):
+            if entry.connected and (known is None or entry.status_id != known):
                 return None
         time.sleep(_POLL_SECONDS)
-    if entry.get("connected"):  # it sends no status any more
+    if entry is not None and entry.connected:  # it sends no status any more
         return None
     raise TimeoutError(f"has not joined within {JOIN_SECONDS:g} seconds")
 
@@ -129,6 +131,6 @@ def _program(run: RunFile, name: str) -> tuple[object, object]:
     return run.pids.participants.get(name), run.exits.get(name)
 
 
-def _entry(api: GatewayApi, name: str) -> dict[str, Any]:
-    """A participant's line of the board; empty if it has none."""
-    return next((dict(entry) for entry in api.board()["participants"] if entry["id"] == name), {})
+def _entry(api: GatewayApi, name: str) -> BoardEntry:
+    """A participant's line of the board; not connected if it has none."""
+    return entry_of(api.board(), name) or BoardEntry(id=name, connected=False)

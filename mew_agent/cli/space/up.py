@@ -274,10 +274,10 @@ def _wait_joined(plan: LaunchPlan, progress: terminal.ProgressLine) -> set[str]:
         run = read_run_file(plan.run_path)
         ended = _ended(run) if run is not None else expected
         try:
-            entries = api.board()["participants"]
+            entries = api.board().participants
         except NotConnected:
             break
-        joined |= {entry["id"] for entry in entries if entry["connected"]} & expected
+        joined |= {entry.id for entry in entries if entry.connected} & expected
         if joined | ended >= expected:
             break
         missing = ", ".join(sorted(expected - joined - ended))

@@ -109,7 +109,7 @@ class JoinedSpace:
         early, self._early = self._early or [], None
         self.on_change([entry for one in past if (entry := self.feed.receive(one)) is not None])
         for message in early:
-            self._show(message)
+            self.receive(message)
 
     async def load_figures(self) -> None:
         """Read the figures of the last hour again."""
@@ -145,8 +145,11 @@ class JoinedSpace:
         """Show an envelope or a stream frame, after the history."""
         if self._early is not None:
             self._early.append(message)
+        elif isinstance(message, StreamFrame):
+            changed = self.feed.receive_frame(message)
+            self.on_change([] if changed is None else [changed])
         else:
-            self._show(message)
+            self._show_envelope(message)
 
     def receive_gap(self, _: HistoryGap) -> None:
         """Say that messages were missed."""
@@ -155,13 +158,6 @@ class JoinedSpace:
     def note(self, text: str) -> None:
         """Add a line to the conversation."""
         self.on_change([self.feed.add_note(text)])
-
-    def _show(self, message: Envelope | StreamFrame) -> None:
-        if isinstance(message, StreamFrame):
-            changed = self.feed.receive_frame(message)
-            self.on_change([] if changed is None else [changed])
-        else:
-            self._show_envelope(message)
 
     def _show_envelope(self, envelope: Envelope) -> None:
         self.board, _ = apply_event(self.board, "envelope", envelope.as_dict())

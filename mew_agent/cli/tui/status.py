@@ -65,11 +65,10 @@ def show_status(
     elif watch:
         _print_changes(api, bell=bell, as_json=as_json)
     else:
-        board = Board.model_validate(api.board())
-        view = _View(board, api.attention())
+        view = _View(api.board(), api.attention())
         if as_json:
             items = _with_faults(view, api)
-            for entry in board.participants:
+            for entry in view.board.participants:
                 terminal.print_json(_as_json(entry, items))
         else:
             terminal.print_lines(_lines(view, api, _agents(api)))

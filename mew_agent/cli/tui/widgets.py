@@ -147,9 +147,10 @@ class FeedView(ScrollView, can_focus=True):
             self._width = width
             self._waiting.update(self._entries)
         if self._waiting and width > 0:
-            end = time.monotonic() + seconds
+            end, options = time.monotonic() + seconds, _CONSOLE.options.update(width=width)
             for key in [one for one in reversed(self._entries) if one in self._waiting]:
-                self._strips[key] = self._drawn(self._entries[key])
+                lines = _CONSOLE.render_lines(Group(*self._texts(self._entries[key])), options, pad=False)
+                self._strips[key] = [Strip(line) for line in lines]
                 self._waiting.discard(key)
                 if self._follows and time.monotonic() > end:
                     break
@@ -167,11 +168,6 @@ class FeedView(ScrollView, can_focus=True):
             place = next((at for at, one in enumerate(self._lines) if one[:2] == top), None)
             self.scroll_to(y=place, animate=False)
         self.refresh()
-
-    def _drawn(self, entry: FeedEntry) -> list[Strip]:
-        options = _CONSOLE.options.update(width=self._width)
-        lines = _CONSOLE.render_lines(Group(*self._texts(entry)), options, pad=False)
-        return [Strip(line) for line in lines]
 
     def _texts(self, entry: FeedEntry) -> Iterator[RenderableType]:
         dim = self.get_component_rich_style("feed--dim", partial=True)

@@ -55,7 +55,7 @@ def stream_of(*events: bytes) -> tuple[bytes, ...]:
 async def test_board_is_read(gateway: RunningGateway) -> None:
     api = api_of(gateway)
     board = await anyio.to_thread.run_sync(api.board)
-    assert {entry["id"] for entry in board["participants"]} == {"ada", "guest", "coder"}
+    assert {entry.id for entry in board.participants} == {"ada", "guest", "coder"}
 
 
 async def test_sent_envelope_appears_in_the_open_stream(gateway: RunningGateway) -> None:
@@ -77,7 +77,7 @@ async def test_gateway_that_does_not_answer_is_passed_over(gateway: RunningGatew
         f"{silent}, {gateway.ws_url}", space=gateway.config.space.id, participant="ada", token=gateway.token_of("ada")
     )
     board = await anyio.to_thread.run_sync(api.board)
-    assert (board["space"], api.gateway) == (gateway.config.space.id, gateway.url)
+    assert (board.space, api.gateway) == (gateway.config.space.id, gateway.url)
 
 
 async def test_messages_continue_from_the_last_page(gateway: RunningGateway) -> None:
