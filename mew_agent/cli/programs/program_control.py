@@ -8,14 +8,14 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import anyio
 import anyio.to_thread
-from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, load_space
+from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import space_folder
 from mew_spaces.gateway.http_bodies import ProgramAnswer
@@ -149,7 +149,12 @@ def known_secrets(state: Path, config: SpaceConfig, environ: Mapping[str, str]) 
     found += [value for name, value in environ.items() if _SECRET_NAME.search(name)]
     for participant in config.participants.values():
         found += participant.tokens
-        for name, value in _named_values(participant):
+        named = [*participant.env.items()]
+        for section in (participant.acp, participant.mcp_server):
+            named += section.env.items() if section is not None else ()
+        if participant.mcp_server is not None:
+            named += participant.mcp_server.headers.items()
+        for name, value in named:
             if _SECRET_NAME.search(name):
                 whole = substitute(value, environ)
                 found += [whole, whole.rpartition(" ")[2]]  # `Bearer KEY`
@@ -159,15 +164,6 @@ def known_secrets(state: Path, config: SpaceConfig, environ: Mapping[str, str]) 
             if agent.summariser is not None and agent.summariser.api_key is not None:
                 found.append(agent.summariser.api_key.get_secret_value())
     return sorted({one for one in found if len(one) >= _SHORTEST_SECRET}, key=len, reverse=True)
-
-
-def _named_values(participant: ParticipantConfig) -> Iterator[tuple[str, str]]:
-    """The variables and headers that space.yaml gives to a participant's program."""
-    yield from participant.env.items()
-    for section in (participant.acp, participant.mcp_server):
-        yield from section.env.items() if section is not None else ()
-    if participant.mcp_server is not None:
-        yield from participant.mcp_server.headers.items()
 
 
 def hide_secrets(text: str, secrets: Iterable[str]) -> str:

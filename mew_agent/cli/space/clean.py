@@ -32,10 +32,6 @@ class CleanSelection:
     fifos: Annotated[bool, option("--fifos", "Remove FIFOs only.")] = False
     everything: Annotated[bool, option("--all", "Remove tokens, history and conversations too.")] = False
 
-    @property
-    def is_default(self) -> bool:
-        return not (self.logs or self.fifos or self.everything)
-
 
 @with_option_groups
 def clean(
@@ -76,10 +72,10 @@ def _outcome(files: list[Path], folder: Path, *, dry_run: bool) -> dict[str, Any
 
 
 def _files(folder: Path, state: Path, selection: CleanSelection) -> Iterator[Path]:
-    if selection.logs or selection.everything or selection.is_default:
+    if selection.logs or selection.everything or not selection.fifos:
         for place in (folder / "logs", state / "logs"):
             yield from _files_in(place, "*.log*", "*.jsonl*")
-    if selection.fifos or selection.everything or selection.is_default:
+    if selection.fifos or selection.everything or not selection.logs:
         for place in (folder / "fifos", state / "fifos"):
             yield from (path for path in _files_in(place, "*") if stat.S_ISFIFO(path.lstat().st_mode))
     if selection.everything:

@@ -85,7 +85,8 @@ def logs(
 
     NAME is a participant, `gateway`, `mew` (the process of `mew up`) or `system:model` (the model server).
     """
-    folder = log_folder(_state(space_dir))
+    found = find_run(space_dir)
+    folder = log_folder(found[0].parent if found is not None else state_dir(space_config_path(None, space_dir)))
     known = {path.stem: path for path in sorted(folder.glob("*.log")) if not path.stem.endswith(".previous")}
     if name is not None and name not in known:
         if not known:
@@ -155,9 +156,3 @@ def _start_of_last(path: Path, lines: int) -> int:
     with path.open("rb") as file:
         ends = deque(accumulate(map(len, file)), maxlen=lines + 1)
     return ends[0] if len(ends) > lines else 0
-
-
-def _state(space_dir: Path | None) -> Path:
-    """The state folder of the running space, else of the space of this folder. Raises `ConfigError`."""
-    found = find_run(space_dir)
-    return found[0].parent if found is not None else state_dir(space_config_path(None, space_dir))

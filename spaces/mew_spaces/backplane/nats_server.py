@@ -34,7 +34,6 @@ class NatsServer:
         *,
         port: int = -1,
         token: str | None = None,
-        max_payload_bytes: int = _MAX_PAYLOAD_BYTES,
         settings: str = "",
         inherited: FileLock | None = None,
     ) -> None:
@@ -47,7 +46,6 @@ class NatsServer:
         self.address = ""
         """`nats://127.0.0.1:port`, once it is started."""
         self._port = port
-        self._max_payload_bytes = max_payload_bytes
         self._settings = settings
         self._inherited = inherited
         self._process: subprocess.Popen[bytes] | None = None
@@ -64,7 +62,7 @@ class NatsServer:
             configuration,
             f'listen: "127.0.0.1:{self._port}"\n'
             f"jetstream {{ store_dir: {json.dumps(str(self.folder / 'store'))} }}\n"
-            f"max_payload: {self._max_payload_bytes}\n"
+            f"max_payload: {_MAX_PAYLOAD_BYTES}\n"
             f"ports_file_dir: {json.dumps(str(self.folder))}\n"
             f"log_file: {json.dumps(str(self.folder / 'server.log'))}\n{authorization}{self._settings}",
         )

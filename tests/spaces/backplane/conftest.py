@@ -10,7 +10,7 @@ from mew_spaces.backplane.nats_server import NatsServer
 @pytest.fixture(scope="session")
 def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """The server; each test uses a space of its own."""
-    server = NatsServer(tmp_path_factory.mktemp("nats"), max_payload_bytes=64 * 1024)
+    server = NatsServer(tmp_path_factory.mktemp("nats"), settings="max_payload: 65536")
     server.start()
     yield server
     server.stop()

@@ -233,7 +233,7 @@ async def test_a_server_with_too_little_room_is_refused(tmp_path: Path) -> None:
     ):
         await first_append({"servers": server.address}, tmp_path, start_seconds=0.1)
     with (
-        running(NatsServer(tmp_path / "narrow", max_payload_bytes=1024)) as server,
+        running(NatsServer(tmp_path / "narrow", settings="max_payload: 1024")) as server,
         pytest.raises(BackplaneRefused, match="max_payload of the NATS server is 1024 bytes"),
     ):
         await first_append({"servers": server.address}, tmp_path)
