@@ -85,5 +85,4 @@ def serve(
 def roles_of(config: SpaceConfig | None) -> "dict[str, A2ARole]":
     """How each participant of space.yaml answers. Observers and meters do not."""
     named = {} if config is None else config.participants
-    roles = {name: one.acts_as for name, one in named.items() if one.meter is None}
-    return {name: role for name, role in roles.items() if role != "observer"}
+    return {name: role for name, one in named.items() if one.meter is None and (role := one.acts_as) != "observer"}

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from mew_agent.cli.app.options import ConnectionOptions, with_option_groups
-from mew_agent.cli.remote.session import Identity, find_identity
+from mew_agent.cli.remote.session import find_identity
 from mew_agent.cli.space.plan import INTERPRETER
 from mew_agent.errors import ConfigError
 
@@ -35,7 +35,15 @@ def run_program(
         raise ConfigError("COMMAND", f"program '{command[0]}' not found")
     arguments = [sys.executable, *command] if is_python else list(command)
     sys.stdout.flush()
-    os.execvpe(arguments[0], arguments, {**os.environ, **environment_of(who)})  # noqa: S606 - the user's own program
+    environment = {
+        **os.environ,
+        "MEW_GATEWAY": who.ws_url,
+        "MEW_SPACE": who.space,
+        "MEW_PARTICIPANT_ID": who.participant,
+        "MEW_TOKEN": who.token,
+        INTERPRETER: sys.executable,
+    }
+    os.execvpe(arguments[0], arguments, environment)  # noqa: S606 - the user's own program
 
 
 def _check_order(command: list[str], connection: ConnectionOptions) -> None:
@@ -47,14 +55,3 @@ def _check_order(command: list[str], connection: ConnectionOptions) -> None:
             raise ConfigError(
                 option, problem, f"`mew run {option} ... {command[0]}`, and both if the program needs it too"
             )
-
-
-def environment_of(who: Identity) -> dict[str, str]:
-    """The variables that `Participant.from_environment` reads."""
-    return {
-        "MEW_GATEWAY": who.ws_url,
-        "MEW_SPACE": who.space,
-        "MEW_PARTICIPANT_ID": who.participant,
-        "MEW_TOKEN": who.token,
-        INTERPRETER: sys.executable,
-    }

@@ -133,7 +133,9 @@ class _LogReader:
     def __init__(self, path: Path, lines: int) -> None:
         self.name = path.stem
         self._path = path
-        self._offset, self._rest = _start_of_last(path, lines), b""
+        with path.open("rb") as file:
+            ends = deque(accumulate(map(len, file)), maxlen=lines + 1)
+        self._offset, self._rest = ends[0] if len(ends) > lines else 0, b""
 
     def new_lines(self) -> Iterator[str]:
         """The complete lines since the last call. A log that was cut is read from its start."""
@@ -149,10 +151,3 @@ class _LogReader:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             yield line.decode("utf-8", errors="replace").rstrip("\r")
-
-
-def _start_of_last(path: Path, lines: int) -> int:
-    """Where the last lines of a log start, in bytes."""
-    with path.open("rb") as file:
-        ends = deque(accumulate(map(len, file)), maxlen=lines + 1)
-    return ends[0] if len(ends) > lines else 0

@@ -22,7 +22,7 @@ from mew_spaces.errors import SpacesError
 from mew_spaces.launch.launch import GATEWAY, MODEL, Program
 from mew_spaces.launch.program_logs import last_line, log_path, prepare_log_folder
 from mew_spaces.launch.run_file import RunFile, claim_run_file, pop_restart_requests, read_run_file, remove_run_file
-from mew_spaces.launch.supervisor import SELF, ProgramFailed, Supervisor, stop_space
+from mew_spaces.launch.supervisor import SELF, Supervisor, stop_space
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
@@ -175,7 +175,6 @@ def start_detached(plan: LaunchPlan, *, as_json: bool = False) -> int:
 async def _supervise(supervisor: Supervisor, plan: LaunchPlan) -> int:
     """Serve until a signal arrives. A second signal kills what is left."""
     received: list[signal.Signals] = []
-    failure: ProgramFailed | None = None  # raised outside the task group, which would wrap it
     newest = plan
 
     async def handle(signals: Any) -> None:
@@ -195,13 +194,8 @@ async def _supervise(supervisor: Supervisor, plan: LaunchPlan) -> int:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(handle, signals)
             tasks.start_soon(_forget_removed, supervisor, plan.launch.config_path)
-            try:
-                await supervisor.serve(plan.services(), plan.launch.participants())
-            except ProgramFailed as error:
-                failure = error
+            await supervisor.serve(plan.services(), plan.launch.participants())
             tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
     return ExitCode.INTERRUPTED if signal.SIGINT in received else ExitCode.DONE
 
 

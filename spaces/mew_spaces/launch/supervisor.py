@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -47,26 +47,8 @@ _LAST_OUTPUT_SECONDS: Final = 0.5
 _POLL_SECONDS: Final = 0.02
 
 
-class Pauses(NamedTuple):
-    """Pauses before restarts: they double from the first to the longest, and start over once a program has settled."""
-
-    first_seconds: float
-    longest_seconds: float
-    settled_seconds: float
-
-
-_SERVICE_PAUSES: Final = Pauses(0.1, longest_seconds=5.0, settled_seconds=10.0)
-
-
-@dataclass(eq=False)
 class ProgramFailed(SpacesError):
     """A program that the whole space needs could not be started."""
-
-    name: str
-    how: str
-
-    def __str__(self) -> str:
-        return f"the {self.name} {self.how}"
 
 
 @dataclass
@@ -143,9 +125,8 @@ class Supervisor:
             await self._begin(self._tasks, participant)
 
     def forget(self, participant: str) -> None:
-        """Remove a participant that is no longer in space.yaml from the run file, once its program has ended."""
-        if participant in self.run.exits:
-            self._save(self.run.without(participant))
+        """Remove a participant whose program has ended from the run file: it is no longer in space.yaml."""
+        self._save(self.run.without(participant))
 
     async def _start_all(self, tasks: TaskGroup, services: Sequence[Program], participants: Sequence[Program]) -> None:
         for program in (*services, *participants):
@@ -173,10 +154,12 @@ class Supervisor:
 
     async def _keep_restarting(self, program: Program, begun: anyio.Event) -> None:
         """Run a program, and restart it when it ends: a service always, a participant's program by its policy."""
-        pauses = _SERVICE_PAUSES
-        if program.role == "participant":
-            pauses = Pauses(self.first_pause_seconds, longest_seconds=30.0, settled_seconds=60.0)
-        pause_seconds = pauses.first_seconds
+        is_participant = program.role == "participant"
+        # Pauses double from the first to the longest, and start over once a program has settled.
+        first_seconds, longest_seconds, settled_seconds = 0.1, 5.0, 10.0
+        if is_participant:
+            first_seconds, longest_seconds, settled_seconds = self.first_pause_seconds, 30.0, 60.0
+        pause_seconds = first_seconds
         while not self._stop.is_set():
             since = anyio.current_time()
             code = await self._run(program, begun)
@@ -185,11 +168,10 @@ class Supervisor:
             # What a program wrote last is quoted if it failed.
             last_line = program_logs.last_line(self._log_path(program)) if code is None or code > 0 else ""
             ended = Exit(code=code, at=datetime.now(UTC).isoformat(), detail=last_line)
-            if anyio.current_time() - since > pauses.settled_seconds:
-                pause_seconds = pauses.first_seconds
+            if anyio.current_time() - since > settled_seconds:
+                pause_seconds = first_seconds
             is_restarted = self._record_end(program, ended, has_begun=begun.is_set())
             next_start = f"; it restarts in {pause_seconds:g} s" if is_restarted else ""
-            is_participant = program.role == "participant"
             if is_restarted and is_participant and await anyio.to_thread.run_sync(self.is_refused, program):
                 is_restarted, next_start = False, "; it does not restart, because the gateway refuses its token"
             if self._failure is None:
@@ -199,7 +181,7 @@ class Supervisor:
             if not is_restarted:
                 return
             await anyio.sleep(pause_seconds)
-            pause_seconds = min(2 * pause_seconds, pauses.longest_seconds)
+            pause_seconds = min(2 * pause_seconds, longest_seconds)
 
     def _record_end(self, program: Program, ended: Exit, *, has_begun: bool) -> bool:
         """Record how a program ended, and return whether it is restarted. The space ends if a service never listened.
@@ -210,7 +192,7 @@ class Supervisor:
             self._save(self.run.with_ended(program.name, ended))
             return program.restart == "always" or (program.restart == "on-failure" and ended.code != 0)
         if not has_begun:
-            self._failure = ProgramFailed(program.label, ended.words)
+            self._failure = ProgramFailed(f"the {program.label} {ended.words}")
             self.stop(f"did not start, because {self._failure}")
         elif program.role == "gateway":
             self._save(self.run.model_copy(update={"gateway_exit": ended}))
