@@ -101,14 +101,8 @@ class AgentAnswers(Subscriber):
     # -- what arrives ------------------------------------------------------------------------------------
 
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
-        """See `Subscriber.receive`. After a gap in the history, an answer may be lost and is not waited for."""
-        for peer in changes.left:
-            self._router.peer_left(peer.id)
-        for peer in changes.joined:
-            self._router.peer_joined(peer.id)
-        if changes.gap is not None:
-            self.fail_all("connection_lost", "the connection to the space was lost during the answer")
-        if self._router.receive(envelope):
+        """See `Subscriber.receive`."""
+        if self._router.receive(envelope, changes):
             self._messenger.start_soon(self._cancel_reasoning, envelope.sender, envelope.id)
 
     def receive_frame(self, frame: StreamFrame) -> None:

@@ -21,7 +21,7 @@ from mew_agent.participant.answers.builder import AnswerBuilder, AnswerEvent
 from mew_agent.participant.answers.context_notes import PAUSED_TEXT, ContextNote, ContextNotes
 from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.gaps import StreamGap
-from mew_agent.participant.peers import PeerContext, Peers, StreamOwners
+from mew_agent.participant.peers import PeerChanges, PeerContext, Peers, StreamOwners
 from mew_agent.participant.requests import is_refusal
 
 MAX_ABANDONED: Final = 200
@@ -78,14 +78,26 @@ class AnswerRouter:
         for exchange in self.exchanges.values():
             exchange.fail(code, problem, needs_cancel=True)
 
-    def _open_with(self, agent: str) -> list[Exchange]:
+    def _open_with(self, agent: str | None) -> list[Exchange]:
         """Return the open exchanges with an agent, oldest first."""
         return [one for one in self.exchanges.values() if one.agent == agent and not one.is_over]
 
     # -- envelopes ---------------------------------------------------------------------------------------
 
-    def receive(self, envelope: Envelope) -> bool:
-        """Route an envelope. Returns whether it starts a reasoning about an abandoned question."""
+    def receive(self, envelope: Envelope, changes: PeerChanges) -> bool:
+        """Route an envelope. Returns whether it starts a reasoning about an abandoned question.
+
+        After a gap in the history, an answer may be lost and is not waited for.
+        """
+        for peer in changes.left:
+            self._notes.pop(peer.id, None)
+            for exchange in self._open_with(peer.id):
+                exchange.agent_left()
+        for peer in changes.joined:
+            for exchange in self._open_with(peer.id):
+                exchange.extend_deadline()  # an agent that returns continues with the questions in its inbox
+        if changes.gap is not None:
+            self.fail_all("connection_lost", "the connection to the space was lost during the answer")
         self._streams.receive(envelope)
         match envelope.kind:
             case kinds.SYSTEM_ERROR if is_refusal(envelope):
@@ -95,17 +107,6 @@ class AnswerRouter:
             case _:
                 return self._receive_from_agent(envelope)
         return False
-
-    def peer_left(self, name: str) -> None:
-        """Wait for an agent that left to return."""
-        self._notes.pop(name, None)
-        for exchange in self._open_with(name):
-            exchange.agent_left()
-
-    def peer_joined(self, name: str) -> None:
-        """Keep waiting: an agent that returns continues with the questions in its inbox."""
-        for exchange in self._open_with(name):
-            exchange.extend_deadline()
 
     def _receive_refusal(self, envelope: Envelope) -> None:
         why = envelope.body.get("message") or envelope.body.get("error")
@@ -196,27 +197,28 @@ class AnswerRouter:
 
     def receive_frame(self, frame: StreamFrame) -> None:
         """Route a frame of an agent's reasoning stream. Frames of streams that the agent does not own are ignored."""
-        owner = self._streams.owner(frame.stream_id)
-        exchanges = self._open_with(owner) if owner is not None else []
-        if owner is None or not exchanges:
+        exchanges = self._open_with(self._streams.owner(frame.stream_id))
+        if not exchanges:
             return
-        value = _json_object(frame.data)
+        try:
+            value = object_at(json.loads(frame.data))
+        except ValueError:
+            value = {}
         for exchange in exchanges:
             if exchange.is_about(value.get("context")):
                 exchange.extend_deadline()
-                exchange.add(self._events_in(owner, exchange.answer, value))
+                exchange.add(self._events_in(exchange, value))
             elif exchange.is_queued:
                 exchange.extend_deadline()
 
     def receive_gap(self, gap: StreamGap) -> None:
         """Notify the readers of a stream that frames are missing, rather than join the rest of its text."""
-        owner = self._streams.owner(gap.stream_id)
-        for exchange in self._open_with(owner) if owner is not None else ():
+        for exchange in self._open_with(self._streams.owner(gap.stream_id)):
             if exchange.reasoning_id is not None:
                 exchange.add(exchange.answer.skip_call(PIECE_MISSING))
 
-    def _events_in(self, agent: str, answer: AnswerBuilder, frame: Mapping[str, Any]) -> Sequence[AnswerEvent]:
-        value = frame.get("value")
+    def _events_in(self, exchange: Exchange, frame: Mapping[str, Any]) -> Sequence[AnswerEvent]:
+        answer, value = exchange.answer, frame.get("value")
         match frame.get("type"), value:
             case "token", str():
                 return answer.add_whole_text(value) if frame.get("final") is True else answer.add_text(value)
@@ -228,7 +230,7 @@ class AnswerRouter:
             case "notice", _ if frame.get("event") == "call_again":
                 return answer.restart_call(CALL_RESTARTED)
             case "thought", dict() if value.get("action") == "tool":
-                self.tool_users.add(agent)
+                self.tool_users.add(exchange.agent)
                 return _tool_call(answer, value)
             case _:
                 return []
@@ -257,12 +259,3 @@ def _turn_in(chat: Envelope) -> TurnReport | None:
         return TurnReport.model_validate(chat.body["turn"]) if "turn" in chat.body else None
     except ValidationError:
         return None
-
-
-def _json_object(data: bytes | str) -> dict[str, Any]:
-    """Return the JSON object in a frame's data; empty if there is none."""
-    try:
-        value = json.loads(data)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -13,7 +13,7 @@ from mew_agent.participant.answers.builder import AGENT_RESTARTED, AnswerBuilder
 from mew_agent.participant.answers.exchange import RETURN_SECONDS, Exchange
 from mew_agent.participant.answers.router import MAX_ABANDONED, PIECE_MISSING, AnswerRouter
 from mew_agent.participant.gaps import StreamGap
-from mew_agent.participant.peers import Peers
+from mew_agent.participant.peers import PeerChanges, Peers
 
 QUESTION = "How high is the tide?"
 
@@ -43,12 +43,7 @@ class Routed:
             correlation_id=(about,) if about else (),
             context=context,
         )
-        changes = self.peers.receive(envelope)
-        for peer in changes.left:
-            self.router.peer_left(peer.id)
-        for peer in changes.joined:
-            self.router.peer_joined(peer.id)
-        return self.router.receive(envelope)
+        return self.router.receive(envelope, self.peers.receive(envelope))
 
     def frame(self, value: Any, *, stream: str = "s-1", context: str = "r-1") -> None:
         data = json.dumps({"context": context, **value}) if isinstance(value, dict) else value
@@ -72,7 +67,7 @@ class Routed:
             payload=payload,
             correlation_id=(about,) if about else (),
         )
-        unwanted = self.router.receive(start)
+        unwanted = self.router.receive(start, PeerChanges())
         self.send_envelope("gateway", "stream/open", stream_id="s-1", owner="coder")
         return unwanted
 
@@ -148,7 +143,8 @@ async def test_stream_opened_before_we_joined_is_known() -> None:
             sender="system:gateway",
             to=("bob",),
             payload={"active_streams": [{"stream_id": "s-9", "owner": "coder"}, "nonsense", {"owner": "x"}]},
-        )
+        ),
+        PeerChanges(),
     )
     exchange = routed.ask()
     routed.start()
