@@ -23,10 +23,6 @@ logger = logging.getLogger("mew_agent.bridge")
 LISTS: Final = ("tools", "resources", "prompts")
 
 
-async def _ignore(_method: str, _params: dict[str, Any]) -> None:
-    return None
-
-
 class Bridge:
     """The `Offers` of an MCP server that `keep_running` restarts.
 
@@ -37,8 +33,8 @@ class Bridge:
         self,
         settings: BridgeSettings,
         *,
-        notify: Notify = _ignore,
-        report_status: Callable[[str], Awaitable[None]] | None = None,
+        notify: Notify,
+        report_status: Callable[[str], Awaitable[None]],
         first_delay_seconds: float = FIRST_DELAY_SECONDS,
     ) -> None:
         self.settings = settings
@@ -91,7 +87,7 @@ class Bridge:
         self._down_reason = f"{failure.problem} and is being restarted"
         count, most = self._restarts.failures, self._restarts.most
         logger.warning("%s; restart in %g s (%d of %d)", failure, delay_seconds, count, most)
-        if was_ready and self._report_status is not None:
+        if was_ready:
             await self._report_status(f"mcp_server_down: {failure.problem}")
         await anyio.sleep(delay_seconds)
 
@@ -100,8 +96,7 @@ class Bridge:
         logger.info("the MCP server %s is ready (MCP %s)", self._session.name, self._session.version)
         if not is_restart:
             return
-        if self._report_status is not None:
-            await self._report_status("ready")
+        await self._report_status("ready")
         for name in LISTS:  # the new process may offer other things
             await self._notify(f"notifications/{name}/list_changed", {})
 
@@ -126,17 +121,14 @@ async def run_bridge(
     """Start the server, join the space, then call `joined`, and forward requests until one of the two stays down."""
     me: Participant
 
-    async def send(kind: str, payload: Mapping[str, Any]) -> None:
-        await me.send(kind, payload)
-
     # Sending runs in the participant's tasks: a missing gateway must not delay the server.
     async def forward(method: str, params: dict[str, Any]) -> None:
         if me.may_send(kinds.MCP_NOTIFICATION):
-            me.start_soon(send, kinds.MCP_NOTIFICATION, {"method": method, "params": params})
+            me.start_soon(me.send, kinds.MCP_NOTIFICATION, {"method": method, "params": params})
 
     async def send_status(status: str) -> None:
         if me.may_send(kinds.PARTICIPANT_STATUS):
-            me.start_soon(send, kinds.PARTICIPANT_STATUS, {"messages_in_context": 0, "status": status})
+            me.start_soon(me.send, kinds.PARTICIPANT_STATUS, {"messages_in_context": 0, "status": status})
 
     bridge = Bridge(settings, notify=forward, report_status=send_status)
     me = Participant(gateway, space=space, id=id, token=token, offers=bridge)

@@ -105,7 +105,8 @@ class ExternalContext(Controllable):
         self.waiting: tuple[Waiting, ...] = ()
         self.spending: Spending | None = None
         """What the model calls cost so far, as far as our program knows."""
-        self._figures: Figures | None = None
+        self.figures: Figures | None = None
+        """The last accepted report."""
         self._unknown: UnknownReason | None = None
         """Why the size is not known now, whatever was reported before."""
         self._revision = 0
@@ -129,7 +130,7 @@ class ExternalContext(Controllable):
         model: str | None = None,
     ) -> None:
         """Replace the figures; the first ones after a compaction complete `last_compaction`. Raises `InvalidReport`."""
-        previous, read = self._figures, _checked_usage(usage)
+        previous, read = self.figures, _checked_usage(usage)
         if tokens is None:
             if read is None:
                 raise InvalidReport("tokens", "neither `tokens` nor `usage` was given", "one of them, or `unknown`")
@@ -152,7 +153,7 @@ class ExternalContext(Controllable):
             )
         if self._compacting is None:
             self._unknown = None
-        self._figures = figures
+        self.figures = figures
         self._revision += 1
 
     def forget_figures(self, reason: UnknownReason) -> None:
@@ -161,14 +162,9 @@ class ExternalContext(Controllable):
         self._revision += 1
 
     @property
-    def figures(self) -> Figures | None:
-        """The last accepted report."""
-        return self._figures
-
-    @property
     def known(self) -> Figures | None:
         """The figures that hold now; None while the size is not known."""
-        return None if self._unknown is not None or self.is_compacting else self._figures
+        return None if self._unknown is not None or self.is_compacting else self.figures
 
     def compaction_started(self, trigger: str = "requested", reason: str | None = None) -> None:
         """Record that a compaction runs, so the figures no longer hold."""
@@ -180,8 +176,8 @@ class ExternalContext(Controllable):
         if done.skipped:
             return
         before = done.tokens_before
-        if before is None and self._figures is not None and self._unknown is None:
-            before = self._figures.tokens
+        if before is None and self.figures is not None and self._unknown is None:
+            before = self.figures.tokens
         self._compactions += 1
         self._last_compaction = LastCompaction(
             at=at,
@@ -216,7 +212,7 @@ class ExternalContext(Controllable):
 
     def status(self, word: str | None = None) -> Status:
         word = word or ("compacting" if self.is_compacting else "active")
-        figures, report = self._figures, self._report()
+        figures, report = self.figures, self._report()
         if report is None:
             return Status(messages_in_context=0, status=word)
         known = figures is not None and report.basis != "unknown"
@@ -259,7 +255,7 @@ class ExternalContext(Controllable):
     # -- the report --------------------------------------------------------------------------------------
 
     def _report(self) -> ContextReport | None:
-        figures = self._figures
+        figures = self.figures
         reason: UnknownReason | None = "compacted" if self.is_compacting else self._unknown
         if figures is None and reason is None and not self.waiting:
             return None

@@ -57,7 +57,7 @@ class Messenger:
         while self.is_paused:  # a new pause may begin before this task runs again
             await self._active.wait()
 
-    def start_soon(self, function: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+    def start_soon(self, function: Callable[..., Coroutine[Any, Any, object]], *args: Any) -> None:
         """See `SpaceSession.start_soon`."""
         self.session.start_soon(function, *args)
 

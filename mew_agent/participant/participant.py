@@ -204,7 +204,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         """What we may send, as the gateway said last."""
         return self.messenger.capabilities
 
-    def start_soon(self, function: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+    def start_soon(self, function: Callable[..., Coroutine[Any, Any, object]], *args: Any) -> None:
         """Run a background task until we leave. Its failure is logged and ends nothing else."""
         self.session.start_soon(function, *args)
 
@@ -249,8 +249,9 @@ class Participant(PeerControls, Subscriptions, Hooks):
         """
 
         def register(function: ResourceFunction) -> ResourceFunction:
-            values = {"name": name, "description": description, "mime_type": mime_type}
-            self.resources.add(Resource.from_function(function, uri, **values))
+            self.resources.add(
+                Resource.from_function(function, uri, name=name, description=description, mime_type=mime_type)
+            )
             return function
 
         return register

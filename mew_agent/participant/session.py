@@ -107,12 +107,12 @@ class SpaceSession:
         self._failure = self._failure or failure
         await self.client.aclose()
 
-    def start_soon(self, function: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+    def start_soon(self, function: Callable[..., Coroutine[Any, Any, object]], *args: Any) -> None:
         """Run a task for as long as the session lasts. Its failure is logged and ends nothing else."""
         assert self._tasks is not None
         self._tasks.start_soon(self._run_logging_failures, function, args)
 
-    async def _run_logging_failures(self, function: Callable[..., Coroutine[Any, Any, None]], args: Any) -> None:
+    async def _run_logging_failures(self, function: Callable[..., Coroutine[Any, Any, object]], args: Any) -> None:
         try:
             await function(*args)
         except MewAgentError as error:

@@ -14,8 +14,6 @@ from mew_agent.tools.functions import Tool, Toolbox, ToolFunction, UnknownTool
 from mew_agent.tools.names import own_name
 from mew_agent.tools.results import ToolResult
 
-OWN_TOOL_SECONDS = 300.0
-
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
@@ -63,7 +61,7 @@ class OwnTools:
     A function whose name model servers reject has another name for our model; peers use the original name.
     """
 
-    def __init__(self, toolbox: Toolbox, timeout_seconds: float = OWN_TOOL_SECONDS) -> None:
+    def __init__(self, toolbox: Toolbox, timeout_seconds: float) -> None:
         self._toolbox = toolbox
         self._timeout_seconds = timeout_seconds
 

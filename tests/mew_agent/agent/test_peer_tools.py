@@ -12,7 +12,7 @@ from mew_agent.tools.functions import Tool, Toolbox
 from mew_agent.tools.sources import AgentTools, CallContext, OwnTools
 from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.support.peers import Join, space_of_peers, with_tools
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 CONTEXT = CallContext("chat-1", "reasoning-1")
 
@@ -127,7 +127,7 @@ async def test_a_peer_tool_never_takes_the_name_of_an_own_tool() -> None:
 
         box = Toolbox()
         box.add(Tool.from_function(mine, name="tools__where"))
-        tools = AgentTools(OwnTools(box), PeerTools(me, lambda: box.tools.keys()))
+        tools = AgentTools(OwnTools(box, PATIENCE_SECONDS), PeerTools(me, lambda: box.tools.keys()))
         assert len(names(tools)) == 4
         theirs = next(name for name in names(tools) if name.startswith("t_tools_where_"))
         assert (await tools.run(ToolCall("1", "tools__where", ""), CONTEXT)).prompt_text == "mine"

@@ -66,7 +66,10 @@ def mortal(**more: Any) -> BridgeSettings:
 @asynccontextmanager
 async def running(configured: BridgeSettings, **more: Any) -> AsyncIterator[Bridge]:
     """A bridge with a ready server. Raises what `keep_running` raises, outside its exception group."""
-    bridge = Bridge(configured, **more)
+    recorder = Recorder()
+    bridge = Bridge(
+        configured, **{"notify": recorder.record_notification, "report_status": recorder.record_status, **more}
+    )
     failure: BaseException | None = None
     try:
         async with anyio.create_task_group() as tasks:

@@ -40,9 +40,10 @@ def counted(body: str, marks: Path, **more: Any) -> BridgeSettings:
     return configured.model_copy(update={"server": server})
 
 
-async def test_a_bridge_refuses_requests_before_it_starts() -> None:
+async def test_a_bridge_refuses_requests_before_it_starts(recorder: Recorder) -> None:
+    bridge = Bridge(workshop(), notify=recorder.record_notification, report_status=recorder.record_status)
     with pytest.raises(RequestFailed, match="has not started yet") as failed:
-        await Bridge(workshop()).request("tools/list", {})
+        await bridge.request("tools/list", {})
     assert failed.value.code == UNAVAILABLE
 
 
@@ -98,7 +99,12 @@ async def test_a_program_that_never_started_is_not_retried(tmp_path: Path) -> No
 async def test_a_server_at_a_url_is_retried(held_port: int, recorder: Recorder) -> None:
     url = f"http://127.0.0.1:{held_port}/mcp"
     configured = BridgeSettings.model_validate({"server": {"url": url}, "max_reconnects": 1000})
-    bridge = Bridge(configured, report_status=recorder.record_status, first_delay_seconds=0.02)
+    bridge = Bridge(
+        configured,
+        notify=recorder.record_notification,
+        report_status=recorder.record_status,
+        first_delay_seconds=0.02,
+    )
     async with anyio.create_task_group() as tasks:
         ready = anyio.Event()
 

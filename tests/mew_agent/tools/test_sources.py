@@ -8,6 +8,7 @@ from mew_agent.model.interface import ToolCall, ToolSpec
 from mew_agent.tools.functions import Tool, Toolbox
 from mew_agent.tools.results import ToolResult
 from mew_agent.tools.sources import AgentTools, CallContext, OwnTools
+from tests.support.waiting import PATIENCE_SECONDS
 
 CONTEXT = CallContext("c1")
 
@@ -20,7 +21,7 @@ def own(*names: str) -> OwnTools:
             return f"{own_name} says {word}"
 
         toolbox.add(Tool.from_function(say, name=name))
-    return OwnTools(toolbox)
+    return OwnTools(toolbox, PATIENCE_SECONDS)
 
 
 class ChangingSource:
