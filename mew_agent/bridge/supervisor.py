@@ -66,8 +66,12 @@ class Bridge:
             self._restarts.started()
             try:
                 async with connected(self.settings, self._notify) as self._session:
-                    await self._announce_ready(is_restart=was_ready)
-                    if not was_ready:
+                    logger.info("the MCP server %s is ready (MCP %s)", self._session.name, self._session.version)
+                    if was_ready:
+                        await self._report_status("ready")
+                        for name in LISTS:  # the new process may offer other things
+                            await self._notify(f"notifications/{name}/list_changed", {})
+                    else:
                         was_ready = True
                         task_status.started()
                     await self._session.ended.wait()
@@ -90,15 +94,6 @@ class Bridge:
         if was_ready:
             await self._report_status(f"mcp_server_down: {failure.problem}")
         await anyio.sleep(delay_seconds)
-
-    async def _announce_ready(self, *, is_restart: bool) -> None:
-        assert self._session is not None
-        logger.info("the MCP server %s is ready (MCP %s)", self._session.name, self._session.version)
-        if not is_restart:
-            return
-        await self._report_status("ready")
-        for name in LISTS:  # the new process may offer other things
-            await self._notify(f"notifications/{name}/list_changed", {})
 
     def _failure_from(self, error: Exception) -> ServerFailed:
         """The server's failure in an exception, which may be a group of groups."""

@@ -198,17 +198,8 @@ class ExternalContext(Controllable):
         return self._compacting is not None
 
     def refusal(self, control: Control) -> str | None:
-        handler: object
-        match control:
-            case Compact():
-                handler = self.on_compact
-            case Forget():
-                handler = self.on_forget
-            case Clear() | Restart():
-                handler = self.on_clear
-            case _:
-                return None
-        return self.refuses_with if handler is None else None
+        handlers = {Compact: self.on_compact, Forget: self.on_forget, Clear: self.on_clear, Restart: self.on_clear}
+        return self.refuses_with if type(control) in handlers and handlers[type(control)] is None else None
 
     def status(self, word: str | None = None) -> Status:
         word = word or ("compacting" if self.is_compacting else "active")
@@ -225,8 +216,7 @@ class ExternalContext(Controllable):
         )
 
     async def compact(self, request: Compact, asked_by: str | None = None) -> CompactDone:
-        if self.on_compact is None:
-            return CompactDone.as_skipped(self.refuses_with)
+        assert self.on_compact is not None
         self.compaction_started("requested" if asked_by is not None else "compact_at", request.reason)
         done = CompactDone.as_skipped("failed")
         try:

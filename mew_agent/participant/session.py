@@ -88,7 +88,7 @@ class SpaceSession:
             raise self._failure
 
     async def run_until_ended(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run what a program is for until the connection ends for good. A failure of it ends the connection."""
+        """Run what a program is for until the connection ends for good. `run_forever` raises a failure of it."""
         async with anyio.create_task_group() as tasks:
 
             async def end_with_connection() -> None:
@@ -100,12 +100,8 @@ class SpaceSession:
                 await work()
             except Exception as error:
                 logger.exception("leaving the space: unexpected error")
-                await self.end(error)
-
-    async def end(self, failure: Exception) -> None:
-        """Leave because of this failure, which `run_forever` raises."""
-        self._failure = self._failure or failure
-        await self.client.aclose()
+                self._failure = self._failure or error
+                await self.client.aclose()
 
     def start_soon(self, function: Callable[..., Coroutine[Any, Any, object]], *args: Any) -> None:
         """Run a task for as long as the session lasts. Its failure is logged and ends nothing else."""
