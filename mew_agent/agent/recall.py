@@ -6,6 +6,7 @@ lengthen every prompt. From then on it stays, so that a provider's cache loses t
 
 from typing import Final
 
+import anyio.to_thread
 from mew_protocol.payloads.compactions import MAX_RECALLED, Recall
 
 from mew_agent.agent.references import important_sentences
@@ -13,7 +14,6 @@ from mew_agent.context.history import ItemRole
 from mew_agent.conversation.archive import ContextArchive
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.model.interface import ToolSpec
-from mew_agent.tokens.sizes import in_thread
 from mew_agent.tools.bounds import beginning
 from mew_agent.tools.functions import ToolCallFailed
 from mew_agent.tools.sources import FunctionTools
@@ -100,7 +100,7 @@ class RecallTools(FunctionTools):
             raise ToolCallFailed(f"nothing is stored as '{id}'")
         whole = item.content
         if digest:
-            whole = "\n".join(await in_thread(lambda: important_sentences(item.content))) or NO_SENTENCES
+            whole = "\n".join(await anyio.to_thread.run_sync(lambda: important_sentences(item.content))) or NO_SENTENCES
         place = whole.find(find, max(0, start)) if find else max(0, start)
         if place < 0 or place >= len(whole):
             what = f"the text does not occur after character {start:,}" if find else "the start is past its end"
@@ -112,5 +112,5 @@ class RecallTools(FunctionTools):
             heading_tokens = state.project(HEADING.format(id=id, start=place, end=len(whole), whole=len(whole)))
             return beginning(whole[place:], limits[id] - heading_tokens - SLACK_TOKENS, state.project)
 
-        part = await in_thread(read)  # a result may have many megabytes
+        part = await anyio.to_thread.run_sync(read)  # a result may have many megabytes
         return HEADING.format(id=id, start=place, end=place + len(part), whole=len(whole)) + part

@@ -7,11 +7,12 @@ quotes sentences and is made without a model, because the text may not fit into 
 from typing import Final
 from uuid import uuid4
 
+import anyio.to_thread
+
 from mew_agent.compaction.extract import by_weight, extract
 from mew_agent.context.history import Item
 from mew_agent.context.store import StoredChat
 from mew_agent.conversation.context_state import ContextState
-from mew_agent.tokens.sizes import in_thread
 
 EDGE_CHARS: Final = 600
 """How much of the start and of the end of a text is shown: requests usually stand at one of them."""
@@ -40,9 +41,9 @@ async def add_question(state: ContextState, chat: StoredChat, prefix: str) -> It
     whole: tuple[str, str] | None = None
     if chat.form != "whole" and len(text) > 2 * EDGE_CHARS:
         whole = (str(uuid4()), text)
-        sentences = await in_thread(lambda: important_sentences(text)) if chat.form == "digest" else ()
+        sentences = await anyio.to_thread.run_sync(lambda: important_sentences(text)) if chat.form == "digest" else ()
         what = QUOTED.format(sentences="\n".join(sentences)) if sentences else ""
-        tokens = await in_thread(lambda: state.project(text))
+        tokens = await anyio.to_thread.run_sync(lambda: state.project(text))
         start, end = text[:EDGE_CHARS], text[-EDGE_CHARS:]
         text = REFERENCE.format(chars=len(text), tokens=tokens, id=whole[0], what=what, start=start, end=end)
     return await state.add_user_message(prefix + text, sender=asked.sender, envelope_id=asked.id, whole=whole)

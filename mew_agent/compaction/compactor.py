@@ -11,6 +11,7 @@ from functools import partial
 from itertools import islice
 
 import anyio
+import anyio.to_thread
 
 from mew_agent.compaction.checks import SummarySource, problem_of
 from mew_agent.compaction.extract import Extract, extract
@@ -33,7 +34,6 @@ from mew_agent.context.tracker import Tracker
 from mew_agent.errors import ContextOverflow, ModelError
 from mew_agent.model.interface import ModelReply, ModelRequest
 from mew_agent.tokens.projection import features, most_tokens
-from mew_agent.tokens.sizes import in_thread
 
 logger = logging.getLogger("mew_agent.compaction")
 
@@ -108,7 +108,7 @@ async def write_summary(
     if summary is None:
         if not may_extract:
             raise problem
-        facts = await in_thread(lambda: extract(items, previous.facts if previous else ()))
+        facts = await anyio.to_thread.run_sync(lambda: extract(items, previous.facts if previous else ()))
         summary = writer.completed("", facts, items, previous)
         if not summary.text:
             raise problem
@@ -210,7 +210,7 @@ class _SummaryWriter:
             return None
         answer = replace(reply, text=closing.with_ids(reply.text))
         try:
-            return await in_thread(lambda: self._accepted(answer, items, previous))
+            return await anyio.to_thread.run_sync(lambda: self._accepted(answer, items, previous))
         except RejectedSummary as rejected:
             return rejected.reason
 
@@ -224,7 +224,7 @@ class _SummaryWriter:
         window_tokens, budget_tokens = self._tracker.window.max_tokens, self._budget_tokens
         room = self._room(window_tokens)
         halvings = done = 0
-        costs = await in_thread(lambda: [self._project(transcript_entry(item)) for item in items])
+        costs = await anyio.to_thread.run_sync(lambda: [self._project(transcript_entry(item)) for item in items])
         rest, summary = deque(zip(items, costs, strict=True)), previous
         while True:
             if room < MIN_ROOM_TOKENS:
@@ -246,7 +246,7 @@ class _SummaryWriter:
                 continue
             whole = [item for item, _ in islice(rest, len(part))]
             try:
-                summary = await in_thread(partial(self._accepted, reply, whole, summary))
+                summary = await anyio.to_thread.run_sync(partial(self._accepted, reply, whole, summary))
             except RejectedSummary as rejected:
                 if problem is not None:
                     raise

@@ -214,7 +214,7 @@ def completed_summary(
         lines.room -= size(EXTRACT_LABEL)
     kept = [fact for fact in binding if lines.add_fact(fact)]
     binding_words = [language.content_words(fact.text) for fact in kept]
-    old_values = [_OldValue.from_facts(old, new) for old, new in found.replaced]
+    old_values = [_OldValue(old, new) for old, new in found.replaced]
     written: list[frozenset[str]] = []
     left_over: list[tuple[str, str]] = []
     lacking = (fact for fact in strong if not _is_said(fact, text, ()))
@@ -302,31 +302,25 @@ def _lines_by_section(text: str) -> Iterable[tuple[str, str]]:
             yield section, line.rstrip()
 
 
-@dataclass(frozen=True, slots=True)
 class _OldValue:
     """A statement that a later message replaced or withdrew."""
 
-    old: Fact
-    new: Fact
-    gone: frozenset[str]
-    current: frozenset[str]
-    subject: frozenset[str]
-
-    @classmethod
-    def from_facts(cls, old: Fact, new: Fact) -> "_OldValue":
-        before, after = frozenset(language.identifiers(old.text)), frozenset(language.identifiers(new.text))
-        subject = language.content_words(old.text) & language.content_words(new.text)
+    def __init__(self, old: Fact, new: Fact) -> None:
+        self._old, self._new = old, new
+        before, after = set(language.identifiers(old.text)), set(language.identifiers(new.text))
         # "From 8080 to 9090" names the old value too.
-        return cls(old, new, (before - after) | ({value_of(old.text)} - {""}), after - before, subject)
+        self._gone = (before - after) | ({value_of(old.text)} - {""})
+        self._current = after - before
+        self._subject = language.content_words(old.text) & language.content_words(new.text)
 
     def is_stated_in(self, line: str, words: frozenset[str]) -> bool:
         """Return whether a line still says so."""
-        if self.old.text in line:
-            return self.new.text not in line
-        if not self.gone or not self.subject & words:
+        if self._old.text in line:
+            return self._new.text not in line
+        if not self._gone or not self._subject & words:
             return False
         named = set(language.identifiers(line))
-        return bool(self.gone & named) and not self.current & named
+        return bool(self._gone & named) and not self._current & named
 
 
 def _is_said(fact: Fact, text: str, written: Sequence[frozenset[str]]) -> bool:

@@ -162,17 +162,8 @@ class Intervals:
         return True
 
     def item_prices(self, calibration: Calibration) -> dict[int, int]:
-        """Return the tokens of each item by seq, in one pass; the shares of an interval sum to its price."""
-        prices: dict[int, int] = {}
-        at = 0
-        for interval in self:
-            until = at
-            while until < len(self.items) and self.items[until].seq <= interval.last_seq:
-                until += 1
-            shares = split(interval.tokens, self.items[at:until], calibration)
-            prices.update((seq, share) for seq, share, _ in shares)
-            at = until
-        return prices
+        """Return the tokens of each item by seq; the shares of an interval sum to its price."""
+        return {seq: share for interval in self for seq, share, _ in self._shares(interval, calibration)}
 
     def append(
         self, measures: Sequence[Measure], tokens: int, kind: Kind, units: float, calibration: Calibration
@@ -239,14 +230,10 @@ class Intervals:
 
     def replace(self, new: Mapping[int, Measure], freed: Mapping[int, int], calibration: Calibration) -> None:
         """Replace items by others of the same seq that take `freed` tokens less each. Their intervals become lumps."""
-        waiting = sorted(seq for seq in new if self.items and seq <= self.items[-1].seq)
-        at = 0
+        seqs = sorted(new)
         for interval in self:
-            begin = at
-            while at < len(waiting) and waiting[at] <= interval.last_seq:
-                at += 1
-            if begin < at:
-                inside = waiting[begin:at]
+            inside = seqs[bisect_left(seqs, interval.first_seq) : bisect_right(seqs, interval.last_seq)]
+            if inside:
                 tool_freed = sum(freed[seq] for seq in inside if new[seq].tool_result)
                 _shrink(interval, sum(freed[seq] for seq in inside) - tool_freed, tool_freed)
         self._rebuild(self._all, [new.get(measure.seq, measure) for measure in self.items], calibration)

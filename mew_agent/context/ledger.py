@@ -25,11 +25,10 @@ from mew_agent.context.reconciliation import (
     is_doubtful,
     is_within_drift,
     learn_from_interval,
-    learn_from_prompt,
 )
 from mew_agent.context.tail import Tail
 from mew_agent.model.usage import Usage
-from mew_agent.tokens.projection import FEATURES, Calibration, Units
+from mew_agent.tokens.projection import FEATURES, WHOLE_PROMPT_NOISE, Calibration, Units
 
 PriceBasis = Literal["exact", "tokenizer", "projected"]
 
@@ -162,9 +161,10 @@ class Ledger:
         else:
             self._book_lump(sent, projected)
             if before is None or not same_model:
+                # A model's first prompt is all there is to learn its factor from. Its system prompt is a message, too.
                 units = self.prefix_features + self.pins_features + self._intervals.units
-                messages = len(self._intervals.items) + 1  # the system prompt is a message, too
-                self.calibration = learn_from_prompt(self.calibration, reported, messages, units)
+                text_tokens = reported - self.calibration.overhead_tokens * (len(self._intervals.items) + 1)
+                self.calibration = self.calibration.observe(text_tokens, units, noise=WHOLE_PROMPT_NOISE)
             self._is_prefix_held = is_comparable
             explains_fall = grown >= 0 or self._cut_since_record or not is_comparable
             self._rescale(reported, measured_may_stay=same_model and explains_fall)
@@ -239,7 +239,7 @@ class Ledger:
         return Price(tokens, basis, has_lump=kind == "lump")
 
     def item_prices(self) -> dict[int, int]:
-        """Return each item's tokens in the next prompt by seq, in one pass; those of an interval sum to its price."""
+        """Return each item's tokens in the next prompt by seq; those of an interval sum to its price."""
         prices = self._intervals.item_prices(self.calibration)
         prices.update((measure.seq, measure.project(self.calibration)) for measure in self._tail.items)
         return prices

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from mew_agent.context.measures import Measure
 from mew_agent.model.usage import Usage
-from mew_agent.tokens.projection import WHOLE_PROMPT_NOISE, Calibration
+from mew_agent.tokens.projection import Calibration
 
 DRIFT_TOLERANCE_TOKENS = 64
 DRIFT_TOLERANCE_PERCENT = 2
@@ -175,9 +175,3 @@ def learn_from_interval(calibration: Calibration, grown: int, sent: Sequence[Mea
         calibration.project(m.features) if m.known_tokens is None else calibration.wrap(m.known_tokens) for m in sent
     ]
     return learnt.observe_counted(grown, sum(text_tokens), len(sent), sum(projected))
-
-
-def learn_from_prompt(calibration: Calibration, prompt_tokens: int, messages: int, units: float) -> Calibration:
-    """Return the calibration after a model's first prompt, which is all there is to learn its factor from."""
-    text_tokens = prompt_tokens - calibration.overhead_tokens * messages
-    return calibration.observe(text_tokens, units, noise=WHOLE_PROMPT_NOISE)

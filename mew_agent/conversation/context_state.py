@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
+import anyio.to_thread
 from mew_protocol.context_report import QueuedMessages, SessionContext, Waiting
 
 from mew_agent.compaction.compactor import CompactionResult, apply_plan, cache_lost_tokens
@@ -31,7 +32,7 @@ from mew_agent.conversation.events import ConversationEvents, ItemAdded, ResultC
 from mew_agent.conversation.pins import ContextPins
 from mew_agent.model.interface import Image, ModelReply, ToolCall, Window
 from mew_agent.participant.messenger import timestamp
-from mew_agent.tokens.sizes import INLINE_CHARS, Size, Sizes, in_thread
+from mew_agent.tokens.sizes import INLINE_CHARS, Size, Sizes
 from mew_agent.tools.bounds import ResultBound, Room
 
 logger = logging.getLogger("mew_agent.conversation.context_state")
@@ -409,7 +410,7 @@ class ContextState:
                 result, limit_tokens, lambda text: self.sizes.project(text, calibration), kept_as=item_id
             )
 
-        return shorten() if len(result) <= INLINE_CHARS else await in_thread(shorten)
+        return shorten() if len(result) <= INLINE_CHARS else await anyio.to_thread.run_sync(shorten)
 
     # -- window and requests -----------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ Owns the order in which they happen. Does not know chats, reasoning envelopes or
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+import anyio.to_thread
 from mew_protocol.payloads import participant as wire
 from mew_protocol.payloads.compactions import Undo, UndoDone
 from mew_protocol.payloads.participant import CompactDone, PrefixPart, Status
@@ -30,7 +31,7 @@ from mew_agent.conversation.reply_watch import ReplyWatch, SizeBasis
 from mew_agent.conversation.tool_results import make_room_for_results, withhold_results
 from mew_agent.errors import ModelError, PolicyStopped, ToolsUnsupported
 from mew_agent.model.interface import Model, ModelReply, ToolCall, Window
-from mew_agent.tokens.sizes import Sizes, in_thread
+from mew_agent.tokens.sizes import Sizes
 from mew_agent.tools.results import ToolResult
 
 logger = logging.getLogger("mew_agent.conversation.conversation")
@@ -105,7 +106,7 @@ class Conversation:
         """See `Controllable.prefix`."""
         texts, tokens = self.calls.prefix_texts(), self.tracker.next_prompt.prefix_tokens
         calibration, count = self.tracker.ledger.calibration, self.state.sizes.count
-        return await in_thread(lambda: prefix_parts(texts, tokens, calibration, count))
+        return await anyio.to_thread.run_sync(lambda: prefix_parts(texts, tokens, calibration, count))
 
     async def emit_status(self, word: str | None = None) -> None:
         """Emit a change of level, if there is one, then the current status with this word or its default."""

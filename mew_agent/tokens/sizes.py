@@ -3,15 +3,12 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 import anyio
 import anyio.to_thread
 
 from mew_agent.tokens.projection import Calibration, Units, features
 from mew_agent.tokens.tokenizers import TextCounter
-
-T = TypeVar("T")
 
 logger = logging.getLogger("mew_agent.tokens.sizes")
 
@@ -53,14 +50,16 @@ class Sizes:
     async def measure(self, text: str) -> Size:
         """Measure a text. Raises `ConfigError` only if the counter is loaded now and that fails."""
         await self.load()
-        return self._measure(text) if len(text) <= INLINE_CHARS else await in_thread(lambda: self._measure(text))
+        if len(text) <= INLINE_CHARS:
+            return self._measure(text)
+        return await anyio.to_thread.run_sync(self._measure, text)
 
     async def counts(self, texts: Mapping[int, str]) -> dict[int, int]:
         """Count the tokens of many texts, by the same keys; empty without a tokenizer."""
         await self.load()
         if self._counter is None or not texts:
             return {}
-        counted = await in_thread(lambda: {key: self.count(text) for key, text in texts.items()})
+        counted = await anyio.to_thread.run_sync(lambda: {key: self.count(text) for key, text in texts.items()})
         return {key: tokens for key, tokens in counted.items() if tokens is not None}
 
     def count(self, text: str) -> int | None:
@@ -80,11 +79,3 @@ class Sizes:
 
     def _measure(self, text: str) -> Size:
         return Size(features(text), self.count(text))
-
-
-async def in_thread(work: Callable[[], T]) -> T:
-    """Run work of some milliseconds or more in a thread; a cancellation waits until it is done."""
-    done: list[T] = []
-    with anyio.CancelScope(shield=True):
-        done.append(await anyio.to_thread.run_sync(work))
-    return done[0]
