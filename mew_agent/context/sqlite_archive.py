@@ -45,6 +45,11 @@ def item_from(text: str) -> Item:
     return _ITEM.validate_python(json.loads(text))
 
 
+def text_of(item: Item) -> str:
+    """Return an item as JSON in ASCII: models do write halves of surrogate pairs, which UTF-8 cannot encode."""
+    return json.dumps(_ITEM.dump_python(item, mode="json"))
+
+
 def archive_cut(db: sqlite3.Connection, compaction: ArchivedCompaction, *, most: int | None) -> int:
     """Store a compaction before its items change. Returns its number. Beyond `most`, the oldest is dropped."""
     record = json.dumps(_ARCHIVED.dump_python(compaction, mode="json", exclude={"items"}))

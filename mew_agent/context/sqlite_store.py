@@ -7,14 +7,13 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
-from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.compactions import CompactionEntry
 from pydantic import TypeAdapter, ValidationError
 
@@ -22,7 +21,7 @@ from mew_agent.context import sqlite_archive
 from mew_agent.context.archive import ArchivedCompaction
 from mew_agent.context.history import Item
 from mew_agent.context.persisted_state import CallRecord
-from mew_agent.context.sqlite_archive import item_from
+from mew_agent.context.sqlite_archive import item_from, text_of
 from mew_agent.context.sqlite_schema import Pruned, open_session_file, open_session_in_memory, prune, set_aside
 from mew_agent.context.store import (
     NO_CHANGE,
@@ -40,6 +39,7 @@ from mew_agent.context.store import (
 logger = logging.getLogger("mew_agent.context.sqlite_store")
 
 _CALL = TypeAdapter(CallRecord)
+_CHAT = TypeAdapter(StoredChat)
 _SESSION = TypeAdapter(Session)
 _STATE_KEYS = {"summary", "revision", "next_seq", "turn", "context"}  # in the state of every version
 T = TypeVar("T")
@@ -101,11 +101,11 @@ class SqliteStore(Store):
                 most = None if self._limits is None else self._limits.max_compactions
                 number = sqlite_archive.archive_cut(db, change.compaction, most=most)
             for item in change.added:
-                text = _text_of(item)
+                text = text_of(item)
                 db.execute("INSERT INTO items VALUES (?, ?, ?, ?, NULL)", (item.seq, item.id, text, text))
             db.executemany(
                 "UPDATE items SET present = ? WHERE seq = ? AND present IS NOT NULL",
-                [(_text_of(item), item.seq) for item in change.replaced],
+                [(text_of(item), item.seq) for item in change.replaced],
             )
             db.executemany(
                 "UPDATE items SET present = NULL, left_at_revision = ? WHERE seq = ? AND present IS NOT NULL",
@@ -113,10 +113,11 @@ class SqliteStore(Store):
             )
             db.executemany(
                 "UPDATE items SET present = ?, left_at_revision = NULL WHERE seq = ?",
-                [(_text_of(item), item.seq) for item in change.restored],
+                [(text_of(item), item.seq) for item in change.restored],
             )
             if (call := change.call) is not None:
-                db.execute("INSERT INTO calls (role, record) VALUES (?, ?)", (call.role, json.dumps(asdict(call))))
+                record = json.dumps(_CALL.dump_python(call, mode="json"))
+                db.execute("INSERT INTO calls (role, record) VALUES (?, ?)", (call.role, record))
             state = json.dumps(_SESSION.dump_python(session, mode="json", exclude={"items"}))
             db.execute("INSERT OR REPLACE INTO state VALUES ('session', ?)", (state,))
             _change_inbox(db, change.inbox)
@@ -274,7 +275,8 @@ def _load_items(db: sqlite3.Connection) -> Session | None:
 def _load_inbox(db: sqlite3.Connection) -> StoredInbox:
     rows = db.execute("SELECT number, chat FROM inbox ORDER BY number").fetchall()
     found = db.execute("SELECT value FROM state WHERE key = 'position'").fetchone()
-    return StoredInbox(tuple(_chat_from(number, text) for number, text in rows), found[0] if found else None)
+    chats = tuple(_CHAT.validate_python({"number": number, **json.loads(text)}) for number, text in rows)
+    return StoredInbox(chats, found[0] if found else None)
 
 
 def _change_inbox(db: sqlite3.Connection, change: InboxChange) -> None:
@@ -287,15 +289,5 @@ def _change_inbox(db: sqlite3.Connection, change: InboxChange) -> None:
 
 
 def _chat_text(chat: StoredChat) -> str:
-    values = {one.name: getattr(chat, one.name) for one in fields(chat) if one.name not in ("number", "envelope")}
+    values = _CHAT.dump_python(chat, mode="json", exclude={"number", "envelope"})
     return json.dumps({"envelope": json.loads(chat.envelope.encode()), **values})
-
-
-def _chat_from(number: int, text: str) -> StoredChat:
-    values = json.loads(text)
-    return StoredChat(number, Envelope.model_validate(values.pop("envelope")), **values)
-
-
-def _text_of(item: Item) -> str:
-    """Encode as ASCII: models do write halves of surrogate pairs, which UTF-8 cannot encode."""
-    return json.dumps(asdict(item))
