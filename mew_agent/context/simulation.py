@@ -48,7 +48,7 @@ class Simulation:
         self.policy, self.state = policy, PolicyState()
         self._now = ContextSnapshot(None, "unknown", limit_tokens, "no_call_yet", at_seconds=None)
         self._steps = self._calls = self._spent_since_clear = 0
-        self._conversation = CountedConversation(policy, limit_tokens or 1)
+        self._conversation = CountedConversation(policy)
         self._messages: list[tuple[int, Role | None]] = []
         self._freed: tuple[int, int] | None = None
         self._decided: tuple[policies.CompactAction, int] | None = None
@@ -102,7 +102,6 @@ class Simulation:
                 return self._clear(step)
             case "set_limit":
                 self._now = self._now._replace(limit_tokens=step.tokens)
-                self._conversation.limit_tokens = step.tokens or 1
                 return self._decide("after_call", step)
             case "usual_task_tokens":
                 # The next prompt is at least what the last call left.
@@ -219,5 +218,5 @@ class Simulation:
     def _decide(self, phase: Phase, step: Step, snapshot: ContextSnapshot | None = None) -> Decision:
         """Let the policy decide about the present figures, or about a snapshot made before they changed."""
         snapshot = self._now if snapshot is None else snapshot
-        suggestions = () if snapshot.limit_tokens is None else self._conversation.suggestions()
+        suggestions = self._conversation.suggestions(snapshot.limit_tokens)
         return policies.decide(self.policy, self.state, snapshot._replace(suggestions=suggestions), phase, step.flags)

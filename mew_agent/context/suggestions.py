@@ -9,8 +9,7 @@ from mew_agent.model.interface import Role
 class CountedConversation:
     """The message sizes of a context. Adding costs the same however many there are."""
 
-    def __init__(self, policy: Policy, limit_tokens: int) -> None:
-        self.limit_tokens = limit_tokens
+    def __init__(self, policy: Policy) -> None:
         self.rules = tuple(rule for rule in policy.rules if isinstance(rule, SuggestRule))
         """Without any, messages need not be counted."""
         self._sizes: dict[Role | None, list[int]] = {}
@@ -26,11 +25,13 @@ class CountedConversation:
         """Forget all messages."""
         self._sizes, self._sums = {}, {}
 
-    def suggestions(self) -> tuple[Suggestion, ...]:
-        """Return the savings that the policy suggests now."""
-        return tuple(found for rule in self.rules if (found := self._suggestion(rule)) is not None)
+    def suggestions(self, limit_tokens: int | None) -> tuple[Suggestion, ...]:
+        """Return the savings that the policy suggests in a window of this size; nothing if the size is unknown."""
+        if limit_tokens is None:
+            return ()
+        return tuple(found for rule in self.rules if (found := self._suggestion(rule, limit_tokens)) is not None)
 
-    def _suggestion(self, rule: SuggestRule) -> Suggestion | None:
+    def _suggestion(self, rule: SuggestRule, limit_tokens: int) -> Suggestion | None:
         if rule.more_than_messages is not None and rule.keep_newest is not None:
             sizes = self._sizes.get(rule.role, [])
             old = len(sizes) - rule.keep_newest
@@ -41,7 +42,7 @@ class CountedConversation:
         if rule.more_than is None or rule.saves is None:
             return None
         tokens = self._sums.get(rule.role, 0)
-        if tokens <= rule.more_than.floor_of(self.limit_tokens):
+        if tokens <= rule.more_than.floor_of(limit_tokens):
             return None
         text = f"summarise the {rule.role} messages"
         return Suggestion(f"summarise_{rule.role}", text, rule.saves.floor_of(tokens), rule.impact)
@@ -52,7 +53,7 @@ class SavingSuggestions:
 
     def __init__(self, tracker: Tracker) -> None:
         self._tracker = tracker
-        self._counted = CountedConversation(tracker.policy, 1)
+        self._counted = CountedConversation(tracker.policy)
         self._revision = -1
         self._last_seq = -1
 
@@ -60,11 +61,6 @@ class SavingSuggestions:
         """Count what entered or left since the last time. Returns what is suggested now."""
         if not self._counted.rules:
             return ()
-        self._count_new_items()
-        self._counted.limit_tokens = self._tracker.limit_tokens or self._tracker.window.max_tokens
-        return self._counted.suggestions()
-
-    def _count_new_items(self) -> None:
         history, ledger = self._tracker.history, self._tracker.ledger
         if history.revision != self._revision:  # something left: the sums start over
             self._counted.clear()
@@ -76,3 +72,4 @@ class SavingSuggestions:
             role = None if item.notice else item.role  # the policy's own prompts are not a participant's messages
             self._counted.add(ledger.projection(item.seq) if tokens is None else tokens, role)
         self._last_seq = history.last_seq
+        return self._counted.suggestions(self._tracker.limit_tokens or self._tracker.window.max_tokens)

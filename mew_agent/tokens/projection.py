@@ -210,9 +210,9 @@ class Calibration(NamedTuple):
         """Return the tokens for these feature units in this number of messages."""
         return round(self.tokens(feature_units) + self.overhead_tokens * messages)
 
-    def wrap(self, text_tokens: int, messages: int = 1) -> int:
-        """Return the tokens for texts of known size in this number of messages."""
-        return text_tokens + round(self.overhead_tokens * messages)
+    def wrap(self, text_tokens: int) -> int:
+        """Return the tokens for a message whose text has this size."""
+        return text_tokens + round(self.overhead_tokens)
 
     def saved(self) -> tuple[float, ...]:
         """Return the figures to store: sums, overhead, errors, then the weights and their doubt if they were learnt."""

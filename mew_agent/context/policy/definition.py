@@ -17,8 +17,6 @@ from mew_agent.context.policy.threshold import Condition, Fraction, PolicyPart, 
 
 ANSWER_RESERVE = Reserve(fraction=Fraction(numerator=1, denominator=20), at_most_tokens=4096, whole=True)
 
-DEFAULT_CEILING = Fraction(numerator=7, denominator=10)
-
 
 class LargeResults(PolicyPart):
     """At these levels, withhold tool results of more than `above_bytes`; off while that is None."""
@@ -43,7 +41,7 @@ class Policy(PolicyPart):
     levels: tuple[r.Level, ...] = ()
     rules: tuple[r.Rule, ...] = ()
     reserve: Reserve = ANSWER_RESERVE
-    ceiling: Fraction = DEFAULT_CEILING  # upper bound of every compaction target, as a fraction of the window
+    ceiling: Fraction = Fraction(numerator=7, denominator=10)  # of the window; no compaction target is above it
     max_stalls: int = Field(default=2, ge=1)
     max_restarts_per_request: int = Field(default=3, ge=0)
     summariser: str | None = None  # model that writes summaries; `same` is the agent's own

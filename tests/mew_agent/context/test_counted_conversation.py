@@ -8,9 +8,9 @@ from mew_agent.context.suggestions import CountedConversation
 ROLES = {"S": "system", "U": "user", "A": "assistant", "T": "tool"}
 
 
-def conversation(text: str, limit: int, policy: Policy = TACHIKOMA) -> CountedConversation:
+def conversation(text: str, policy: Policy = TACHIKOMA) -> CountedConversation:
     """`U300 A400` is a user message of 300 tokens, then an answer of 400."""
-    made = CountedConversation(policy, limit)
+    made = CountedConversation(policy)
     for word in text.split():
         made.add(int(word[1:]), ROLES[word[0]])  # type: ignore[arg-type]
     return made
@@ -18,22 +18,22 @@ def conversation(text: str, limit: int, policy: Policy = TACHIKOMA) -> CountedCo
 
 @pytest.mark.parametrize("messages", [10, 11, 12], ids="T10 {}".format)
 def test_old_user_messages_are_suggested_for_removal_above_ten(messages: int) -> None:
-    made = conversation(" ".join(["U100"] * messages), 10_000)
-    found = [(one.key, one.tokens_saved, one.impact) for one in made.suggestions()]
+    made = conversation(" ".join(["U100"] * messages))
+    found = [(one.key, one.tokens_saved, one.impact) for one in made.suggestions(10_000)]
     assert found == ([] if messages == 10 else [("remove_user", (messages - 5) * 100, "low")])
 
 
 @pytest.mark.parametrize(("tokens", "saved"), [(333, []), (334, [167])])
 def test_large_answers_are_suggested_for_a_summary(tokens: int, saved: list[int]) -> None:
-    assert [one.tokens_saved for one in conversation(f"A{tokens}", 1000).suggestions()] == saved
+    assert [one.tokens_saved for one in conversation(f"A{tokens}").suggestions(1000)] == saved
 
 
 def test_suggestions_keep_their_order_and_end_with_a_clear() -> None:
-    made = conversation(" ".join(["U10"] * 11 + ["S90", "A500", "T70"]), 1000)
-    assert [one.key for one in made.suggestions()] == ["remove_user", "summarise_assistant"]
+    made = conversation(" ".join(["U10"] * 11 + ["S90", "A500", "T70"]))
+    assert [one.key for one in made.suggestions(1000)] == ["remove_user", "summarise_assistant"]
     made.clear()
-    assert made.suggestions() == ()
+    assert made.suggestions(1000) == ()
 
 
 def test_a_policy_without_such_rules_suggests_nothing() -> None:
-    assert conversation(" ".join(["U10"] * 20 + ["A900"]), 1000, MEW).suggestions() == ()
+    assert conversation(" ".join(["U10"] * 20 + ["A900"]), MEW).suggestions(1000) == ()
