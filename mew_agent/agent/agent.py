@@ -237,7 +237,7 @@ class Agent(Participant):
     async def _on_conversation_event(self, event: ConversationEvent) -> None:
         """Send a status to everyone; pass other events of the context on to handlers."""
         if isinstance(event, StatusChanged):
-            await self.control.broadcast(event.status, event.word)
+            await self.control.send(event.status, event.word)
         elif isinstance(event, ContextEvent):
             self.listeners.emit(None, event)
             for handler in self._context_handlers:

@@ -257,7 +257,7 @@ class AgentSessions:
                 self._show()
                 # The agent's report contains the figures. While a session compacts, the agent does: others wait for it.
                 word = COMPACTING if event.word == COMPACTING else None
-                await self._me.control.broadcast(self.main.conversation.status(word))
+                await self._me.control.send(self.main.conversation.status(word), None)
 
         session.conversation.events.subscribe(follow)
         session.shown = _shown(key, session.conversation.status())

@@ -1,23 +1,25 @@
-"""Runs compactions between two model calls: plan, summary call, change of the context, answer.
+"""Compactions: what is asked before one, its plan, the summary call, the change of the context, and the answer.
 
-The caller holds the lock of the calls. Does not know who asked for a compaction, nor why the policy decided on one.
+Owns when a compaction may not wait. The caller of `run_compaction` holds the lock of the calls. Does not know who
+decides about a compaction (see `agent.compaction_approval`), nor why the policy wants one.
 """
 
 import logging
 from dataclasses import replace
+from typing import Protocol
 
 from mew_protocol.context_report import Progress
-from mew_protocol.payloads.participant import CompactDone
+from mew_protocol.payloads.participant import Compact, CompactDone
 
 from mew_agent import tracing
+from mew_agent.compaction.approval import CompactionDecision, ProposedCompaction
 from mew_agent.compaction.compactor import CompactionResult, write_summary
-from mew_agent.compaction.planner import CompactionPlan
+from mew_agent.compaction.planner import CompactionPlan, NothingToDo
 from mew_agent.compaction.summary import RejectedSummary
 from mew_agent.context.archive import ITSELF, Origin
-from mew_agent.context.policy import CompactAction
+from mew_agent.context.policy import CompactAction, CompactionMethod, output_reserve_tokens
 from mew_agent.context.spending import SummarySpending
 from mew_agent.context.tracker import Tracker
-from mew_agent.conversation.compaction_gate import plan_action
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.events import ContextCompacted, StatusChanged
 from mew_agent.conversation.model_calls import CallInterrupted, ModelCalls
@@ -29,6 +31,79 @@ logger = logging.getLogger("mew_agent.compaction")
 
 COMPACTION_FAILURES = (ModelError, RejectedSummary, CallInterrupted)
 """Failures of a compaction that leave the context unchanged."""
+
+
+class CompactionGate(Protocol):
+    """Asks a participant before a compaction."""
+
+    def must_ask(self, requester: str) -> bool:
+        """Return whether a compaction that this participant requests has to be approved."""
+
+    def admit(self, action: CompactAction, *, is_urgent: bool) -> CompactionDecision | None:
+        """Decide about a compaction by the policy; None: it must not run now. An urgent one always runs."""
+
+    async def decide(self, proposed: ProposedCompaction) -> CompactionDecision:
+        """Ask about a compaction that a participant requested, and wait for the decision."""
+
+    def close(self, why: str) -> None:
+        """Withdraw an open question because the conversation ends."""
+
+
+async def ask_about_request(
+    gate: CompactionGate | None, request: Compact, requester: str | None, state: ContextState
+) -> CompactionDecision | None:
+    """Ask before a requested compaction, if the gate demands it and there is something to compact."""
+    if gate is None or requester is None or not gate.must_ask(requester):
+        return None
+    plan = plan_request(request, None, state)
+    if isinstance(plan, NothingToDo):
+        return None
+    target_tokens = request.target_in(state.tracker.window.max_tokens)
+    return await gate.decide(
+        ProposedCompaction(plan, "requested", target_tokens, state.history.revision, requester, request.reason)
+    )
+
+
+def plan_request(
+    request: Compact, decision: CompactionDecision | None, state: ContextState
+) -> CompactionPlan | NothingToDo:
+    """Return the plan of a requested compaction, as it was decided if a participant was asked."""
+    tracker = state.tracker
+    return _plan(decision, state, request.target_in(tracker.window.max_tokens), tracker.policy.requested_method)
+
+
+def plan_action(
+    action: CompactAction, decision: CompactionDecision | None, state: ContextState
+) -> CompactionPlan | NothingToDo:
+    """Return the plan of a compaction by the policy, as it was decided if a participant was asked."""
+    is_refused = action.trigger == "overflow_error"
+    return _plan(decision, state, action.target_tokens, action.method, is_refused=is_refused)
+
+
+def _plan(
+    decision: CompactionDecision | None,
+    state: ContextState,
+    target_tokens: int | None,
+    method: CompactionMethod,
+    *,
+    is_refused: bool = False,
+) -> CompactionPlan | NothingToDo:
+    if decision is not None:
+        target_tokens = target_tokens if decision.target_tokens is None else decision.target_tokens
+        if (approved := decision.plan_for(state.history)) is not None:
+            return approved
+    return state.plan_compaction(target_tokens, method, is_refused=is_refused)
+
+
+def would_overflow(tracker: Tracker) -> bool:
+    """Return whether the next request, with room for an answer, is larger than the window."""
+    window_tokens = tracker.window.max_tokens
+    return tracker.next_prompt.tokens + output_reserve_tokens(window_tokens) > window_tokens
+
+
+def origin_of(decision: CompactionDecision | None, asked_by: str | None = None, reason: str | None = None) -> Origin:
+    """Return who asked for a compaction, why, and how it was decided."""
+    return Origin(asked_by, reason, None if decision is None else decision.sentence)
 
 
 async def run_compaction(
@@ -54,7 +129,7 @@ async def run_compaction(
         return reply
 
     async def report_piece(done: int, total: int) -> None:
-        tracker.progress = Progress(kind="compaction", done=done, total=total, unit="pieces", since=begun)
+        state.set_progress(Progress(kind="compaction", done=done, total=total, unit="pieces", since=begun))
         await state.events.emit(StatusChanged(tracker.status("compacting", calls.latency_ms), "compacting"))
 
     with tracing.compaction_span(tracker.model, trigger, tracker.tokens) as span:
@@ -69,7 +144,7 @@ async def run_compaction(
                 piece_started=report_piece,
             )
         finally:
-            tracker.progress = None
+            state.set_progress(None)
         counted = await calls.count_cut(plan, summary, spending)
         if counted is not None and counted.after >= counted.before:
             figures = f"{counted.after:,} tokens after it, and {counted.before:,} before it"

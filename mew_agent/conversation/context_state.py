@@ -11,7 +11,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 import anyio.to_thread
-from mew_protocol.context_report import QueuedMessages, SessionContext, Waiting
+from mew_protocol.context_report import Progress, QueuedMessages, SessionContext, Waiting
 
 from mew_agent.compaction.compactor import CompactionResult, apply_plan, cache_lost_tokens
 from mew_agent.compaction.planner import CompactionPlan, MostTokens, NothingToDo, plan_compaction, plan_forget
@@ -438,9 +438,15 @@ class ContextState:
         if is_window_awaited is not None:
             tracker.is_window_awaited = is_window_awaited
 
+    def set_progress(self, progress: Progress | None) -> None:
+        """Set how far the running compaction is; None if none runs."""
+        self.tracker.progress = progress
+
     def set_model_problem(self, problem: str | None) -> None:
         """Set how the newest main call failed, as reports show it; None if it did not."""
-        self.tracker.model_wait = texts.model_wait(problem, self.tracker.model_wait, timestamp())
+        known = self.tracker.model_wait
+        since = timestamp() if known is None else known.since
+        self.tracker.model_wait = None if problem is None else Waiting(kind="model", what=problem, since=since)
 
     # -- policy ------------------------------------------------------------------------------------------
 
@@ -454,11 +460,9 @@ class ContextState:
     ) -> Sequence[Action]:
         """Ask the policy what to do now, and keep its state; see `Tracker.decide`."""
         tracker, now = self.tracker, time.time()
+        if phase in ("after_call", "message_added", "task_end"):
+            tracker.suggestions = self._suggestions.refresh()
         return tracker.decide(phase, now, flags, used_tokens=used_tokens, tool_result_tokens=tool_result_tokens).actions
-
-    def refresh_suggestions(self) -> None:
-        """Recompute what the policy suggests in order to save tokens."""
-        self.tracker.suggestions = self._suggestions.refresh()
 
     @property
     def context_usage(self) -> texts.ContextUsage:

@@ -14,13 +14,13 @@ from mew_protocol.payloads.participant import CompactDone, PrefixPart, Status
 from mew_agent.compaction.approval import CompactionDecision
 from mew_agent.compaction.planner import CompactionPlan, NothingToDo
 from mew_agent.context.archive import Origin
-from mew_agent.context.policy import CompactAction, GenerationFlags, Phase
+from mew_agent.context.policy import CompactAction, GenerationFlags
 from mew_agent.context.policy.threshold import Fraction
 from mew_agent.context.prefix import prefix_parts
 from mew_agent.context.store import Store
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import Compression, learn_from_overflow
-from mew_agent.conversation import compaction_gate, compactions, events, texts
+from mew_agent.conversation import compactions, events, texts
 from mew_agent.conversation.archive import ContextArchive
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.context_tools import ContextTools
@@ -66,7 +66,7 @@ class Conversation:
         self.context_tools = ContextTools(self.state)
         self.compaction_error: str | None = None
         """Why the newest compaction by the policy failed; None if it did not, or had nothing to remove."""
-        self.gate: compaction_gate.CompactionGate | None = None
+        self.gate: compactions.CompactionGate | None = None
         """Asks before compactions; None: they need no approval."""
         self.may_compact: Callable[[], Awaitable[bool]] = _always
         """Whether a compaction that can wait may begin now; asked between two tasks."""
@@ -110,18 +110,14 @@ class Conversation:
 
     async def emit_status(self, word: str | None = None) -> None:
         """Emit a change of level, if there is one, then the current status with this word or its default."""
-        status = self.status(word)
-        await self._emit_level_change(status)
+        status, before = self.status(word), self._level
+        report = status.context
+        if report is not None and report.level != before:
+            self._level = report.level
+            severity = None if report.severity == "unknown" else report.severity
+            figures = severity, status.tokens, status.max_tokens, report.basis
+            await self.events.emit(events.LevelChanged(before, report.level, *figures))
         await self.events.emit(events.StatusChanged(status, word))
-
-    async def _emit_level_change(self, status: Status) -> None:
-        report, before = status.context, self._level
-        if report is None or report.level == before:
-            return
-        self._level = report.level
-        severity = None if report.severity == "unknown" else report.severity
-        figures = severity, status.tokens, status.max_tokens, report.basis
-        await self.events.emit(events.LevelChanged(before, report.level, *figures))
 
     # -- controls (see `Controllable`) -------------------------------------------------------------------
 
@@ -137,7 +133,7 @@ class Conversation:
         """Compact on request, after the approval it needs and the running call. The answer contains failures."""
         decision = None
         if not self.is_compacting:
-            decision = await compaction_gate.ask_about_request(self.gate, request, asked_by, self.state)
+            decision = await compactions.ask_about_request(self.gate, request, asked_by, self.state)
         if decision is not None and not decision.allows:
             return compactions.skipped_answer(decision.sentence, self.tracker)
         if self.is_compacting:
@@ -145,10 +141,10 @@ class Conversation:
         self.is_compacting = True
         try:
             async with self.calls.between_calls():
-                plan = compaction_gate.plan_request(request, decision, self.state)
+                plan = compactions.plan_request(request, decision, self.state)
                 if isinstance(plan, NothingToDo):
                     return compactions.skipped_answer(plan.reason, self.tracker)
-                origin = compaction_gate.origin_of(decision, asked_by, request.reason)
+                origin = compactions.origin_of(decision, asked_by, request.reason)
                 if decision is not None:
                     await self.emit_status("compacting")
                 result = await compactions.run_compaction(plan, "requested", self.state, self.calls, origin=origin)
@@ -358,7 +354,7 @@ class Conversation:
         if self.tracker.is_truncated_by_server and drift is not None and drift.window_tokens is not None:
             # The server's window is no larger than the prompt that it cut, whatever its API or the configuration says.
             self.state.change_window(learn_from_overflow(self.tracker.window, drift.window_tokens))
-        pending = await self._decide("after_call", flags)
+        pending = await carry_out(self.state.decide("after_call", flags), self.state)
         self._pending_compaction = pending.compact
         if pending.stop is not None:
             pending.words.append(f"policy_stopped:{await report_stop(pending.stop, self.state)}")
@@ -372,23 +368,19 @@ class Conversation:
     async def _after_item_added(self, event: events.ConversationEvent) -> None:
         """Ask a policy that counts messages about each item that enters. Interventions wait for `apply_pending`."""
         if isinstance(event, events.ItemAdded):
-            pending = await self._decide("message_added", GenerationFlags())
+            pending = await carry_out(self.state.decide("message_added"), self.state)
             self._pending_compaction = pending.compact or self._pending_compaction
             await self._emit_words(pending)
-
-    async def _decide(self, phase: Phase, flags: GenerationFlags) -> PendingActions:
-        self.state.refresh_suggestions()
-        return await carry_out(self.state.decide(phase, flags), self.state)
 
     async def _look_ahead(self) -> None:
         """Ask the policy, once after each task, whether the next one needs room."""
         self._is_task_over = False
         if self._pending_compaction is not None or "task_end" not in self.tracker.policy.rule_index.interventions:
             return
-        pending = await self._decide("task_end", GenerationFlags())
+        pending = await carry_out(self.state.decide("task_end"), self.state)
         action = pending.compact
         # What the newest turns hold cannot leave, and a compaction that frees nothing would count as a failed one.
-        if action is not None and isinstance(compaction_gate.plan_action(action, None, self.state), CompactionPlan):
+        if action is not None and isinstance(compactions.plan_action(action, None, self.state), CompactionPlan):
             self._pending_compaction = action
             pending.words.append(f"compaction_due:{action.reason or action.trigger}")
         await self._emit_words(pending)
@@ -411,7 +403,7 @@ class Conversation:
 
         Not if the next request would not fit then. Where a participant approves, that decides instead of the line.
         """
-        if action.moment == "at_once" or compaction_gate.would_overflow(self.tracker):
+        if action.moment == "at_once" or compactions.would_overflow(self.tracker):
             return False
         return self.state.answering_turn is not None or (self.gate is None and not await self.may_compact())
 
@@ -419,7 +411,7 @@ class Conversation:
         """Compact as the policy decided. Returns whether anything left; nothing does while an approval is awaited."""
         decision = None
         if self.gate is not None and not self.is_compacting:
-            decision = self.gate.admit(action, is_urgent=not may_wait or compaction_gate.would_overflow(self.tracker))
+            decision = self.gate.admit(action, is_urgent=not may_wait or compactions.would_overflow(self.tracker))
             if decision is None:
                 return False
             if decision.outcome == "urgent":
@@ -452,10 +444,10 @@ class Conversation:
         plan: CompactionPlan | NothingToDo | None = None
         try:
             async with self.calls.lock:
-                plan = compaction_gate.plan_action(action, decision, self.state)
+                plan = compactions.plan_action(action, decision, self.state)
                 if isinstance(plan, CompactionPlan):
                     await self.emit_status("compacting")
-                    origin = compaction_gate.origin_of(decision, reason=action.reason)
+                    origin = compactions.origin_of(decision, reason=action.reason)
                     await compactions.run_compaction_or_drop(plan, action, self.state, self.calls, origin)
                     self.compaction_error = None
         except compactions.COMPACTION_FAILURES as error:

@@ -40,49 +40,44 @@ class ReplyStopped(MewAgentError):
         return f"stopped by the policy when the context held {self.tokens:,} tokens ({self.basis})"
 
 
-async def carry_out(actions: Sequence[acts.Action], state: ContextState) -> PendingActions:
+async def carry_out(  # noqa: C901 - one case for each action
+    actions: Sequence[acts.Action], state: ContextState
+) -> PendingActions:
     """Change reminders, prompts and plans, emit events, and return what remains to be done."""
     pending = PendingActions()
     for action in actions:
-        await _carry_out(action, state, pending)
+        match action:
+            case acts.NearLimitAction():
+                pending.words.append("near_limit")
+            case acts.CompactAction():
+                pending.compact = action
+            case acts.RemindAction(owner):
+                state.reminders.remind(owner, at=timestamp())
+            case acts.UnremindAction(owner):
+                state.reminders.unremind(owner)
+            case acts.InjectAction(level, remaining):
+                state.queue_prompt(level, remaining)
+            case acts.ClearAction(reason):
+                state.plan_clear(reason)
+            case acts.RestartAction(attempt, most):
+                logger.info("the reply starts over (attempt %d of %d)", attempt, most)
+                pending.restart = action
+            case acts.AbortAction() | acts.ErrorAction():
+                pending.stop = action
+            case acts.StateChangedAction(before, after):
+                pending.words.append(f"state_changed:{before} -> {after}")
+            case acts.ApproachingRedlineAction():
+                pending.words.append("approaching_redline")
+                await state.events.emit(RedlineApproached(*state.context_usage))
+            case acts.RedlinedAction():
+                pending.words.append("redlined")
+                await state.events.emit(RedlineCrossed(*state.context_usage))
+            case acts.SuggestAction(suggestion):
+                await state.events.emit(SavingSuggested(suggestion))
+            case _:
+                assert_never(action)
     state.renew_injection()
     return pending
-
-
-async def _carry_out(  # noqa: C901 - one case for each action
-    action: acts.Action, state: ContextState, pending: PendingActions
-) -> None:
-    usage = state.context_usage
-    match action:
-        case acts.NearLimitAction():
-            pending.words.append("near_limit")
-        case acts.CompactAction():
-            pending.compact = action
-        case acts.RemindAction(owner):
-            state.reminders.remind(owner, at=timestamp())
-        case acts.UnremindAction(owner):
-            state.reminders.unremind(owner)
-        case acts.InjectAction(level, remaining):
-            state.queue_prompt(level, remaining)
-        case acts.ClearAction(reason):
-            state.plan_clear(reason)
-        case acts.RestartAction(attempt, most):
-            logger.info("the reply starts over (attempt %d of %d)", attempt, most)
-            pending.restart = action
-        case acts.AbortAction() | acts.ErrorAction():
-            pending.stop = action
-        case acts.StateChangedAction(before, after):
-            pending.words.append(f"state_changed:{before} -> {after}")
-        case acts.ApproachingRedlineAction():
-            pending.words.append("approaching_redline")
-            await state.events.emit(RedlineApproached(usage.used_tokens, usage.limit_tokens))
-        case acts.RedlinedAction():
-            pending.words.append("redlined")
-            await state.events.emit(RedlineCrossed(usage.used_tokens, usage.limit_tokens))
-        case acts.SuggestAction(suggestion):
-            await state.events.emit(SavingSuggested(suggestion))
-        case _:
-            assert_never(action)
 
 
 async def report_stop(

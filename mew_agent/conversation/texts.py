@@ -4,8 +4,7 @@ Figures are the policy's measure at that moment; an unknown figure is called unk
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mew_protocol.context_report import ContextReport, Injection, Waiting
 from mew_protocol.payloads.participant import Status
@@ -41,8 +40,7 @@ CLEAR_REFUSED = (
 CLEARED_BY_AGENT = "the agent cleared its mind"
 
 
-@dataclass(frozen=True, slots=True)
-class ContextUsage:
+class ContextUsage(NamedTuple):
     """How full a context is, in tokens by the policy's measure; None if not known."""
 
     used_tokens: int | None
@@ -184,11 +182,6 @@ def _sentence(error: Exception) -> str:
 
 
 # -- waiting -----------------------------------------------------------------------------------------------
-
-
-def model_wait(problem: str | None, known: Waiting | None, at: str) -> Waiting | None:
-    """Return how the newest model call failed and since when, as reports show it; None if it did not fail."""
-    return None if problem is None else Waiting(kind="model", what=problem, since=at if known is None else known.since)
 
 
 def waiting_status(waiting: Sequence[Waiting]) -> str | None:

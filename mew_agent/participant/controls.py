@@ -12,16 +12,7 @@ import anyio
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.errors import PayloadError
-from mew_protocol.payloads import read_payload
-from mew_protocol.payloads.compactions import (
-    ARCHIVE_ANSWERS,
-    CompactionHistory,
-    Recall,
-    RecallDone,
-    RequestHistory,
-    Undo,
-    UndoDone,
-)
+from mew_protocol.payloads import compactions, read_payload
 from mew_protocol.payloads.participant import (
     CONTROLS,
     Clear,
@@ -79,13 +70,13 @@ class PinKeeper:
 class Archive:
     """What left a conversation. This class archives nothing, for a conversation that is kept elsewhere."""
 
-    async def history(self, request: RequestHistory) -> CompactionHistory:
+    async def history(self, request: compactions.RequestHistory) -> compactions.CompactionHistory:
         """List past compactions, or show one; failures are in the answer."""
-        return CompactionHistory(error=NO_CONTEXT if request.number is not None else None)
+        return compactions.CompactionHistory(error=NO_CONTEXT if request.number is not None else None)
 
-    async def recall(self, request: Recall) -> RecallDone:
+    async def recall(self, request: compactions.Recall) -> compactions.RecallDone:
         """Search what left; failures are in the answer."""
-        return RecallDone()
+        return compactions.RecallDone()
 
 
 class Controllable(Protocol):
@@ -134,9 +125,9 @@ class Controllable(Protocol):
         """Return what every request contains before the history, part by part; None if that is not known."""
         return None
 
-    async def undo(self, request: Undo, asked_by: str | None = None) -> UndoDone:
+    async def undo(self, request: compactions.Undo, asked_by: str | None = None) -> compactions.UndoDone:
         """Undo a compaction, a forget or a clear; a refusal is in the answer."""
-        return UndoDone(status="refused", number=request.number, reason=NO_CONTEXT)
+        return compactions.UndoDone(status="refused", number=request.number, reason=NO_CONTEXT)
 
 
 class Control(Subscriber):
@@ -225,7 +216,7 @@ class Control(Subscriber):
                 await self.announce(_with_reason("shutting_down", request.reason), (envelope.id,))
                 await self._hooks.close_streams("shutdown")
                 await self._messenger.session.client.aclose()
-            case RequestHistory() | Recall() | Undo():
+            case compactions.RequestHistory() | compactions.Recall() | compactions.Undo():
                 await self._use_archive(envelope, request)
             case _:
                 assert_never(request)
@@ -234,22 +225,21 @@ class Control(Subscriber):
         self, word: str | None = None, correlation_id: tuple[str, ...] = (), to: tuple[str, ...] = ()
     ) -> None:
         """Send the current status, to everyone unless `to` names participants. Never raises."""
-        await self._send_status(self.status(word), correlation_id, to)
-
-    async def broadcast(self, status: Status, word: str | None = None) -> None:
-        """Send this status to everyone. While paused, "paused" replaces its default word. Never raises."""
-        if word is None and self._messenger.is_paused:
-            status = status.model_copy(update={"status": "paused"})
-        await self._send_status(status)
+        await self.send(self.status(word), word, correlation_id, to)
 
     def status(self, word: str | None = None) -> Status:
         """Return the current status. While paused its default word is "paused"."""
         return self.conversation.status(word or ("paused" if self._messenger.is_paused else None))
 
-    async def _send_status(
-        self, status: Status, correlation_id: tuple[str, ...] = (), to: tuple[str, ...] = ()
+    async def send(
+        self, status: Status, word: str | None, correlation_id: tuple[str, ...] = (), to: tuple[str, ...] = ()
     ) -> None:
-        """Send a status. A missing capability or gateway is not an error: after a new welcome a new status follows."""
+        """Send this status, to everyone unless `to` names participants. While paused, "paused" replaces its default word.
+
+        Never raises: if a capability or the gateway is missing, a new status follows after the next welcome.
+        """
+        if word is None and self._messenger.is_paused:
+            status = status.model_copy(update={"status": "paused"})
         if not to:
             before, self.context = self.context, PeerContext.from_status(status, timestamp())
             self._events.emit_own_level_change(self.context, before)
@@ -291,22 +281,24 @@ class Control(Subscriber):
         elif not self.conversation.is_compacting:  # otherwise the running compaction sends its own status
             await self.announce("compacted", (envelope.id,))
 
-    async def _use_archive(self, envelope: Envelope, request: RequestHistory | Recall | Undo) -> None:
+    async def _use_archive(
+        self, envelope: Envelope, request: compactions.RequestHistory | compactions.Recall | compactions.Undo
+    ) -> None:
         """Carry out a request about past compactions. Without the capability for its answer, refuse it instead."""
-        answer = ARCHIVE_ANSWERS[envelope.kind]
+        answer = compactions.ARCHIVE_ANSWERS[envelope.kind]
         if not self._messenger.may_send(answer, to=(envelope.sender,)):
             await self._refuse(envelope, f"'{self._messenger.id}' lacks the capability {answer}")
             return
-        payload: CompactionHistory | RecallDone | UndoDone
+        payload: compactions.CompactionHistory | compactions.RecallDone | compactions.UndoDone
         match request:
-            case RequestHistory():
+            case compactions.RequestHistory():
                 payload = await self.conversation.archive.history(request)
-            case Recall():
+            case compactions.Recall():
                 payload = await self.conversation.archive.recall(request)
-            case Undo():
+            case compactions.Undo():
                 payload = await self.conversation.undo(request, envelope.sender)
         await self._answer(envelope, answer, payload)
-        if isinstance(payload, UndoDone) and payload.status == "undone":
+        if isinstance(payload, compactions.UndoDone) and payload.status == "undone":
             await self.announce(f"undone:{payload.number}", (envelope.id,))
 
     async def _answer(self, envelope: Envelope, kind: str, payload: BaseModel | dict[str, Any]) -> None:

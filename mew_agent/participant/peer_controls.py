@@ -6,16 +6,7 @@ Owns how the answer to each control is read. Participants inherit these methods.
 from mew_protocol import kinds
 from mew_protocol.context_report import PinReport, pin_hash
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.compactions import (
-    ARCHIVE_ANSWERS,
-    ArchivedItem,
-    CompactionHistory,
-    Recall,
-    RecallDone,
-    RequestHistory,
-    Undo,
-    UndoDone,
-)
+from mew_protocol.payloads import compactions
 from mew_protocol.payloads.fit import Delivery, Fit, TextBasis, fit_in
 from mew_protocol.payloads.participant import (
     Compact,
@@ -118,21 +109,23 @@ class PeerControls:
 
     # -- past compactions --------------------------------------------------------------------------------
 
-    async def compaction_history(self, peer: str, *, timeout_seconds: float = ARCHIVE_SECONDS) -> CompactionHistory:
+    async def compaction_history(
+        self, peer: str, *, timeout_seconds: float = ARCHIVE_SECONDS
+    ) -> compactions.CompactionHistory:
         """List a peer's compactions, oldest first: trigger, sizes, cost and who asked. `dropped` are not kept."""
-        return await self._page(peer, RequestHistory(), timeout_seconds)
+        return await self._page(peer, compactions.RequestHistory(), timeout_seconds)
 
     async def show_compaction(
         self, peer: str, number: int, *, timeout_seconds: float = ARCHIVE_SECONDS
-    ) -> CompactionHistory:
+    ) -> compactions.CompactionHistory:
         """Read one compaction of a peer: its `summary`, and the `items` that it replaced.
 
         Raises `ControlRefused` if there is no such compaction.
         """
-        shown = page = await self._page(peer, RequestHistory(number=number), timeout_seconds)
+        shown = page = await self._page(peer, compactions.RequestHistory(number=number), timeout_seconds)
         items = list(shown.items)
         while page.next is not None:
-            page = await self._page(peer, RequestHistory(number=number, after=page.next), timeout_seconds)
+            page = await self._page(peer, compactions.RequestHistory(number=number, after=page.next), timeout_seconds)
             items += page.items
         return shown.model_copy(update={"items": tuple(items), "next": None})
 
@@ -143,28 +136,34 @@ class PeerControls:
         *,
         reason: str | None = None,
         timeout_seconds: float = 120.0,
-    ) -> UndoDone:
+    ) -> compactions.UndoDone:
         """Undo a peer's compaction (default: the newest) and wait until that is done. Check `status` and `reason`."""
         return await self._ask(
-            peer, kinds.PARTICIPANT_UNDO, Undo(number=number, reason=reason), UndoDone, timeout_seconds
+            peer,
+            kinds.PARTICIPANT_UNDO,
+            compactions.Undo(number=number, reason=reason),
+            compactions.UndoDone,
+            timeout_seconds,
         )
 
     async def recall(
         self, peer: str, words: str, *, limit: int = 10, timeout_seconds: float = ARCHIVE_SECONDS
-    ) -> tuple[ArchivedItem, ...]:
+    ) -> tuple[compactions.ArchivedItem, ...]:
         """Search what left a peer's context: an extract of each item that matches, the best match first.
 
         Raises `ControlRefused` if its archive cannot be searched.
         """
-        request = Recall(words=words, limit=limit)
-        done = await self._ask(peer, kinds.PARTICIPANT_RECALL, request, RecallDone, timeout_seconds)
+        request = compactions.Recall(words=words, limit=limit)
+        done = await self._ask(peer, kinds.PARTICIPANT_RECALL, request, compactions.RecallDone, timeout_seconds)
         if done.error is not None:
             raise ControlRefused(peer, kinds.PARTICIPANT_RECALL, done.error)
         return done.found
 
-    async def _page(self, peer: str, request: RequestHistory, timeout_seconds: float) -> CompactionHistory:
+    async def _page(
+        self, peer: str, request: compactions.RequestHistory, timeout_seconds: float
+    ) -> compactions.CompactionHistory:
         kind = kinds.PARTICIPANT_REQUEST_HISTORY
-        history = await self._ask(peer, kind, request, CompactionHistory, timeout_seconds)
+        history = await self._ask(peer, kind, request, compactions.CompactionHistory, timeout_seconds)
         if history.error is not None:
             raise ControlRefused(peer, kind, history.error)
         return history
@@ -173,7 +172,7 @@ class PeerControls:
         self, peer: str, kind: str, payload: BaseModel, model: type[Answer], timeout_seconds: float
     ) -> Answer:
         """Send a control and read its answer. Raises `ControlRefused`, `BadAnswer`, and what `ask` raises."""
-        answer = ARCHIVE_ANSWERS.get(kind, kinds.PARTICIPANT_STATUS)
+        answer = compactions.ARCHIVE_ANSWERS.get(kind, kinds.PARTICIPANT_STATUS)
         request = ControlRequest(self.messenger.draft(kind, payload, to=(peer,)), peer, answer)
         await self.messenger.send_and_wait(request, timeout_seconds)
         return read_answer(request.reply_or_raise(timeout_seconds), model)
