@@ -157,10 +157,12 @@ def _span(
             yield ActiveSpan()
             return
         from opentelemetry.trace import SpanKind
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         with _tracer.start_as_current_span(
             name,
-            context=_context_in(header),
+            # None: the current span is the parent.
+            context=None if header is None else TraceContextTextMapPropagator().extract({TRACEPARENT: header}),
             kind=SpanKind[kind],
             attributes=_named({**attributes, **{f"mew.{key}": value for key, value in known.items()}}),
             record_exception=False,
@@ -332,13 +334,6 @@ def header_of(envelope: Draft) -> str | None:
 
 def _valid(header: object) -> str | None:
     return header if isinstance(header, str) and _HEADER.fullmatch(header) else None
-
-
-def _context_in(header: str | None) -> Any:
-    """Return the context of the span that a header names; None, the current one, without a header."""
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-    return None if header is None else TraceContextTextMapPropagator().extract({TRACEPARENT: header})
 
 
 def _named(attributes: Mapping[str, object]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from mew_protocol.payloads.chat import MAIN_SESSION, Acknowledge
 from mew_protocol.payloads.fit import DELIVERIES, WOULD_OVERFLOW, Delivery, Fit, TextBasis, WouldFit, decided
 
 from mew_agent.agent.inbox import Inbox
-from mew_agent.agent.references import text_as_read
+from mew_agent.agent.recall import text_as_read
 from mew_agent.compaction.planner import summary_budget_tokens
 from mew_agent.context.policy.rules import CompactRule
 from mew_agent.context.store import StoredChat
@@ -54,7 +54,8 @@ class HeadroomCheck:
 
         An idle agent compacts before it answers, so that only what would not fit then overflows.
         """
-        if self.mode == "off" or not _is_for_main(chat) or not self._inbox.is_addressed(chat):
+        is_for_main = chat.body.get("session") in (None, MAIN_SESSION)
+        if self.mode == "off" or not is_for_main or not self._inbox.is_addressed(chat):
             return None
         size = await self._conversation.state.sizes.measure(str(chat.body.get("text")))
         fit = await self._fit_of(size)
@@ -220,7 +221,3 @@ def delivery_in(chat: Envelope) -> Delivery | None:
     """Return how a chat wants an earlier one delivered: its `deliver`, or a text that is one of these words alone."""
     word = chat.body.get("deliver") or str(chat.body.get("text") or "")[:20].strip(" \n`'\".!").lower()
     return next((one for one in DELIVERIES if one == word), None)
-
-
-def _is_for_main(chat: Envelope) -> bool:
-    return chat.body.get("session") in (None, MAIN_SESSION)

@@ -129,7 +129,8 @@ class LoopGuard:
                 spoken = (name for name, reasoning in known.items() if reasoning.has_spoken)
                 known.pop(next(spoken, str(envelope.context)), None)
             case kinds.SYSTEM_WELCOME:
-                self._agents.update(_agents_on(body.get("board")))
+                on_board = objects_at(body, "board")
+                self._agents.update(str(one.get("id")) for one in on_board if object_at(one, "status", "context"))
             case _:
                 pass
 
@@ -250,8 +251,3 @@ def asks_something(chat: Envelope) -> bool:
         return needs_reply
     text = str(chat.body.get("text") or "")[-MAX_QUESTION_CHARS:]
     return _QUESTION.search(_QUOTED.sub(" ", text)) is not None
-
-
-def _agents_on(board: object) -> Iterable[str]:
-    """Return the participants on a board whose status contains a context report."""
-    return (str(entry.get("id")) for entry in objects_at(board) if object_at(entry, "status", "context"))

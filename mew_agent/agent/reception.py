@@ -129,7 +129,9 @@ class Reception(Generic[TurnT]):
         """Queue chats that were sent while no process of this agent ran; controls from that time are not obeyed."""
         position = self._me.session.client.arrived.position
         if self._inbox.skips_past:
-            self._inbox.skips_past = not _is_join_of(envelope, self._me.id)
+            is_join = envelope.kind == kinds.SYSTEM_PRESENCE and envelope.body.get("event") == "join"
+            is_ours = value_at(envelope.body, "participant", "id") == self._me.id
+            self._inbox.skips_past = not (is_join and is_ours)
             return
         self._loops.observe(envelope)
         match envelope.kind:
@@ -201,11 +203,6 @@ class Reception(Generic[TurnT]):
             await self._me.send(
                 kinds.CHAT_ACKNOWLEDGE, {"status": status}, to=(chat.sender,), correlation_id=(chat.id,)
             )
-
-
-def _is_join_of(envelope: Envelope, participant: str) -> bool:
-    is_join = envelope.kind == kinds.SYSTEM_PRESENCE and envelope.body.get("event") == "join"
-    return is_join and value_at(envelope.body, "participant", "id") == participant
 
 
 def _cancel_reason(cancel: Envelope) -> str:

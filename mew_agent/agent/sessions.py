@@ -240,13 +240,14 @@ class AgentSessions:
             session.tools.add(source)
 
     async def _open(self, key: SessionKey) -> AgentSession:
-        session = self._new(key, self._store_of(key))
+        path, limits = self._path_of(_file_name(key)), store_limits(self._config)
+        session = self._new(key, MemoryStore(limits) if path is None else SqliteStore(path, limits))
         try:
             await session.conversation.load()
         except StoreUnusable as error:
             # Never answer in another conversation: that would show one client what another said.
             logger.warning("session '%s' of '%s' begins again, in memory: %s", key[1], key[0], error)
-            session = self._new(key, MemoryStore(store_limits(self._config)))
+            session = self._new(key, MemoryStore(limits))
         self._add_tools(session)
         session.conversation.may_compact = self.staggered.may_session_compact
         session.is_new = not session.conversation.history.next_seq
@@ -285,10 +286,6 @@ class AgentSessions:
         """Return a file next to the agent's session file; None if sessions are kept in memory."""
         store = self._config.store
         return None if store is None else store.with_name(f"{store.name}~{what}")
-
-    def _store_of(self, key: SessionKey) -> Store:
-        path, limits = self._path_of(_file_name(key)), store_limits(self._config)
-        return MemoryStore(limits) if path is None else SqliteStore(path, limits)
 
     def _stored_keys(self) -> list[SessionKey]:
         path = self._path_of("sessions")

@@ -19,7 +19,7 @@ from mew_agent import tracing
 from mew_agent.agent.board_tools import context_line
 from mew_agent.agent.chat_turn import ChatTurn
 from mew_agent.agent.maintenance import run_maintenance
-from mew_agent.agent.references import add_question
+from mew_agent.agent.recall import add_question
 from mew_agent.agent.sessions import AgentSession, AgentSessions
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.context.persisted_state import CallRecord
@@ -205,7 +205,9 @@ class Turn(ChatTurn):
                 continue
             if not reply.tool_calls:
                 return await self._complete(reply)
-            await self._show_thoughts(reply)
+            for call in reply.tool_calls:
+                thought = await self.envelopes.send_call(call.id, call.name, call.arguments, reply.text)
+                await self.envelopes.write("thought", value=thought)
             await self._run_tools(reply)
             await self.conversation.apply_pending()
         logger.warning("turn stopped after %d model calls", max_iterations)
@@ -311,24 +313,16 @@ class Turn(ChatTurn):
     # -- what peers see ----------------------------------------------------------------------------------
 
     async def _mirror(self, event: ModelEvent) -> None:
-        match event:
-            case TextDelta(text):
-                await self.envelopes.write("token", value=text)
-            case ReasoningDelta(text):
-                await self.envelopes.write("thinking", value=text)
-            case ModelReply():
-                return
+        if isinstance(event, TextDelta):
+            await self.envelopes.write("token", value=event.text)
+        elif isinstance(event, ReasoningDelta):
+            await self.envelopes.write("thinking", value=event.text)
 
     async def _show_notice(self, event: ConversationEvent) -> None:
         """Show notices about the context in the stream, at their place in the reply."""
         if isinstance(event, ReplyNotice):
             kind = "status" if event.kind == "size" else "notice"
             await self.envelopes.write(kind, event=f"context_{event.kind}", **event.values())
-
-    async def _show_thoughts(self, reply: ModelReply) -> None:
-        for call in reply.tool_calls:
-            thought = await self.envelopes.send_call(call.id, call.name, call.arguments, reply.text)
-            await self.envelopes.write("thought", value=thought)
 
 
 def turn_report(calls: Sequence[CallRecord], session: str, status: Status) -> TurnReport:
@@ -347,14 +341,5 @@ def turn_report(calls: Sequence[CallRecord], session: str, status: Status) -> Tu
 
 
 def _sum_of(usages: Sequence[Usage]) -> TokenUsage:
-    def optional(name: str) -> int | None:
-        values = [getattr(one, name) for one in usages]
-        return None if None in values else sum(values)
-
-    return TokenUsage(
-        prompt_tokens=sum(one.prompt_tokens for one in usages),
-        completion_tokens=sum(one.completion_tokens for one in usages),
-        total_tokens=sum(one.total_tokens for one in usages),
-        reasoning_tokens=optional("reasoning_tokens"),
-        cached_tokens=optional("cached_tokens"),
-    )
+    figures = {name: [getattr(one, name) for one in usages] for name in TokenUsage.model_fields}
+    return TokenUsage(**{name: None if None in values else sum(values) for name, values in figures.items()})

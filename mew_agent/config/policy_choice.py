@@ -126,19 +126,15 @@ def policy_problem(errors: Sequence[ErrorDetails]) -> tuple[str | None, str]:
     An unknown key comes first, because it may be a misspelling of one that is missing.
     """
     detail = next((detail for detail in errors if detail["type"] == "extra_forbidden"), errors[0])
-    return (str(detail["loc"][0]) if detail["loc"] else None), _problem(detail)
-
-
-def _problem(detail: ErrorDetails) -> str:
-    path = _key_path(detail["loc"])
-    if detail["type"] == "extra_forbidden":
-        *outer, key = detail["loc"]
-        parts = [model for model in PolicyPart.__subclasses__() if model is not Policy]
-        inner = {name for model in parts for name in model.model_fields}
-        known = inner if outer else (*Policy.model_fields, *EXTRA_KEYS)
-        inside = f" in {_key_path(outer)}" if outer else ""
-        return f"unknown key '{key}'{inside}{did_you_mean(str(key), known)}"
-    return problem_at(path, detail)
+    top = str(detail["loc"][0]) if detail["loc"] else None
+    if detail["type"] != "extra_forbidden":
+        return top, problem_at(_key_path(detail["loc"]), detail)
+    *outer, key = detail["loc"]
+    parts = [model for model in PolicyPart.__subclasses__() if model is not Policy]
+    inner = {name for model in parts for name in model.model_fields}
+    known = inner if outer else (*Policy.model_fields, *EXTRA_KEYS)
+    inside = f" in {_key_path(outer)}" if outer else ""
+    return top, f"unknown key '{key}'{inside}{did_you_mean(str(key), known)}"
 
 
 def _key_path(loc: Sequence[int | str]) -> str:

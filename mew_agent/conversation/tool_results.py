@@ -38,38 +38,25 @@ async def make_room_for_results(
     calls: Sequence[ToolCall], results: dict[str, ToolResult], state: ContextState, compact: CompactNow
 ) -> None:
     """Ask the policy about each result in turn and compact where it decides so. Raises `PolicyStopped`."""
-    policy = state.tracker.policy
+    tracker, policy = state.tracker, state.tracker.policy
     if "tool_result" not in policy.phases and "tool_result" not in policy.rule_index.interventions:
         return
     earlier_tokens = 0
     for call in calls:
         size = await state.sizes.measure(results[call.id].prompt_text)
-        calibration = state.tracker.ledger.calibration
+        calibration = tracker.ledger.calibration
         tokens = size.tokens(calibration) + round(calibration.overhead_tokens)
-        await _make_room(call, tokens, earlier_tokens, results, state, compact)
+        asks_again = True
+        while asks_again:
+            used_tokens = tracker.next_prompt.tokens + earlier_tokens
+            actions = state.decide("tool_result", used_tokens=used_tokens, tool_result_tokens=tokens)
+            pending = await carry_out(actions, state)
+            if pending.stop is not None:
+                window_tokens = tracker.window.max_tokens
+                results[call.id] = ToolResult(texts.oversized_result(tokens, window_tokens), is_error=True)
+                takes = f"a result of {call.name} takes about {tokens:,} tokens of {window_tokens:,}"
+                raise PolicyStopped(policy.name, f"{pending.stop.reason} ({takes}, projected)")
+            if pending.compact is not None:
+                await compact(halved(pending.compact, tracker.next_prompt.tokens))
+            asks_again = pending.compact is not None and pending.restart is not None
         earlier_tokens += tokens
-
-
-async def _make_room(
-    call: ToolCall,
-    tokens: int,
-    earlier_tokens: int,
-    results: dict[str, ToolResult],
-    state: ContextState,
-    compact: CompactNow,
-) -> None:
-    tracker = state.tracker
-    while True:
-        used_tokens = tracker.next_prompt.tokens + earlier_tokens
-        actions = state.decide("tool_result", used_tokens=used_tokens, tool_result_tokens=tokens)
-        pending = await carry_out(actions, state)
-        if pending.stop is not None:
-            problem = pending.stop.reason
-            results[call.id] = ToolResult(texts.oversized_result(tokens, tracker.window.max_tokens), is_error=True)
-            size = f"a result of {call.name} takes about {tokens:,} tokens of {tracker.window.max_tokens:,}"
-            raise PolicyStopped(tracker.policy.name, f"{problem} ({size}, projected)")
-        if pending.compact is None:
-            return
-        await compact(halved(pending.compact, tracker.next_prompt.tokens))
-        if pending.restart is None:
-            return

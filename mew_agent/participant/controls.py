@@ -234,7 +234,7 @@ class Control(Subscriber):
     async def send(
         self, status: Status, word: str | None, correlation_id: tuple[str, ...] = (), to: tuple[str, ...] = ()
     ) -> None:
-        """Send this status, to everyone unless `to` names participants. While paused, "paused" replaces its default word.
+        """Send this status, to everyone unless `to` names participants. While paused, its default word is "paused".
 
         Never raises: if a capability or the gateway is missing, a new status follows after the next welcome.
         """
