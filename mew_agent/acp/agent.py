@@ -191,7 +191,7 @@ class AcpAgent(Participant):
     async def close_streams(self, reason: str) -> None:
         """Close the stream of the running turn."""
         if self.turn is not None:
-            await self.turn.envelopes.close_stream(reason)
+            await self.turn.close_stream(reason)
 
     # -- the program -------------------------------------------------------------------------------------
 

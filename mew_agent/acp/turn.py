@@ -55,7 +55,7 @@ class AcpTurn(ChatTurn):
         return await self.inbox.begin(self.question, 0, 0)
 
     async def _make_answer(self) -> str | None:
-        await self.envelopes.start_reasoning(self.question)
+        await self.start_reasoning()
         chats = [self.chat]
         if not self._was_begun:  # the prompt of an earlier process contained them
             for remark in self.inbox.take_overheard():
@@ -86,9 +86,9 @@ class AcpTurn(ChatTurn):
                 text = text_in(update.get("content"))
                 self.texts.append(text)
                 if text:
-                    await self.envelopes.write("token", value=text)
+                    await self.write("token", value=text)
             case "agent_thought_chunk":
-                await self.envelopes.write("thinking", value=text_in(update.get("content")))
+                await self.write("thinking", value=text_in(update.get("content")))
             case "tool_call" | "tool_call_update":
                 await self._show_call(update)
             case _:
@@ -98,14 +98,14 @@ class AcpTurn(ChatTurn):
         """Announce a call once its arguments are known; show its end in the stream."""
         call_id, arguments = str(update.get("toolCallId")), update.get("rawInput")
         title, status = str(update.get("title") or update.get("kind") or "a tool"), str(update.get("status") or "")
-        await self.envelopes.write("tool", toolCallId=call_id, tool=title, status=status)
+        await self.write("tool", toolCallId=call_id, tool=title, status=status)
         if call_id in self._calls or not (arguments or status in ("in_progress", "completed", "failed")):
             return
         self._calls.add(call_id)
         if self.texts and not self.texts[-1].endswith("\n"):
             self.texts.append("\n\n")  # what follows the call is a new paragraph
         shown = arguments if len(json.dumps(arguments, default=str)) <= MAX_ARGUMENT_CHARS else None
-        await self.envelopes.send_call(call_id, title, shown or {})
+        await self.send_call(call_id, title, shown or {})
 
 
 def text_in(content: object) -> str:

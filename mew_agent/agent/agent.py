@@ -232,7 +232,7 @@ class Agent(Participant):
     async def close_streams(self, reason: str) -> None:
         """Close the stream of the running turn."""
         if self._reception.turn is not None:
-            await self._reception.turn.envelopes.close_stream(reason)
+            await self._reception.turn.close_stream(reason)
 
     async def _on_conversation_event(self, event: ConversationEvent) -> None:
         """Send a status to everyone; pass other events of the context on to handlers."""

@@ -117,8 +117,8 @@ class Reception(Generic[TurnT]):
                 await self._cancel(envelope)
                 if turn is not None and is_about(envelope, turn.chat):
                     turn.cancel(_cancel_reason(envelope))
-            case kinds.REASONING_CANCEL if turn is not None and turn.envelopes.reasoning_id is not None:
-                if envelope.context == turn.envelopes.reasoning_id:
+            case kinds.REASONING_CANCEL if turn is not None and turn.reasoning_id is not None:
+                if envelope.context == turn.reasoning_id:
                     await self._inbox.mark_cancelled(position)
                     turn.cancel(_cancel_reason(envelope))
             case _:

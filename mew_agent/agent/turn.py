@@ -166,10 +166,10 @@ class Turn(ChatTurn):
         answer: str | None = None
         max_seconds = self.config.max_turn_seconds
         try:
-            await self.envelopes.start_reasoning(self.question)
-            if self.envelopes.stream is not None:
+            await self.start_reasoning()
+            if self.stream is not None:
                 text, tools = str(self.chat.body.get("text") or ""), len(self.session.tools.specs())
-                await self.envelopes.write("status", event="start", input=text, tools=tools)
+                await self.write("status", event="start", input=text, tools=tools)
             self._scope.deadline = anyio.current_time() + max_seconds
             with self._scope, self.conversation.events.subscribed(self._show_notice):
                 answer = await self._call_until_answered()
@@ -201,13 +201,13 @@ class Turn(ChatTurn):
                 interruptions += 1
                 if interruptions > MAX_INTERRUPTIONS:
                     raise
-                await self.envelopes.write("notice", event="call_again")  # what it showed of this call is no answer
+                await self.write("notice", event="call_again")  # what it showed of this call is no answer
                 continue
             if not reply.tool_calls:
                 return await self._complete(reply)
             for call in reply.tool_calls:
-                thought = await self.envelopes.send_call(call.id, call.name, call.arguments, reply.text)
-                await self.envelopes.write("thought", value=thought)
+                thought = await self.send_call(call.id, call.name, call.arguments, reply.text)
+                await self.write("thought", value=thought)
             await self._run_tools(reply)
             await self.conversation.apply_pending()
         logger.warning("turn stopped after %d model calls", max_iterations)
@@ -246,7 +246,7 @@ class Turn(ChatTurn):
     async def _run_tools(self, reply: ModelReply) -> None:
         """Run the calls of one reply concurrently. Their results enter in the order of the calls, whatever fails."""
         results: dict[str, ToolResult] = {}
-        context = CallContext(self.chat.id, self.envelopes.reasoning_id)
+        context = CallContext(self.chat.id, self.reasoning_id)
 
         async def run(call: ToolCall) -> None:
             results[call.id] = await self.session.tools.run(call, context)
@@ -314,15 +314,15 @@ class Turn(ChatTurn):
 
     async def _mirror(self, event: ModelEvent) -> None:
         if isinstance(event, TextDelta):
-            await self.envelopes.write("token", value=event.text)
+            await self.write("token", value=event.text)
         elif isinstance(event, ReasoningDelta):
-            await self.envelopes.write("thinking", value=event.text)
+            await self.write("thinking", value=event.text)
 
     async def _show_notice(self, event: ConversationEvent) -> None:
         """Show notices about the context in the stream, at their place in the reply."""
         if isinstance(event, ReplyNotice):
             kind = "status" if event.kind == "size" else "notice"
-            await self.envelopes.write(kind, event=f"context_{event.kind}", **event.values())
+            await self.write(kind, event=f"context_{event.kind}", **event.values())
 
 
 def turn_report(calls: Sequence[CallRecord], session: str, status: Status) -> TurnReport:

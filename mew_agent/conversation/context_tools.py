@@ -4,7 +4,6 @@ A mind is cleared once all results of a reply have arrived, unless another of it
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from mew_agent.context.policy import level_of
 from mew_agent.context.reminders import ContinuationPackage
@@ -18,18 +17,13 @@ from mew_agent.tools.sources import CallContext, FunctionTools
 CLEAR_MIND = "clear_mind"
 
 
-@dataclass(frozen=True, slots=True)
-class _ClearRequest:
-    call_id: str
-    note: str
-
-
 class ContextTools(FunctionTools):
     """A source of tools (see `ToolSource`) over the reminders of one context."""
 
     def __init__(self, state: ContextState) -> None:
         self._state = state
-        self._requested: list[_ClearRequest] = []
+        self._requested: dict[str, str] = {}
+        """The notes to keep after a clear, by the id of the call that requests it."""
         super().__init__(self.add_reminder, self.update_reminder, self.delete_reminder, self.clear_mind)
 
     def has(self, name: str) -> bool:
@@ -40,27 +34,25 @@ class ContextTools(FunctionTools):
         """Carry out one call. `clear_mind` is only recorded; see `confirm_clear`."""
         result = await super().run(call, context)
         if call.name == CLEAR_MIND and not result.is_error:
-            self._requested.append(_ClearRequest(call.id, result.text.strip()))
+            self._requested[call.id] = result.text.strip()
             return ToolResult(texts.CLEARED_RESULT)
         return result
 
     def confirm_clear(self, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> bool:
         """Return whether to clear the mind, now that all calls of one reply have results."""
-        requested, self._requested = self._requested, []
+        requested, self._requested = self._requested, {}
         if not requested:
             return False
-        clearing = {request.call_id for request in requested}
         # A cleared mind could not handle a failure of the same reply, whichever call ended first.
-        others = [(call.name, results.get(call.id)) for call in calls if call.id not in clearing]
+        others = [(call.name, results.get(call.id)) for call in calls if call.id not in requested]
         failed = [name for name, result in others if result is None or result.is_error]
         if failed:
             refusal = texts.CLEAR_REFUSED.format(siblings=", ".join(dict.fromkeys(failed)))
-            results.update((request.call_id, ToolResult(refusal, is_error=True)) for request in requested)
+            results.update((call_id, ToolResult(refusal, is_error=True)) for call_id in requested)
             return False
-        for request in requested:
-            if request.note:
-                package = ContinuationPackage("clear_mind", level=None)
-                self._state.reminders.add(request.note, at=timestamp(), package=package)
+        for note in filter(None, requested.values()):
+            package = ContinuationPackage("clear_mind", level=None)
+            self._state.reminders.add(note, at=timestamp(), package=package)
         return True
 
     # -- names, arguments and docstrings are what the model sees -----------------------------------------
