@@ -38,8 +38,7 @@ export function notify(items) {
 
 function applyTheme(theme) {
   document.documentElement.dataset.theme = theme;
-  setText(byId("theme"), { auto: "Auto", light: "Light", dark: "Dark" }[theme]);
-  byId("theme").setAttribute("aria-label", `Theme: ${theme}`);
+  setText(byId("theme"), `Theme: ${theme}`);
 }
 
 function showNotify() {
