@@ -211,14 +211,14 @@ async def serve_gateway(
         named = (one for service in registry for one in service.config.gateway.trusted_proxies)
         proxies = TrustedProxies((*named, *trusted_proxies))
         app = create_app(registry, host=host, proxies=proxies)
+        websocket = await choose_protocol(direct=direct)
         for service in registry:
             public = service.config.gateway.public_url
             own = f"http{'s' if tls else ''}://{_public_host(host)}:{port}"
             service.space.connection_url = "ws" + (public or own).removeprefix("http") + "/"
             service.connect_virtual_participants()
-        websocket = await choose_protocol(direct=direct)
-        for service in registry if websocket is not None else ():
-            service.join_writes(asyncio.get_running_loop().call_soon)
+            if websocket is not None:
+                service.join_writes(asyncio.get_running_loop().call_soon)
         server = GatewayServer(server_config(app, registry, websocket=websocket, proxies=proxies, tls=context))
         async with AsyncExitStack() as stack:
             for service in registry:

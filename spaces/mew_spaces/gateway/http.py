@@ -108,7 +108,8 @@ class Call:
         text = self.request.query_params.get(name, str(parameter.default))
         number = parameter.parse_number(text)
         if number is None:
-            raise ApiError(400, errors.INVALID_REQUEST, f"{name}: expected {parameter.expected}, got '{text}'")
+            bounds = f"from {parameter.minimum} to {parameter.maximum}"
+            raise ApiError(400, errors.INVALID_REQUEST, f"{name}: expected a whole number {bounds}, got '{text}'")
         return number
 
 

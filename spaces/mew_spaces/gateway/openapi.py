@@ -4,7 +4,7 @@ Each `Operation` is declared once, in `http`; the router and the document both c
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +22,6 @@ class Parameter:
     minimum: int = 1
     maximum: int | None = None
     default: int | None = None
-
-    @property
-    def expected(self) -> str:
-        """What values are valid, for errors."""
-        return "text" if self.maximum is None else f"a whole number from {self.minimum} to {self.maximum}"
 
     def parse_number(self, text: str) -> int | None:
         """Return the number in a query string, None if it is not valid."""
@@ -73,10 +68,6 @@ class Operation:
     needs_token: bool = True
     is_for_owner: bool = False
 
-    def path_parameters(self) -> Iterator[Parameter]:
-        """Yield the parameters in the path."""
-        return (Parameter(name, PATH_PARAMETERS[name]) for name in re.findall(r"{(\w+)}", self.path))
-
 
 def openapi_document(summaries: Mapping[Operation, str], *, version: str, error: type[BaseModel]) -> dict[str, Any]:
     """Return the OpenAPI document of these operations, each with its summary.
@@ -118,8 +109,9 @@ def _operation(operation: Operation, summary: str, schemas: dict[str, Any], erro
             **{str(status): failed for status in sorted(required)},
         },
     }
+    names = re.findall(r"{(\w+)}", operation.path)
     described["parameters"] = [
-        *(one.document(in_path=True) for one in operation.path_parameters()),
+        *(Parameter(name, PATH_PARAMETERS[name]).document(in_path=True) for name in names),
         *(one.document(in_path=False) for one in operation.parameters),
     ]
     if operation.body is not None:
