@@ -121,12 +121,14 @@ def create(
     elif capabilities is not None:
         raise ConfigError("--capabilities", "needs --participant")
     if expires_at is not None:
-        token = _write(file, expires_at)
+        token = write_new_token(file, expires_at).token
     elif participant is not None:
         token = ensure_token(state, participant)
     else:
         stored = read_token_file(file)
-        token = _write(file) if stored is None or stored.has_expired(datetime.now(UTC)) else stored.token
+        if stored is None or stored.has_expired(datetime.now(UTC)):
+            stored = write_new_token(file)
+        token = stored.token
     new.print(holder.id, space, token)
 
 
@@ -139,8 +141,7 @@ def rotate(holder: TokenHolder, place: SpaceFileOptions, new: NewTokenOptions) -
     """
     path = space_config_path(place.config, place.folder)
     space, file = load_space(path), holder.file(state_dir(path))
-    token = _write(file, new.expires_at())
-    new.print(holder.id, space, token)
+    new.print(holder.id, space, write_new_token(file, new.expires_at()).token)
 
 
 @with_option_groups
@@ -206,10 +207,3 @@ def _admit(space: SpaceConfig, participant: str, capabilities: str | None, path:
         raise ConfigError("--capabilities", "requires a running space; `mew up` starts it")
     if running is not None and not running.has_member(participant):
         running.invite(participant, wanted)
-
-
-def _write(file: Path, expires_at: datetime | None = None) -> str:
-    try:
-        return write_new_token(file, expires_at).token
-    except OSError as error:
-        raise TokenError(f"{file}: cannot be stored: {error}") from None

@@ -137,9 +137,9 @@ def ensure_token(state: Path, participant: str, *, environ: Mapping[str, str] | 
                 f"{path}: other users can read it, and its mode cannot be changed: {error}; run chmod 600 on it"
             ) from None
         return stored.token
+    if stored is not None:
+        return write_new_token(path).token
     try:
-        if stored is not None:
-            return write_new_token(path).token
         _make_token_folder(path.parent)
         create_private_file(path, generate_token() + "\n")
     except OSError as error:
@@ -151,9 +151,12 @@ def ensure_token(state: Path, participant: str, *, environ: Mapping[str, str] | 
 
 
 def write_new_token(path: Path, expires_at: datetime | None = None) -> StoredToken:
-    """Generate a token and store it in a file, in place of an older one. Raises `OSError`."""
+    """Generate a token and store it in a file, in place of an older one. Raises `TokenError`."""
     stored = StoredToken(generate_token(), expires_at)
-    write_token_file(path, stored)
+    try:
+        write_token_file(path, stored)
+    except OSError as error:
+        raise TokenError(f"{path}: cannot be stored: {error}") from None
     return stored
 
 

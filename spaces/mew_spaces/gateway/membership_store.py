@@ -115,10 +115,7 @@ class MembershipStore:
                 is_held = False
             if not is_held:
                 log.info("%s: replaced its token, because space.yaml grants it more than its inviter may", participant)
-                try:
-                    write_new_token(token_path(folder, participant))
-                except OSError as error:
-                    raise TokenError(f"the token of '{participant}' cannot be replaced: {error}") from None
+                write_new_token(token_path(folder, participant))
         self.tokens.refresh()
         # After the tokens: a crash in between replaces them again, but never leaves the inviter's token valid.
         for participant in overridden:
