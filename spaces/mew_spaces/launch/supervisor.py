@@ -125,7 +125,9 @@ class Supervisor:
             await self._begin(self._tasks, participant)
 
     def forget(self, participant: str) -> None:
-        """Remove a participant whose program has ended from the run file: it is no longer in space.yaml."""
+        """Neither restart nor list a program that has ended: its participant is no longer in space.yaml."""
+        if participant in self._kept:
+            self._kept[participant][0].cancel()
         self._save(self.run.without(participant))
 
     async def _start_all(self, tasks: TaskGroup, services: Sequence[Program], participants: Sequence[Program]) -> None:

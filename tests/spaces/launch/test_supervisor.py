@@ -182,6 +182,18 @@ async def test_a_participant_that_the_gateway_refuses_is_not_restarted(tmp_path:
     ]
 
 
+async def test_a_forgotten_participant_is_not_restarted(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.supervisor.first_pause_seconds = PATIENCE_SECONDS
+    failing = program("coder", "import sys; sys.exit(1)", folder=tmp_path, restart="on-failure")
+    async with house.serving([], [failing]):
+        await house.until(lambda: bool(house.reported))
+        waiting = len(anyio.get_running_tasks())
+        house.supervisor.forget("coder")
+        await house.until(lambda: len(anyio.get_running_tasks()) < waiting)
+        assert house.run.exits == house.run.pids.participants == {}
+
+
 async def test_a_killed_gateway_restarts_and_participants_stay(tmp_path: Path) -> None:
     house = House(tmp_path)
     house.supervisor.run = house.supervisor.run.model_copy(
