@@ -17,12 +17,13 @@ CompactionStep = Literal["started", "completed", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class AcpProfile:
-    """One agent. `window_percent` is the part of the window that its `size` is."""
+    """One agent. `window_percent` is the part of the window that its `size` is.
+
+    `name` is a part of the `agentInfo.name` that it announces.
+    """
 
     name: str
     command: tuple[str, ...] = ()
-    announces: tuple[str, ...] = ()
-    """Parts of the `agentInfo.name` that it announces."""
     used: Used = "unspecified"
     window_percent: int = 100
     compact_commands: tuple[str, ...] = ("compact", "compress")
@@ -47,7 +48,6 @@ PROFILES: Final[Mapping[str, AcpProfile]] = MappingProxyType(
             AcpProfile(
                 "opencode",
                 ("opencode", "acp"),
-                ("opencode",),
                 "prompt",
                 hidden_command="compact",
                 install="npm install --global opencode-ai",
@@ -55,14 +55,12 @@ PROFILES: Final[Mapping[str, AcpProfile]] = MappingProxyType(
             AcpProfile(
                 "goose",
                 ("goose", "acp"),
-                ("goose",),
                 "total",
                 install="npm install --global @aaif/goose-binary-linux-x64",
             ),
             AcpProfile(
                 "codex",
                 ("codex-acp",),
-                ("codex",),
                 "total",
                 window_percent=95,
                 sign_in="run `codex login`, or set OPENAI_API_KEY in `env`",
@@ -71,7 +69,6 @@ PROFILES: Final[Mapping[str, AcpProfile]] = MappingProxyType(
             AcpProfile(
                 "kimi",
                 ("kimi", "acp"),
-                ("kimi",),
                 "total",
                 compaction_texts={
                     "Context compaction started": "started",
@@ -83,13 +80,10 @@ PROFILES: Final[Mapping[str, AcpProfile]] = MappingProxyType(
                 usage_is_late=True,
                 install="npm install --global @moonshot-ai/kimi-code",
             ),
-            AcpProfile(
-                "qwen", ("qwen", "--acp"), ("qwen",), "prompt", install="npm install --global @qwen-code/qwen-code"
-            ),
+            AcpProfile("qwen", ("qwen", "--acp"), "prompt", install="npm install --global @qwen-code/qwen-code"),
             AcpProfile(
                 "claude",
                 ("claude-agent-acp",),
-                ("claude",),
                 "total",
                 sign_in="run `claude` and type /login, or set ANTHROPIC_API_KEY in `env`",
                 install="npm install --global @agentclientprotocol/claude-agent-acp",
@@ -103,5 +97,4 @@ def profile_for(configured: str | None, announced: str) -> AcpProfile:
     """Return the profile of an agent: the configured one, else the one that fits the name it announces."""
     if configured is not None and configured in PROFILES:
         return PROFILES[configured]
-    low = announced.lower()
-    return next((one for one in PROFILES.values() if any(part in low for part in one.announces)), UNKNOWN)
+    return next((one for one in PROFILES.values() if one.name in announced.lower()), UNKNOWN)
