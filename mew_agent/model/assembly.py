@@ -33,8 +33,7 @@ class ReplyAssembly:
         self._completion_id = ""
         self._usage: Usage | None = None
         self._has_grown = False  # whether a part of the reply arrived after the usage
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
+        self._texts: dict[type[Delta], list[str]] = {TextDelta: [], ReasoningDelta: []}
         self._calls: list[_PartialCall] = []
         self._call_at: dict[int, _PartialCall] = {}
 
@@ -57,12 +56,12 @@ class ReplyAssembly:
         """Return the complete reply. Only a whole body may lack a finish reason."""
         finish_reason = self.finish_reason or ("tool_calls" if self._calls else "stop")
         return ModelReply(
-            text="".join(self._text),
+            text="".join(self._texts[TextDelta]),
             tool_calls=tuple(self._finished(call, place) for place, call in enumerate(self._calls)),
             finish_reason=finish_reason,
             usage=None if self._usage is None else replace(self._usage, is_provisional=self._has_grown),
             served_model=self._model,
-            reasoning_text="".join(self._reasoning),
+            reasoning_text="".join(self._texts[ReasoningDelta]),
             request_id=request_id,
             streamed=is_streamed,
         )
@@ -75,30 +74,24 @@ class ReplyAssembly:
         if not isinstance(delta, Mapping):
             return
         # Some servers send the same reasoning under both names.
-        yield from self._reasoning_delta(_text(delta.get("reasoning_content")) or _text(delta.get("reasoning")))
+        yield from self._delta(ReasoningDelta, _text(delta.get("reasoning_content")) or _text(delta.get("reasoning")))
         content = delta.get("content")
         if isinstance(content, list):
             for part in objects_at(content):
-                yield from self._reasoning_delta(_part_text(part.get("thinking")))
-                yield from self._text_delta(_text(part.get("text")))
+                yield from self._delta(ReasoningDelta, _part_text(part.get("thinking")))
+                yield from self._delta(TextDelta, _text(part.get("text")))
         else:
-            yield from self._text_delta(_text(content))
+            yield from self._delta(TextDelta, _text(content))
         # A refusal replaces the answer, so the user has to see it.
-        yield from self._text_delta(_text(delta.get("refusal")))
+        yield from self._delta(TextDelta, _text(delta.get("refusal")))
         for piece in objects_at(delta, "tool_calls"):
             self._feed_call(piece)
 
-    def _text_delta(self, text: str) -> Iterator[Delta]:
+    def _delta(self, kind: type[Delta], text: str) -> Iterator[Delta]:
         if text:
-            self._text.append(text)
+            self._texts[kind].append(text)
             self._has_grown = True
-            yield TextDelta(text)
-
-    def _reasoning_delta(self, text: str) -> Iterator[Delta]:
-        if text:
-            self._reasoning.append(text)
-            self._has_grown = True
-            yield ReasoningDelta(text)
+            yield kind(text)
 
     def _feed_call(self, piece: Json) -> None:
         self._has_grown = True

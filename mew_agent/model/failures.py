@@ -85,40 +85,34 @@ class ModelErrors:
         """Return the error for an answer that cannot be used."""
         return errors.ModelFailed(self.endpoint, self.model, self._line(detail), request_id, http_status)
 
-    def from_status(
+    def from_body(
         self,
-        status: int,
         body: object,
         *,
-        reason: str,
-        request_id: str | None,
-        wait_seconds: float | None,
-        offered_tools: bool,
+        status: int | None = None,
+        reason: str = "the server reported an error without a message",
+        request_id: str | None = None,
+        wait_seconds: float | None = None,
+        offered_tools: bool = False,
     ) -> errors.ModelError:
-        """Return the error for an HTTP status. `body` is the decoded error, `reason` replaces a missing message."""
-        detail = self._line(f"HTTP {status}: {error_message(body) or reason}")
+        """Return the error for a decoded error body; `reason` replaces a missing message.
+
+        `status` is None for an error inside a stream, or inside an answer with HTTP 200.
+        """
+        problem = error_message(body) or reason
+        detail = self._line(problem if status is None else f"HTTP {status}: {problem}")
         fields = self.endpoint, self.model, detail, request_id
-        if status in (401, 403):
-            return errors.ModelRefused(*fields)
-        if status == 429:
-            return errors.ModelRateLimited(*fields, wait_seconds)
         overflow = find_overflow(status, body)
         if overflow is not None:
             return errors.ContextOverflow(*fields, overflow.limit_tokens, overflow.requested_tokens)
+        if status in (401, 403):
+            return errors.ModelRefused(*fields)
+        code = str(value_at(body, "code")) if status is None else str(status)
+        if code in ("429", "rate_limit_exceeded"):
+            return errors.ModelRateLimited(*fields, wait_seconds)
         if offered_tools and refuses_tools(status, body):
             return errors.ToolsUnsupported(*fields)
         return errors.ModelFailed(*fields, status)
-
-    def from_body(self, body: object, request_id: str | None = None) -> errors.ModelError:
-        """Return the error reported inside a stream, or inside an answer with HTTP 200: it has a body but no status."""
-        detail = self._line(error_message(body) or "the server reported an error without a message")
-        fields = self.endpoint, self.model, detail, request_id
-        overflow = find_overflow(None, body)
-        if overflow is not None:
-            return errors.ContextOverflow(*fields, overflow.limit_tokens, overflow.requested_tokens)
-        if str(value_at(body, "code")) in ("429", "rate_limit_exceeded"):
-            return errors.ModelRateLimited(*fields)
-        return errors.ModelFailed(*fields)
 
     def _line(self, text: str) -> str:
         return one_line(text, self.secret)
@@ -147,7 +141,7 @@ def find_overflow(status: int | None, body: object) -> Overflow | None:
     )
 
 
-def refuses_tools(status: int, body: object) -> bool:
+def refuses_tools(status: int | None, body: object) -> bool:
     """Return whether the server rejects every request that offers tools."""
     return status in _TOOLS_STATUSES and _TOOLS_REFUSED.search(error_message(body)) is not None
 

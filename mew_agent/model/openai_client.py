@@ -187,7 +187,7 @@ class OpenAIModel:
     def _whole_answer(self, content: bytes, request_id: str | None) -> list[ModelEvent]:
         body = object_at(json.loads(content))
         if body.get("error"):
-            raise self._errors.from_body(body["error"], request_id)
+            raise self._errors.from_body(body["error"], request_id=request_id)
         if not isinstance(body.get("choices"), list) or not body["choices"]:
             raise self._errors.failed("the answer has no choices", request_id)
         assembly = ReplyAssembly(self._model)
@@ -289,9 +289,9 @@ class OpenAIModel:
                 return self._errors.failed(str(error) or type(error).__name__)
 
     def _status_error(self, response: httpx2.Response, body: object, *, offered_tools: bool = False) -> ModelError:
-        return self._errors.from_status(
-            response.status_code,
+        return self._errors.from_body(
             body,
+            status=response.status_code,
             reason=response.reason_phrase or "no reason given",
             request_id=_request_id(response),
             wait_seconds=_seconds(response.headers.get("retry-after")),

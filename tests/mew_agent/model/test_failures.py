@@ -28,8 +28,8 @@ NO_TOOLS = {"message": "this model does not support tools"}
 
 
 def from_status(status: int, body: object, *, offered_tools: bool = False) -> Any:
-    return ERRORS.from_status(
-        status, body, reason="Bad Request", request_id="r-1", wait_seconds=7.0, offered_tools=offered_tools
+    return ERRORS.from_body(
+        body, status=status, reason="Bad Request", request_id="r-1", wait_seconds=7.0, offered_tools=offered_tools
     )
 
 
@@ -72,7 +72,7 @@ def test_an_error_keeps_the_details_of_the_provider() -> None:
     ],
 )
 def test_a_body_alone_chooses_the_error_class(body: object, kind: type) -> None:
-    error = ERRORS.from_body(body, "r-2")
+    error = ERRORS.from_body(body, request_id="r-2")
     assert (type(error), error.request_id) == (kind, "r-2")
     assert error.detail
 
