@@ -9,7 +9,7 @@ never reach the agent: a stateless model forgets them, an agent would remember t
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mew_protocol.codec import DEFAULT_MAX_BYTES
@@ -57,11 +57,11 @@ class ApiRequest:
 
 def read_request(body: object) -> ApiRequest:
     """Read the body of a chat completion request. Raises `OpenAIApiError` (400)."""
-    body, model = checked_body(body)
+    body = checked_body(body)
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise invalid_body("messages", "is empty or not a list", "a list of messages that ends with the user's")
-    text, system, earlier = read_messages(messages, "messages")
+    request = read_messages(body, messages, "messages")
     if body.get("n") not in (None, 1):
         raise invalid_body("n", f"is {body['n']!r}", "1: an agent answers once")
     if body.get("logprobs"):
@@ -71,21 +71,16 @@ def read_request(body: object) -> ApiRequest:
     options = body.get("stream_options")
     if options is not None and not isinstance(options, Mapping):
         raise invalid_body("stream_options", f"is {_kind(options)}", "an object")
-    return ApiRequest(
-        model=model,
-        text=text,
-        system=system,
-        earlier=earlier,
-        is_streamed=flag(body.get("stream"), "stream"),
+    return replace(
+        request,
         include_usage=flag((options or {}).get("include_usage"), "stream_options.include_usage"),
-        ignored=tuple(ignored_parts(body, _SUPPORTED, has_system=bool(system))),
+        ignored=tuple(ignored_parts(body, _SUPPORTED, has_system=bool(request.system))),
         response_format=checked_format(body.get("response_format"), "response_format"),
-        user=user_of(body),
     )
 
 
-def checked_body(body: object) -> tuple[Mapping[str, Any], str]:
-    """Return the body and its model. Raises `OpenAIApiError`, also if the client requires a call of its tools."""
+def checked_body(body: object) -> Mapping[str, Any]:
+    """Return a body that names a model. Raises `OpenAIApiError`, also if the client requires a call of its tools."""
     if not isinstance(body, Mapping):
         raise invalid_body("body", f"is {_kind(body)}", "a JSON object")
     model = body.get("model")
@@ -94,11 +89,11 @@ def checked_body(body: object) -> tuple[Mapping[str, Any], str]:
         raise invalid_body("model", problem, "the name of an agent")
     if body.get("tool_choice") not in (None, "none", "auto"):
         raise invalid_body("tool_choice", "requires a tool call", "none or auto: an agent calls the tools of its space")
-    return body, model
+    return body
 
 
-def read_messages(messages: list[Any], where: str) -> tuple[str, str, tuple[tuple[str, str], ...]]:
-    """Return the last message, the system messages, and the texts of users and assistant before the last one.
+def read_messages(body: Mapping[str, Any], messages: list[Any], where: str) -> ApiRequest:
+    """Return the request with these messages, and with the other keys that both APIs have.
 
     Raises `OpenAIApiError` unless these are messages of known roles, the last one the user's.
     """
@@ -114,13 +109,10 @@ def read_messages(messages: list[Any], where: str) -> tuple[str, str, tuple[tupl
     texts = [(one["role"], _loose_text(one.get("content"))) for one in messages[:-1]]
     system = "\n".join(text for role, text in texts if role in _SYSTEM_ROLES)
     earlier = tuple((role, text) for role, text in texts if role in ("user", "assistant") and text.strip())
-    return _text_of(messages[last].get("content"), f"{where}[{last}].content"), system, earlier
-
-
-def user_of(body: Mapping[str, Any]) -> str:
-    """Return the end user that a request names; empty if it names none."""
-    names = (body.get(key) for key in ("user", "safety_identifier"))
-    return next((name for name in names if isinstance(name, str)), "")
+    text = _text_of(messages[last].get("content"), f"{where}[{last}].content")
+    users = [name for key in ("user", "safety_identifier") if isinstance(name := body.get(key), str)]
+    is_streamed = flag(body.get("stream"), "stream")
+    return ApiRequest(body["model"], text, system, earlier, is_streamed, user=users[0] if users else "")
 
 
 def checked_format(value: object, where: str) -> Mapping[str, Any] | None:

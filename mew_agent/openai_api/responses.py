@@ -5,19 +5,12 @@ HTTP.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from mew_agent.model.responses_format import ResponseWriter, usage_in_responses
 from mew_agent.openai_api.format import ApiAnswer, Json, OpenAIApiError, event, invalid_body
-from mew_agent.openai_api.request import (
-    ApiRequest,
-    checked_body,
-    checked_format,
-    flag,
-    ignored_parts,
-    read_messages,
-    user_of,
-)
+from mew_agent.openai_api.request import ApiRequest, checked_body, checked_format, flag, ignored_parts, read_messages
 
 _SUPPORTED: Final = frozenset({"model", "input", "stream", "text", "previous_response_id", "conversation"})
 _WITHOUT_EFFECT: Final = frozenset({"include", "truncation", "parallel_tool_calls", "stream_options", "instructions"})
@@ -25,8 +18,8 @@ _WITHOUT_EFFECT: Final = frozenset({"include", "truncation", "parallel_tool_call
 
 def read_responses_request(body: object) -> ApiRequest:
     """Read the body of `POST /v1/responses`. Raises `OpenAIApiError` (400)."""
-    body, model = checked_body(body)
-    text, system, earlier = read_messages(_messages_of(body.get("input")), "input")
+    body = checked_body(body)
+    request = read_messages(body, _messages_of(body.get("input")), "input")
     if flag(body.get("background"), "background"):
         raise invalid_body("background", "is on", "false: answers are not stored")
     if body.get("prompt") is not None:
@@ -34,18 +27,13 @@ def read_responses_request(body: object) -> ApiRequest:
     previous = body.get("previous_response_id")
     if previous is not None and not isinstance(previous, str):
         raise invalid_body("previous_response_id", "is not a string", "the id of an earlier response")
-    if previous is not None and earlier:
+    if previous is not None and request.earlier:
         raise invalid_body("input", "has earlier messages", "only the new message, with previous_response_id")
-    instructions = body.get("instructions")
-    return ApiRequest(
-        model=model,
-        text=text,
-        system=system,
-        earlier=earlier,
-        is_streamed=flag(body.get("stream"), "stream"),
-        ignored=tuple(ignored_parts(body, _SUPPORTED | _WITHOUT_EFFECT, has_system=bool(system or instructions))),
+    has_system = bool(request.system or body.get("instructions"))
+    return replace(
+        request,
+        ignored=tuple(ignored_parts(body, _SUPPORTED | _WITHOUT_EFFECT, has_system=has_system)),
         response_format=_format_of(body.get("text")),
-        user=user_of(body),
         conversation=_conversation_of(body.get("conversation")),
         previous_response=previous,
     )
