@@ -34,6 +34,13 @@ def test_a_figure_without_a_report_is_unlabelled() -> None:
     assert "mew_context_compactions_total" not in found
 
 
+def test_waits_are_counted_by_their_kind() -> None:
+    waits = [{"kind": kind, "what": "x", "since": "2026-01-01T00:00:00Z"} for kind in ("loop", "room", "loop")]
+    report = {"basis": "reported", "waiting": waits}
+    found = samples({"messages_in_context": 1, "tokens": 9, "context": report})
+    assert found["mew_participant_waiting"] == [(("loop",), 2), (("room",), 1)]
+
+
 def test_implausible_values_of_a_participant_do_no_harm() -> None:
     report = {
         "basis": "reported",

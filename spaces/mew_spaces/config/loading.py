@@ -106,8 +106,8 @@ class _Document:
     def __init__(self, text: str, path: Path) -> None:
         self.path = path
         self._text = text
-        loader = yaml.SafeLoader(text)
         try:
+            loader = yaml.SafeLoader(text)
             self._root = loader.get_single_node()
             if self._root is not None:
                 self._refuse_duplicates(self._root, set())
@@ -115,10 +115,12 @@ class _Document:
         except yaml.MarkedYAMLError as error:
             details = " ".join(part for part in (error.context, error.problem) if part) or "cannot be parsed"
             raise self._error(f"invalid YAML: {details}", error.problem_mark or error.context_mark) from None
+        except yaml.reader.ReaderError as error:
+            before = text[: error.position]
+            position = before.count("\n") + 1, len(before) - before.rfind("\n")
+            raise SpaceConfigError(path, f"invalid YAML: {error.reason}: {chr(error.character)!r}", *position) from None
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise SpaceConfigError(path, f"invalid YAML: {error}") from None
-        finally:
-            loader.dispose()
 
     def error_at(self, place: Sequence[int | str], problem: str, *, at_key: bool = False) -> SpaceConfigError:
         """Return an error at the position of a value, or of the nearest value above it."""

@@ -233,6 +233,26 @@ def test_a_person_has_no_program() -> None:
         ),
         ("space: {id: a}\nspace: {id: b}", "space.yaml:2:1: duplicate key 'space'; remove one of the two"),
         ("", "space.yaml: 'space' is missing"),
+        (
+            "space:\n  id: a\x00",
+            "space.yaml:2:8: invalid YAML: special characters are not allowed: '\\x00'",
+        ),
+        ("space: {id: 2026-13-01}", "space.yaml: invalid YAML: month must be in 1..12"),
+        (
+            "space: {id: a}\nparticipants: {x: {capabilities: [{kind: [chat, '" + "x" * 1_001 + "']}]}}",
+            (
+                "space.yaml:2:35: participants.x.capabilities.0: a text in this pattern has 1,001 characters; "
+                "the limit is 1,000"
+            ),
+        ),
+        (
+            'space: {id: a}\nparticipants: {x: {capabilities: [{kind: "\\ud83d"}]}}',
+            "space.yaml:2:35: participants.x.capabilities.0: a capability must be JSON",
+        ),
+        (
+            "space: {id: a}\nparticipants: {x: {acp: {}}}",
+            "space.yaml:2:25: participants.x.acp: needs 'agent' or 'command'",
+        ),
         ("- a", "space.yaml:1:1: must be a mapping with the keys 'space' and 'participants'"),
         (
             "space: [\n",

@@ -68,6 +68,15 @@ def test_a_grant_takes_effect_before_others_learn_of_it(
     assert said.decision.source == "dynamic"
 
 
+def test_no_more_participants_can_be_invited_than_the_limit() -> None:
+    driver = SpaceDriver(parse_space(SPACE.replace("grants_per_member: 3", "members: 2")))
+    driver.join(1, "ada")
+    receipts = [
+        driver.send_envelope(1, "ada", "space/invite", {"participant_id": name}) for name in ("eve", "fay", "gus")
+    ]
+    assert [one.refused.error if one.refused else None for one in receipts] == [None, None, errors.LIMIT_EXCEEDED]
+
+
 def test_grants_accumulate_up_to_the_limit(driver: SpaceDriver) -> None:
     grant(driver, CALL)
     grant(driver, {"kind": "chat/*"}, {"kind": "reasoning/*"})
