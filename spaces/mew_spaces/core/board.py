@@ -3,7 +3,7 @@
 A status is kept exactly as its sender reported it; the board adds only its age. Does not know who may see it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -12,7 +12,8 @@ from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.payloads.base import read_payload
 from mew_protocol.payloads.participant import BoardEntry, Status, check_new_status, is_whole_status
 
-from mew_spaces.core.state import Change, Changes, ReportedStatus, SpaceState
+from mew_spaces.core.effects import StateChanged
+from mew_spaces.core.state import Change, ReportedStatus, SpaceState
 
 TREND_SECONDS: Final = 3_600.0
 """How far back the growth of a context is looked at."""
@@ -65,38 +66,34 @@ class StatusBoard:
         self.measured_at = dict(measured_at)
         self.trends = dict(trends)
 
-    def post(self, envelope: Envelope, *, at: datetime) -> Changes:
-        """Keep a `participant/status` of its sender, and return the changes; none if the board stays as it is.
+    def post(self, envelope: Envelope, *, at: datetime) -> StateChanged | None:
+        """Keep a `participant/status` of its sender, and return what changed; None if the board stays as it is.
 
         A status with only some requested fields never replaces a whole one. Raises `PayloadError` for one that is
         no valid `Status`, or whose figures are older than those that its sender reported before.
         """
         if not is_whole_status(envelope):
-            return ()
-        status = read_payload(envelope, Status)
-        measured_at = check_new_status(status, self.measured_at.get(envelope.sender))
+            return None
+        sender, status = envelope.sender, read_payload(envelope, Status)
+        trend, newest = self.trends.get(sender), self.measured_at.get(sender)
+        measured_at = check_new_status(status, newest)
         if measured_at is not None:  # a sender whose clock is ahead may set it right
-            self.measured_at[envelope.sender] = max(_EARLIEST, min(measured_at, at))
+            self.measured_at[sender] = max(_EARLIEST, min(measured_at, at))
         reported = ReportedStatus(status=dict(envelope.body), envelope_id=envelope.id, received_at=at)
-        change = self._state.apply(Change("statuses", envelope.sender, reported))
-        self._parsed[envelope.sender] = (envelope.id, status)
-        self._written.pop(envelope.sender, None)
-        self.trends[envelope.sender] = _extended(self.trends.get(envelope.sender, ()), at.timestamp(), status.tokens)
-        return (change,)
-
-    def checkpoint(self, participant: str) -> Callable[[], None]:
-        """Return a function that sets back the trend of a participant, and when its newest figures were measured."""
-        trend, measured_at = self.trends.get(participant), self.measured_at.get(participant)
+        change = self._state.apply(Change("statuses", sender, reported))
+        self._parsed[sender] = (envelope.id, status)
+        self._written.pop(sender, None)
+        self.trends[sender] = _extended(trend or (), at.timestamp(), status.tokens)
 
         def restore() -> None:
-            self.trends.pop(participant, None)
+            self.trends.pop(sender, None)
             if trend is not None:
-                self.trends[participant] = trend
-            self.forget_order(participant)
-            if measured_at is not None:
-                self.measured_at[participant] = measured_at
+                self.trends[sender] = trend
+            self.forget_order(sender)
+            if newest is not None:
+                self.measured_at[sender] = newest
 
-        return restore
+        return StateChanged((change,), restore)
 
     def entry(self, participant: str, *, connected: bool, now: datetime) -> BoardEntry:
         """Return one line of the board; `status` is absent until the participant sends one."""

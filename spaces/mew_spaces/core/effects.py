@@ -127,9 +127,9 @@ class Receipt(NamedTuple):
     """The capability check; None if the envelope was refused before one."""
 
 
-def state_changed(changes: Changes, restore: Callable[[], None] | None = None) -> tuple[Effect, ...]:
+def state_changed(changes: Changes) -> tuple[Effect, ...]:
     """Return the effect that stores changes; nothing if there are none."""
-    return (StateChanged(changes, restore),) if changes else ()
+    return (StateChanged(changes),) if changes else ()
 
 
 def accept(envelope: Envelope, *before: Effect, answer: Mapping[str, Any] = NO_ANSWER) -> Receipt:

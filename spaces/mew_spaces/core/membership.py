@@ -5,7 +5,7 @@ method that changes the state applies the changes and returns them. `membership_
 envelope may cause. Does not know tokens, sockets or files.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -21,7 +21,7 @@ from mew_protocol.payloads.participant import Pause
 from pydantic_core import to_json
 
 from mew_spaces.config.settings import SpaceConfig
-from mew_spaces.core.effects import ConnectionId, StateChanged
+from mew_spaces.core.effects import ConnectionId
 from mew_spaces.core.permissions import Permissions
 from mew_spaces.core.state import ActivePause, CapabilityGrant, Change, Changes, Invitation, OpenProposal, SpaceState
 
@@ -99,7 +99,7 @@ class Membership:
         if participant in self._config.participants:
             invitation = invitation.model_copy(update={"above_configured": True})
         lifted = (Change("removed", participant),) if participant in self.state.removed else ()
-        return self._apply(Change("invited", participant, invitation), *lifted)
+        return self.apply(Change("invited", participant, invitation), *lifted)
 
     def remove(self, participant: str) -> Changes:
         """Remove a participant with everything it was given, until it is invited again.
@@ -111,7 +111,7 @@ class Membership:
         changes: list[Change] = [] if is_temporary else [Change("removed", participant, value=True)]
         if participant in self.state.invited:
             changes.append(Change("invited", participant))
-        return self._apply(*changes, *self.state.without(participant))
+        return self.apply(*changes, *self.state.without(participant))
 
     # Who is in the space
 
@@ -144,7 +144,7 @@ class Membership:
 
     def grant(self, recipient: str, grant: CapabilityGrant) -> Changes:
         """Add a grant; earlier grants stay."""
-        return self._apply(Change("grants", recipient, (*self.state.grants.get(recipient, ()), grant)))
+        return self.apply(Change("grants", recipient, (*self.state.grants.get(recipient, ()), grant)))
 
     def revoke(
         self, recipient: str, *, grant_id: str | None, patterns: Iterable[CapabilityPattern] = ()
@@ -169,11 +169,11 @@ class Membership:
                 kept.append(grant.model_copy(update={"patterns": tuple(rest)}))
         if not revoked:
             return (), ()
-        return self._apply(Change("grants", recipient, tuple(kept) or None)), tuple(revoked)
+        return self.apply(Change("grants", recipient, tuple(kept) or None)), tuple(revoked)
 
     def drop_grants(self, participant: str) -> Changes:
         """Remove all grants of a participant."""
-        return self._apply(Change("grants", participant)) if participant in self.state.grants else ()
+        return self.apply(Change("grants", participant)) if participant in self.state.grants else ()
 
     # Who is silenced
 
@@ -200,19 +200,19 @@ class Membership:
         seconds = pause.timeout_seconds
         until = None if seconds is None else now + timedelta(seconds=min(float(seconds), _MAX_PAUSE_SECONDS))
         value = ActivePause(until=until, reason=pause.reason)
-        return self._apply(*(Change("pauses", name, value) for name in participants))
+        return self.apply(*(Change("pauses", name, value) for name in participants))
 
     def shift_pauses(self, by: timedelta) -> Changes:
         """Move the end of every pause: the wall clock was set, and the time that is left stays."""
         limited = [(name, pause, pause.until) for name, pause in self.state.pauses.items() if pause.until is not None]
-        return self._apply(
+        return self.apply(
             *(Change("pauses", name, pause.model_copy(update={"until": end + by})) for name, pause, end in limited)
         )
 
     def resume(self, participants: Iterable[str]) -> Changes:
         """End the pauses of these participants."""
         paused = (name for name in participants if name in self.state.pauses)
-        return self._apply(*[Change("pauses", name) for name in paused])
+        return self.apply(*[Change("pauses", name) for name in paused])
 
     def end_expired_pauses(self, *, now: datetime) -> Changes:
         """Remove pauses whose time is over."""
@@ -220,12 +220,12 @@ class Membership:
 
     def shut_down(self, participants: Iterable[str]) -> Changes:
         """Silence participants until they join again."""
-        return self._apply(*(Change("shut_down", name, value=True) for name in participants))
+        return self.apply(*(Change("shut_down", name, value=True) for name in participants))
 
     def end_shutdown(self, participant: str) -> Changes:
         """Let a participant that joined again send."""
         shut_down = participant in self.state.shut_down
-        return self._apply(Change("shut_down", participant)) if shut_down else ()
+        return self.apply(Change("shut_down", participant)) if shut_down else ()
 
     # Who proposed what
 
@@ -253,7 +253,7 @@ class Membership:
             changes.insert(0, Change("proposals", proposal_id))
         elif len(self.state.proposals) >= MAX_PROPOSALS:
             changes.insert(0, Change("proposals", next(iter(self.state.proposals))))
-        applied = self._apply(*changes)
+        applied = self.apply(*changes)
         # Closed, not forgotten: a late decision is still checked against the proposer and the addressee.
         while len(self._undecided) > MAX_UNDECIDED:
             applied = (*applied, *self._close_proposals(next(iter(self._undecided)), lambda _: True))
@@ -312,7 +312,7 @@ class Membership:
         if decision is not None:
             closed["decided_by"] = decision.sender
         after = tuple(one.model_copy(update=closed) if is_closed(one) else one for one in before)
-        return self._apply(Change("proposals", proposal_id, after)) if after != before else ()
+        return self.apply(Change("proposals", proposal_id, after)) if after != before else ()
 
     def _index_proposal(self, proposal_id: str) -> None:
         # One that stays undecided keeps its place, so that the order follows from the state alone.
@@ -351,24 +351,8 @@ class Membership:
                 return proposal_id, proposals[-1]
         return None
 
-    # What could not be stored
-
-    def roll_back(self, refused: Sequence[StateChanged], kept: Sequence[StateChanged]) -> Changes:
-        """Undo what envelopes changed that could not be stored, and return the changes that do so.
-
-        Both are in the order in which they were made. `kept` are changes that the gateway itself made in between: what
-        these removed stays removed.
-        """
-        undone: list[Change] = []
-        for effect in reversed(refused):
-            undone += self._apply(*(change.inverse for change in reversed(effect.changes)))
-            if effect.restore is not None:
-                effect.restore()
-        for effect in kept:
-            undone += self._apply(*(change for change in effect.changes if change.value is None))
-        return tuple(undone)
-
-    def _apply(self, *changes: Change) -> Changes:
+    def apply(self, *changes: Change) -> Changes:
+        """Change the state, and return the changes with what they replaced."""
         applied = []
         for change in changes:
             applied.append(self.state.apply(change))

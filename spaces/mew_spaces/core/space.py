@@ -50,7 +50,7 @@ from mew_spaces.core.effects import (
 from mew_spaces.core.membership import MemberConnections, Membership
 from mew_spaces.core.membership_rules import MembershipRules
 from mew_spaces.core.permissions import PermissionDecision, Permissions
-from mew_spaces.core.state import Changes, SpaceState
+from mew_spaces.core.state import Change, Changes, SpaceState
 from mew_spaces.core.streams import StreamRules
 from mew_spaces.core.system_messages import NewId, SystemMessages
 
@@ -288,11 +288,18 @@ class Space:
     ) -> tuple[Changes, tuple[Effect, ...]]:
         """Undo what envelopes changed that could not be stored, and return the changes that do so and what follows.
 
-        `refused` and `kept` are those of `Membership.roll_back`. A removed member is back, but it leaves if its
-        connections were closed meanwhile.
+        `refused` and `kept` are in the order in which they were made. `kept` are changes that the gateway itself made
+        in between: what these removed stays removed. A removed member is back, but it leaves if its connections were
+        closed meanwhile.
         """
-        changes = self.membership.roll_back(refused, kept)
-        return changes, self.leave_all(lambda one: one not in open_connections, now=now)
+        undone: list[Change] = []
+        for effect in reversed(refused):
+            undone += self.membership.apply(*(change.inverse for change in reversed(effect.changes)))
+            if effect.restore is not None:
+                effect.restore()
+        for effect in kept:
+            undone += self.membership.apply(*(change for change in effect.changes if change.value is None))
+        return tuple(undone), self.leave_all(lambda one: one not in open_connections, now=now)
 
     def update_greeting(self, message: Deliver, *, now: datetime) -> Deliver | None:
         """Return what tells a participant that joins how the space is, as it is now; any other message unchanged."""
@@ -395,14 +402,13 @@ class Space:
     def _handle_status(self, envelope: Envelope, now: datetime) -> Receipt | None:
         if self._is_too_large_to_keep(envelope):
             return None  # passed on like any envelope: its size is within the limit, only the board cannot hold it
-        restore = self.board.checkpoint(envelope.sender)
         try:
-            changes = self.board.post(envelope, at=now)
+            changed = self.board.post(envelope, at=now)
         except PayloadError as error:
             # Without figures it is not misleading: simple clients say only what they do.
             has_figures = not {"tokens", "max_tokens", "context"}.isdisjoint(envelope.body)
             return refuse(errors.INVALID_PAYLOAD, str(error), code=errors.VALIDATION_ERROR) if has_figures else None
-        return accept(envelope, *state_changed(changes, restore)) if changes else None
+        return None if changed is None else accept(envelope, changed)
 
     def _is_too_large_to_keep(self, envelope: Envelope) -> bool:
         return len(to_json(envelope.payload)) > self._limits.kept_payload_bytes

@@ -282,10 +282,11 @@ def test_envelopes_that_are_undone_leave_no_trace(
         now += timedelta(seconds=seconds)
         list(space.apply(place, BatchHeader(gateway, place, now, b"%016d" % place), list(events)))
     before, header = picture(space), BatchHeader(1, 100, now, b"%016d" % 100)
+    connections = space.space.membership.connections_of(space.space.members)
     receipts = [applied.receipt for applied in space.apply(100, header, list(sent[len(kept) :]))]
     picture(space)  # fills the caches
     changed = [one for receipt in receipts for one in receipt.effects if isinstance(one, StateChanged)]
-    space.space.membership.roll_back(changed, kept=())
+    space.space.roll_back(changed, (), connections, now=now)
     assert picture(space) == before
 
 
