@@ -5,7 +5,6 @@ Owns where the board comes from and how often it is drawn. Its layout is `board.
 
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -65,13 +64,13 @@ def show_status(
     elif watch:
         _print_changes(api, bell=bell, as_json=as_json)
     else:
-        view = _View(api.board(), api.attention())
+        view = (api.board(), api.attention())
         if as_json:
-            items = _with_faults(view, api)
-            for entry in view.board.participants:
-                terminal.print_json(_as_json(entry, items))
+            items = single_items(_with_faults(*view, api))
+            for entry in view[0].participants:
+                terminal.print_json(_as_json(entry, _items_of(entry, items)))
         else:
-            terminal.print_lines(_lines(view, api, _agents(api)))
+            terminal.print_lines(_lines(*view, api, _agents(api)))
 
 
 def _print_history(api: GatewayApi, minutes: int, *, as_json: bool) -> None:
@@ -93,22 +92,13 @@ def _print_history(api: GatewayApi, minutes: int, *, as_json: bool) -> None:
         terminal.warn(f"only the newest {MAX_REPORTS:,} are shown; choose fewer minutes")
 
 
-@dataclass(frozen=True, slots=True)
-class _View:
-    """A board, and what needs a person. `changed` are the participants that changed; None means all."""
-
-    board: Board
-    items: tuple[AttentionItem, ...] = ()
-    changed: frozenset[str] | None = None
-    has_new_board: bool = True
+def _items_of(entry: BoardEntry, items: Iterable[AttentionItem]) -> tuple[AttentionItem, ...]:
+    """What needs a person because of this participant, or because of the space."""
+    return tuple(one for one in items if one.participant in (None, entry.id))
 
 
-def _as_json(entry: BoardEntry, items: Iterable[AttentionItem]) -> dict[str, Any]:
-    """An entry as the gateway sends it, `basis` in the word that the table shows, and what needs a person.
-
-    Items that are about the space are those of every participant.
-    """
-    own = [one for one in single_items(items) if one.participant in (None, entry.id)]
+def _as_json(entry: BoardEntry, own: Iterable[AttentionItem]) -> dict[str, Any]:
+    """An entry as the gateway sends it, `basis` in the word that the table shows, and what needs a person."""
     return {
         **entry.model_dump(mode="json", by_alias=True, exclude_unset=True),
         "basis": words.basis(entry.status),
@@ -119,20 +109,23 @@ def _as_json(entry: BoardEntry, items: Iterable[AttentionItem]) -> dict[str, Any
 def _print_changes(api: GatewayApi, *, bell: bool, as_json: bool) -> None:
     """Print a line for each participant that has reported, then a line for each change."""
     seen: set[str] = set()
+    shown: dict[str, tuple[BoardEntry, tuple[AttentionItem, ...]]] = {}
     with api.events() as events:
-        for view in _views(events):
-            items = _with_faults(view, api)
+        for board, reported in _views(events):
+            items = _with_faults(board, reported, api)
             _ring(items, seen, bell=bell)
             for one in items:
                 if one.id not in seen and not as_json:
                     terminal.print_line(attention_line(one, now=terminal.now()))
             seen = {one.id for one in items}
-            for entry in view.board.participants:
-                if view.changed is not None and entry.id not in view.changed:
+            for entry in board.participants:
+                own = _items_of(entry, single_items(items)) if as_json else ()
+                if shown.get(entry.id) == (entry, own):
                     continue
+                shown[entry.id] = (entry, own)
                 if as_json:
-                    terminal.print_json(_as_json(entry, items))
-                elif entry.status is not None and view.has_new_board:
+                    terminal.print_json(_as_json(entry, own))
+                elif entry.status is not None:
                     run = api.run()
                     ended = run.ended().get(entry.id) if run else None
                     terminal.print_line(board_line(entry, now=terminal.now(), ended=ended))
@@ -140,17 +133,16 @@ def _print_changes(api: GatewayApi, *, bell: bool, as_json: bool) -> None:
 
 def _redraw(api: GatewayApi, *, bell: bool) -> None:
     """Draw the table in place. It is redrawn twice a second, because ages grow without any event."""
-    latest: list[_View] = []
+    latest: tuple[Board, tuple[AttentionItem, ...]] | None = None
     agents = _agents(api)
 
     def lines() -> list[str]:
-        return _lines(latest[-1], api, agents) if latest else ["waiting for the board ..."]
+        return _lines(*latest, api, agents) if latest is not None else ["waiting for the board ..."]
 
     seen: set[str] = set()
     with api.events() as events, terminal.drawn_in_place(lines, per_second=2) as live:
-        for view in _views(events):
-            latest[:] = [view]
-            items = _with_faults(view, api)
+        for latest in _views(events):
+            items = _with_faults(*latest, api)
             _ring(items, seen, bell=bell)
             seen = {one.id for one in items}
             live.refresh()
@@ -163,42 +155,33 @@ def _ring(items: Iterable[AttentionItem], seen: set[str], *, bell: bool) -> None
         sys.stderr.flush()
 
 
-def _views(events: SpaceEvents) -> Iterator[_View]:
+def _views(events: SpaceEvents) -> Iterator[tuple[Board, tuple[AttentionItem, ...]]]:
     """The board and what needs a person, after each change. Never ends."""
-    view: _View | None = None
+    board: Board | None = None
+    items: tuple[AttentionItem, ...] = ()
     while True:
         event = events.next()
-        if event.name == "attention" and view is not None:
+        before, (board, _) = board, apply_event(board, event.name, event.body)
+        if event.name == "attention":
             items = Attention.model_validate(event.body).items
-            before, after = ({one.id: one for one in single_items(some)} for some in (view.items, items))
-            changed = {
-                (before.get(key) or after[key]).participant
-                for key in before.keys() | after.keys()
-                if before.get(key) != after.get(key)
-            }
-            view = _View(
-                view.board, items, frozenset(name for name in changed if name is not None), has_new_board=False
-            )
-            yield view
+        elif board is before:
             continue
-        board, name = apply_event(None if view is None else view.board, event.name, event.body)
-        if board is not None and (name is not None or event.name == "board"):
-            view = _View(board, () if view is None else view.items, None if name is None else frozenset({name}))
-            yield view
+        if board is not None:
+            yield board, items
 
 
-def _with_faults(view: _View, api: GatewayApi) -> tuple[AttentionItem, ...]:
+def _with_faults(board: Board, items: tuple[AttentionItem, ...], api: GatewayApi) -> tuple[AttentionItem, ...]:
     run = api.run()
-    return with_faults(view.items, view.board, run.faults() if run else {}, now=terminal.now())
+    return with_faults(items, board, run.faults() if run else {}, now=terminal.now())
 
 
-def _lines(view: _View, api: GatewayApi, agents: frozenset[str]) -> list[str]:
+def _lines(board: Board, reported: tuple[AttentionItem, ...], api: GatewayApi, agents: frozenset[str]) -> list[str]:
     run = api.run()
     launched = tuple(run.pids.participants) if run else ()
     style, now = terminal.style_of(sys.stdout), terminal.now()
-    items = _with_faults(view, api)
+    items = _with_faults(board, reported, api)
     heading, *table = board_lines(
-        view.board,
+        board,
         now=now,
         style=style,
         launched=launched,
