@@ -10,7 +10,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -37,14 +37,14 @@ WriteLine = Callable[[str], None]
 
 
 @asynccontextmanager
-async def read_lines(source: Callable[[], Iterator[str]]) -> AsyncIterator[MemoryObjectReceiveStream[str]]:
+async def read_lines(source: Iterable[str]) -> AsyncIterator[MemoryObjectReceiveStream[str]]:
     """Receive the lines of a blocking source as they arrive, without line ends."""
     send, receive = anyio.create_memory_object_stream[str](_LINES_AHEAD)
     token = anyio.lowlevel.current_token()
 
     def read() -> None:
         try:
-            for line in source():
+            for line in source:
                 while not anyio.from_thread.run_sync(_offer, send, line.rstrip("\r\n"), token=token):
                     time.sleep(_FULL_SECONDS)
             anyio.from_thread.run_sync(send.close, token=token)
@@ -68,21 +68,19 @@ def _offer(stream: MemoryObjectSendStream[str], line: str) -> bool:
     return True
 
 
-def lines_of_stdin() -> Callable[[], Iterator[str]]:
+def lines_of_stdin() -> Iterator[str]:
     """The lines of standard input.
 
     They are read through a separate file object: at exit the interpreter waits for the lock of `sys.stdin`.
     """
     stream = os.fdopen(sys.stdin.fileno(), encoding="utf-8", errors="replace", closefd=False)
-    return lambda: iter(stream.readline, "")
+    return iter(stream.readline, "")
 
 
-def lines_of_fifo(path: Path) -> Callable[[], Iterator[str]]:
+def lines_of_fifo(path: Path) -> Iterator[str]:
     """The lines of all writers of a FIFO, in turn; it is created if missing. A plain file is read once."""
     make_fifo(path)
-    if stat.S_ISFIFO(path.stat().st_mode):
-        return lambda: _fifo_lines(path)
-    return lambda: _file_lines(path)
+    return _fifo_lines(path) if stat.S_ISFIFO(path.stat().st_mode) else _file_lines(path)
 
 
 def _file_lines(path: Path) -> Iterator[str]:

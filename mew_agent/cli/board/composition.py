@@ -30,7 +30,7 @@ class Share(NamedTuple):
     @property
     def amount(self) -> str:
         """The tokens, with `~` if they are an estimate."""
-        return f"{'' if self.basis in words.COUNTED or self.basis == 'tokenizer' else '~'}{self.tokens:,}"
+        return words.figure(self.tokens, is_estimate=self.basis not in {*words.COUNTED, "tokenizer"})
 
 
 def composition(status: Status) -> list[Share]:

@@ -4,7 +4,7 @@ Owns the translation between lines and messages. Joining and reconnecting is `me
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
@@ -53,7 +53,7 @@ def connect(
     run_until_signal(lambda: exchange_lines(Client(credentials), source, write))
 
 
-async def exchange_lines(client: Client, source: Callable[[], Iterator[str]], write_line: WriteLine) -> None:
+async def exchange_lines(client: Client, source: Iterable[str], write_line: WriteLine) -> None:
     """Carry lines both ways until `quit` or the end of the connection. Raises the `GatewayError` that ended it."""
     failure: GatewayError | None = None
 

@@ -28,6 +28,8 @@ Line = tuple[Segment, ...]
 STYLES: Final[Mapping[int | None, str]] = {0: "calm", 1: "warn", 2: "warn", 3: "alarm", None: "dim"}
 LEVEL_STYLES: Final[Mapping[AttentionLevel, str]] = {"blocking": "alarm", "warning": "warn", "notice": ""}
 
+_MARKS: Final[Mapping[AttentionLevel, str]] = {"blocking": "! ", "warning": "- ", "notice": "  "}
+
 COMPACT_ABOVE: Final = 12
 """With more participants, each takes one line."""
 
@@ -40,9 +42,8 @@ def attention_line(item: AttentionItem, now: datetime, width: int) -> Line:
     """One item of what needs a person, with its age: `! coder waits for approval of write_file, 12 s`."""
     age = words.ago(item.since, now)
     tail = f", {age.removesuffix(' ago')}" if age else ""
-    mark = {"blocking": "! ", "warning": "- ", "notice": "  "}[item.level]
-    reason = words.clip(words.clean(item.reason), max(8, width - len(mark) - len(tail)))
-    return ((mark + reason, LEVEL_STYLES[item.level]), (tail, "dim"))
+    reason = words.clip(words.clean(item.reason), max(8, width - 2 - len(tail)))
+    return ((_MARKS[item.level] + reason, LEVEL_STYLES[item.level]), (tail, "dim"))
 
 
 def sorted_entries(board: Board, attention: Sequence[AttentionItem], wanted: str = "") -> list[BoardEntry]:
@@ -69,10 +70,10 @@ def row(
 ) -> list[Line]:
     """A participant: name, gauge and share; tall rows have the figure and its basis below."""
     status, room = entry.status, max(4, width - _NAME_CELLS - 8)
-    style_word = LEVEL_STYLES[level] if level in ("blocking", "warning") else fill_style(status)
-    name_style = style_word if level in ("blocking", "warning") else "" if entry.connected else "dim"
+    urgent = "" if level is None else LEVEL_STYLES[level]
+    style_word, name_style = urgent or fill_style(status), urgent or ("" if entry.connected else "dim")
+    mark = "  " if level is None else _MARKS[level]
     name = words.clip(words.clean(entry.id), _NAME_CELLS - 1).ljust(_NAME_CELLS)
-    mark = "! " if level == "blocking" else "- " if level == "warning" else "  "
     share = words.percent(status)
     if status is None or share is None:
         why = words.reason(status) if words.has_context(status) else "" if entry.connected else "not connected"

@@ -22,7 +22,7 @@ fifos = pytest.mark.skipif(sys.platform == "win32", reason="there are no FIFOs")
 
 
 async def test_lines_arrive_without_line_ends() -> None:
-    async with read_lines(lambda: StringIO("one\r\n\ntwo")) as lines:
+    async with read_lines(StringIO("one\r\n\ntwo")) as lines:
         with anyio.fail_after(PATIENCE_SECONDS):
             assert [line async for line in lines] == ["one", "", "two"]
 
@@ -36,7 +36,7 @@ async def test_blocked_source_does_not_delay_the_end() -> None:
         yield "late"
 
     with anyio.fail_after(PATIENCE_SECONDS):
-        async with read_lines(source) as lines:
+        async with read_lines(source()) as lines:
             assert await lines.receive() == "first"
     never.set()
 
@@ -63,7 +63,7 @@ def test_no_line_is_lost_between_two_writers(tmp_path: Path) -> None:
     read: Queue[str] = Queue()
 
     def take_all() -> None:
-        for line in source():
+        for line in source:
             read.put(line)
 
     Thread(target=take_all, daemon=True).start()
@@ -88,7 +88,7 @@ async def test_last_line_without_line_end_is_read(tmp_path: Path) -> None:
 async def test_plain_file_is_read_once(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_text("one\ntwo\n")
-    assert list(lines_of_fifo(path)()) == ["one\n", "two\n"]
+    assert list(lines_of_fifo(path)) == ["one\n", "two\n"]
 
 
 def test_emptied_file_is_written_from_its_start(tmp_path: Path) -> None:

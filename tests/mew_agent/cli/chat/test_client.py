@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -50,11 +50,8 @@ async def test_lines_are_sent_and_messages_printed(gateway: RunningGateway, caps
     source = iter(typed.get, "")
     output = Kept()
 
-    def lines() -> Iterator[str]:
-        return source
-
     async with joined(gateway, "guest") as guest, anyio.create_task_group() as tasks:
-        tasks.start_soon(exchange_lines, client_of(gateway, "ada"), lines, output.write)
+        tasks.start_soon(exchange_lines, client_of(gateway, "ada"), source, output.write)
         await output.until(lambda line: line["kind"] == "system/welcome")
         for line in ("oops\n", "[1]\n", "\n", '{"kind":"chat","payload":{"text":"grüezi"}}\n'):
             typed.put(line)
@@ -73,7 +70,7 @@ async def test_end_of_input_keeps_the_connection_open(gateway: RunningGateway) -
     output = Kept()
     client = client_of(gateway, "ada")
     async with joined(gateway, "guest") as guest, anyio.create_task_group() as tasks:
-        tasks.start_soon(exchange_lines, client, lambda: iter(()), output.write)
+        tasks.start_soon(exchange_lines, client, (), output.write)
         await output.until(lambda line: line["kind"] == "system/welcome")
         await guest.chat("still there?")
         await output.until(lambda line: line["kind"] == "chat")
@@ -82,7 +79,7 @@ async def test_end_of_input_keeps_the_connection_open(gateway: RunningGateway) -
 
 async def test_refused_token_raises_unauthorized(gateway: RunningGateway) -> None:
     with pytest.raises(Unauthorized):
-        await exchange_lines(client_of(gateway, "ada", "wrong"), lambda: iter(()), Kept().write)
+        await exchange_lines(client_of(gateway, "ada", "wrong"), (), Kept().write)
 
 
 async def test_frame_is_printed_with_its_stream() -> None:
@@ -125,7 +122,7 @@ async def test_superseding_connection_ends_the_client(gateway: RunningGateway) -
 
     async def listen() -> None:
         try:
-            await exchange_lines(client_of(gateway, "coder"), lambda: iter(()), output.write)
+            await exchange_lines(client_of(gateway, "coder"), (), output.write)
         except GatewayError as error:
             failures.append(error)
 
