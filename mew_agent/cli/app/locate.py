@@ -92,10 +92,7 @@ def place_of(path: Path, name: str, *keys: str, at: str | None = None) -> str:
 
 def relative_to(folder: Path, path: Path) -> str:
     """A path as it is typed in a folder; in full if it lies elsewhere."""
-    try:
-        return str(path.relative_to(folder))
-    except ValueError:
-        return str(path)
+    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
 
 def on_backplane(config: "SpaceConfig", servers: str | None) -> "SpaceConfig":

@@ -9,8 +9,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
@@ -136,9 +135,8 @@ class ProgressLine:
             sys.stderr.flush()
 
 
-@contextmanager
-def drawn_in_place(lines: Callable[[], Iterable[str]], *, per_second: float) -> "Iterator[Live]":
-    """Draw lines over each other at this rate while the block runs, and whenever it calls `refresh`."""
+def drawn_in_place(lines: Callable[[], Iterable[str]], *, per_second: float) -> "Live":
+    """A block that draws lines over each other at this rate, and whenever its `refresh` is called."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -147,8 +145,7 @@ def drawn_in_place(lines: Callable[[], Iterable[str]], *, per_second: float) -> 
         return Text.from_ansi("\n".join(lines()), no_wrap=True, overflow="crop")
 
     console = Console(highlight=False)
-    with Live(get_renderable=draw, console=console, refresh_per_second=per_second, redirect_stdout=False) as live:
-        yield live
+    return Live(get_renderable=draw, console=console, refresh_per_second=per_second, redirect_stdout=False)
 
 
 def now() -> datetime:

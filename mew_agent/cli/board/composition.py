@@ -59,7 +59,7 @@ def prefix_name(part: PrefixPart) -> str:
     return words.count_of(part.count or 0, "smaller tool") if part.part == "other_tools" else words.words(part.part)
 
 
-def composition_lines(status: Status, prefix: Sequence[PrefixPart] = (), *, width: int | None = None) -> Iterator[str]:
+def composition_lines(status: Status, prefix: Sequence[PrefixPart], *, width: int) -> Iterator[str]:
     """The parts as a table, with the parts of the prefix below it: name, tokens, share of the window, basis.
 
     If `width` columns are too few, the basis is left out and names are cut.
@@ -74,8 +74,8 @@ def composition_lines(status: Status, prefix: Sequence[PrefixPart] = (), *, widt
             shares = ((prefix_name(part), Share(part.part, part.tokens, part.basis)) for part in prefix)
             rows += [(f"  {name}", *_figures(share, window)) for name, share in shares]
     widths = [max((words.cells(row[column]) for row in rows), default=0) for column in range(4)]
-    has_basis = width is None or sum(widths) + 6 <= width
-    if width is not None and not has_basis:
+    has_basis = sum(widths) + 6 <= width
+    if not has_basis:
         widths[0] = max(4, min(widths[0], width - widths[1] - widths[2] - 4))
     for name, tokens, share, basis in rows:
         shown = words.clip(name, widths[0])

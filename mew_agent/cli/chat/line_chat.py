@@ -93,8 +93,5 @@ async def enter_line(me: Participant, chat: TerminalChat, line: str, show: Calla
 
 def _members(me: Participant) -> str:
     lines = [f"  {me.id} (you)"]
-    for name in sorted(me.peers):
-        context = me.peers[name].context
-        status = {"messages_in_context": context.messages, "tokens": context.tokens, "context": context.report}
-        lines.append(f"  {words.clean(name)}{figures_of({**status, 'max_tokens': context.max_tokens})}")
+    lines += [f"  {words.clean(name)}{figures_of(me.peers[name].context.as_status())}" for name in sorted(me.peers)]
     return "\n".join(lines)

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from mew_protocol import kinds
 from mew_protocol.bounded_dict import BoundedDict
-from mew_protocol.context_report import Progress
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import objects_at, value_at
 from mew_protocol.payloads.mcp import CallSubject, fulfils, proposals_in
@@ -218,20 +217,14 @@ class TerminalChat:
         self._skipped.discard(envelope.sender)
         if (not mine and word in _QUIET_STATUSES) or (was_skipped and word == "compacted"):
             return None
-        work = progress_of(envelope.body)
-        more = f", {words.progress(work)}" if work is not None else figures_of(envelope.body)
+        status = status_in(envelope.body)
+        work = status.context.progress if status is not None and status.context is not None else None
+        more = f", {words.progress(work)}" if work is not None else figures_of(status)
         return f"* {envelope.sender}: {words.state(word) or 'no status'}{more}"
 
 
-def progress_of(body: Mapping[str, Any]) -> Progress | None:
-    """How far a participant is with a long piece of work by its status."""
-    status = _status_in(body)
-    return status.context.progress if status is not None and status.context is not None else None
-
-
-def figures_of(body: Mapping[str, Any]) -> str:
-    """How full a participant is by its status, after a comma; empty if the status is invalid or has no figures."""
-    status = _status_in(body)
+def figures_of(status: Status | None) -> str:
+    """How full a participant is, after a comma; empty if its status has no figures."""
     if status is None or not words.has_context(status):
         return ""
     if status.tokens is not None and status.max_tokens is None:
@@ -239,7 +232,8 @@ def figures_of(body: Mapping[str, Any]) -> str:
     return f", {words.tokens(status)} of {words.window(status)} ({words.source(status)})"
 
 
-def _status_in(body: Mapping[str, Any]) -> Status | None:
+def status_in(body: Mapping[str, Any]) -> Status | None:
+    """The status in a payload; None if it is invalid."""
     try:
         return Status.model_validate(body)
     except ValidationError:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain, cycle
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import anyio
 import typer
@@ -134,18 +134,17 @@ def read_text_file(path: Path) -> list[TextPart]:
 
 def write_space(folder: Path, environ: Mapping[str, str], *, local: bool = False) -> str:
     """Write the demo's space.yaml. Returns a description of its model."""
-    real = bool(environ.get("OPENAI_API_KEY") or environ.get("OPENAI_BASE_URL"))
-    agent: dict[str, Any] = {"model": REHEARSAL, "base_url": REHEARSAL, "context_token_limit": WINDOW_TOKENS}
+    server = {"model": REHEARSAL, "base_url": REHEARSAL}
     words = f"the rehearsal model (canned replies, no real model; window {WINDOW_TOKENS:,} tokens)"
     if local:
-        agent = {"model": LOCAL, "base_url": LOCAL, "context_token_limit": WINDOW_TOKENS}
+        server = {"model": LOCAL, "base_url": LOCAL}
         words = f"a small real model on this machine (window {WINDOW_TOKENS:,} tokens)"
-    elif real:
-        name = environ.get("OPENAI_MODEL") or DEFAULT_REAL_MODEL
-        agent = {"model": name, "context_token_limit": WINDOW_TOKENS}
-        words = f"{name} (window limited to {WINDOW_TOKENS:,} tokens)"
+    elif environ.get("OPENAI_API_KEY") or environ.get("OPENAI_BASE_URL"):
+        server = {"model": environ.get("OPENAI_MODEL") or DEFAULT_REAL_MODEL}
+        words = f"{server['model']} (window limited to {WINDOW_TOKENS:,} tokens)"
     # A figure is checked with a short question after a compaction at the threshold, so none may come before it.
-    section = {"agent": {**agent, "compact_early": False}, "auto_start": True}
+    agent = {**server, "context_token_limit": WINDOW_TOKENS, "compact_early": False}
+    section = {"agent": agent, "auto_start": True}
     space = {
         "space": {"id": "demo", "name": "mew demo", "default_participant": YOU},
         "participants": {YOU: {"capabilities": [{"kind": "*"}]}, BY_ITSELF: section, ON_REQUEST: section},

@@ -251,8 +251,9 @@ class SpaceApp(App[None]):
             layout=False,
         )
 
+    @on(OptionList.OptionHighlighted, "#board")
     def _draw_details(self) -> None:
-        with suppress(NoMatches):  # as above: this is called for a highlighted participant, too
+        with suppress(NoMatches):  # as above
             entry, pane = self.view.entry(self.query_one(BoardList).chosen), self.query_one("#details-pane")
             if entry is None or not pane.display:
                 return
@@ -289,12 +290,10 @@ class SpaceApp(App[None]):
         self._hint("")
         self._enter(event.line)
 
-    def _enter(self, line: str) -> None:
-        async def enter() -> None:
-            if await self.view.enter(line):
-                self.exit()
-
-        self.run_worker(enter())
+    @work
+    async def _enter(self, line: str) -> None:
+        if await self.view.enter(line):
+            self.exit()
 
     @on(Composer.Candidates)
     def show_candidates(self, event: Composer.Candidates) -> None:
@@ -320,16 +319,6 @@ class SpaceApp(App[None]):
         self.query_one(BoardList).focus()
 
     # -- actions -----------------------------------------------------------------------------------------
-
-    @on(OptionList.OptionHighlighted, "#board")
-    def participant_highlighted(self) -> None:
-        """Show the details of the participant."""
-        self._draw_details()
-
-    @on(OptionList.OptionSelected, "#board")
-    def participant_selected(self) -> None:
-        """Open the details."""
-        self._open_details()
 
     @on(OptionList.OptionSelected, "#attention")
     def item_selected(self) -> None:
@@ -370,6 +359,7 @@ class SpaceApp(App[None]):
         else:
             self._open_details()
 
+    @on(OptionList.OptionSelected, "#board")
     def _open_details(self) -> None:
         panes = self.query_one("#panes")
         panes.remove_class("show-board")
@@ -441,15 +431,12 @@ class SpaceApp(App[None]):
         else:
             self.run_worker(self.view.act(action))
 
-    def action_allow_always(self) -> None:
+    @work
+    async def action_allow_always(self) -> None:
         """Approve the selected proposal, and grant the capability for the calls that follow."""
         item = self._item()
-
-        async def allow() -> None:
-            if item is None or not await self.view.allow_always(item):
-                self.notify("This item is not a tool call.", timeout=2)
-
-        self.run_worker(allow())
+        if item is None or not await self.view.allow_always(item):
+            self.notify("This item is not a tool call.", timeout=2)
 
     def action_reject(self) -> None:
         """Begin to reject the selected proposal, so that a reason can be given."""

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from mew_agent.cli.app import terminal
 from mew_agent.cli.board.live_board import apply_event, entry_of
 from mew_agent.cli.chat.line_chat import enter_line
-from mew_agent.cli.chat.terminal_chat import TerminalChat, progress_of
+from mew_agent.cli.chat.terminal_chat import TerminalChat, status_in
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.session import Identity
 from mew_agent.cli.tui.feed import ConversationFeed, FeedEntry
@@ -164,9 +164,10 @@ class JoinedSpace:
         line, entry = self.chat.receive(envelope), self.feed.receive(envelope)
         shown = [entry] if entry is not None else []
         # The parts of a prefix and the progress of work are shown elsewhere.
-        is_status = envelope.kind == kinds.PARTICIPANT_STATUS
+        status = status_in(envelope.body) if envelope.kind == kinds.PARTICIPANT_STATUS else None
         is_answer = envelope.sender in self._asking and envelope.names(self.who.participant)
-        has_place = is_status and (is_answer or progress_of(envelope.body) is not None)
+        is_working = status is not None and status.context is not None and status.context.progress is not None
+        has_place = is_working or (is_answer and envelope.kind == kinds.PARTICIPANT_STATUS)
         if line is not None and envelope.kind == kinds.SYSTEM_PRESENCE:
             name, _, verb = line.removeprefix("* ").rpartition(" ")
             shown.append(self.feed.add_presence(name, verb))
