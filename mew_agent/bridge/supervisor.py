@@ -5,7 +5,7 @@ Owns which failures are followed by a restart, and what peers learn about them. 
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import anyio
 from anyio.abc import TaskStatus
@@ -17,10 +17,9 @@ from mew_agent.child_program import FIRST_DELAY_SECONDS, Restarts
 from mew_agent.errors import first_cause
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.catalog import UNAVAILABLE, RequestFailed
+from mew_agent.tools.peer_offers import LIST_CHANGED
 
 logger = logging.getLogger("mew_agent.bridge")
-
-LISTS: Final = ("tools", "resources", "prompts")
 
 
 class Bridge:
@@ -69,8 +68,8 @@ class Bridge:
                     logger.info("the MCP server %s is ready (MCP %s)", self._session.name, self._session.version)
                     if was_ready:
                         await self._report_status("ready")
-                        for name in LISTS:  # the new process may offer other things
-                            await self._notify(f"notifications/{name}/list_changed", {})
+                        for method in LIST_CHANGED.values():  # the new process may offer other things
+                            await self._notify(method, {})
                     else:
                         was_ready = True
                         task_status.started()

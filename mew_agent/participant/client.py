@@ -56,9 +56,6 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 Receive = Callable[[Message], Awaitable[None]]
 
 
-_PutArrived = Callable[[Arrived], Awaitable[None]]
-
-
 class Client:
     """A connection that is kept alive, over which envelopes are confirmed.
 
@@ -87,6 +84,7 @@ class Client:
         self._socket: ClientConnection | None = None
         self._joined = anyio.Event()
         self._run_scope: anyio.CancelScope | None = None  # can only be created inside an event loop
+        self._put: Callable[[Arrived], Awaitable[None]]  # set by `run`
         self._closing = False
         self._over = False
         self.on_lost: Callable[[str], None] = lambda cause: None
@@ -126,11 +124,11 @@ class Client:
 
         try:
             async with inbox, arrivals, anyio.create_task_group() as tasks:
-                self._run_scope = tasks.cancel_scope
+                self._run_scope, self._put = tasks.cancel_scope, inbox.send
                 tasks.start_soon(pass_on)
                 try:
                     if not self._closing:
-                        await self._stay_joined(inbox.send)
+                        await self._stay_joined()
                 except Exception as error:
                     failures.append(error)
                 inbox.close()  # `pass_on` ends when everything that has arrived is passed on
@@ -246,7 +244,7 @@ class Client:
             if self._run_scope is not None:
                 self._run_scope.cancel()
 
-    async def _stay_joined(self, put: _PutArrived) -> None:
+    async def _stay_joined(self) -> None:
         attempt = 0
         give_up_at = anyio.current_time() + self._first_connect_seconds
         while True:
@@ -257,9 +255,9 @@ class Client:
             retry_after: float | None = None
             try:
                 async with self._connected(attempt_seconds) as socket:
-                    await self._join(socket, put, attempt_seconds)
+                    await self._join(socket, attempt_seconds)
                     attempt = 0
-                    await self._pump(socket, put)
+                    await self._pump(socket)
                     self._last_cause = "the gateway closed the connection"
             except (OSError, TimeoutError, UnicodeError, WebSocketException) as error:
                 # The last attempts before the limit are short: their timeout says less than what came before.
@@ -327,7 +325,7 @@ class Client:
             with anyio.CancelScope(shield=True):
                 await socket.close()
 
-    async def _join(self, socket: ClientConnection, put: _PutArrived, wait_seconds: float) -> None:
+    async def _join(self, socket: ClientConnection, wait_seconds: float) -> None:
         """Send the join frame and wait for our welcome; what arrives before it is passed on."""
         mine, wanted = self.credentials, self.first_delivery
         if self.delivery.position is not None:
@@ -335,18 +333,18 @@ class Client:
         frame = join_frame(space=mine.space, participant=mine.participant, token=mine.token, delivery=wanted)
         with anyio.fail_after(wait_seconds):
             await socket.send(to_json(frame).decode())
-            welcome = await self._receive_welcome(socket, put)
+            welcome = await self._receive_welcome(socket)
         self.joins += 1
         is_live = self.delivery.begin(welcome)
-        await put(Arrived(welcome, self.delivery.position))
-        await self._put_gaps(welcome, put)
+        await self._put(Arrived(welcome, self.delivery.position))
+        await self._put_gaps(welcome)
         self.catching_up = 0
         if is_live:
-            await self._go_live(socket, put)
+            await self._go_live(socket)
 
-    async def _go_live(self, socket: ClientConnection, put: _PutArrived) -> None:
+    async def _go_live(self, socket: ClientConnection) -> None:
         """Repeat what is undecided, in order, then let other envelopes pass: everything missed has arrived."""
-        await put(Arrived(position=self.delivery.position))
+        await self._put(Arrived(position=self.delivery.position))
         if self.delivery.is_numbered:
             # Before new ones may pass, so that members see them in the order in which they were sent.
             for sent in self.delivery.undecided():
@@ -357,11 +355,11 @@ class Client:
         self._socket, self.catching_up = socket, None
         self._joined.set()
 
-    async def _put_gaps(self, envelope: Envelope, put: _PutArrived) -> None:
+    async def _put_gaps(self, envelope: Envelope) -> None:
         for gap in self.delivery.gaps_in(envelope):
-            await put(Arrived(gap, self.delivery.position))
+            await self._put(Arrived(gap, self.delivery.position))
 
-    async def _receive_welcome(self, socket: ClientConnection, put: _PutArrived) -> Envelope:
+    async def _receive_welcome(self, socket: ClientConnection) -> Envelope:
         while True:
             message = _read(await socket.recv())
             if message is None:
@@ -372,9 +370,9 @@ class Client:
                     return message
             else:
                 self.delivery.frames.add(message.stream_id)
-            await put(Arrived(message))
+            await self._put(Arrived(message))
 
-    async def _pump(self, socket: ClientConnection, put: _PutArrived) -> None:
+    async def _pump(self, socket: ClientConnection) -> None:
         async for raw in socket:
             message = _read(raw)
             if message is None:
@@ -384,9 +382,9 @@ class Client:
                 self.credentials.raise_if_rejected(message, is_joined=self.is_joined)
                 arrival = self.delivery.receive(message)
                 if arrival is Arrival.GO_LIVE:  # again, if frames were lost between gateways
-                    await self._put_gaps(message, put)
+                    await self._put_gaps(message)
                     if self._socket is None:
-                        await self._go_live(socket, put)
+                        await self._go_live(socket)
                 is_past = arrival is Arrival.PASS_ON_AS_PAST
                 if arrival is not Arrival.PASS_ON and not is_past:
                     continue
@@ -394,11 +392,11 @@ class Client:
                     self.catching_up += 1
                 if message.kind == SYSTEM_PRESENCE_BATCH and message.sender == GATEWAY:
                     for presence in presences_in(message):
-                        await put(Arrived(presence, self.delivery.position, is_past))
+                        await self._put(Arrived(presence, self.delivery.position, is_past))
                     continue
             else:
                 self.delivery.frames.add(message.stream_id)
-            await put(Arrived(message, self.delivery.position, is_past))
+            await self._put(Arrived(message, self.delivery.position, is_past))
 
     def _raise_if_reconnecting_is_pointless(self, error: Exception) -> None:
         failed_handshake = tls_failure(self._gateways[0], error)

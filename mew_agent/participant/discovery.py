@@ -24,6 +24,7 @@ from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.peers import Peer, PeerChanges
 from mew_agent.tools.catalog import METHOD_NOT_FOUND
 from mew_agent.tools.peer_offers import (
+    LIST_CHANGED,
     InvalidList,
     Listing,
     PeerResource,
@@ -35,9 +36,7 @@ from mew_agent.tools.peer_offers import (
 
 logger = logging.getLogger(__name__)
 
-LIST_CHANGES: Final[Mapping[str, str]] = {
-    f"notifications/{name}/list_changed": name for name in ("tools", "resources", "prompts")
-}
+LIST_CHANGES: Final = {method: name for name, method in LIST_CHANGED.items()}
 MAX_PAGES: Final = 50
 """How many pages of one list are read."""
 

@@ -33,9 +33,6 @@ ReportedBasis = Literal["reported", "agent_reported", "provisional"]
 """How a program knows a figure: from the provider's usage, from what its agent says of itself, or from a call that may
 not belong to the agent's main conversation."""
 
-HANDLER_TIMEOUT_SECONDS: Final = 300.0
-"""How long a handler of a control may take."""
-
 POLICY: Final = MEW.model_copy(update={"bases": ("reported", "agent_reported")})
 """Levels of reported figures: those of the default policy."""
 
@@ -97,7 +94,8 @@ class ExternalContext(Controllable):
         self.on_clear: ClearHandler | None = None
         self.refuses_with = "not_supported"
         """The answer to a control without a handler."""
-        self.handler_timeout_seconds = HANDLER_TIMEOUT_SECONDS
+        self.handler_timeout_seconds = 300.0
+        """How long a handler of a control may take."""
         self.policy: Policy | None = POLICY
         """Whose levels are shown; None if nothing should act on the figures."""
         self.compact_at_percent: int | None = None

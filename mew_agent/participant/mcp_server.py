@@ -25,11 +25,10 @@ from mew_agent.participant.mcp_client import CANCELLED
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.peers import PeerChanges
 from mew_agent.tools.catalog import INTERNAL_ERROR, INVALID_REQUEST, UNAVAILABLE, LocalOffers, Offers, RequestFailed
+from mew_agent.tools.peer_offers import LIST_CHANGED
 from mew_agent.tools.results import well_formed
 
 logger = logging.getLogger(__name__)
-
-LIST_CHANGED: Final = "notifications/{list}/list_changed"
 
 KEPT_PROPOSALS: Final = 100
 """For how many proposals of calls to us the trace context is remembered."""
@@ -126,7 +125,7 @@ class McpServer(Subscriber):
         await anyio.lowlevel.checkpoint()  # code that adds one tool often adds more
         changed, self._changed_lists = self._changed_lists, []
         for name in changed:
-            payload = {"method": LIST_CHANGED.format(list=name)}
+            payload = {"method": LIST_CHANGED[name]}
             if self._messenger.may_send(kinds.MCP_NOTIFICATION, payload):
                 await self._messenger.send(kinds.MCP_NOTIFICATION, payload)
 

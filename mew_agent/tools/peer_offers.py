@@ -15,6 +15,9 @@ MAX_LISTED: Final = 500  # maximum entries of one list; no model reads more tool
 OTHER_LISTS: Final = "mew/lists"
 """Key in `_meta` of a list of tools: the names of other lists that are not empty, such as `resources`."""
 
+LIST_CHANGED: Final = {name: f"notifications/{name}/list_changed" for name in ("tools", "resources", "prompts")}
+"""The notification that a list has changed, by the name of the list."""
+
 
 class InvalidList(ValueError):
     """An answer that is not a list. The message names what it is instead."""
