@@ -146,7 +146,7 @@ class Control(Subscriber):
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
         """Start to carry out an envelope if it is a control for this participant."""
         if is_control_for(envelope, self._messenger.id):
-            self._messenger.start_soon(self.obey, envelope)
+            self._messenger.session.start_soon(self.obey, envelope)
 
     async def obey(self, envelope: Envelope) -> None:
         """Carry out one control and answer it. Never raises, whatever the envelope contains."""

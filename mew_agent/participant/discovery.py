@@ -191,7 +191,7 @@ class Discovery(Subscriber):
         if inquiry is not None:
             inquiry.other_lists.add(changed)
         if (peer.resources if changed == "resources" else peer.prompts) is not None:
-            self._messenger.start_soon(self._ask_for_other_list, name, changed)
+            self._messenger.session.start_soon(self._ask_for_other_list, name, changed)
 
     def _forget(self, name: str) -> None:
         inquiry = self._inquiries.pop(name, None)
@@ -208,7 +208,7 @@ class Discovery(Subscriber):
         if inquiry is None:
             inquiry = self._inquiries[name] = _Inquiry()
         inquiry.is_running, inquiry.has_no_tools, inquiry.is_permitted = True, False, True
-        self._messenger.start_soon(self._run, name, inquiry)
+        self._messenger.session.start_soon(self._run, name, inquiry)
 
     async def _run(self, name: str, inquiry: _Inquiry) -> None:
         try:

@@ -53,7 +53,7 @@ class McpServer(Subscriber):
         """See `Subscriber.receive`."""
         me = self._messenger
         if envelope.kind == kinds.MCP_REQUEST and envelope.names(me.id) and envelope.sender != me.id:
-            me.start_soon(self.respond, envelope)
+            me.session.start_soon(self.respond, envelope)
         elif envelope.kind == kinds.MCP_PROPOSAL and (header := tracing.header_of(envelope)) is not None:
             self._proposed_in[envelope.id] = header
         elif envelope.kind == kinds.MCP_NOTIFICATION and envelope.body.get("method") == CANCELLED:
@@ -119,7 +119,7 @@ class McpServer(Subscriber):
             return
         self._changed_lists.append(name)
         if len(self._changed_lists) == 1:
-            self._messenger.start_soon(self._announce_changed_lists)
+            self._messenger.session.start_soon(self._announce_changed_lists)
 
     async def _announce_changed_lists(self) -> None:
         await anyio.lowlevel.checkpoint()  # code that adds one tool often adds more

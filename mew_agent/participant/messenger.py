@@ -5,7 +5,7 @@ nothing is sent that the capabilities do not cover, or that has to wait during a
 mean.
 """
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -56,10 +56,6 @@ class Messenger:
         """Wait until not paused: until the pause times out or a participant sends a resume."""
         while self.is_paused:  # a new pause may begin before this task runs again
             await self._active.wait()
-
-    def start_soon(self, function: Callable[..., Coroutine[Any, Any, object]], *args: Any) -> None:
-        """See `SpaceSession.start_soon`."""
-        self.session.start_soon(function, *args)
 
     def draft(
         self,

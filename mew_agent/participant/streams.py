@@ -39,7 +39,7 @@ class ReasoningStream:
     def start(self) -> None:
         """Request the stream without waiting for it."""
         if self._messenger.may_send(kinds.STREAM_REQUEST, {"direction": "upload"}, to=("gateway",)):
-            self._messenger.start_soon(self._open)
+            self._messenger.session.start_soon(self._open)
         else:
             self._closed = True
 

@@ -1,8 +1,8 @@
 """[pure] Read the lists of tools, resources and prompts that peers send over MCP. Invalid entries are dropped."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 from mew_protocol.json_values import object_at, objects_at, value_at
@@ -92,25 +92,23 @@ def read_page(result: object, name: str) -> ListPage:
 
 def read_tools(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerTool, ...]:
     """Return the tools in a list, each name once. Entries without a name are dropped."""
-    return _once_each(entries, partial(_tool, peer), "name")
+    return _once_each((_tool(peer, entry) for entry in entries), "name")
 
 
 def read_resources(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerResource, ...]:
     """Return the resources and templates in a list, each URI once."""
-    return _once_each(entries, partial(_resource, peer), "uri")
+    return _once_each((_resource(peer, entry) for entry in entries), "uri")
 
 
 def read_prompts(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerPrompt, ...]:
     """Return the prompts in a list, each name once."""
-    return _once_each(entries, partial(_prompt, peer), "name")
+    return _once_each((_prompt(peer, entry) for entry in entries), "name")
 
 
-def _once_each(
-    entries: tuple[Mapping[str, Any], ...], read: Callable[[Mapping[str, Any]], T], key: str
-) -> tuple[T, ...]:
+def _once_each(offers: Iterable[T], key: str) -> tuple[T, ...]:
     """Return the offers in a list: the first with each value of `key`, and none with an empty one."""
     found: dict[str, T] = {}
-    for offer in map(read, entries[:MAX_LISTED]):
+    for offer in islice(offers, MAX_LISTED):
         found.setdefault(getattr(offer, key), offer)
     found.pop("", None)
     return tuple(found.values())

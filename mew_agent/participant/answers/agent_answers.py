@@ -103,7 +103,7 @@ class AgentAnswers(Subscriber):
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
         """See `Subscriber.receive`."""
         if self._router.receive(envelope, changes):
-            self._messenger.start_soon(self._cancel_reasoning, envelope.sender, envelope.id)
+            self._messenger.session.start_soon(self._cancel_reasoning, envelope.sender, envelope.id)
 
     def receive_frame(self, frame: StreamFrame) -> None:
         """See `Subscriber.receive_frame`."""
