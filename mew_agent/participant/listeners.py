@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.abc import TaskStatus
+from anyio.streams.memory import MemoryObjectSendStream
 from mew_protocol.envelope import Envelope
 
 from mew_agent.participant.gaps import HistoryGap
@@ -37,24 +38,12 @@ Emitted = tuple[Envelope | None, tuple[object, ...]]
 
 
 class Listeners:
-    """All handlers of one participant. `run` calls them, between `open` and `close`."""
+    """All handlers of one participant. Events are queued while `run` calls them; others are dropped."""
 
     def __init__(self) -> None:
         self._by_kind: dict[str | None, list[tuple[Handler, Arguments]]] = {}
         self._by_class: list[tuple[type, Handler, Arguments]] = []
-        self._send_stream: MemoryObjectSendStream[Emitted] | None = None
-        self._receive_stream: MemoryObjectReceiveStream[Emitted] | None = None
-
-    def open(self) -> None:
-        """Start to queue events for `run`."""
-        self._send_stream, self._receive_stream = anyio.create_memory_object_stream[Emitted](EVENT_BUFFER + 1)
-
-    def close(self) -> None:
-        """Stop. Queued events are dropped."""
-        for stream in (self._send_stream, self._receive_stream):
-            if stream is not None:
-                stream.close()
-        self._send_stream = None
+        self._queue: MemoryObjectSendStream[Emitted] | None = None
 
     def add(self, what: type | str | None, handler: H, arguments: Arguments = lambda event: (event,)) -> H:
         """Call `handler`, which is returned, for every event of a class, or every envelope of a kind (None: any kind).
@@ -69,26 +58,32 @@ class Listeners:
 
     def emit(self, envelope: Envelope | None, *events: object) -> None:
         """Queue an envelope and its events; the handlers of the envelope come first."""
-        if (envelope is None and not events) or self._send_stream is None:
+        if (envelope is None and not events) or self._queue is None:
             return
-        waiting = self._send_stream.statistics().current_buffer_used
+        waiting = self._queue.statistics().current_buffer_used
         if waiting < EVENT_BUFFER:
-            self._send_stream.send_nowait((envelope, events))
+            self._queue.send_nowait((envelope, events))
         elif waiting == EVENT_BUFFER:  # the last place is for the gap, so that it stands where events are missing
             logger.warning("handlers are too slow: dropping events until they have caught up")
-            self._send_stream.send_nowait((None, (HistoryGap("handlers_too_slow"),)))
+            self._queue.send_nowait((None, (HistoryGap("handlers_too_slow"),)))
 
-    async def run(self, log_failure: LogFailure) -> None:
-        """Call the handlers until closed. `log_failure` logs what they raise."""
-        assert self._receive_stream is not None
-        async for envelope, events in self._receive_stream:
-            if envelope is not None:
-                for handler, arguments in (*self._by_kind.get(envelope.kind, ()), *self._by_kind.get(None, ())):
-                    await _call(log_failure, handler, arguments, envelope)
-            for event in events:
-                for event_class, handler, arguments in tuple(self._by_class):
-                    if isinstance(event, event_class):
-                        await _call(log_failure, handler, arguments, event)
+    async def run(self, log_failure: LogFailure, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Call the handlers until cancelled. `log_failure` logs what they raise."""
+        self._queue, arrivals = anyio.create_memory_object_stream[Emitted](EVENT_BUFFER + 1)
+        task_status.started()
+        try:
+            async for envelope, events in arrivals:
+                if envelope is not None:
+                    for handler, arguments in (*self._by_kind.get(envelope.kind, ()), *self._by_kind.get(None, ())):
+                        await _call(log_failure, handler, arguments, envelope)
+                for event in events:
+                    for event_class, handler, arguments in tuple(self._by_class):
+                        if isinstance(event, event_class):
+                            await _call(log_failure, handler, arguments, event)
+        finally:
+            for stream in (self._queue, arrivals):
+                stream.close()
+            self._queue = None
 
 
 async def call_handler(handler: Handler, *arguments: object) -> None:

@@ -37,22 +37,18 @@ class SpaceSession:
 
     async def open(self, receive: Receive) -> None:
         """Join and pass everything that arrives to `receive`. Raises the error that makes joining impossible."""
-        self._listeners.open()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         try:
-            self._tasks.start_soon(self._stay_joined, receive)
             log_failure = partial(self.log_failure, what="event handler failed", traceback=True)
-            self._tasks.start_soon(self._listeners.run, log_failure)
+            await self._tasks.start(self._listeners.run, log_failure)
+            self._tasks.start_soon(self._stay_joined, receive)
             await self.welcomed.wait()
             if self._failure is not None:
                 raise self._failure
         except BaseException:  # without a join there is no block, whose end would call `close`
             self._tasks.cancel_scope.cancel()
-            try:
-                await self._tasks.__aexit__(None, None, None)
-            finally:
-                self._listeners.close()
+            await self._tasks.__aexit__(None, None, None)
             raise
 
     async def close(
@@ -63,14 +59,11 @@ class SpaceSession:
             await self.client.aclose()
         assert self._tasks is not None
         self._tasks.cancel_scope.cancel()
-        try:
-            if isinstance(error, Exception):
-                # A task group would wrap the error; the author of the block wants to catch what was raised.
-                await self._tasks.__aexit__(None, None, None)
-                return None
-            return await self._tasks.__aexit__(kind, error, trace)
-        finally:
-            self._listeners.close()
+        if isinstance(error, Exception):
+            # A task group would wrap the error; the author of the block wants to catch what was raised.
+            await self._tasks.__aexit__(None, None, None)
+            return None
+        return await self._tasks.__aexit__(kind, error, trace)
 
     @property
     def has_ended(self) -> bool:

@@ -141,10 +141,9 @@ async def test_slow_handlers_get_a_gap_where_events_were_dropped(caplog: pytest.
         seen.append(event)
 
     events.add(object, handle)
-    events.open()
-    events.emit(None, "first")
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(events.run, failures.append)
+        await tasks.start(events.run, failures.append)
+        events.emit(None, "first")
         await started.wait()
         for number in range(EVENT_BUFFER + 50):
             events.emit(None, number)
@@ -153,7 +152,7 @@ async def test_slow_handlers_get_a_gap_where_events_were_dropped(caplog: pytest.
         events.emit(None, "last")
         await until(lambda: seen[-1] == "last")
         tasks.cancel_scope.cancel()
-    events.close()
+    events.emit(None, "after the end")
     assert seen == ["first", *range(EVENT_BUFFER), HistoryGap("handlers_too_slow"), "last"]
     assert len(caplog.messages) == 1
     assert failures == []

@@ -51,22 +51,20 @@ class Unjoined(Participant):
 
     async def handle(self, *happened: tuple[object, ...]) -> None:
         """Emit these (an envelope or None, then events) and run until all are handled."""
-        self.listeners.open()
         done = anyio.Event()
 
         @self.on("test/last")
         async def last(_: Envelope) -> None:
             done.set()
 
-        for envelope, *events in (*happened, (LAST,)):
-            assert envelope is None or isinstance(envelope, Envelope)
-            self.listeners.emit(envelope, *events)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.listeners.run, self.failures.append)
+            await tasks.start(self.listeners.run, self.failures.append)
+            for envelope, *events in (*happened, (LAST,)):
+                assert envelope is None or isinstance(envelope, Envelope)
+                self.listeners.emit(envelope, *events)
             with anyio.fail_after(PATIENCE_SECONDS):
                 await done.wait()
             tasks.cancel_scope.cancel()
-        self.listeners.close()
 
 
 async def test_each_handler_gets_what_it_registered_for_in_order() -> None:
