@@ -179,7 +179,14 @@ class AuditLog:
     ) -> tuple[bytes, bytes]:
         """Return the lines of an accepted envelope for both files, made of the same parts."""
         key = (sender, transport, recipients)
-        received, delivered = self._ends.get(key) or self._render_ends(*key)
+        ends = self._ends.get(key)
+        if ends is None:
+            if len(self._ends) >= _MAX_CACHED_ENDS:
+                self._ends.clear()
+            is_wanted = self._options.delivered != "never"
+            delivered = self._delivery_ends(recipients, {"source_participant": sender}) if is_wanted else ()
+            ends = self._ends[key] = self._tail(sender, "inbound", transport) + b"}\n", delivered
+        received, delivered = ends
         stamp, id_json = self._stamp(now), to_json(envelope_id)
         middle = b'","id":' + id_json + b',"envelope":' + self._kept(data)
         lines = [stamp, b"received", middle, received]
@@ -244,29 +251,24 @@ class AuditLog:
         key = (sender, kind, transport, id(decision))
         known = self._decision_tails.get(key)
         if known is None or known[0] is not decision:
+            fields = {
+                "participant": sender,
+                "space_id": self._space,
+                "result": "denied" if decision.matched is None else "allowed",
+                "required_capability": kind,
+                "matched_capability": decision.matched,
+                "matched_source": decision.source,
+            }
+            known_fields = to_json({name: value for name, value in fields.items() if value is not None})[1:-1]
+            granted = b',"granted_capabilities":' + decision.permissions.patterns_json
+            source = to_json({"source": "http_api" if transport == "http" else transport, "transport": transport})
             if len(self._decision_tails) >= _MAX_CACHED_TAILS:
                 self._decision_tails.clear()
-            known = decision, self._decision_tail(kind, sender, decision, transport)
+            # The metadata stays open, because correlation ids may follow.
+            known = decision, b"," + known_fields + granted + b',"metadata":' + source[:-1]
             self._decision_tails[key] = known
         correlation = b',"correlation_id":' + to_json(correlation_id) if correlation_id else b""
         return known[1] + correlation + b"}}\n"
-
-    def _decision_tail(
-        self, kind: str | None, sender: str, decision: PermissionDecision, transport: Transport
-    ) -> bytes:
-        """Return what follows the envelope id; its metadata stays open, because correlation ids may follow."""
-        fields = {
-            "participant": sender,
-            "space_id": self._space,
-            "result": "denied" if decision.matched is None else "allowed",
-            "required_capability": kind,
-            "matched_capability": decision.matched,
-            "matched_source": decision.source,
-        }
-        metadata_json = to_json({key: value for key, value in fields.items() if value is not None})
-        source = to_json({"source": "http_api" if transport == "http" else transport, "transport": transport})
-        granted = decision.permissions.patterns_json
-        return b"," + metadata_json[1:-1] + b',"granted_capabilities":' + granted + b',"metadata":' + source[:-1]
 
     def _permission_change(self, note: AuditNote, now: datetime) -> bytes:
         metadata = {"by": note.envelope.sender, "grant_id": note.grant_id, "reason": note.reason}
@@ -289,18 +291,6 @@ class AuditLog:
     def _kept(self, data: bytes) -> bytes:
         """Return an envelope as it is logged; a very long one is replaced by its size, to bound the file."""
         return data if len(data) <= self._options.max_envelope_bytes else b'{"omitted_bytes":%d}' % len(data)
-
-    def _render_ends(
-        self, sender: str, transport: Transport, recipients: Recipients
-    ) -> tuple[bytes, tuple[bytes, ...]]:
-        """Return what follows the envelope in its receipt line, and in each delivery line."""
-        is_wanted = self._options.delivered != "never"
-        delivered = self._delivery_ends(recipients, {"source_participant": sender}) if is_wanted else ()
-        if len(self._ends) >= _MAX_CACHED_ENDS:
-            self._ends.clear()
-        made = self._tail(sender, "inbound", transport) + b"}\n", delivered
-        self._ends[sender, transport, recipients] = made
-        return made
 
     def _tail(self, participant: str | None, direction: str, transport: Transport) -> bytes:
         key = (participant, direction, transport)

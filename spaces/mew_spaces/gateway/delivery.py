@@ -127,29 +127,27 @@ class DeliverySessions:
             return
         log = self._log
         newest = log.next_sequence - 1
-        session = DeliverySession(newest, batches_presence=request.batches_presence)
-        gap: dict[str, str] | None = None
+        session = DeliverySession(newest, newest=newest, batches_presence=request.batches_presence)
+        reason: str | None = None
         if request.since is not None:
             since = Position.parse(request.since)
             # A position ahead of the log: since then, an older copy of the log was restored.
             if since is None or since.epoch != log.epoch or since.sequence > newest:
-                gap = {"reason": "other_epoch"}
+                reason = "other_epoch"
             elif since.sequence < log.start.sequence:
-                gap = {"reason": "history_gone"}
+                reason = "history_gone"
                 session.reached = log.start.sequence
             else:
                 session.reached = since.sequence
-            if gap is not None:
-                gap = {"after": request.since, **gap}
         # A client whose position means nothing here is like a new one: it gets what it asked for at its first join.
-        if request.last and (request.since is None or (gap or {}).get("reason") == "other_epoch"):
+        if request.last and (request.since is None or reason == "other_epoch"):
             first = log.last(request.last)[:1]
             session.reached = first[0].sequence - 1 if first else newest
-        session.newest = newest
-        session.welcome = {"recovered": gap is None, "live": session.reached == newest}
+        session.welcome = {"recovered": reason is None, "live": session.reached == newest}
         session.began = session.reached
-        if gap is not None:
-            session.welcome["gap"] = {**gap, "before": str(Position(log.epoch, session.reached + 1))}
+        if reason is not None:
+            before = str(Position(log.epoch, session.reached + 1))
+            session.welcome["gap"] = {"after": request.since, "reason": reason, "before": before}
         self.by_connection[connection] = session
 
     def welcome(self, connections: tuple[ConnectionId, ...], envelope: Envelope) -> Envelope:

@@ -176,16 +176,13 @@ class EffectPerformer:
             case AddToken(participant, token):
                 self.store.add_token(participant, token)
             case RevokeTokens(participant):
-                self._revoke_tokens(participant)
+                self.store.revoke_tokens(participant)
+                self.virtual.pop(participant, None)
+                # Superseded sockets, too: the core does not know these any more.
+                self.close_all(participant, errors.CLOSE_REMOVED, errors.REMOVED)
             case AuditNote():
                 log.info("%s: %s, by %s", effect.event, effect.participant, effect.envelope.sender)
                 if self.audit is not None:
                     self.audit.log_permission_change(effect, now=self.clock())
             case _:
                 assert_never(effect)
-
-    def _revoke_tokens(self, participant: ParticipantId) -> None:
-        """Revoke tokens, and close sockets that were superseded: the core does not know these any more."""
-        self.store.revoke_tokens(participant)
-        self.virtual.pop(participant, None)
-        self.close_all(participant, errors.CLOSE_REMOVED, errors.REMOVED)

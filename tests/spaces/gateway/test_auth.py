@@ -49,6 +49,12 @@ def test_a_token_is_generated_once_and_private(tmp_path: Path) -> None:
     assert ensure_token(tmp_path, "bob", environ={}) != first
 
 
+def test_a_token_that_cannot_be_stored_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "tokens").symlink_to(tmp_path / "gone" / "folder")
+    with pytest.raises(TokenError, match=r"ada\.token: cannot be stored"):
+        ensure_token(tmp_path, "ada", environ={})
+
+
 def test_the_state_folder_of_a_space_is_private(tmp_path: Path) -> None:
     state = tmp_path / ".mew"
     state.mkdir(mode=0o755)
@@ -211,6 +217,8 @@ def test_an_unreadable_expiry_ends_its_token(tmp_path: Path, content: str) -> No
         read_token_file(path)
     os.utime(path, (1, 1))
     assert (book.refresh(), book.identify(token)) == (("ada",), None)
+    replaced = write_new_token(path, datetime.now(UTC) + timedelta(hours=1))
+    assert (read_token_file(path), clocks.book(tmp_path).identify(replaced.token)) == (replaced, "ada")
 
 
 @pytest.mark.parametrize(

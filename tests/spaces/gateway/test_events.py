@@ -187,3 +187,9 @@ async def test_a_reader_may_follow_stream_frames_that_are_for_it(service: SpaceS
         assert one["data"] == {"stream_id": "stream-1", "data": "token 1"}
     seen = {name: [one["data"]["stream_id"] for one in them if one["event"] == "frame"] for name, them in got.items()}
     assert seen == {"ada": ["stream-2"], "bob": []}
+
+
+def test_a_reader_gets_no_binary_frames(service: SpaceService) -> None:
+    reader = EventReader(service, service.tokens.token_of("ada") or "", "", with_frames=True)
+    reader.receive_frame(StreamFrame("stream-1", b"#stream-1#\x00"), None)
+    assert not reader.frames

@@ -61,6 +61,19 @@ async def test_deliveries_and_connections_are_counted(gateway: RunningGateway, a
     assert found["mew_gateway_slow_consumers_total"] == 0
 
 
+async def test_what_needs_a_person_is_counted(gateway: RunningGateway) -> None:
+    waiting = {"kind": "model", "what": "http://localhost:1", "since": "2026-01-01T00:00:00Z"}
+    context = {"basis": "unknown", "reason": "no_call_yet", "waiting": [waiting]}
+    async with joined(gateway, "coder") as coder:
+        status = {"messages_in_context": 1, "status": "model_unreachable", "context": context}
+        await coder.send_envelope("participant/status", status)
+        await coder.until("participant/status")
+        answer = await scrape(gateway, gateway.token_of("bob"))
+    samples = [one for family in prometheus(answer.text) for one in family.samples]
+    (counted,) = (one for one in samples if one.name == "mew_gateway_attention_items")
+    assert (counted.labels["kind"], counted.value) == ("model_unreachable", 1)
+
+
 async def test_a_gateway_that_cannot_store_is_not_ready(config: SpaceConfig, tmp_path: Path) -> None:
     async with (
         serve_gateway(config, state=tmp_path) as gateway,
