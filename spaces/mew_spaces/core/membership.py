@@ -142,6 +142,11 @@ class Membership:
             self._permissions[participant] = permissions  # kept until something about the participant changes
         return permissions
 
+    def may_send(self, participant: str, draft: Draft) -> bool:
+        """Return whether a participant's capabilities allow an envelope."""
+        ignore_to = self._config.capabilities.ignore_to
+        return self.permissions_of(participant).decide(draft, ignore_to=ignore_to).matched is not None
+
     def grant(self, recipient: str, grant: CapabilityGrant) -> Changes:
         """Add a grant; earlier grants stay."""
         return self.apply(Change("grants", recipient, (*self.state.grants.get(recipient, ()), grant)))

@@ -134,11 +134,7 @@ class Space:
         described = []
         for proposal in self.membership.undecided_proposals:
             request = Draft(kind=kinds.MCP_REQUEST, to=proposal.peers, payload=(proposal.envelope or {}).get("payload"))
-            may_fulfil = [
-                name
-                for name in self.membership.names
-                if self.membership.permissions_of(name).decide(request, ignore_to=self._ignore_to).matched is not None
-            ]
+            may_fulfil = [name for name in self.membership.names if self.membership.may_send(name, request)]
             described.append({**proposal.describe(now), "may_fulfil": may_fulfil})
         return UndecidedProposals.model_validate({"space": self.id, "at": wire_timestamp(now), "proposals": described})
 

@@ -148,9 +148,7 @@ class AttentionWatch:
     def _action_for(self, action: AttentionAction, reader: str | None) -> AttentionAction:
         if action.envelope is None:
             return action
-        draft = Draft.model_validate(action.envelope)
-        is_allowed = False
-        if reader is not None:
-            permissions, ignore_to = self.space.membership.permissions_of(reader), self.config.capabilities.ignore_to
-            is_allowed = permissions.decide(draft, ignore_to=ignore_to).matched is not None
+        is_allowed = reader is not None and self.space.membership.may_send(
+            reader, Draft.model_validate(action.envelope)
+        )
         return action.model_copy(update={"allowed": is_allowed})

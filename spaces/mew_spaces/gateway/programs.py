@@ -8,7 +8,6 @@ from typing import Annotated, Protocol, Self
 from urllib.parse import urlsplit
 
 from mew_protocol import errors
-from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import ParticipantId, new_id_problem
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -87,13 +86,12 @@ def permitted_control(
     `drafts` are the request as envelopes, to which capabilities and pauses apply. Raises `ApiError` if the sender may
     not send one of them, or if nothing runs programs.
     """
+    membership = space.space.membership
     # An observer has no id, so no capability.
-    core = space.space
-    held = CapabilitySet(core.membership.permissions_of(sender).patterns if sender in core.names else ())
-    missing = next((draft.kind for draft in drafts if not held.allows(draft)), None)
+    missing = next((one.kind for one in drafts if sender is None or not membership.may_send(sender, one)), None)
     if missing is not None:
         raise ApiError(403, errors.CAPABILITY_VIOLATION, f"{sender or 'an observer'} lacks the capability {missing}")
-    silence = sender and core.membership.silenced_because(drafts[0], sender, now=space.now())
+    silence = sender and membership.silenced_because(drafts[0], sender, now=space.now())
     if silence:
         raise ApiError(403, errors.PAUSED, silence)
     if control is None:

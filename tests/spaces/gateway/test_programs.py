@@ -103,6 +103,13 @@ async def test_capabilities_limit_which_programs_are_added() -> None:
         assert (status, refused["error"]) == (403, "paused")
 
 
+async def test_programs_follow_a_space_that_ignores_to() -> None:
+    async with serve_gateway(parse_space("capabilities: {ignore_to: true}\n" + SPACE)) as gateway:
+        gateway.registry.programs["demo"] = Programs()
+        assert (await ask(gateway, "reader", "/ada/log"))[0] == 404  # its capability names coder
+        assert (await ask(gateway, "bob", "/coder/log"))[0] == 403
+
+
 HOSTILE: tuple[tuple[dict[str, object], str], ...] = (
     ({"participant": "-x"}, "participant: "),
     ({"participant": "a\x00b"}, "participant: "),
