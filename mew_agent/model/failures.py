@@ -104,7 +104,7 @@ class ModelErrors:
         fields = self.endpoint, self.model, detail, request_id
         overflow = find_overflow(status, body)
         if overflow is not None:
-            return errors.ContextOverflow(*fields, overflow.limit_tokens, overflow.requested_tokens)
+            return errors.ContextOverflow(*fields, *overflow)
         if status in (401, 403):
             return errors.ModelRefused(*fields)
         code = str(value_at(body, "code")) if status is None else str(status)
@@ -118,16 +118,11 @@ class ModelErrors:
         return one_line(text, self.secret)
 
 
-@dataclass(frozen=True, slots=True)
-class Overflow:
-    """The request does not fit the window. Figures in tokens; None where the provider did not name them."""
+def find_overflow(status: int | None, body: object) -> tuple[int | None, int | None] | None:
+    """Return the window and the size of a request that does not fit it, in tokens; None for other errors.
 
-    limit_tokens: int | None = None
-    requested_tokens: int | None = None
-
-
-def find_overflow(status: int | None, body: object) -> Overflow | None:
-    """Read an overflow from an error object; None for other errors. `status` is None where there is no HTTP error."""
+    Figures that the provider does not name are None. `status` is None where there is no HTTP error.
+    """
     if status is not None and status not in _OVERFLOW_STATUSES:
         return None
     fields = object_at(body)
@@ -135,9 +130,9 @@ def find_overflow(status: int | None, body: object) -> Overflow | None:
     is_named = fields.get("code") == "context_length_exceeded" or fields.get("type") == "exceed_context_size_error"
     if not is_named and not _OVERFLOW.search(text):
         return None
-    return Overflow(
-        limit_tokens=positive_count(fields.get("n_ctx")) or _first(_LIMIT, text),
-        requested_tokens=positive_count(fields.get("n_prompt_tokens")) or _first(_REQUESTED, text),
+    return (
+        positive_count(fields.get("n_ctx")) or _first(_LIMIT, text),
+        positive_count(fields.get("n_prompt_tokens")) or _first(_REQUESTED, text),
     )
 
 

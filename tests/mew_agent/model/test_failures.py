@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from mew_agent.errors import ContextOverflow, ModelError, ModelFailed, ModelRateLimited, ModelRefused, ToolsUnsupported
 from mew_agent.model.failures import (
     ModelErrors,
-    Overflow,
     causes,
     connection_cause,
     error_message,
@@ -146,7 +145,7 @@ LM_STUDIO = (
 def test_each_servers_overflow_is_read_with_its_figures(
     body: object, limit_tokens: int | None, requested_tokens: int | None, status: int | None
 ) -> None:
-    assert find_overflow(status, body) == Overflow(limit_tokens, requested_tokens)
+    assert find_overflow(status, body) == (limit_tokens, requested_tokens)
 
 
 @pytest.mark.parametrize("status", [401, 404, 422, 429, 500])
