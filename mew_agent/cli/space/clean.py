@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from mew_spaces.gateway.auth import state_dir
@@ -51,24 +51,20 @@ def clean(
     found = find_run(folder)
     is_running = found is not None and found[1].is_alive
     files = list(_files(folder, state, selection))
-    if dry_run:
-        verb = "empty" if is_running else "remove"
-        listed = [f"would {verb} {relative_to(folder, path)}\n" for path in files]
-        text = f"{''.join(listed)}{_count(files, 'to clean')}"
-        terminal.print_outcome(text, _outcome(files, folder, dry_run=True), as_json=as_json)
-        return
-    if is_running and selection.everything:
-        raise ConfigError(str(folder), "the space is running; stop it with `mew down` before --all")
-    if is_running and not force:
-        raise ConfigError(str(folder), "the space is running; --force empties its logs and keeps its FIFOs")
-    if files and selection.everything and not force and not _is_confirmed(files):
-        return
-    cleaned = [path for path in files if _remove(path, is_running=is_running)]
-    terminal.print_outcome(_count(cleaned, "cleaned"), _outcome(cleaned, folder, dry_run=False), as_json=as_json)
-
-
-def _outcome(files: list[Path], folder: Path, *, dry_run: bool) -> dict[str, Any]:
-    return {"files": [relative_to(folder, path) for path in files], "dry_run": dry_run}
+    if not dry_run:
+        if is_running and selection.everything:
+            raise ConfigError(str(folder), "the space is running; stop it with `mew down` before --all")
+        if is_running and not force:
+            raise ConfigError(str(folder), "the space is running; --force empties its logs and keeps its FIFOs")
+        if files and selection.everything and not force and not _is_confirmed(files):
+            return
+        files = [path for path in files if _remove(path, is_running=is_running)]
+    names = [relative_to(folder, path) for path in files]
+    verb = "empty" if is_running else "remove"
+    lines = [f"would {verb} {name}" for name in names if dry_run]
+    count = f"{words.count_of(len(names), 'file')} {'to clean' if dry_run else 'cleaned'}"
+    text = "\n".join([*lines, count if names else "nothing to clean"])
+    terminal.print_outcome(text, {"files": names, "dry_run": dry_run}, as_json=as_json)
 
 
 def _files(folder: Path, state: Path, selection: CleanSelection) -> Iterator[Path]:
@@ -107,7 +103,3 @@ def _is_confirmed(files: list[Path]) -> bool:
         problem = "removes tokens, history and conversations, and there is no terminal to confirm it"
         raise ConfigError("--all", problem, "--force")
     return bool(typer.confirm(f"Remove {len(files)} files, including tokens, history and conversations?"))
-
-
-def _count(paths: list[Path], what: str) -> str:
-    return f"{words.count_of(len(paths), 'file')} {what}" if paths else "nothing to clean"

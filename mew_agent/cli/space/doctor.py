@@ -8,14 +8,15 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import Final
 
 from mew_protocol.agent_settings import LOCAL
-from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, load_space
+from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.errors import SpaceConfigError
 
 from mew_agent.acp.profiles import PROFILES
@@ -41,7 +42,7 @@ class Finding:
     name: str
     version: str | None
     install: str
-    needed_by: tuple[str, ...] = ()
+    needed_by: Sequence[str] = ()
 
 
 @with_option_groups
@@ -51,16 +52,14 @@ def doctor(place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
     Looks for ACP agents, Node.js, and the extras of mew-agent. Exits with 1 if something that the space of this folder
     needs is missing. Installs nothing.
     """
+    needed: dict[str, list[str]] = {}
     try:
-        config: SpaceConfig | None = load_space(space_config_path(place.config, place.folder))
+        needed = needs(load_space(space_config_path(place.config, place.folder)))
     except ConfigError:
         if place.config is not None or place.folder is not None:
-            raise
-        config = None  # outside of a space nothing is needed
+            raise  # outside of a space nothing is needed
     except SpaceConfigError as error:
         terminal.warn(f"{error}; what this space needs is not checked")
-        config = None
-    needed = dict(needs(config)) if config is not None else {}
     found = look_around(needed)
     missing = [one for one in found if one.needed_by and one.version is None]
     if as_json:
@@ -76,7 +75,7 @@ def doctor(place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
     return ExitCode.FAILED if missing else ExitCode.DONE
 
 
-def look_around(needed: dict[str, tuple[str, ...]]) -> list[Finding]:
+def look_around(needed: Mapping[str, Sequence[str]]) -> list[Finding]:
     """What is installed on this machine. `needed` names who needs a program, or an extra as `[name]`."""
     programs = {profile.command[0]: (name, profile.install) for name, profile in PROFILES.items()}
     others = [name for name in needed if name not in programs and name not in NODE_COMMANDS and name[0] != "["]
@@ -99,27 +98,23 @@ def look_around(needed: dict[str, tuple[str, ...]]) -> list[Finding]:
     return found
 
 
-def needs(config: SpaceConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
+def needs(config: SpaceConfig) -> dict[str, list[str]]:
     """The programs and extras (as `[name]`) that the participants which start with the space need, and who they are."""
-    starting = {name: one for name, one in config.participants.items() if one.auto_start}
-
-    def who(needs_it: Callable[[ParticipantConfig], bool]) -> tuple[str, ...]:
-        return tuple(name for name, one in starting.items() if needs_it(one))
-
-    commands = {name: one.mcp_server.command for name, one in starting.items() if one.mcp_server is not None}
-    for name, one in starting.items():
-        if one.acp is not None:
+    needed = defaultdict[str, list[str]](list)
+    for name, one in config.participants.items():
+        command = None
+        if one.auto_start and one.acp is not None:
+            needed["[acp]"].append(name)
             profile = PROFILES.get(one.acp.agent or "")
-            commands[name] = one.acp.command or (profile.command[0] if profile is not None else None)
-    extras = {
-        "[acp]": who(lambda one: one.acp is not None),
-        "[mcp]": who(lambda one: one.mcp_server is not None),
-        "[local]": who(lambda one: one.agent is not None and one.agent.base_url == LOCAL),
-    }
-    yield from ((extra, names) for extra, names in extras.items() if names)
-    for command in dict.fromkeys(commands.values()):
+            command = one.acp.command or (profile.command[0] if profile is not None else None)
+        elif one.auto_start and one.mcp_server is not None:
+            needed["[mcp]"].append(name)
+            command = one.mcp_server.command
+        elif one.auto_start and one.agent is not None and one.agent.base_url == LOCAL:
+            needed["[local]"].append(name)
         if command is not None and "${" not in command and command != "mew":
-            yield command, tuple(name for name, own in commands.items() if own == command)
+            needed[command].append(name)
+    return dict(needed)
 
 
 def _extras() -> Iterator[tuple[str, str]]:

@@ -47,8 +47,8 @@ def dashboard(
     pages = [(who.participant, _page_of(who)) for who in _identities(connection)]
     if as_json:
         terminal.print_json([{"participant": name, "url": url} for name, url in pages])
-    for name, url in () if as_json else pages:
-        terminal.print_line(url if len(pages) == 1 else f"{name}: {url}")
+    else:
+        terminal.print_lines(url if len(pages) == 1 else f"{name}: {url}" for name, url in pages)
     if opens and not webbrowser.open(pages[0][1]):
         terminal.warn("no browser can be started here; open the address yourself")
 
