@@ -25,7 +25,6 @@ from mew_agent.program import run_until_signal
 
 T = TypeVar("T")
 
-
 _COLUMNS = "{:<16}  {:>10}  {:>10}  {:>7}  {:>7}  {:>9}  {}"
 AgentArgument = Annotated[str, participant_argument("Id of the agent.", "AGENT")]
 

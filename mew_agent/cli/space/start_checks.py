@@ -18,14 +18,12 @@ from mew_protocol.envelope import Draft
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, place_in
 from mew_spaces.config.settings import BRIDGE
-from mew_spaces.launch.launch import Launch, Program, uses_fifos
+from mew_spaces.launch.launch import Launch, Place, Program, uses_fifos
 
 from mew_agent.acp.profiles import PROFILES
 from mew_agent.cli.app.locate import place_of
 from mew_agent.cli.remote.permissions import unknown_kind_warnings
 from mew_agent.errors import ConfigError, require_extra, unknown_name
-
-_KeyPath = tuple[str, ...]
 
 _PROGRAM_KEYS: Final = ("env", "env_from", "cwd", "restart_policy")
 """Keys of a participant that are about its program, or about the client of its FIFOs."""
@@ -144,7 +142,7 @@ def _suspicious_capabilities(config: SpaceConfig, path: Path) -> Iterator[str]:
 
 def _keys_without_effect(config: SpaceConfig, path: Path) -> Iterator[str]:
     """Warnings about keys of the TypeScript tools, and about keys that need another one."""
-    rows: list[tuple[_KeyPath, str]] = [(("space", "ui_theme"), "here")] if config.space.ui_theme is not None else []
+    rows: list[tuple[Place, str]] = [(("space", "ui_theme"), "here")] if config.space.ui_theme is not None else []
     for name, one in config.participants.items():
         rows += ((("participants", name, *inner), why) for inner, why in _useless_keys(one))
     routing = config.defaults.routing.default_to
@@ -158,7 +156,7 @@ def _keys_without_effect(config: SpaceConfig, path: Path) -> Iterator[str]:
         yield f"{place_in(path, place)}: '{'.'.join(place)}' has no effect {why}; you can remove it"
 
 
-def _useless_keys(one: ParticipantConfig) -> Iterator[tuple[_KeyPath, str]]:
+def _useless_keys(one: ParticipantConfig) -> Iterator[tuple[Place, str]]:
     """The keys of a participant that have no effect, and why."""
     has_program, has_fifos, acp = one.has_program, uses_fifos(one), one.acp
     checks = {

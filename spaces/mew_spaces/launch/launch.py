@@ -60,14 +60,9 @@ class ListenAddress:
         return self.name or local.get(self.host, self.host)
 
     @property
-    def netloc(self) -> str:
-        """Host and port as in a URL."""
-        host = self.connect_host
-        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
-
-    @property
     def http(self) -> str:
-        return f"http{'s' if self.has_tls else ''}://{self.netloc}"
+        host = f"[{self.connect_host}]" if ":" in self.connect_host else self.connect_host
+        return f"http{'s' if self.has_tls else ''}://{host}:{self.port}"
 
     @property
     def ws(self) -> str:

@@ -247,7 +247,7 @@ def test_secrets_appear_in_no_representation() -> None:
 def test_a_wildcard_address_is_reached_over_loopback() -> None:
     assert ListenAddress("0.0.0.0", 1).http == "http://127.0.0.1:1"
     assert ListenAddress("::", 1).ws == "ws://[::1]:1"
-    assert ListenAddress("localhost", 1).netloc == "localhost:1"
+    assert ListenAddress("localhost", 1).http == "http://localhost:1"
 
 
 def test_substitute_replaces_every_occurrence() -> None:
