@@ -88,7 +88,10 @@ def archived(db: sqlite3.Connection, number: int) -> ArchivedCompaction | None:
     )
     try:
         items = tuple(item_from(text) for (text,) in texts)
-        return replace(_ARCHIVED.validate_python(json.loads(row[1])), entry=entry, items=items)
+        record = json.loads(row[1])
+        if missing := {"before", "after", "point"} - record.keys():
+            raise ValueError(f"it has no {', '.join(sorted(missing))}")
+        return replace(_ARCHIVED.validate_python(record), entry=entry, items=items)
     except ValueError as error:
         logger.warning("compaction %d is damaged in the session file: %s", number, error)
         return ArchivedCompaction(entry.model_copy(update={"problem": "damaged"}))

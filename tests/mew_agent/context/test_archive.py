@@ -1,6 +1,8 @@
 """One contract for the archive of both stores: what is kept, restored, found and dropped; and what may be undone."""
 
+import sqlite3
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +159,23 @@ async def test_the_archive_of_a_damaged_file_is_saved(tmp_path: Path) -> None:
     assert listed.number == 1
     assert await store.search("Item", 1)
     await store.aclose()
+
+
+@pytest.mark.parametrize("part", ['{"entry"', '"entry"', '"before"', '"point"'])
+async def test_a_damaged_entry_is_reported_without_its_items(tmp_path: Path, part: str) -> None:
+    path, kept = tmp_path / "session.db", items("a", "b")
+    store = SqliteStore(path)
+    await store.keep(Session(next_seq=2), SessionChange(added=kept))
+    await store.keep(Session(next_seq=2), SessionChange(evicted=[0], compaction=removal(kept[0])))
+    await store.aclose()
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE compactions SET record = replace(record, ?, ?)", (part, '"x"'))
+    store = SqliteStore(path)
+    archived = await store.archived(1)
+    assert len(await store.compactions()) == 1
+    await store.aclose()
+    assert archived is not None
+    assert (archived.entry.number, archived.entry.problem, archived.items) == (1, "damaged", ())
 
 
 @pytest.mark.parametrize(

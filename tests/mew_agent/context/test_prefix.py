@@ -31,6 +31,13 @@ def test_the_parts_of_a_prefix_sum_to_it_and_are_bounded(sizes: list[int], token
     assert ranked == sorted(ranked, reverse=True)
 
 
+def test_the_smallest_of_many_tools_are_summed_up() -> None:
+    texts = [PrefixText("tool", "word " * (number + 1), f"tool-{number}") for number in range(MAX_PREFIX_PARTS + 2)]
+    *named, summed = prefix_parts(texts, 100_000, Calibration(), lambda _text: None)
+    assert (len(named), summed.part, summed.count) == (MAX_PREFIX_PARTS - 1, "other_tools", 3)
+    assert 0 < summed.tokens == 100_000 - sum(part.tokens for part in named)
+
+
 def test_tools_share_what_a_counted_system_prompt_leaves() -> None:
     texts = [PrefixText("system_prompt", "one two three four"), PrefixText("tool", "a b", "x"), NOBODY]
     system, tool = prefix_parts(texts, 30, Calibration(), words_in)

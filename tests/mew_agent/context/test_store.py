@@ -6,6 +6,7 @@ import stat
 from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.persisted_state import CallRecord, PersistedState, SavedContext
 from mew_agent.context.policy import PolicyState
 from mew_agent.context.reminders import Reminder
+from mew_agent.context.sqlite_schema import set_aside
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import (
     InboxChange,
@@ -276,7 +278,9 @@ def damaged(path: Path, kind: str) -> None:
         return
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
-        if kind == "a later version":
+        if kind in ("another program's database", "no tables"):
+            db.execute("DROP TABLE state" if kind == "no tables" else "ALTER TABLE state RENAME TO bookmarks")
+        elif kind == "a later version":
             db.execute("INSERT INTO state VALUES ('schema', '99')")
         elif kind == "broken state":
             db.execute("INSERT INTO state VALUES ('session', '{')")
@@ -289,7 +293,12 @@ def damaged(path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "why"),
-    [("a directory", "directory"), ("a later version", "version is 99"), ("not a database", "not an SQLite file")],
+    [
+        ("a directory", "directory"),
+        ("a later version", "version is 99"),
+        ("not a database", "not an SQLite file"),
+        ("another program's database", "not a session file"),
+    ],
 )
 async def test_a_file_that_cannot_be_used_is_named_with_the_reason(tmp_path: Path, kind: str, why: str) -> None:
     path = tmp_path / "session.db"
@@ -316,6 +325,7 @@ async def test_a_file_of_another_format_stays_untouched(tmp_path: Path) -> None:
     [
         ("zeros", "not a database"),
         ("empty", "it is empty"),
+        ("no tables", "it has no tables"),
         ("broken state", "content is invalid"),
         ("state without its keys", "content is invalid"),
         ("state of another shape", "content is invalid"),
@@ -334,6 +344,30 @@ async def test_a_damaged_file_is_set_aside_with_a_warning(
     (line,) = caplog.messages
     assert why in line
     assert str(aside) in line
+
+
+async def test_items_are_loaded_without_a_state_except_those_that_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "session.db"
+    store = SqliteStore(path)
+    await store.keep(Session(next_seq=3), SessionChange(added=items("One.", "Two.", "Three.")))
+    await store.aclose()
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE items SET present = '{' WHERE seq = 1")
+        db.execute("DELETE FROM state WHERE key = 'session'")
+    store = SqliteStore(path)
+    loaded = await store.load()
+    await store.aclose()
+    assert loaded is not None
+    assert ([item.content for item in loaded.items], loaded.next_seq) == (["One.", "Three."], 3)
+
+
+def test_files_damaged_in_the_same_second_are_all_set_aside(tmp_path: Path) -> None:
+    path, now = tmp_path / "session.db", datetime(2026, 1, 1, tzinfo=UTC)
+    names: list[str] = []
+    for _ in range(3):
+        path.write_bytes(bytes(8192))
+        names.append(set_aside(path, now)[0].name.removeprefix("session.db.damaged-20260101T000000"))
+    assert names == ["", ".again1", ".again2"]
 
 
 async def test_what_a_damaged_file_still_holds_is_saved(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

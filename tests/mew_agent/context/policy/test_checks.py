@@ -62,6 +62,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"rules": [{**COMPACT, "when": [{"figure": "tool_result", "op": "gt", "fraction": "1/1"}]}]},
         "no tool result to compare",
     ),
+    "a stop of nothing at the end of a task": (
+        {"rules": [{"action": "abort", "phase": "task_end", "when": [USED], "reason": "full"}]},
+        "nothing to stop at the end of a task",
+    ),
     "a suggestion of two kinds": (
         {"rules": [{"action": "suggest", "role": "user", "impact": "low", "keep_newest": 5, "saves": "1/2"}]},
         "needs either",
