@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -324,6 +324,19 @@ async def test_a_summary_that_ignores_its_budget_ends_the_attempt() -> None:
     driver = long_talk(server, turns=30, window=3_000)
     done = await driver.compact()
     assert 0 < done.outcome.summary_tokens <= 400
+
+
+async def test_a_summary_no_smaller_than_what_it_replaces_is_refused() -> None:
+    driver = long_talk(Server(summary=lambda material: "## Goal and request\n" + material[40:240]), turns=3)
+
+    async def reports_thrice_the_size(request: ModelRequest) -> ModelReply:
+        reply = await driver.server(request)
+        size = 3 * count(reply.text)
+        return replace(reply, usage=Usage(10, size, 10 + size))
+
+    plan = driver.planned()
+    apply_plan(plan, await write_summary(plan, driver.tracker, reports_thrice_the_size), driver.tracker, trigger="t")
+    assert "did not shrink anything" in problem_of_summary(driver)
 
 
 # -- nothing changes on failure ----------------------------------------------------------------------------
