@@ -4,7 +4,7 @@ A plan never splits a tool call from its result or a turn from its answer, and n
 or the turn being answered. Cheapest first: old tool outputs, then whole turns from the oldest on.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import NamedTuple
@@ -109,7 +109,7 @@ def plan_compaction(
     """
     if target_tokens is not None and target_tokens >= present_tokens:
         return NothingToDo("already_below_target")
-    old = _segments_before(answering_turn, history.items, lambda left, right: left.turn == right.turn)
+    old = _segments_before(answering_turn, history.items, by_turn=True)
     if method == "drop_oldest" and answering_turn is None:
         old = old[:-1]  # the newest turn stays, even if it alone is too large
     inputs = _PlanningInput(method, history.items, old, prices, present_tokens, window_tokens, summary_tokens)
@@ -222,7 +222,7 @@ def plan_forget(
 ) -> tuple[int, int] | None:
     """Return the range of items that `participant/forget` removes: `entries` (default: half) from one end, or None."""
     wanted = -(-len(history.items) // 2) if entries is None else entries
-    atoms = _segments_before(answering_turn, history.items, lambda left, right: False)
+    atoms = _segments_before(answering_turn, history.items, by_turn=False)
     if not atoms or wanted <= 0:
         return None
     # Rounded up, so that a tool call leaves with its results; the turn being answered stays.
@@ -235,16 +235,16 @@ def plan_forget(
     return min(seqs), max(seqs)
 
 
-def _segments_before(
-    answering_turn: int | None, items: Sequence[Item], belong: Callable[[Item, Item], bool]
-) -> list[list[Item]]:
-    """Return the groups of items before the turn being answered that leave together."""
+def _segments_before(answering_turn: int | None, items: Sequence[Item], *, by_turn: bool) -> list[list[Item]]:
+    """Return the groups of items before the turn being answered that leave together: turns, or as little as may leave.
+
+    A tool call leaves with everything up to its results.
+    """
     bound_until = _bound_until(items)
-    # Neighbours that `belong` together leave together; a tool call leaves with everything up to its results.
     found: list[list[Item]] = []
     until = -1
     for place, item in enumerate(items):
-        if found and (place <= until or belong(found[-1][-1], item)):
+        if found and (place <= until or (by_turn and found[-1][-1].turn == item.turn)):
             found[-1].append(item)
         else:
             found.append([item])
