@@ -255,7 +255,6 @@ class Ledger:
         price = self.price(first_seq, last_seq)
         self._intervals.cut(first_seq, last_seq, self.calibration)
         self._tail.cut(first_seq, last_seq, self.calibration)
-        self._count_unsteady()
         # A measured interval leaves with its own figure, a lump with an estimate, which blurs the next difference.
         self._note_change(moved=price.has_lump)
         return price
@@ -268,7 +267,6 @@ class Ledger:
         freed = {seq: max(0, before.get(seq, 0) - m.project(self.calibration)) for seq, m in new.items()}
         self._intervals.replace(new, freed, self.calibration)
         self._tail.replace(new, self.calibration)
-        self._count_unsteady()
         self._note_change(moved=True)
         return Price(sum(freed.values()), "tokenizer" if is_counted else "projected")
 
@@ -281,15 +279,14 @@ class Ledger:
         """
         if replaced:
             # What a note saved is the price before minus its own projection, so that much returns.
-            calibration, new = self.calibration, {measure.seq: measure for measure in replaced}
-            notes = {m.seq: m.project(calibration) for m in (*self._intervals.items, *self._tail.items) if m.seq in new}
-            freed = {seq: min(0, notes[seq] - prices.get(seq, m.project(calibration))) for seq, m in new.items()}
+            new = {measure.seq: measure for measure in replaced}
+            had = {seq: prices.get(seq, measure.project(self.calibration)) for seq, measure in new.items()}
+            freed = {seq: min(0, self.projection(seq) - tokens) for seq, tokens in had.items()}
             self._intervals.replace(new, freed, self.calibration)
             self._tail.replace(new, self.calibration)
         sent_until = -1 if self.prompt_tokens is None else max(booked_until, self.booked_until)
         self._intervals.put_back([m for m in returned if m.seq <= sent_until], prices, self.calibration)
         self._tail.put_back([m for m in returned if m.seq > sent_until], self.calibration)
-        self._count_unsteady()
         self._note_change(moved=True)
 
     @property
@@ -320,8 +317,8 @@ class Ledger:
         self._tail = Tail()
         self.summary_measure, self.summary_tokens = None, 0
         self.prompt_tokens, self._fallen_until = None, -1
+        self._note_change(moved=True)
         # Without a reported prompt the prefix is projected again.
-        self._count_unsteady()
         self.describe_prefix(self.prefix_features, self.pins_features)
 
     # -- reading -----------------------------------------------------------------------------------------
@@ -458,12 +455,10 @@ class Ledger:
         self._lump_reviews_left = LUMP_REVIEWS
 
     def _note_change(self, *, moved: bool) -> None:
+        measures = (*self._intervals.items, *self._tail.items)
+        self._thinking_items = sum(measure.thinking for measure in measures)
+        self._unsteady_items = sum(measure.is_unsteady for measure in measures)
         if self.prompt_tokens is not None:
             self.prompt_tokens = self._books_tokens()
         self._cut_since_record = True
         self._moved_since_record = self._moved_since_record or moved
-
-    def _count_unsteady(self) -> None:
-        measures = (*self._intervals.items, *self._tail.items)
-        self._thinking_items = sum(measure.thinking for measure in measures)
-        self._unsteady_items = sum(measure.is_unsteady for measure in measures)
