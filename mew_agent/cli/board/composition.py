@@ -67,12 +67,15 @@ def composition_lines(status: Status, prefix: Sequence[PrefixPart], *, width: in
     parts, window = composition(status), status.max_tokens
     if prefix and not any(one.part == "prefix" for one in parts):  # no call yet
         parts.insert(0, Share("prefix", sum(one.tokens for one in prefix), "projected"))
-    rows: list[tuple[str, str, str, str]] = []
+    named: list[tuple[str, Share]] = []
     for one in parts:
-        rows.append((PART_NAMES.get(one.part, words.words(one.part)), *_figures(one, window)))
+        named.append((PART_NAMES.get(one.part, words.words(one.part)), one))
         if one.part == "prefix":
-            shares = ((prefix_name(part), Share(part.part, part.tokens, part.basis)) for part in prefix)
-            rows += [(f"  {name}", *_figures(share, window)) for name, share in shares]
+            named += [(f"  {prefix_name(part)}", Share(part.part, part.tokens, part.basis)) for part in prefix]
+    rows = [
+        (name, one.amount, f"{100 * one.tokens / window:.1f}%" if window else "", words.words(one.basis))
+        for name, one in named
+    ]
     widths = [max((words.cells(row[column]) for row in rows), default=0) for column in range(4)]
     has_basis = sum(widths) + 6 <= width
     if not has_basis:
@@ -81,8 +84,3 @@ def composition_lines(status: Status, prefix: Sequence[PrefixPart], *, width: in
         shown = words.clip(name, widths[0])
         padded = shown + " " * (widths[0] - words.cells(shown))
         yield f"{padded}  {tokens:>{widths[1]}}  {share:>{widths[2]}}{f'  {basis}' if has_basis else ''}"
-
-
-def _figures(one: Share, window: int | None) -> tuple[str, str, str]:
-    share = f"{100 * one.tokens / window:.1f}%" if window else ""
-    return one.amount, share, words.words(one.basis)

@@ -229,12 +229,12 @@ def compacts_in(entry: BoardEntry) -> str:
     They are projected from recent turns and from the last hour.
     """
     status = entry.status
+    report = status.context if status is not None else None
     if status is not None and status.status == "compacting":
         return "now"
-    turns = status.context.turns_to_compaction if status and status.context else None
+    turns = report.turns_to_compaction if report is not None else None
     found = [] if turns is None else [f"~{count_of(turns, 'turn')}"]
     found += [] if entry.seconds_to_compaction is None else [f"~{span(entry.seconds_to_compaction)}"]
-    report = status.context if status is not None else None
     is_full = bool(found) and turns is None and (report is None or report.compact_at_tokens is None)
     return f"{'full in ' if is_full else ''}{', '.join(found)}" or "-"
 
@@ -256,25 +256,16 @@ def remarks(entry: BoardEntry, *, now: datetime, ended: str | None = None) -> li
         when = ago(entry.received_at, now) if status else None
         found.append(f"not connected, last report {when}" if when else "not connected")
     if status is not None:
-        word = status.status or ""
+        word, report = status.status or "", status.context
         is_over = word.startswith(SHUTTING_DOWN) if entry.connected else word == "waiting_for_approval"
-        found += [
-            *(() if is_over else _status_remarks(status)),
-            *(_report_remarks(entry, status.context, now) if status.context else ()),
-        ]
+        is_quiet = word in QUIET or word.startswith("undone:")
+        # The WINDOW column already shows the reason for a missing figure.
+        why = REASONS[report.reason] if report is not None and report.reason and status.tokens is None else None
+        if not is_over and not is_quiet and state(word) != why:
+            work = report.progress if report is not None else None
+            found.append(state(word) if work is None else f"{state(word)}, {progress(work)}")
+        found += _report_remarks(entry, report, now) if report is not None else ()
     return [one for one in dict.fromkeys(found) if one]
-
-
-def _status_remarks(status: Status) -> list[str]:
-    if (status.status or "") in QUIET or (status.status or "").startswith("undone:"):
-        return []
-    remark = state(status.status or "")
-    report = status.context
-    # The WINDOW column already shows the reason for a missing figure.
-    shown = report is not None and report.reason and status.tokens is None and remark == REASONS[report.reason]
-    if report is not None and report.progress is not None:
-        remark = f"{remark}, {progress(report.progress)}"
-    return [] if shown else [remark]
 
 
 def progress(work: Progress) -> str:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import option
+from mew_agent.cli.board.words import figure
 from mew_agent.config.agent_config import load_policy
 from mew_agent.config.policy_choice import refuse_wrong_settings
 from mew_agent.context import policy as policies
@@ -110,7 +111,7 @@ def _number(key: str, text: str) -> float:
 def _row(outcome: StepOutcome, width: int) -> str:
     used, limit = outcome.used_tokens, outcome.limit_tokens
     full = "" if used is None or limit is None else f"{used * 100 // limit}%"
-    figures = _FIGURES.format(outcome.step, outcome.level, outcome.basis, _shown(used), _shown(limit), full)
+    figures = _FIGURES.format(outcome.step, outcome.level, outcome.basis, figure(used), figure(limit), full)
     words = [_words(action) for action in outcome.actions]
     if outcome.freed is not None:
         words.insert(0, "dropped {1:,} messages ({0:,} tokens)".format(*outcome.freed))
@@ -121,10 +122,6 @@ def _beside(figures: str, actions: str, width: int) -> str:
     """The actions behind the figures, or below them if the line is too long."""
     row = f"{figures}  {actions}".rstrip()
     return row if len(row) <= width or not actions else f"{figures.rstrip()}\n{_ACTIONS_INDENT}{actions}"
-
-
-def _shown(tokens: int | None) -> str:
-    return "?" if tokens is None else f"{tokens:,}"
 
 
 def _words(action: Action) -> str:

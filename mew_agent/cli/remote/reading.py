@@ -24,6 +24,7 @@ from mew_protocol.payloads.fit import TextBasis, fit_in
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
+from mew_agent.cli.app.locate import people_of
 from mew_agent.cli.app.options import (
     ConnectionOptions,
     JsonOption,
@@ -159,7 +160,7 @@ def show_tools(
 def _may_offer_tools(api: GatewayApi) -> list[str]:
     """The connected participants that may answer requests, without people, whose clients usually answer none."""
     config = configuration_at(api.run_path)
-    people = {name for name in config.participants if config.is_person(name)} if config is not None else set()
+    people = people_of(config) if config is not None else []
     return [
         str(one["id"])
         for one in api.participants()

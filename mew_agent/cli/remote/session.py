@@ -16,7 +16,7 @@ from mew_spaces.launch.program_logs import last_write, log_folder
 from mew_spaces.launch.run_file import RunFile, read_run_file
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.locate import find_last_run, find_run, is_same_gateway, not_in_space, which_person
+from mew_agent.cli.app.locate import find_last_run, find_run, is_same_gateway, not_in_space, people_of, which_person
 from mew_agent.cli.app.options import ConnectionOptions
 from mew_agent.cli.board.words import parse_time, span
 from mew_agent.cli.remote.http_api import GatewayApi
@@ -105,9 +105,8 @@ def find_identity(
 def require_person(who: Identity, config: SpaceConfig | None = None) -> None:
     """Raise `ConfigError` if `who` is a program of space.yaml (default: as read now): joining would replace it."""
     known = config or configuration_at(who.run_path)
-    own = known.participants.get(who.participant) if known is not None else None
-    if known is not None and own is not None and not own.is_person:
-        people = ", ".join(name for name, one in known.participants.items() if one.is_person) or "no one"
+    if known is not None and who.participant in known.participants and not known.is_person(who.participant):
+        people = ", ".join(people_of(known)) or "no one"
         problem = f"'{who.participant}' is a program; acting as it would end its connection"
         raise ConfigError("--participant", problem, f"a person: {people}")
 

@@ -120,7 +120,6 @@ class ParticipantDetails:
 def details(about: ParticipantDetails, *, now: datetime, width: int, style: TerminalStyle) -> list[Line]:
     """The participant in full, section by section."""
     entry, status = about.entry, about.entry.status
-    report = status.context if status is not None else None
     lines: list[Line] = [((words.clip(words.clean(entry.id), width), "bold"),)]
     if status is None or not words.has_context(status):
         lines.append(((words.NO_CONTEXT, "dim"),))
@@ -136,9 +135,8 @@ def details(about: ParticipantDetails, *, now: datetime, width: int, style: Term
     for proposal in about.proposals:
         method, tool = CallSubject.read(proposal.body)
         lines += _section(f"Proposes {words.clean(tool or method)}", _whole(words.argument_lines(proposal.body), width))
-    if report is not None:
-        assert status is not None
-        lines += _facts(report, entry, now, width)
+    if status is not None and status.context is not None:
+        lines += _facts(status.context, entry, now, width)
         if parts := [*composition_lines(status, about.prefix, width=width)]:
             lines += _section("Composition", parts)
     if about.figures is not None and about.figures.samples:

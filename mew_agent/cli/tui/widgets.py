@@ -313,9 +313,7 @@ class KeyedList(OptionList):
         """A key selects, or acts on what is selected."""
         self._was_used = True
 
-    def on_click(self) -> None:
-        """So does the mouse."""
-        self._was_used = True
+    on_click = on_key  # as does the mouse
 
     def show(self, rows: Sequence[tuple[str, Content]]) -> None:
         """Show these rows: only texts that changed are drawn again, unless the order changed."""
