@@ -6,14 +6,14 @@ only chats for the agent's own conversation; an unknown figure holds nothing.
 """
 
 from itertools import takewhile
-from typing import Final
+from typing import Final, Literal
 
 import anyio
 from mew_protocol import kinds
 from mew_protocol.context_report import QueuedMessages, Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import MAIN_SESSION, Acknowledge
-from mew_protocol.payloads.fit import DELIVERIES, WOULD_OVERFLOW, Delivery, Fit, TextBasis, WouldFit, decided
+from mew_protocol.payloads.fit import DELIVERIES, WOULD_OVERFLOW, Delivery, Fit, WouldFit, decided
 
 from mew_agent.agent.inbox import Inbox
 from mew_agent.agent.recall import text_as_read
@@ -52,10 +52,9 @@ class HeadroomCheck:
     async def overflow_of(self, chat: Envelope, *, is_busy: bool) -> Fit | None:
         """Return the figures of a chat that would overflow; None if it fits, or if that is unknown or not checked.
 
-        An idle agent compacts before it answers, so that only what would not fit then overflows.
+        The chat is for the agent. An idle agent compacts before it answers: only what would not fit then overflows.
         """
-        is_for_main = chat.body.get("session") in (None, MAIN_SESSION)
-        if self.mode == "off" or not is_for_main or not self._inbox.is_addressed(chat):
+        if self.mode == "off" or chat.body.get("session") not in (None, MAIN_SESSION):
             return None
         size = await self._conversation.state.sizes.measure(str(chat.body.get("text")))
         fit = await self._fit_of(size)
@@ -103,11 +102,9 @@ class HeadroomCheck:
         sizes = tuple([await self._size_of(chat) for chat in unread])
         kept = {(chat.number, chat.form) for chat in (*unread, *waiting)}
         self._sizes = {key: size for key, size in self._sizes.items() if key in kept}
-        basis: TextBasis = self._basis(sizes)
-        assert basis != "given"
         tokens = sum(self._tokens(size) for size in sizes)
         self._conversation.state.set_surroundings(
-            queued=QueuedMessages(messages=len(sizes), tokens=tokens, basis=basis)
+            queued=QueuedMessages(messages=len(sizes), tokens=tokens, basis=self._basis(sizes))
         )
 
     def _is_entered(self, chat: StoredChat) -> bool:
@@ -128,7 +125,7 @@ class HeadroomCheck:
         calibration = self._conversation.tracker.ledger.calibration
         return calibration.wrap(size.tokens(calibration))
 
-    def _basis(self, sizes: tuple[Size, ...]) -> TextBasis:
+    def _basis(self, sizes: tuple[Size, ...]) -> Literal["tokenizer", "projected", "heuristic"]:
         calibration = self._conversation.tracker.ledger.calibration
         if sizes and calibration.counts_fit and all(size.counted_tokens is not None for size in sizes):
             return "tokenizer"

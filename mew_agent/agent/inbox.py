@@ -108,9 +108,10 @@ class Inbox:
         current = () if self._current is None else (self._current,)
         return (*self._in_state("overheard"), *self._in_state(*QUEUED), *current)
 
-    def is_addressed(self, chat: Envelope) -> bool:
-        """Return whether the rules alone say that a chat is to be answered."""
-        return self._answers and bool(chat.body.get("text")) and self._filter.check_rules(chat) is True
+    def is_for_us(self, chat: Envelope) -> bool | None:
+        """Return whether the rules say that a chat is to be answered; None if they leave that to the model."""
+        text = chat.body.get("text")
+        return self._filter.check_rules(chat) if self._answers and isinstance(text, str) and text else False
 
     def is_outdated(self, chat: StoredChat, max_age_seconds: float) -> bool:
         """Return whether a chat from before the start is older than this; chats that arrived since then never are."""
@@ -129,31 +130,33 @@ class Inbox:
         chat: Envelope,
         *,
         is_busy: bool,
+        verdict: Verdict = "answer",
         position: Position | None = None,
         is_past: bool = False,
-        decide: Callable[[], Verdict] = lambda: "answer",
     ) -> str | None:
         """Queue, hold or remember a chat. Returns `queued`, `held` (no room), a refusal, or None if nothing is to say.
 
-        `position` is the chat's place in the space. `is_past`: it was sent before this process joined. `decide` is
-        asked about a chat that is for the agent.
+        `verdict` applies to a chat that is for the agent. `position` is the chat's place in the space. `is_past`: it
+        was sent before this process joined.
         """
         text = chat.body.get("text")
         if not isinstance(text, str) or not text:
             return None
         is_full = len(self) >= MAX_QUEUED_CHATS
-        is_for_us = self._filter.check_rules(chat) if self._answers else False
-        verdict: Verdict = "context" if is_for_us is False else decide()
-        if verdict == "context":
-            is_for_us = False
+        is_for_us = False if verdict == "context" else self.is_for_us(chat)
         if is_for_us is None and is_full:  # not addressed to us by name, so no sender waits for a refusal
             is_for_us = False
         if is_for_us is False and not chat.is_for(self._agent_id):
             return None
-        if is_for_us is not False and is_full and verdict == "answer":
+        refusal = None
+        if is_for_us is not False and verdict == "answer" and is_full:
+            refusal = f"refused: {MAX_QUEUED_CHATS} chats are waiting already"
+        elif is_for_us is not False and verdict == "no_room" and len(self.without_room) >= MAX_HELD_CHATS:
+            refusal = f"refused: {MAX_HELD_CHATS} chats are held already"
+        if refusal is not None:
             # The position moves on: after a restart, the chat would come again although its sender has the refusal.
             await self._change(position=position)
-            return f"refused: {MAX_QUEUED_CHATS} chats are waiting already"
+            return refusal
         stored = StoredChat(self._next_number, chat, position=None if position is None else str(position))
         self._next_number += 1
         if is_past:
@@ -161,8 +164,6 @@ class Inbox:
         if is_for_us is False:
             await self._put(stored, "overheard", position)
             return None
-        if verdict == "no_room" and len(self.without_room) >= MAX_HELD_CHATS:
-            return f"refused: {MAX_HELD_CHATS} chats are held already"
         if verdict == "no_room":
             await self._put(stored, "no_room", position)
             return "held"

@@ -147,8 +147,6 @@ class Reception(Generic[TurnT]):
         await self._inbox.reached(position)
 
     async def _add_chat(self, chat: Envelope, *, is_busy: bool, is_past: bool = False) -> None:
-        position = self._me.session.client.arrived.position
-        at_seconds = None if is_past else anyio.current_time()
         # Its reader has an answer to `ask_agent` already; the model only needs to know of it.
         is_read = self._me.answers.is_answer(chat)
         await self._release(chat)
@@ -156,17 +154,16 @@ class Reception(Generic[TurnT]):
         headroom = self._headroom
         if headroom is not None and await headroom.read_choice(chat):
             return
-        fit = None if headroom is None or is_read else await headroom.overflow_of(chat, is_busy=is_busy)
-        is_answered = False
-
-        def decide() -> Verdict:
-            nonlocal is_answered
-            verdict: Verdict = "context" if is_read else self._loops.decide(chat, at_seconds=at_seconds)
-            is_answered = verdict == "answer"
-            holds = is_answered and fit is not None and headroom is not None and headroom.mode == "hold"
-            return "no_room" if holds else verdict
-
-        status = await self._inbox.add(chat, is_busy=is_busy, position=position, is_past=is_past, decide=decide)
+        is_for_us = False if is_read else self._inbox.is_for_us(chat)
+        fit = await headroom.overflow_of(chat, is_busy=is_busy) if headroom is not None and is_for_us else None
+        verdict: Verdict = "context"
+        if is_for_us is not False:
+            verdict = self._loops.decide(chat, at_seconds=None if is_past else anyio.current_time())
+        is_answered = verdict == "answer"
+        if is_answered and fit is not None and headroom is not None and headroom.mode == "hold":
+            verdict = "no_room"
+        position = self._me.session.client.arrived.position
+        status = await self._inbox.add(chat, is_busy=is_busy, verdict=verdict, position=position, is_past=is_past)
         # What follows is sent by tasks: while the gateway is away, sending waits, and nothing else would be received.
         is_refused = status is not None and status.startswith("refused")
         if headroom is not None and fit is not None and is_answered and not is_refused:

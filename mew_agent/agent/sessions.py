@@ -81,8 +81,6 @@ class AgentSession:
     conversation: Conversation
     tools: AgentTools
     is_new: bool = True
-    shown: SessionContext | None = None
-    """What the agent's report says of it."""
 
 
 class AgentSessions:
@@ -105,6 +103,8 @@ class AgentSessions:
         self._own_tools, self._other_tools = own_tools, other_tools
         self._sessions: dict[SessionKey, AgentSession] = {}
         """The least recently used first."""
+        self._shown: dict[SessionKey, SessionContext] = {}
+        """What the agent's report says of each."""
         self._window_retries = 0
         self.main = self._new(MAIN, store)
         self._pin_settings()
@@ -254,20 +254,21 @@ class AgentSessions:
 
         async def follow(event: ConversationEvent) -> None:
             if isinstance(event, StatusChanged):
-                session.shown = _shown(key, event.status)
+                self._shown[key] = _shown(key, event.status)
                 self._show()
                 # The agent's report contains the figures. While a session compacts, the agent does: others wait for it.
                 word = COMPACTING if event.word == COMPACTING else None
                 await self._me.control.send(self.main.conversation.status(word), None)
 
         session.conversation.events.subscribe(follow)
-        session.shown = _shown(key, session.conversation.status())
+        self._shown[key] = _shown(key, session.conversation.status())
         self._sessions[key] = session
         return session
 
     async def _delete_oldest(self) -> None:
         key = next(iter(self._sessions))
         session = self._sessions.pop(key)
+        del self._shown[key]
         logger.warning("deleted session '%s' of '%s': more than %d sessions", key[1], key[0], self._config.max_sessions)
         if session.conversation.gate is not None:
             session.conversation.gate.close(f"session '{key[1]}' was deleted")
@@ -277,8 +278,8 @@ class AgentSessions:
                 path.with_name(name).unlink(missing_ok=True)
 
     def _show(self) -> None:
-        shown = (session.shown for session in reversed(self._sessions.values()))
-        self.main.conversation.state.set_surroundings(sessions=tuple(one for one in shown if one is not None))
+        shown = tuple(self._shown[key] for key in reversed(self._sessions))
+        self.main.conversation.state.set_surroundings(sessions=shown)
 
     # -- files -------------------------------------------------------------------------------------------
 

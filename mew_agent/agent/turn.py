@@ -1,4 +1,4 @@
-"""One turn: answers a chat with model calls and tools.
+"""One turn: answers a chat with model calls and tools. Maintenance is a turn without a chat.
 
 Owns what comes before and after the answer (chats kept as context, outdated questions, the discovery of peers and of
 the model's window, maintenance), the calls from the question to the answer, which thoughts and frames peers see of
@@ -18,7 +18,6 @@ from mew_protocol.payloads.participant import Status
 from mew_agent import tracing
 from mew_agent.agent.board_tools import context_line
 from mew_agent.agent.chat_turn import ChatTurn
-from mew_agent.agent.maintenance import run_maintenance
 from mew_agent.agent.recall import add_question
 from mew_agent.agent.sessions import AgentSession, AgentSessions
 from mew_agent.config.agent_config import AgentConfig
@@ -57,6 +56,9 @@ MAX_REPORTED_CALLS = 500
 """How many of the newest model calls are searched for those of a turn."""
 
 MAX_REASON_CHARS = 120
+NOT_AVAILABLE = "only the tools for reminders and clear_mind can be called now; there is no request to answer."
+"""The result of any other tool that the model calls during idle maintenance."""
+
 LAST_THOUGHT = {"message": "I answer.", "reasoning": "I answer.", "action": "respond"}
 NO_ROOM = "I could not make room either ({problem}), so I left your message out; please send it again later."
 INTERNAL_FAILURE = "An internal error occurred ({name}). Please ask again; my log has the details."
@@ -323,6 +325,44 @@ class Turn(ChatTurn):
         if isinstance(event, ReplyNotice):
             kind = "status" if event.kind == "size" else "notice"
             await self.write(kind, event=f"context_{event.kind}", **event.values())
+
+
+async def run_maintenance(conversation: Conversation, *, max_iterations: int) -> bool:
+    """Let the model put its context in order if a prompt of its policy is due. Returns whether the model was called.
+
+    No chat is sent meanwhile, and only the tools over the agent's own context run.
+    """
+    if not await conversation.needs_maintenance():
+        return False
+    state = conversation.state
+    await conversation.begin_turn(is_maintenance=True)
+    try:
+        for _ in range(max_iterations):
+            reply = await conversation.call(_do_nothing, _do_nothing)
+            if not reply.tool_calls:
+                break
+            results = {call.id: await _run_tool(conversation, call) for call in reply.tool_calls}
+            await conversation.check_results(reply.tool_calls, results)
+            await state.close_open_calls(CANCELLED_RESULT, prompt_texts(results), images_in(results))
+            await conversation.apply_pending()
+            if not len(conversation.history):
+                break
+    except (ModelError, PolicyStopped, CallInterrupted) as error:
+        logger.warning("idle maintenance failed: %s", error)
+        await state.close_open_calls(CANCELLED_RESULT)
+        await conversation.emit_status()
+    finally:
+        conversation.end_turn()
+    return True
+
+
+async def _run_tool(conversation: Conversation, call: ToolCall) -> ToolResult:
+    tools = conversation.context_tools
+    return await tools.run(call) if tools.has(call.name) else ToolResult(NOT_AVAILABLE, is_error=True)
+
+
+async def _do_nothing(_event: ModelEvent | None = None) -> None:
+    return None
 
 
 def turn_report(calls: Sequence[CallRecord], session: str, status: Status) -> TurnReport:

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from uuid import uuid4
 
 import anyio.to_thread
@@ -403,13 +404,8 @@ class ContextState:
 
     async def _shortened(self, result: str, limit_tokens: int, item_id: str) -> str | None:
         """Return what enters instead of a result that is too long; None if it is not."""
-        calibration = self.tracker.ledger.calibration
-
-        def shorten() -> str | None:
-            return self.result_bound.bounded(
-                result, limit_tokens, lambda text: self.sizes.project(text, calibration), kept_as=item_id
-            )
-
+        project = partial(self.sizes.project, calibration=self.tracker.ledger.calibration)
+        shorten = partial(self.result_bound.bounded, result, limit_tokens, project, kept_as=item_id)
         return shorten() if len(result) <= INLINE_CHARS else await anyio.to_thread.run_sync(shorten)
 
     # -- window and requests -----------------------------------------------------------------------------

@@ -104,7 +104,6 @@ class ModelCalls:
         self._scope: anyio.CancelScope | None = None
         self._is_summary = False  # whether the running call writes a summary
         self._stopping_summaries = 0  # how many waiting controls interrupt a summary instead of waiting for it
-        self._requested_model = state.tracker.model
         self._own_window: Window | None = None
         self._wrapping_tokens: int | None = None  # what a template writes around one message, as the server counts it
 
@@ -403,8 +402,8 @@ class ModelCalls:
         """Use the window of the model that answered."""
         # Gateways fall back to another model when the requested one is busy, and the limit changes with it. Servers
         # also answer with longer names of the same model (`gpt-4o-2024-08-06`), so only configured names count.
-        windows, requested = self._options.windows, self._requested_model
-        tokens = None if served_model == requested else windows.get(served_model)
+        is_requested = served_model == self._state.tracker.model
+        tokens = None if is_requested else self._options.windows.get(served_model)
         if tokens is not None:
             if self._own_window is None:
                 self._own_window = self._state.tracker.window

@@ -5,9 +5,11 @@ from typing import Any
 import anyio
 import pytest
 from mew_protocol.envelope import Envelope
+from mew_protocol.position import Position
 
 from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
-from mew_agent.agent.inbox import MAX_OVERHEARD_CHATS, MAX_QUEUED_CHATS, Inbox, is_about
+from mew_agent.agent.inbox import MAX_HELD_CHATS, MAX_OVERHEARD_CHATS, MAX_QUEUED_CHATS, Inbox, is_about
+from mew_agent.agent.loop_guard import Verdict
 from mew_agent.context.sqlite_store import MemoryStore
 from tests.support.conversation_driver import ConversationDriver, StartConversation
 from tests.support.waiting import PATIENCE_SECONDS
@@ -50,6 +52,18 @@ async def test_a_full_inbox_refuses_chats(start_conversation: StartConversation)
         assert await box.add(chat("Somebody?", to=()), is_busy=False) is None
         assert [remark.envelope.body["text"] for remark in box.take_overheard()] == ["Somebody?"]
         assert len(box) == MAX_QUEUED_CHATS
+
+
+@pytest.mark.parametrize(("verdict", "limit"), [("answer", MAX_QUEUED_CHATS), ("no_room", MAX_HELD_CHATS)])
+async def test_a_restart_does_not_repeat_a_refused_chat(verdict: Verdict, limit: int) -> None:
+    store, rules = MemoryStore(), AddressFilter(("coder",), "rules")
+    box, status = Inbox("coder", rules, store, answers=True), None
+    for number in range(limit + 1):
+        place = Position("e", number)
+        status = await box.add(chat("Go.", name=str(number)), is_busy=False, verdict=verdict, position=place)
+    assert status is not None
+    assert status.startswith("refused")
+    assert await Inbox("coder", rules, store, answers=True).load() == f"e-{limit}"
 
 
 async def test_only_the_sender_can_cancel_a_chat(start_conversation: StartConversation) -> None:

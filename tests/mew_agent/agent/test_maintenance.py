@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mew_agent.agent.maintenance import NOT_AVAILABLE, run_maintenance
+from mew_agent.agent.turn import NOT_AVAILABLE, run_maintenance
 from mew_agent.context.policy import DOMINDS_V3
 from tests.support.conversation_driver import StartConversation
 
