@@ -173,8 +173,8 @@ class _TaskUpdates:
         await self._status(TaskState.TASK_STATE_WORKING, message)
 
     async def _status(self, state: TaskState, message: Message | None = None) -> None:
-        report, metadata = self._exchange.context.as_status() if self._shows_context else None, None
-        if report is not None:
+        metadata = None
+        if self._shows_context and (report := self._exchange.context.as_status()) is not None:
             values = report.model_dump(mode="json", exclude_none=True)
             metadata = {CONTEXT_EXTENSION: {"participant": self._exchange.agent, **values}}
         await self._updater.update_status(state, message, metadata=metadata)

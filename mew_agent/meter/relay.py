@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import anyio
 import anyio.to_thread
 import httpx2
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
@@ -51,10 +52,6 @@ class CallObserver(Protocol):
     def end(self, call: MeteredCall, reply: Reply | None) -> None:
         """Add the reply of a call, or None if it failed or was cut. Called before the agent sees the end."""
         ...
-
-
-class ClientGone(Exception):
-    """The agent closed its connection."""
 
 
 def checked_upstream(url: str) -> str:
@@ -96,7 +93,7 @@ class ModelRelay:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Relay one request. Cancels it upstream when the agent disconnects or the meter stops."""
-        body = _RequestBody(receive)
+        body = _RequestBody(scope, receive)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._cancel_when_gone, body, receive, tasks.cancel_scope)
             tasks.start_soon(self._cancel_when_stopping, scope, receive, tasks.cancel_scope)
@@ -129,28 +126,21 @@ class ModelRelay:
 class _RequestBody:
     """The body of a request on its way upstream, and a copy of it while it is small enough to be read."""
 
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._request = Request(scope, receive)
         self.ended = anyio.Event()
         self._copy: bytearray | None = bytearray()
 
     async def pass_on(self) -> AsyncIterator[bytes]:
-        """Yield the chunks as they come. Raises `ClientGone`."""
-        more = True
-        while more:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGone
-            more = message.get("more_body", False)
-            chunk = message.get("body", b"")
+        """Yield the chunks as they come. Raises `ClientDisconnect`."""
+        async for chunk in self._request.stream():
             if self._copy is not None:
                 self._copy += chunk
                 if len(self._copy) > MAX_READ_BODY_BYTES:
                     self._copy = None
-            if not more:
-                self.ended.set()
             if chunk:
                 yield chunk
+        self.ended.set()
 
     async def facts(self, api: Api, headers: Mapping[str, str]) -> CallFacts | None:
         """Return what the whole body says; None if it is too large or not a request. Drops the copy."""
@@ -179,7 +169,7 @@ class _Exchange:
     async def run(self) -> None:
         try:
             response = await self._relay.client.send(self._relay.request(self._scope, self._body), stream=True)
-        except ClientGone:
+        except ClientDisconnect:
             return
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             logger.warning("the model server cannot be reached: %s", type(error).__name__)

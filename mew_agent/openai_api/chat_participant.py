@@ -109,7 +109,8 @@ class ChatParticipant(Participant):
         # Foreign agents send a window size without a report.
         contexts = {name: peer.context for name, peer in self.peers.items()}
         reporting = {name for name, one in contexts.items() if one.report is not None or one.max_tokens is not None}
-        names, now = reporting | (self.options.configured - {self.id}), int(time.time())
+        names = reporting | (self.options.configured - {self.id})
+        now = int(time.time())
         return [
             OfferedAgent(name, self._since.setdefault(name, now), name in contexts, contexts.get(name, PeerContext()))
             for name in sorted(names)

@@ -34,16 +34,11 @@ def requested_calls(text: str, tools: Sequence[Mapping[str, object]]) -> tuple[S
     return tuple(found[place] for place in sorted(found))
 
 
-def _offered(tools: Sequence[Mapping[str, object]]) -> Iterator[tuple[str, Mapping[str, object]]]:
-    functions = [tool.get("function") for tool in tools]
-    named = [
-        (str(function["name"]), function)
-        for function in functions
-        if isinstance(function, Mapping) and "name" in function
-    ]
+def _offered(tools: Sequence[Mapping[str, object]]) -> list[tuple[str, Mapping[str, object]]]:
+    functions = [object_at(tool, "function") for tool in tools]
+    named = [(str(one["name"]), object_at(one, "parameters")) for one in functions if "name" in one]
     # Longer names first, so that `read_file_lines` is not taken for `read_file`.
-    for name, function in sorted(named, key=lambda pair: -len(pair[0])):
-        yield name, object_at(function, "parameters")
+    return sorted(named, key=lambda pair: -len(pair[0]))
 
 
 def _mentions(name: str, text: str) -> list[re.Match[str]]:

@@ -4,7 +4,7 @@ import gzip
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -248,6 +248,30 @@ async def test_agent_that_goes_away_cancels_the_call(relayed: StartRelay, has_be
             with anyio.CancelScope(shield=True):
                 await upstream.closed.wait()
     assert [call.verdict for call in observed.ended if call.verdict != "failed"] == []
+
+
+async def test_agent_that_goes_away_within_its_request_cancels_the_call(caplog: pytest.LogCaptureFixture) -> None:
+    observed, began, closed = Observed(), anyio.Event(), anyio.Event()
+
+    async def serve(stream: SocketStream) -> None:
+        async with stream:
+            with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                while await stream.receive():
+                    began.set()
+            closed.set()
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, serve)
+        upstream = f"http://127.0.0.1:{listener.extra(anyio.abc.SocketAttribute.local_port)}/v1"
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async with serve_relay(upstream, observed) as url:
+                async with await anyio.connect_tcp("127.0.0.1", httpx2.URL(url).port or 0) as agent:
+                    await agent.send(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+                    await began.wait()
+                await closed.wait()
+        tasks.cancel_scope.cancel()
+    assert not observed.ended
+    assert not caplog.records
 
 
 async def test_huge_request_passes_unread_in_bounded_memory(relayed: StartRelay) -> None:
