@@ -353,8 +353,24 @@ class HttpApi:
         return name, control
 
     def _control(self, call: Call, *drafts: Draft) -> programs.ProgramControl:
-        found = self._registry.programs.get(call.space.space.id)
-        control = programs.permitted_control(call.space, found, call.sender, *drafts)
+        """Return what runs the programs of a space.
+
+        `drafts` are the request as envelopes, to which capabilities and pauses apply. Raises `ApiError` if the sender
+        may not send one of them, or if nothing runs programs.
+        """
+        sender, membership = call.sender, call.space.space.membership
+        # An observer has no id, so no capability.
+        missing = next((one.kind for one in drafts if sender is None or not membership.may_send(sender, one)), None)
+        if sender is None or missing is not None:
+            who = sender or "an observer"
+            raise ApiError(403, errors.CAPABILITY_VIOLATION, f"{who} lacks the capability {missing}")
+        silence = membership.silenced_because(drafts[0], sender, now=call.space.now())
+        if silence:
+            raise ApiError(403, errors.PAUSED, silence)
+        control = self._registry.programs.get(call.space.space.id)
+        if control is None:
+            what = "this gateway does not run the programs of its participants; `mew up` starts one that does"
+            raise ApiError(409, errors.INVALID_REQUEST, what)
         if drafts[0].kind != kinds.PROGRAM_LOG:
             log.info("%s by '%s' for %r", drafts[0].kind, call.sender, *drafts[0].addressees)
         return control

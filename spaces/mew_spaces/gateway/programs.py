@@ -1,19 +1,16 @@
 """What the HTTP API can do with the programs of a space: read their logs, start one, add an agent or a tool server.
 
-Owns the permissions for it. Who runs the programs is up to `ProgramControl`; a gateway that `mew up` did not start has
-none, and the API reports that.
+Owns what a request may ask for. Who runs the programs is up to `ProgramControl`; a gateway that `mew up` did not start
+has none. Does not know who may ask (`http`).
 """
 
 from typing import Annotated, Protocol, Self
 from urllib.parse import urlsplit
 
-from mew_protocol import errors
-from mew_protocol.envelope import Draft
-from mew_protocol.ids import ParticipantId, new_id_problem
+from mew_protocol.ids import new_id_problem
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from mew_spaces.gateway.http_bodies import ApiError, ProgramAnswer
-from mew_spaces.gateway.service import SpaceService
+from mew_spaces.gateway.http_bodies import ProgramAnswer
 
 
 def _new_id(text: str) -> str:
@@ -76,25 +73,3 @@ class ProgramControl(Protocol):
     async def add(self, new: NewProgram) -> ProgramAnswer:
         """Add a participant to space.yaml and start its program."""
         ...
-
-
-def permitted_control(
-    space: SpaceService, control: ProgramControl | None, sender: ParticipantId | None, *drafts: Draft
-) -> ProgramControl:
-    """Return what runs the programs of a space.
-
-    `drafts` are the request as envelopes, to which capabilities and pauses apply. Raises `ApiError` if the sender may
-    not send one of them, or if nothing runs programs.
-    """
-    membership = space.space.membership
-    # An observer has no id, so no capability.
-    missing = next((one.kind for one in drafts if sender is None or not membership.may_send(sender, one)), None)
-    if missing is not None:
-        raise ApiError(403, errors.CAPABILITY_VIOLATION, f"{sender or 'an observer'} lacks the capability {missing}")
-    silence = sender and membership.silenced_because(drafts[0], sender, now=space.now())
-    if silence:
-        raise ApiError(403, errors.PAUSED, silence)
-    if control is None:
-        what = "this gateway does not run the programs of its participants; `mew up` starts one that does"
-        raise ApiError(409, errors.INVALID_REQUEST, what)
-    return control
