@@ -380,8 +380,8 @@ class AsgiChannel(OutboundChannel):
         self._on_slow = on_slow
         self._closing: tuple[int, str] | None = None
         self._filled = anyio.Event()
-        self.closing = anyio.Event()
-        """Set when a close frame is about to be sent."""
+        self.scope = anyio.CancelScope()
+        """Enter it to serve the connection. A close frame that is not answered in time cancels it."""
 
     @property
     def waiting_bytes(self) -> int:
@@ -416,7 +416,7 @@ class AsgiChannel(OutboundChannel):
         self.stop_writing()
         self._closing = (code, reason)
         self._filled.set()
-        self.closing.set()
+        self.scope.deadline = anyio.current_time() + CLOSE_TIMEOUT_SECONDS
 
     async def run(self, send: Callable[[dict[str, Any]], Any]) -> None:
         """Send queued frames in order until the channel is closed."""

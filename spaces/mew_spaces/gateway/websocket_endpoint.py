@@ -13,13 +13,7 @@ from websockets.frames import CloseCode
 
 from mew_spaces.gateway.connection import Connection
 from mew_spaces.gateway.http import bearer_of
-from mew_spaces.gateway.outbound import (
-    CLOSE_TIMEOUT_SECONDS,
-    EXTENSION,
-    AsgiChannel,
-    DirectChannel,
-    OutboundChannel,
-)
+from mew_spaces.gateway.outbound import EXTENSION, AsgiChannel, DirectChannel, OutboundChannel
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.unjoined import JOIN_GATE, JoinGate
 
@@ -46,13 +40,13 @@ async def serve_websocket(registry: SpaceRegistry, websocket: WebSocket) -> None
     channel = AsgiChannel(on_slow=connection.slow)
     try:
         _attach(connection, channel, websocket, registry)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(channel.run, websocket.send)
-            tasks.start_soon(_cancel_after_close, channel, tasks.cancel_scope)
-            while (message := await websocket.receive())["type"] != "websocket.disconnect":
-                text, data = message.get("text"), message.get("bytes")
-                connection.receive(text.encode() if text is not None else data or b"", is_text=text is not None)
-            tasks.cancel_scope.cancel()
+        with channel.scope:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(channel.run, websocket.send)
+                while (message := await websocket.receive())["type"] != "websocket.disconnect":
+                    text, data = message.get("text"), message.get("bytes")
+                    connection.receive(text.encode() if text is not None else data or b"", is_text=text is not None)
+                tasks.cancel_scope.cancel()
     finally:
         connection.disconnected()
 
@@ -73,9 +67,3 @@ def _attach(connection: Connection, channel: OutboundChannel, websocket: WebSock
     if connection.has_bearer:
         seconds, end = AUTO_JOIN_SECONDS, connection.join_by_header
     connection.on_decided = asyncio.get_running_loop().call_later(seconds, end).cancel
-
-
-async def _cancel_after_close(channel: AsgiChannel, scope: anyio.CancelScope) -> None:
-    await channel.closing.wait()
-    await anyio.sleep(CLOSE_TIMEOUT_SECONDS)
-    scope.cancel()

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mew_spaces.core.effects import ConnectionId
-from mew_spaces.gateway.outbound import MAX_JOINED_BYTES, AsgiChannel, Fanout, frame_json, frame_message, unframe
+from mew_spaces.gateway.outbound import (
+    CLOSE_TIMEOUT_SECONDS,
+    MAX_JOINED_BYTES,
+    AsgiChannel,
+    Fanout,
+    frame_json,
+    frame_message,
+    unframe,
+)
 from websockets.frames import Frame, Opcode
 
 from tests.support.channels import RecordingChannel
@@ -180,13 +188,22 @@ async def test_the_asgi_channel_reports_a_slow_consumer_once() -> None:
             assert noticed == [True]
             assert not channel.is_open
             channel.close_with_message(frame_message("why"), 4408, "slow_consumer")
-            assert channel.closing.is_set()
+            assert channel.scope.deadline <= anyio.current_time() + CLOSE_TIMEOUT_SECONDS
             outlet.may_send.set()
     assert outlet.sent == [
         {"type": "websocket.send", "text": "12345"},
         {"type": "websocket.send", "text": "why"},
         {"type": "websocket.close", "code": 4408, "reason": "slow_consumer"},
     ]
+
+
+async def test_the_asgi_channel_ends_if_its_close_frame_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mew_spaces.gateway.outbound.CLOSE_TIMEOUT_SECONDS", 0.0)
+    outlet, channel = Outlet(), asgi_channel(1_000)
+    with anyio.fail_after(PATIENCE_SECONDS), channel.scope:
+        channel.close(1000, "")
+        await channel.run(outlet.send)
+    assert channel.scope.cancelled_caught
 
 
 async def test_the_asgi_channel_sends_later_messages() -> None:
