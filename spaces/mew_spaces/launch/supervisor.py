@@ -174,7 +174,11 @@ class Supervisor:
                 pause_seconds = first_seconds
             is_restarted = self._record_end(program, ended, has_begun=begun.is_set())
             next_start = f"; it restarts in {pause_seconds:g} s" if is_restarted else ""
-            if is_restarted and is_participant and await anyio.to_thread.run_sync(self.is_refused, program):
+            if (
+                is_restarted
+                and is_participant
+                and await anyio.to_thread.run_sync(self.is_refused, program, abandon_on_cancel=True)
+            ):
                 is_restarted, next_start = False, "; it does not restart, because the gateway refuses its token"
             if self._failure is None:
                 name = program.label if is_participant else f"the {program.label}"
