@@ -122,7 +122,7 @@ COMMANDS: Final[Sections] = {
             "Offer participants to A2A clients.",
             {
                 "serve": _command(
-                    "Offer agents, tools and people to A2A clients, each with a card.", "programs.a2a_server:serve"
+                    "Offer agents, tools and people to A2A clients, each with a card.", "programs.serve:serve_a2a"
                 )
             },
         ),

@@ -1,4 +1,4 @@
-"""`mew serve`: offers the agents of a space as models of an OpenAI-compatible server."""
+"""`mew serve` and `mew a2a serve`: offer the agents of a space to clients of the OpenAI API and of the A2A protocol."""
 
 import secrets
 from collections.abc import Callable
@@ -18,10 +18,11 @@ from mew_agent.cli.app.options import (
     LogLevelOption,
     PortOption,
     option,
+    participant_argument,
     with_option_groups,
 )
 from mew_agent.cli.remote.session import Identity, configuration_at, find_identity, require_person
-from mew_agent.errors import ConfigError, NotPermitted
+from mew_agent.errors import ConfigError, NotPermitted, require_extra
 from mew_agent.openai_api.app import create_app, serve_app
 from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
 from mew_agent.openai_api.sessions import SessionPolicy
@@ -31,8 +32,12 @@ from mew_agent.tracing import enable_by_environment
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
+    from mew_agent.a2a.tools import A2ARole
+
 DEFAULT_SERVE_PORT: Final = 8190
+DEFAULT_A2A_PORT: Final = 8193
 KEY_VARIABLE: Final = "MEW_SERVE_API_KEY"
+A2A_KEY_VARIABLE: Final = "MEW_A2A_API_KEY"
 REACHABLE: Final = "anyone with the API key can talk to your agents"
 """The risk of a server that other machines can reach."""
 
@@ -103,6 +108,60 @@ def serve(
     run_until_signal(run)
 
 
+@with_option_groups
+def serve_a2a(
+    participants: Annotated[
+        list[str] | None, participant_argument("Ids of the participants to offer (default: all).")
+    ] = None,
+    *,
+    port: PortOption = DEFAULT_A2A_PORT,
+    host: HostOption = DEFAULT_HOST,
+    api_key: Annotated[
+        str | None,
+        option(
+            "--api-key KEY", "Bearer token clients send (default: the person's own token).", envvar=A2A_KEY_VARIABLE
+        ),
+    ] = None,
+    timeout: Annotated[float, option("--timeout SECONDS", "Inactivity timeout in seconds.", min=0.1)] = 300.0,
+    log_level: LogLevelOption = "warning",
+    connection: ConnectionOptions,
+) -> None:
+    """Offer agents, tools and people to A2A clients, each with a card.
+
+    Serves `/agents/ID` and `/agents/ID/.well-known/agent-card.json` until Ctrl-C. Clients act as the space's person.
+    Each of their contexts is a session of the agent. Tools answer calls; people answer when they have read the message.
+    """
+    require_extra("a2a", "`mew a2a serve`")
+    terminal.configure_logging(log_level)
+    enable_by_environment()
+    who = find_identity(connection)
+    config = configuration_at(who.run_path)
+    configured = agents_of(config, who)
+    key = (api_key or "").strip()
+    warn_if_reachable(host, REACHABLE)
+
+    async def run() -> None:
+        from mew_agent.a2a.server import A2AServer  # needs the extra `a2a`
+
+        # A task has its own place for notices.
+        options = ChatOptions(configured=configured, inactivity_seconds=timeout, notices="events")
+        participant = ChatParticipant(
+            who.ws_url, space=who.space, person=who.participant, token=who.token, options=options, discover=True
+        )
+        server = A2AServer(participant, key or who.token, participants or (), roles_of(config))
+
+        def announce(base_url: str, _: list[str]) -> None:
+            terminal.print_line(f"participants of '{who.space}' at {base_url}; clients act as {who.participant}")
+            own = f"that of {who.participant} (`mew token create --participant {who.participant}` prints it)"
+            terminal.print_line(f"bearer token: {f'from {A2A_KEY_VARIABLE} or --api-key' if key else own}")
+            cards = [f"{base_url}/agents/{name}/.well-known/agent-card.json" for name in server.participants()]
+            terminal.print_line("\n".join(cards) or "no participants yet; they appear when they join")
+
+        await run_server(participant, server.serve(host=host, port=port), f"{host}:{port}", announce)
+
+    run_until_signal(run)
+
+
 def read_keys(given: str) -> dict[str, str]:
     """API keys by name: one key without a name, or several as `NAME=KEY,NAME=KEY`. Raises `ConfigError`."""
     if "," not in given:
@@ -162,3 +221,9 @@ def agents_of(config: SpaceConfig | None, who: Identity) -> frozenset[str]:
     require_person(who, config)
     agents = (name for name, one in config.participants.items() if one.acts_as == "agent" and one.meter is None)
     return frozenset(agents)
+
+
+def roles_of(config: SpaceConfig | None) -> "dict[str, A2ARole]":
+    """How each participant of space.yaml answers. Observers and meters do not."""
+    named = {} if config is None else config.participants
+    return {name: role for name, one in named.items() if one.meter is None and (role := one.acts_as) != "observer"}
