@@ -86,9 +86,5 @@ def _delivery(places: tuple[Mapping[str, Any], ...]) -> DeliveryRequest | None:
 
 
 def _first(places: tuple[Mapping[str, Any], ...], *names: str) -> str | None:
-    for place in places:
-        for name in names:
-            value = place.get(name)
-            if isinstance(value, str) and value:
-                return value
-    return None
+    values = (place.get(name) for place in places for name in names)
+    return next((value for value in values if isinstance(value, str) and value), None)

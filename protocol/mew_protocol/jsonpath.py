@@ -49,10 +49,7 @@ def descendants(value: object, budget: Steps) -> Iterator[object]:
 def _key(found: re.Match[str]) -> str | int | None:
     if found["index"] is not None:
         return int(found["index"])
-    for group in ("name", "single", "double"):
-        if found[group] is not None:
-            return found[group]
-    return None
+    return next((found[group] for group in ("name", "single", "double") if found[group] is not None), None)
 
 
 def _follow(value: object, steps: tuple[_Step, ...], budget: Steps) -> Iterator[object]:
