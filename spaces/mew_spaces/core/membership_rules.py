@@ -165,9 +165,7 @@ class MembershipRules:
         )
         changes = self._membership.invite(name, invitation)
         token = self._new_token()
-        answer: dict[str, Any] = {"status": "created", "participant_id": name, "token": token}
-        if self._space.connection_url is not None:
-            answer["connection_url"] = self._space.connection_url
+        ack = InviteAck(status="created", participant_id=name, token=token, connection_url=self._space.connection_url)
         presence = Presence(
             event="invited",
             participant=Member(id=name, capabilities=self._membership.permissions_of(name).patterns),
@@ -178,14 +176,14 @@ class MembershipRules:
             *state_changed(changes),
             AddToken(ParticipantId(name), token),
             AuditNote(envelope, name, payload.reason, capabilities),
-            *self._acknowledge(envelope, InviteAck.model_validate(answer), reply_to, now),
+            *self._acknowledge(envelope, ack, reply_to, now),
             Broadcast(
                 self._messages.compose(kinds.SYSTEM_PRESENCE, presence, now=now),
                 # As the TypeScript gateway does: the inviter has the acknowledgement instead.
                 without=frozenset(self._membership.connections_of((envelope.sender,))),
             ),
         )
-        return Receipt(effects, accepted=envelope, answer=answer)
+        return Receipt(effects, accepted=envelope, answer=ack.model_dump(exclude_none=True))
 
     def _already_exists(
         self, envelope: Envelope, name: str, reply_to: tuple[ConnectionId, ...], now: datetime

@@ -56,13 +56,14 @@ class StreamRules:
         effects: list[Effect] = []
         for stream in tuple(self._state.streams.values()):
             if stream.owner == participant:
-                changes.append(self._apply(stream, None))
+                changes.append(self._state.apply(Change("streams", stream.id)))
                 payload = {"stream_id": stream.id, "reason": "owner_disconnected"}
                 # Readers that know the stream only by its request or its opening find it by these ids.
                 correlation_id = (*sorted(stream.names), stream.id)
                 effects.append(Broadcast(self._compose(kinds.STREAM_CLOSE, payload, now, correlation_id)))
             elif participant in stream.writers:
-                changes.append(self._apply(stream, {"writers": _without(stream.writers, participant)}))
+                kept = stream.model_copy(update={"writers": _without(stream.writers, participant)})
+                changes.append(self._state.apply(Change("streams", stream.id, kept)))
         return tuple(changes), tuple(effects)
 
     def _open(self, envelope: Envelope, now: datetime) -> Receipt:
@@ -93,7 +94,7 @@ class StreamRules:
             metadata={key: value for key, value in envelope.body.items() if key not in _GATEWAY_KEYS},
             names=frozenset({envelope.id, opened.id}),
         )
-        change = self._apply(stream, {})
+        change = self._state.apply(Change("streams", stream.id, stream))
         return accept(
             envelope,
             StateChanged((change,)),
@@ -109,7 +110,7 @@ class StreamRules:
         if envelope.sender not in (stream.owner, *stream.writers):
             text = f"only the owner and the writers of '{stream.id}' may close it"
             return refuse(errors.UNAUTHORIZED, text, stream_id=stream.id)
-        return accept(envelope, StateChanged((self._apply(stream, None),)))
+        return accept(envelope, StateChanged((self._state.apply(Change("streams", stream.id)),)))
 
     def _change_writers(self, envelope: Envelope, now: datetime) -> Receipt:
         payload = read_payload(envelope, WriteGrant)
@@ -123,16 +124,11 @@ class StreamRules:
             return refuse(errors.INVALID_OPERATION, text, stream_id=stream.id)
         others = _without(stream.writers, participant)
         writers = (*others, participant) if is_grant else others
-        kind = kinds.STREAM_WRITE_GRANTED if is_grant else kinds.STREAM_WRITE_REVOKED
-        return self._acknowledge(
-            envelope,
-            self._apply(stream, {"writers": writers}),
-            kind,
-            {"stream_id": stream.id, "participant_id": participant, "authorized_writers": list(writers)},
-            payload.reason,
-            now,
-            status="granted" if is_grant else "revoked",
-        )
+        changed = stream.model_copy(update={"writers": writers})
+        about = {"participant_id": participant}
+        if is_grant:
+            return self._change(envelope, changed, kinds.STREAM_WRITE_GRANTED, "granted", about, now)
+        return self._change(envelope, changed, kinds.STREAM_WRITE_REVOKED, "revoked", about, now)
 
     def _transfer(self, envelope: Envelope, now: datetime) -> Receipt:
         """Make another participant the owner: it may write, the previous owner no longer does."""
@@ -142,20 +138,9 @@ class StreamRules:
             return stream
         new_owner = ParticipantId(payload.new_owner)
         writers = (new_owner, *_without(stream.writers, stream.owner, new_owner))
-        return self._acknowledge(
-            envelope,
-            self._apply(stream, {"owner": new_owner, "writers": writers}),
-            kinds.STREAM_OWNERSHIP_TRANSFERRED,
-            {
-                "stream_id": stream.id,
-                "previous_owner": stream.owner,
-                "new_owner": new_owner,
-                "authorized_writers": list(writers),
-            },
-            payload.reason,
-            now,
-            status="transferred",
-        )
+        changed = stream.model_copy(update={"owner": new_owner, "writers": writers})
+        about = {"previous_owner": stream.owner, "new_owner": new_owner}
+        return self._change(envelope, changed, kinds.STREAM_OWNERSHIP_TRANSFERRED, "transferred", about, now)
 
     def _owned_stream(self, envelope: Envelope, stream_id: str, beneficiary: str | None) -> Stream | Receipt:
         """Return the stream that the sender owns, or the refusal. `beneficiary` must be in the space."""
@@ -170,20 +155,14 @@ class StreamRules:
             return refuse(errors.PARTICIPANT_NOT_FOUND, text, stream_id=stream.id)
         return stream
 
-    def _acknowledge(
-        self,
-        envelope: Envelope,
-        change: Change,
-        kind: str,
-        payload: dict[str, Any],
-        reason: str | None,
-        now: datetime,
-        *,
-        status: str,
+    def _change(
+        self, envelope: Envelope, changed: Stream, kind: str, status: str, about: dict[str, Any], now: datetime
     ) -> Receipt:
-        """Broadcast the acknowledgement instead of the request, as the TypeScript gateway does."""
-        explained = payload if reason is None else {**payload, "reason": reason}
-        acknowledgement = self._compose(kind, explained, now, (envelope.id,))
+        """Store a changed stream. Broadcasts the acknowledgement, not the request, as the TypeScript gateway does."""
+        change = self._state.apply(Change("streams", changed.id, changed))
+        payload = {"stream_id": changed.id, **about, "authorized_writers": list(changed.writers)}
+        reason = {} if envelope.body.get("reason") is None else {"reason": envelope.body["reason"]}
+        acknowledgement = self._compose(kind, {**payload, **reason}, now, (envelope.id,))
         answer = {"status": status, **{key: value for key, value in payload.items() if key != "participant_id"}}
         return Receipt((StateChanged((change,)), Broadcast(acknowledgement)), accepted=envelope, answer=answer)
 
@@ -195,11 +174,6 @@ class StreamRules:
                     if name == stream.id or name in stream.names:
                         return stream
         return None
-
-    def _apply(self, stream: Stream, update: Mapping[str, Any] | None) -> Change:
-        """Change fields of a stream; None closes it."""
-        value = None if update is None else stream.model_copy(update=dict(update))
-        return self._state.apply(Change("streams", stream.id, value))
 
     def _compose(
         self,
