@@ -9,7 +9,7 @@ A decision never raises and its cost is bounded. What cannot be decided is denie
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -206,10 +206,7 @@ class _Compiled:
     kind: tuple[TextTest, ...]
     payload: _ValueTest | None = None
     to: tuple[TextTest, ...] | None = None
-    only_kind: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "only_kind", self.payload is None and self.to is None)
+    only_kind: bool = False
 
     @staticmethod
     def compile(pattern: CapabilityPattern) -> "_Compiled":
@@ -223,6 +220,7 @@ class _Compiled:
                 tuple(compile_text(one, in_kind=True) for one in as_texts(pattern["kind"])),
                 _compile_object(payload) if payload else None,
                 None if to is None else tuple(compile_text(one) for one in as_texts(to)),
+                only_kind=not payload and to is None,
             )
         except (Undecidable, RecursionError, TypeError):
             return _Compiled(pattern, ())

@@ -232,16 +232,12 @@ class ReplicatedSpace:
         if known is not None and known.digest == digest:
             return Applied(event, self._duplicate(sender, draft, known), draft)
         receipt = self.space.receive(draft, sender=sender, connection=connection, now=self.now, is_checked=True)
-        if receipt.accepted is not None and draft.id is not None and draft.kind != kinds.SYSTEM_HEARTBEAT:
-            self._remember(receipt, digest)
-        return Applied(event, receipt, draft, data)
-
-    def _remember(self, receipt: Receipt, digest: str) -> None:
         accepted = receipt.accepted
-        assert accepted is not None
-        broadcasts = [one.envelope.id for one in receipt.effects if isinstance(one, Broadcast)]
-        place = broadcasts.index(accepted.id) + 1 if accepted.id in broadcasts else -self.sequence
-        self._known[accepted.sender, accepted.id] = KnownEnvelope(digest, self.sequence + place)
+        if accepted is not None and draft.id is not None and draft.kind != kinds.SYSTEM_HEARTBEAT:
+            broadcasts = [one.envelope.id for one in receipt.effects if isinstance(one, Broadcast)]
+            place = broadcasts.index(accepted.id) + 1 if accepted.id in broadcasts else -self.sequence
+            self._known[sender, accepted.id] = KnownEnvelope(digest, self.sequence + place)
+        return Applied(event, receipt, draft, data)
 
     def _duplicate(self, sender: ParticipantId, draft: Draft, known: KnownEnvelope) -> Receipt:
         where = {"position": str(Position(self.epoch, known.sequence))} if known.sequence else {}
