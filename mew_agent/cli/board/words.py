@@ -177,11 +177,6 @@ def tokens(status: Status | None) -> str:
     return figure(None if status is None else status.tokens, is_estimate=basis(status) not in COUNTED)
 
 
-def level(status: Status | None) -> str:
-    """The policy's name for how full the window is."""
-    return words(status.context.level) if status is not None and status.context is not None else "unknown"
-
-
 def messages(status: Status | None) -> str:
     """The number of history items in the context."""
     return figure(None if status is None else status.messages_in_context)

@@ -109,10 +109,11 @@ def show(
     if number is None:
         _show_composition(request)
         return
-    shown = page = _page(request, RequestHistory(number=number))
+    kind = kinds.PARTICIPANT_REQUEST_HISTORY
+    shown = page = _ask(request, RequestHistory(number=number), kind, CompactionHistory)
     items = list(shown.items)
     while page.next is not None:
-        page = _page(request, RequestHistory(number=number, after=page.next))
+        page = _ask(request, RequestHistory(number=number, after=page.next), kind, CompactionHistory)
         items += page.items
     if request.as_json:
         whole = shown.model_copy(update={"items": tuple(items), "next": None})
@@ -171,8 +172,6 @@ def recall(
     """
     wanted = typed_payload(Recall, "WORDS", words=" ".join(searched), limit=limit)
     done = _ask(request, wanted, kinds.PARTICIPANT_RECALL, RecallDone)
-    if done.error is not None:
-        raise RequestRefused(request.target, done.error)
     if request.as_json or not done.found:
         request.print("no match among the messages that left the context", _json_of(done))
     else:
@@ -201,18 +200,13 @@ def _print_recorded(request: TargetedRequest, recorded: ParticipantFigures) -> N
             terminal.print_lines(_indented(done.summary))
 
 
-def _page(request: TargetedRequest, wanted: RequestHistory) -> CompactionHistory:
-    page = _ask(request, wanted, kinds.PARTICIPANT_REQUEST_HISTORY, CompactionHistory)
-    if page.error is not None:
-        raise RequestRefused(request.target, page.error)
-    return page
-
-
 def _ask(request: TargetedRequest, payload: BaseModel, kind: str, model: type[A]) -> A:
-    """Send a request and return its answer. Raises `RequestRefused` if a status refuses it."""
+    """Send a request and return its answer. Raises `RequestRefused` for a status or an answer that refuses it."""
     with request.send(kind, payload) as sent:
         for answered, body in sent.answers(ARCHIVE_ANSWERS[kind], kinds.PARTICIPANT_STATUS):
             if answered != kinds.PARTICIPANT_STATUS:
+                if (error := body.get("error")) is not None:
+                    raise RequestRefused(request.target, str(error))
                 return parse_answer(model, body, request.target)
             if (problem := refusal_in(parse_answer(Status, body, request.target).status)) is not None:
                 raise RequestRefused(request.target, problem)

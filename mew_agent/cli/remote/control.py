@@ -4,6 +4,7 @@ Owns what counts as the answer to each, and how it is printed. What a control do
 """
 
 import time
+from contextlib import suppress
 from typing import Annotated, Any, Final
 
 import typer
@@ -184,7 +185,7 @@ def forget(
 @with_option_groups
 def clear(reason: ReasonOption = None, *, request: TargetedRequest) -> int:
     """Clear a participant's history."""
-    return _control(request, kinds.PARTICIPANT_CLEAR, Clear(reason=reason))
+    return _print_status(request, request.ask_status(kinds.PARTICIPANT_CLEAR, Clear(reason=reason)))
 
 
 @with_option_groups
@@ -197,13 +198,14 @@ def pause(
     request: TargetedRequest,
 ) -> int:
     """Pause a participant."""
-    return _control(request, kinds.PARTICIPANT_PAUSE, Pause(timeout_seconds=seconds, reason=reason))
+    status = request.ask_status(kinds.PARTICIPANT_PAUSE, Pause(timeout_seconds=seconds, reason=reason))
+    return _print_status(request, status)
 
 
 @with_option_groups
 def resume(reason: ReasonOption = None, *, request: TargetedRequest) -> int:
     """Resume a paused participant."""
-    return _control(request, kinds.PARTICIPANT_RESUME, Resume(reason=reason))
+    return _print_status(request, request.ask_status(kinds.PARTICIPANT_RESUME, Resume(reason=reason)))
 
 
 @with_option_groups
@@ -279,11 +281,6 @@ def _list_pins(request: TargetedRequest) -> None:
         terminal.print_line(f"{words.clean(one.id):<{width}}  {about}  {text}")
 
 
-def _control(request: TargetedRequest, kind: str, payload: BaseModel) -> int:
-    """Send a control, wait for the status that answers it, and print it."""
-    return _print_status(request, request.ask_status(kind, payload))
-
-
 def _print_status(request: TargetedRequest, status: Status, word: str | None = None) -> int:
     figures = f"; {_figures(status)}" if words.has_context(status) else ""
     request.print(f"{words.state(word or status.status or 'answered')}{figures}", _json_of(status))
@@ -300,21 +297,13 @@ def _print_compaction(request: TargetedRequest, sent: SentRequest, done: Compact
         request.print(text, outcome)
         return ExitCode.SKIPPED
     cost = f"; summary cost {done.cost}" if done.cost is not None and str(done.cost) else ""
-    status = _following_status(sent)
-    now = f"; now {_figures(status)}" if status is not None else ""
-    if status is not None:
-        outcome["status"] = _json_of(status)
+    now = ""
+    sent.deadline = min(sent.deadline, time.monotonic() + _LAST_STATUS_SECONDS)
+    with suppress(PeerTimeout, NotConnected):  # the status after a compaction may be late or never come
+        status = sent.next_status()
+        now, outcome["status"] = f"; now {_figures(status)}", _json_of(status)
     request.print(f"{words.compaction(done)}{cost}{now}", outcome)
     return ExitCode.DONE
-
-
-def _following_status(sent: SentRequest) -> Status | None:
-    """The status that announces the end of the compaction, or None if it does not come soon."""
-    sent.deadline = min(sent.deadline, time.monotonic() + _LAST_STATUS_SECONDS)
-    try:
-        return sent.next_status()
-    except (PeerTimeout, NotConnected):
-        return None
 
 
 def _figures(status: Status) -> str:

@@ -18,7 +18,6 @@ from mew_protocol.json_values import object_at, value_at
 from mew_protocol.payloads.mcp import (
     COMPACT_CONTEXT,
     CallSubject,
-    Reject,
     UndecidedProposal,
     arguments_of,
 )
@@ -117,8 +116,8 @@ def reject(
     api = find_gateway(connection)
     one = _find(api, proposal)
     _check_decider(one, api.participant)
-    payload = Reject(reason=reason)
-    api.send(new_envelope(api, kinds.MCP_REJECT, payload, one.sender, correlation_id=(one.id,)).as_dict())
+    about = {"to": [one.sender], "correlation_id": [one.id]}
+    api.send({"kind": kinds.MCP_REJECT, **about, "payload": {"reason": reason}})
     outcome = {"id": one.id, "decision": "rejected"}
     what = "does not compact now" if _is_compaction(one) else f"may not call {_call(one)}"
     terminal.print_outcome(f"rejected: {one.sender} {what}", outcome, as_json=as_json)
