@@ -37,6 +37,7 @@ from mew_agent.tools.peer_offers import (
 logger = logging.getLogger(__name__)
 
 LIST_CHANGES: Final = {method: name for name, method in LIST_CHANGED.items()}
+CONCURRENT_REQUESTS: Final = 4
 MAX_PAGES: Final = 50
 """How many pages of one list are read."""
 
@@ -58,15 +59,14 @@ class Pace:
     """How peers are asked. All times are in seconds.
 
     Each request first waits for a random part of `stagger_seconds`, so that a starting space does not ask everything at
-    once; at most `concurrent_requests` run together. A peer that does not answer within `answer_seconds` is asked again
-    after each of `retry_seconds`, then not before `time_to_live_seconds`, which is also how long an answer is valid.
+    once. A peer that does not answer within `answer_seconds` is asked again after each of `retry_seconds`, then not
+    before `time_to_live_seconds`, which is also how long an answer is valid.
     """
 
     stagger_seconds: float = 0.5
     answer_seconds: float = 15.0
     retry_seconds: tuple[float, ...] = (2.0, 10.0)
     time_to_live_seconds: float = 300.0
-    concurrent_requests: int = 4
 
 
 @dataclass(eq=False)
@@ -101,7 +101,7 @@ class Discovery(Subscriber):
         """Called when a peer's list of tools has become known or another one."""
         self._inquiries: dict[str, _Inquiry] = {}
         self._observed = ObservedListings()
-        self._limiter: anyio.CapacityLimiter | None = None
+        self._limiter = anyio.CapacityLimiter(CONCURRENT_REQUESTS)
 
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
         """See `Subscriber.receive`."""
@@ -228,8 +228,6 @@ class Discovery(Subscriber):
             inquiry.tried.set()
 
     async def _ask_with_retries(self, name: str, inquiry: _Inquiry) -> None:
-        if self._limiter is None:  # can only be created inside an event loop
-            self._limiter = anyio.CapacityLimiter(self.pace.concurrent_requests)
         for pause_seconds in (*self.pace.retry_seconds, None):
             try:
                 async with self._limiter:
@@ -247,8 +245,6 @@ class Discovery(Subscriber):
             finally:
                 inquiry.tried.set()  # only the first attempt may delay an answer
             await anyio.sleep(pause_seconds)
-            if self._inquiries.get(name) is not inquiry:
-                return
 
     async def _ask_for_tools(self, name: str, inquiry: _Inquiry) -> None:
         inquiry.asked_at = anyio.current_time()
