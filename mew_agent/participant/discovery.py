@@ -115,8 +115,9 @@ class Discovery(Subscriber):
                 for peer in (*changes.joined, *changes.rejoined) if self.is_on else ():
                     self._forget(peer.id)
                     self._start(peer.id)
-            case kinds.MCP_NOTIFICATION if envelope.body.get("method") in LIST_CHANGES and envelope.is_for(me):
-                self._list_changed(envelope.sender, LIST_CHANGES[str(envelope.body.get("method"))])
+            case kinds.MCP_NOTIFICATION if envelope.is_for(me):
+                if (changed := LIST_CHANGES.get(str(envelope.body.get("method")))) is not None:
+                    self._list_changed(envelope.sender, changed)
             case kinds.MCP_REQUEST if self.is_on and envelope.sender != me:
                 self._observed.add_request(envelope)
             case kinds.MCP_RESPONSE:

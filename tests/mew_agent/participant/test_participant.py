@@ -281,6 +281,23 @@ async def test_no_message_of_a_peer_ends_a_participant(gateway: RunningGateway, 
         assert ada.is_joined
 
 
+@pytest.mark.parametrize("method", [["x"], {}, 5, None])
+async def test_notification_without_a_readable_method_is_passed_on(
+    method: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    received: list[str] = []
+
+    class Follower(Participant):
+        async def receive(self, envelope: Envelope) -> None:
+            received.append(envelope.id)
+
+    me = Follower("ws://h", space="demo", id="ada", token="t")
+    notification = Envelope.write("mcp/notification", id="n", ts="t", sender="bob", payload={"method": method})
+    await me.dispatcher.dispatch(notification)
+    assert received == ["n"]
+    assert not caplog.records
+
+
 async def test_from_environment_reads_the_variables_or_names_the_missing() -> None:
     place = {"MEW_GATEWAY": "ws://127.0.0.1:1", "MEW_SPACE": "demo", "MEW_PARTICIPANT_ID": "bob", "MEW_TOKEN": "t"}
     me = Participant.from_environment(place)
