@@ -139,7 +139,7 @@ async def run_compaction(
                 tracker,
                 summarise,
                 conversation=None if plan.evict is None else calls.request_up_to(plan.evict[1]),
-                timeout_seconds=calls.summary_timeout_seconds,
+                timeout_seconds=calls.options.summary_timeout_seconds,
                 may_extract=may_extract,
                 piece_started=report_piece,
             )

@@ -244,8 +244,7 @@ class Conversation:
         await self._enter(prepare)
         await self.calls.count_if_close()
         while True:
-            if await self._before_request():
-                await self._enter(prepare)
+            await self._before_request(prepare)
             try:
                 return await self._call_fitting(listener, prepare)
             except ReplyStopped as stopped:
@@ -296,9 +295,12 @@ class Conversation:
         return await self._call_once(listener, prepare)
 
     async def _call_once(self, listener: ReplyListener, prepare: Prepare) -> ModelReply:
+        policy = self.tracker.policy
         async with self.calls.lock:
             await prepare()
-            reply = await self.calls.main(self._watched(listener))
+            if "stream" in policy.phases or "stream" in policy.rule_index.interventions:
+                listener = ReplyWatch(listener, self.state, self.calls.count_text, self._during_reply).receive
+            reply = await self.calls.main(listener)
         self._calls_in_turn += 1
         chained = bool(reply.tool_calls)
         await self._after_call(
@@ -308,8 +310,8 @@ class Conversation:
 
     # -- what the policy decides -------------------------------------------------------------------------
 
-    async def _before_request(self) -> bool:
-        """Make room if the request would not fit. Returns whether the context was cleared. Raises `PolicyStopped`."""
+    async def _before_request(self, prepare: Prepare) -> None:
+        """Make room if the request would not fit. Raises `PolicyStopped`."""
         actions = self.state.decide("pre_request", GenerationFlags(user_chain=self._calls_in_turn > 0))
         pending = await carry_out(actions, self.state)
         await self._emit_words(pending)
@@ -317,19 +319,12 @@ class Conversation:
             raise PolicyStopped(self.tracker.policy.name, await report_stop(pending.stop, self.state))
         if self.state.planned_clear is not None:
             await self.apply_pending()
-            return True
-        if pending.compact is not None:
+            await self._enter(prepare)
+        elif pending.compact is not None:
             await self._compact(pending.compact, may_wait=pending.compact.trigger != "would_overflow")
-        return False
-
-    def _watched(self, listener: ReplyListener) -> ReplyListener:
-        """Return the listener of a reply, followed by the policy if it watches replies. Raises `ReplyStopped`."""
-        policy = self.tracker.policy
-        if "stream" not in policy.phases and "stream" not in policy.rule_index.interventions:
-            return listener
-        return ReplyWatch(listener, self.state, self.calls.count_text, self._during_reply).receive
 
     async def _during_reply(self, tokens: int, likely_most_tokens: int, basis: SizeBasis) -> None:
+        """Ask a policy that watches replies. Raises `ReplyStopped`."""
         actions = self.state.decide("stream", used_tokens=likely_most_tokens)
         if not actions:
             return

@@ -96,11 +96,9 @@ class ModelCalls:
         self.response_format: Mapping[str, Any] | None = None  # of the main calls of the present turn
         self.supports_tools = True  # false once the server has refused a request because it offered tools
         self._model = model
-        self.summary_timeout_seconds = options.summary_timeout_seconds
-        """How long one summary may take, before the addition for its size."""
         self._summariser = options.summariser or model
         self._state = state
-        self._options = options
+        self.options = options
         self._scope: anyio.CancelScope | None = None
         self._is_summary = False  # whether the running call writes a summary
         self._stopping_summaries = 0  # how many waiting controls interrupt a summary instead of waiting for it
@@ -119,7 +117,7 @@ class ModelCalls:
         try:
             if stops_summary:
                 self.interrupt_summary()
-            with anyio.move_on_after(self._options.call_bound_seconds) as wait:
+            with anyio.move_on_after(self.options.call_bound_seconds) as wait:
                 await self.lock.acquire()
             if wait.cancelled_caught:
                 self.interrupt()
@@ -211,7 +209,7 @@ class ModelCalls:
         self, model: Model, request: ModelRequest, role: CallRole, listener: ReplyListener | None
     ) -> tuple[ModelReply, CallRecord]:
         """Make a call. Returns its record too; that of a call without a reply is stored before the error is raised."""
-        tracker, prices, started = self._state.tracker, self._options.prices, anyio.current_time()
+        tracker, prices, started = self._state.tracker, self.options.prices, anyio.current_time()
         record = CallRecord(str(uuid4()), role, timestamp(), model.identity.model, self._state.history.revision)
         is_compacted = tracker.last_compaction is not None
         try:
@@ -276,15 +274,15 @@ class ModelCalls:
     @property
     def summary_price(self) -> ModelPrice | None:
         """The configured price of the model that writes summaries."""
-        return self._options.prices.get(self._summariser.identity.model)
+        return self.options.prices.get(self._summariser.identity.model)
 
     def request_up_to(self, last_seq: int) -> ModelRequest | None:
         """Return the start of a main request, up to this item; None if another model writes the summaries."""
-        if self._options.summariser is not None:
+        if self.options.summariser is not None:
             return None
         history = self._state.history
         shown = replace(history, items=[item for item in history.items if item.seq <= last_seq])
-        return ModelRequest(shown.request_messages(self._options.system_prompt), self.describe_prefix()[0])
+        return ModelRequest(shown.request_messages(self.options.system_prompt), self.describe_prefix()[0])
 
     async def count_cut(
         self, plan: CompactionPlan, summary: Summary | None, spending: SummarySpending | None = None
@@ -302,11 +300,11 @@ class ModelCalls:
         versions = [replace(history, items=list(history.items)), after]
         versions[1:1] = [] if summary is None else [replace(after, summary=None)]
         basis: CountBasis = "server_counted"
-        counts = await self._counts(versions, self._model.count_prompt, self._options.count_seconds)
-        if counts is None and self._options.measure_compactions:
+        counts = await self._counts(versions, self._model.count_prompt, self.options.count_seconds)
+        if counts is None and self.options.measure_compactions:
             basis = "exact"
             measure = partial(self._measured, spending=spending)
-            counts = await self._counts(versions, measure, self._options.summary_timeout_seconds)
+            counts = await self._counts(versions, measure, self.options.summary_timeout_seconds)
         if counts is None or (history.revision, history.last_seq) != key:
             return None
         before, *without_summary, left = counts
@@ -335,14 +333,14 @@ class ModelCalls:
             return None
         if spending is not None:
             spending.calls += 1
-            spending.price = spending.price if self._options.summariser is None else None  # two models, two prices
+            spending.price = spending.price if self.options.summariser is None else None  # two models, two prices
             spending.record(reply.usage)
         is_same = reply.served_model == self._state.tracker.measurement.served_model
         return reply.usage.prompt_tokens if reply.usage is not None and is_same else None
 
     async def count_text(self, text: str) -> int | None:
         """Let the server count the tokens that a text takes in a prompt; None if it cannot, or not in time."""
-        with anyio.move_on_after(self._options.count_seconds):
+        with anyio.move_on_after(self.options.count_seconds):
             if self._wrapping_tokens is None:
                 bare = await self._model.count_prompt(ModelRequest((_ANY_QUESTION,)))
                 self._wrapping_tokens = None if bare is None else bare - 1
@@ -357,7 +355,7 @@ class ModelCalls:
         grown = ledger.prefix_growth_tokens
         request = self._as_if_asked(history)
         if ledger.prefix_growth_tokens != grown:
-            with anyio.move_on_after(self._options.count_seconds):
+            with anyio.move_on_after(self.options.count_seconds):
                 tokens = await self._model.count_prompt(request)
                 if tokens is None:
                     return
@@ -375,7 +373,7 @@ class ModelCalls:
     def _request(self, of: History | None = None) -> tuple[ModelRequest, str]:
         """Return the next main request, of this history if given, and the fingerprint of what it sends besides."""
         # An empty history is falsy.
-        history, system_prompt = self._state.history if of is None else of, self._options.system_prompt
+        history, system_prompt = self._state.history if of is None else of, self.options.system_prompt
         tools, reminders, texts = self.describe_prefix()
         messages = history.request_messages(system_prompt, reminders)
         request = ModelRequest(messages, tools, response_format=self.response_format)
@@ -386,11 +384,11 @@ class ModelCalls:
         return self._prefix()[2]
 
     def _prefix(self) -> _Prefix:
-        reminders, tools = self._state.reminder_text, self._options.tools() if self.supports_tools else ()
+        reminders, tools = self._state.reminder_text, self.options.tools() if self.supports_tools else ()
         form = "" if self.response_format is None else json.dumps(self.response_format)
         others = (PrefixText("reminders", reminders), PrefixText("response_format", form))
         texts = (
-            PrefixText("system_prompt", self._options.system_prompt),
+            PrefixText("system_prompt", self.options.system_prompt),
             *(PrefixText("tool", f"{tool.name}{tool.description}{tool.parameters}", tool.name) for tool in tools),
             *(one for one in others if one.text),
         )
@@ -403,7 +401,7 @@ class ModelCalls:
         # Gateways fall back to another model when the requested one is busy, and the limit changes with it. Servers
         # also answer with longer names of the same model (`gpt-4o-2024-08-06`), so only configured names count.
         is_requested = served_model == self._state.tracker.model
-        tokens = None if is_requested else self._options.windows.get(served_model)
+        tokens = None if is_requested else self.options.windows.get(served_model)
         if tokens is not None:
             if self._own_window is None:
                 self._own_window = self._state.tracker.window

@@ -59,8 +59,7 @@ def read_section(
     if config.tokenizer_file is not None:
         written["tokenizer_file"] = str(config.tokenizer_file.absolute())
     check_model_source(config, where=where)
-    known = space.models.get(config.model)
-    length = (known.context_length or known.input_length) if known is not None else None
+    length = config.windows.get(config.model)
     if length is not None and config.context_token_limit is None:
         written["context_token_limit"] = length
         config = config.model_copy(update={"context_token_limit": length})

@@ -5,6 +5,9 @@ from collections.abc import Callable
 import pytest
 from mew_protocol.payloads.participant import Compact, Forget
 
+from mew_agent.context.policy import MEW
+from mew_agent.context.policy.rules import StopRule
+from mew_agent.context.policy.threshold import Condition
 from mew_agent.model.interface import Window
 from tests.support.conversation_driver import ConversationDriver, StartConversation, fill, ignore
 
@@ -109,3 +112,16 @@ async def test_a_prompt_that_stands_still_teaches_the_window_and_is_compacted(
         assert "truncated_by_server" in driver.words
         assert "compacted" in driver.words
         assert driver.now.max_tokens == 1609
+
+
+async def test_a_policy_clears_the_context_before_a_request(start_conversation: StartConversation) -> None:
+    is_large = Condition(figure="used", op="gt", tokens=1000)
+    clearing = StopRule(action="clear", phase="pre_request", reason="too large", when=(is_large,))
+    policy = MEW.model_copy(update={"name": "clearing", "rules": (clearing,)})
+    async with start_conversation(policy=policy, fixed_usage=((1900, 10, 1910), (50, 10, 60))) as driver:
+        await driver.turn("One.")
+        await driver.turn("Two.")
+        items = driver.conversation.history.items
+        assert [(item.role, item.notice) for item in items] == [("user", True), ("user", False), ("assistant", False)]
+        assert items[1].content == "Two."
+        assert "cleared:too large" in driver.words
