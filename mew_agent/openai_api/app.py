@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import uuid4
 
@@ -42,7 +42,7 @@ from mew_agent.openai_api.format import (
 )
 from mew_agent.openai_api.request import ApiRequest, answer_in_background, read_request
 from mew_agent.openai_api.responses import ResponseFormat, read_responses_request
-from mew_agent.openai_api.sessions import ApiClient, ClientSessions, SessionPolicy
+from mew_agent.openai_api.sessions import ClientSessions, SessionPolicy
 from mew_agent.participant.answers.builder import Thinking, Writing
 from mew_agent.participant.answers.context_notes import context_key
 from mew_agent.participant.answers.exchange import Exchange
@@ -214,7 +214,7 @@ class _Answers:
     keep_alive_seconds: float
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = self.api.read(await _body(scope, receive))
+        request = _with_headers(self.api.read(await _body(scope, receive)), Headers(scope=scope))
         self.participant.agent(request.model)
         response = _Response(scope, receive, send, request.is_streamed)
         background = answer_in_background(request.text, request.system) if self.answer_background else None
@@ -225,16 +225,15 @@ class _Answers:
             await response.piece(background.text, is_reasoning=False)
             await response.finish(ApiAnswer(background.text, mew=mew))
             return
-        client = _client_of(scope, request)
         async with while_connected(receive):
             try:
-                await self._answer(request, client, response)
+                await self._answer(request, scope.get(_KEY_NAME, ""), response)
             except OpenAIApiError as error:
                 logger.info("request failed: %s", error)
                 await response.fail(error)
 
-    async def _answer(self, request: ApiRequest, client: ApiClient, response: "_Response") -> None:
-        chosen = self.sessions.choose(request, client, uuid4().hex[:12])
+    async def _answer(self, request: ApiRequest, key: str, response: "_Response") -> None:
+        chosen = self.sessions.choose(request, key, uuid4().hex[:12])
         question = self.participant.question_for(request, chosen)
         async with self.participant.open_exchange(request.model, question) as exchange:
             written = self.api.write(request, exchange.chat_id, int(time.time()))
@@ -318,11 +317,9 @@ async def _body(scope: Scope, receive: Receive) -> Any:
         raise OpenAIApiError(BAD_REQUEST, "invalid_request", message) from None
 
 
-def _client_of(scope: Scope, request: ApiRequest) -> ApiClient:
-    headers = Headers(scope=scope)
+def _with_headers(request: ApiRequest, headers: Headers) -> ApiRequest:
     conversation = next((headers[name] for name in CONVERSATION_HEADERS if headers.get(name)), request.conversation)
-    user = request.user or headers.get(USER_HEADER, "")
-    return ApiClient(scope.get(_KEY_NAME, ""), user, conversation)
+    return replace(request, user=request.user or headers.get(USER_HEADER, ""), conversation=conversation)
 
 
 def _error_response(error: OpenAIApiError) -> Response:

@@ -39,7 +39,8 @@ class ApiRequest:
     """A request for an answer. `text` is the user's last message, `earlier` the (role, text) of those before it.
 
     `include_usage` is `stream_options.include_usage`. `response_format` is in the form of chat completions, None for
-    text. `previous_response` is the id that a request of the Responses API continues from.
+    text. `user` is the end user, and `conversation` the client's name for the conversation; both may be empty.
+    `previous_response` is the id that a request of the Responses API continues from.
     """
 
     model: str

@@ -31,15 +31,6 @@ Owner = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class ApiClient:
-    """Who sends a request: the name of the API key, the end user, and the name of the conversation if it has one."""
-
-    key: str = ""
-    user: str = ""
-    conversation: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class ChosenSession:
     """The session for one request. `is_known`: an earlier answer belongs to it."""
 
@@ -57,19 +48,22 @@ class ClientSessions:
     _by_response: BoundedDict[str, tuple[Owner, str]] = field(default_factory=lambda: BoundedDict(MAX_REMEMBERED))
     _newest: BoundedDict[tuple[Owner, str], str] = field(default_factory=lambda: BoundedDict(MAX_REMEMBERED))
 
-    def choose(self, request: ApiRequest, client: ApiClient, new_name: str) -> ChosenSession:
-        """Return the session for a request; a new conversation gets `new_name`. Raises `OpenAIApiError`."""
-        owner = (request.model, client.key, client.user)
+    def choose(self, request: ApiRequest, key: str, new_name: str) -> ChosenSession:
+        """Return the session for a request; a new conversation gets `new_name`. Raises `OpenAIApiError`.
+
+        `key` is the name of the API key that the client sent.
+        """
+        owner = (request.model, key, request.user)
         if request.previous_response is not None:
             return self._continued(request.previous_response, owner)
         if self.policy == "shared":
             return ChosenSession(MAIN_SESSION, owner)
-        if client.conversation or self.policy == "client":
-            name = session_name(client.key, client.user, client.conversation)
+        if request.conversation or self.policy == "client":
+            name = session_name(key, request.user, request.conversation)
             return ChosenSession(name, owner, (owner, name) in self._newest)
         # A conversation that continues from here does not do so twice: the other one is a branch, and a new session.
         known = self._by_history.pop(_digest(owner, request.earlier), None) if request.earlier else None
-        return ChosenSession(known or session_name(client.key, client.user, new_name), owner, known is not None)
+        return ChosenSession(known or session_name(key, request.user, new_name), owner, known is not None)
 
     def remember(self, chosen: ChosenSession, request: ApiRequest, answer: str, response_id: str) -> None:
         """Remember an answer, so that the client can continue from it."""

@@ -9,23 +9,23 @@ from openai import AsyncOpenAI, BadRequestError
 
 from mew_agent.openai_api.format import OpenAIApiError
 from mew_agent.openai_api.request import MAX_TEXT_BYTES, ApiRequest
-from mew_agent.openai_api.sessions import ApiClient, ChosenSession, ClientSessions, with_transcript
+from mew_agent.openai_api.sessions import ChosenSession, ClientSessions, with_transcript
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import ScriptedReply, ScriptedToolCall
 from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.mew_agent.openai_api.conftest import KEY, ChatApiDriver, StartChatApi, content, knows
 
 FIRST = [("user", "One"), ("assistant", "Two")]
-ADA = ApiClient()
+ADA = ""  # the name of her API key
 
 
 def asked(text: str, *earlier: tuple[str, str], **more: Any) -> ApiRequest:
     return ApiRequest("coder", text, earlier=tuple(earlier), **more)
 
 
-def chosen_after(sessions: ClientSessions, request: ApiRequest, client: ApiClient = ADA, nth: int = 1) -> ChosenSession:
+def chosen_after(sessions: ClientSessions, request: ApiRequest, key: str = ADA, nth: int = 1) -> ChosenSession:
     """The session of a request that is then answered with "Two" in the response `r1`."""
-    chosen = sessions.choose(request, client, f"new-{nth}")
+    chosen = sessions.choose(request, key, f"new-{nth}")
     sessions.remember(chosen, request, "Two", f"r{nth}")
     return chosen
 
@@ -47,16 +47,17 @@ def test_a_new_chat_and_a_branch_are_new_sessions() -> None:
     assert not branch.is_known
 
 
-@pytest.mark.parametrize("other", [ApiClient(key="bob"), ApiClient(user="bob")])
-def test_clients_never_enter_a_session_of_another(other: ApiClient) -> None:
+@pytest.mark.parametrize(("key", "user"), [("bob", ""), (ADA, "bob")])
+def test_clients_never_enter_a_session_of_another(key: str, user: str) -> None:
     sessions = ClientSessions()
     first = chosen_after(sessions, asked("One"))
-    assert sessions.choose(asked("Three", *FIRST), other, "new-2").name != first.name
+    assert sessions.choose(asked("Three", *FIRST, user=user), key, "new-2").name != first.name
     with pytest.raises(OpenAIApiError, match="is not known for this model, API key and user"):
-        sessions.choose(asked("Three", previous_response="r1"), other, "new-3")
+        sessions.choose(asked("Three", previous_response="r1", user=user), key, "new-3")
     named = ClientSessions()
     names = {
-        named.choose(asked("x"), ApiClient(*who), "n").name for who in (("", "", "a"), ("", "a", "a"), ("a", "", "a"))
+        named.choose(asked("x", user=user, conversation="a"), key, "n").name
+        for key, user in (("", ""), ("", "a"), ("a", ""))
     }
     assert len(names) == 3
 
@@ -64,11 +65,11 @@ def test_clients_never_enter_a_session_of_another(other: ApiClient) -> None:
 def test_a_client_is_one_session_if_configured() -> None:
     sessions = ClientSessions("client")
     assert chosen_after(sessions, asked("One")).name == chosen_after(sessions, asked("Other")).name
-    assert sessions.choose(asked("x"), ApiClient(user="bob"), "n").name != sessions.choose(asked("x"), ADA, "n").name
+    assert sessions.choose(asked("x", user="bob"), ADA, "n").name != sessions.choose(asked("x"), ADA, "n").name
 
 
 def test_shared_sessions_are_the_agents_own_conversation() -> None:
-    assert ClientSessions("shared").choose(asked("x"), ApiClient("key", "bob", "chat"), "n").name == "main"
+    assert ClientSessions("shared").choose(asked("x", user="bob", conversation="chat"), "key", "n").name == "main"
 
 
 def test_only_the_newest_response_of_a_conversation_continues() -> None:
