@@ -32,8 +32,6 @@ from mew_agent.tracing import enable_by_environment
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
-    from mew_agent.a2a.tools import A2ARole
-
 DEFAULT_SERVE_PORT: Final = 8190
 DEFAULT_A2A_PORT: Final = 8193
 KEY_VARIABLE: Final = "MEW_SERVE_API_KEY"
@@ -137,6 +135,9 @@ def serve_a2a(
     who = find_identity(connection)
     config = configuration_at(who.run_path)
     configured = agents_of(config, who)
+    named = {} if config is None else config.participants
+    # How each participant answers. Observers and meters do not.
+    roles = {name: role for name, one in named.items() if one.meter is None and (role := one.acts_as) != "observer"}
     key = (api_key or "").strip()
     warn_if_reachable(host, REACHABLE)
 
@@ -148,7 +149,7 @@ def serve_a2a(
         participant = ChatParticipant(
             who.ws_url, space=who.space, person=who.participant, token=who.token, options=options, discover=True
         )
-        server = A2AServer(participant, key or who.token, participants or (), roles_of(config))
+        server = A2AServer(participant, key or who.token, participants or (), roles)
 
         def announce(base_url: str, _: list[str]) -> None:
             terminal.print_line(f"participants of '{who.space}' at {base_url}; clients act as {who.participant}")
@@ -221,9 +222,3 @@ def agents_of(config: SpaceConfig | None, who: Identity) -> frozenset[str]:
     require_person(who, config)
     agents = (name for name, one in config.participants.items() if one.acts_as == "agent" and one.meter is None)
     return frozenset(agents)
-
-
-def roles_of(config: SpaceConfig | None) -> "dict[str, A2ARole]":
-    """How each participant of space.yaml answers. Observers and meters do not."""
-    named = {} if config is None else config.participants
-    return {name: role for name, one in named.items() if one.meter is None and (role := one.acts_as) != "observer"}

@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -227,6 +227,9 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
     check_programs(launch, launch.participants(), path)
     if agents or any(one.acp is not None for one in config.participants.values()):
         make_private_folder(sessions)
+    notices = [notice for agent in agents.values() for notice in agent.notices]
+    if options.port is None and address.port != DEFAULT_PORT:
+        notices.insert(0, f"port {DEFAULT_PORT} is in use by another program; the gateway listens on {address.port}")
     return LaunchPlan(
         launch=launch,
         state=state,
@@ -234,8 +237,7 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
         serves=serves,
         model_arguments=("--of-space", *server_arguments(serves, configs)) if serves else (),
         notices=(
-            *_other_port(options, address),
-            *(notice for agent in agents.values() for notice in agent.notices),
+            *notices,
             *(
                 f"{place_in(path, place)}: {'.'.join(place)}: {name} is not set; the program gets ${{{name}}}"
                 for place, name in launch.unset_variables()
@@ -334,8 +336,3 @@ def _refuse_second_start(state: Path) -> None:
     if run is not None and run.is_alive:
         raise ConfigError(run.space, "has ended, but some of its programs still run; `mew down` stops them")
     remove_run_file(path)
-
-
-def _other_port(options: StartOptions, address: ListenAddress) -> Iterator[str]:
-    if options.port is None and address.port != DEFAULT_PORT:
-        yield f"port {DEFAULT_PORT} is in use by another program; the gateway listens on {address.port}"

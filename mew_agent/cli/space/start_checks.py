@@ -41,7 +41,12 @@ def check_programs(launch: Launch, programs: Sequence[Program], path: Path) -> N
         participant, search = launch.config.participants[program.name], program.environment.get("PATH")
         _check_command(path, (program.name,), program.command[0], program.folder, search)
         if BRIDGE_CONFIG in program.environment:
-            _check_bridge(program, path, search)
+            # The bridge itself is ours. What can be missing is the package it needs, and the server's program.
+            require_extra("mcp", "the MCP bridge")
+            server = json.loads(program.environment[BRIDGE_CONFIG])["server"]
+            if "command" in server:
+                place, folder = (program.name, "mcp_server"), Path(server["cwd"] or program.folder)
+                _check_command(path, place, server["command"], folder, server["env"].get("PATH", search))
         elif participant.acp is not None:
             check_acp_agent(program.name, participant, path, launch.folder, search)
 
@@ -82,15 +87,6 @@ def _check_command(path: Path, owner: tuple[str, ...], command: str, folder: Pat
         raise ConfigError(place_of(path, *owner, "cwd"), f"folder '{folder}' not found")
     if shutil.which(command, path=search) is None and not (folder / command).is_file():
         raise ConfigError(place_of(path, *owner, "command"), f"program '{command}' not found")
-
-
-def _check_bridge(program: Program, path: Path, search: str | None) -> None:
-    """The bridge itself is ours. What can be missing is the package it needs, and the server's program."""
-    require_extra("mcp", "the MCP bridge")
-    server = json.loads(program.environment[BRIDGE_CONFIG])["server"]
-    if "command" in server:
-        folder = Path(server["cwd"] or program.folder)
-        _check_command(path, (program.name, "mcp_server"), server["command"], folder, server["env"].get("PATH", search))
 
 
 def _missing_capabilities(config: SpaceConfig, path: Path) -> Iterator[str]:

@@ -162,7 +162,12 @@ def start_detached(plan: LaunchPlan, *, as_json: bool = False) -> int:
                 joined = _wait_joined(plan, progress)
             faults = _recorded_faults(plan.run_path)
         except KeyboardInterrupt:
-            _stop_again(child, plan)
+            child.terminate()
+            child.wait()
+            run = read_run_file(plan.run_path)
+            if run is not None and run.pids.supervisor == child.pid:
+                stop_space(plan.run_path, run)
+            terminal.print_line(f"{plan.space}: stopped")
             raise
     if as_json:
         terminal.print_json(_summary(plan, joined, faults))
@@ -244,16 +249,6 @@ def _wait_ready(
     child.send_signal(signal.SIGTERM)
     child.wait()
     raise ConfigError(plan.space, f"did not start within {READY_SECONDS:g} seconds; see {plan.logs}")
-
-
-def _stop_again(child: "subprocess.Popen[bytes]", plan: LaunchPlan) -> None:
-    """Stop the process of a space and everything that it has started."""
-    child.terminate()
-    child.wait()
-    run = read_run_file(plan.run_path)
-    if run is not None and run.pids.supervisor == child.pid:
-        stop_space(plan.run_path, run)
-    terminal.print_line(f"{plan.space}: stopped")
 
 
 def _wait_joined(plan: LaunchPlan, progress: terminal.ProgressLine) -> set[str]:
