@@ -17,7 +17,7 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.line_io import WriteLine, fifo_writer, file_writer, lines_of_fifo, lines_of_stdin, read_lines
 from mew_agent.cli.app.options import ProgramConnection, option, with_option_groups
 from mew_agent.cli.remote.session import find_identity
-from mew_agent.errors import GatewayError
+from mew_agent.errors import first_cause
 from mew_agent.participant.client import Client
 from mew_agent.participant.credentials import Credentials
 from mew_agent.participant.delivery import Message
@@ -55,20 +55,17 @@ def connect(
 
 async def exchange_lines(client: Client, source: Iterable[str], write_line: WriteLine) -> None:
     """Carry lines both ways until `quit` or the end of the connection. Raises the `GatewayError` that ended it."""
-    failure: GatewayError | None = None
 
     async def write(message: Message) -> None:
         write_line(_line_of(message))
 
-    async with read_lines(source) as lines, anyio.create_task_group() as tasks:
-        tasks.start_soon(_send_lines, client, lines)
-        try:
+    try:
+        async with read_lines(source) as lines, anyio.create_task_group() as tasks:
+            tasks.start_soon(_send_lines, client, lines)
             await client.run(write)
-        except GatewayError as error:
-            failure = error
-        tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
+            tasks.cancel_scope.cancel()
+    except ExceptionGroup as failures:
+        raise first_cause(failures) from None
 
 
 async def _send_lines(client: Client, lines: MemoryObjectReceiveStream[str]) -> None:

@@ -64,13 +64,13 @@ def show_status(
     elif watch:
         _print_changes(api, bell=bell, as_json=as_json)
     else:
-        view = (api.board(), api.attention())
+        board, reported = api.board(), api.attention()
         if as_json:
-            items = single_items(_with_faults(*view, api))
-            for entry in view[0].participants:
+            items = single_items(_with_faults(board, reported, api))
+            for entry in board.participants:
                 terminal.print_json(_as_json(entry, _items_of(entry, items)))
         else:
-            terminal.print_lines(_lines(*view, api, _agents(api)))
+            terminal.print_lines(_lines(board, reported, api, _agents(api)))
 
 
 def _print_history(api: GatewayApi, minutes: int, *, as_json: bool) -> None:
