@@ -6,7 +6,14 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from mew_agent.compaction.compactor import MAX_HALVINGS, CompactionResult, SummaryCall, apply_plan, write_summary
+from mew_agent.compaction.compactor import (
+    MAX_HALVINGS,
+    CompactionResult,
+    SummaryCall,
+    apply_plan,
+    cache_lost_tokens,
+    write_summary,
+)
 from mew_agent.compaction.planner import CompactionPlan, NothingToDo
 from mew_agent.compaction.summary import RejectedSummary
 from mew_agent.context.history import History
@@ -324,6 +331,37 @@ async def test_a_summary_that_ignores_its_budget_ends_the_attempt() -> None:
     driver = long_talk(server, turns=30, window=3_000)
     done = await driver.compact()
     assert 0 < done.outcome.summary_tokens <= 400
+
+
+async def test_a_closing_request_that_does_not_fit_is_followed_by_a_transcript() -> None:
+    driver = long_talk(Server(summary=lambda material: "## Goal and request\n" + material[40:150]), turns=3)
+    plan, refused = driver.planned(), list[ModelRequest]()
+
+    async def call(request: ModelRequest) -> ModelReply:
+        if len(request.messages) > 2:
+            refused.append(request)
+            raise ContextOverflow("http://m", "m")
+        return await driver.server(request)
+
+    conversation = ModelRequest(driver.history.request_messages(SYSTEM))
+    summary = await write_summary(plan, driver.tracker, call, conversation=conversation)
+    assert summary is not None
+    assert (summary.written_by, len(refused), len(driver.server.requests)) == ("model", 1, 1)
+
+
+@pytest.mark.parametrize("has_summary", [False, True], ids=["without a summary", "with one"])
+async def test_cleared_outputs_invalidate_the_cache_from_the_first_one_on(*, has_summary: bool) -> None:
+    driver = long_talk()
+    if has_summary:
+        await driver.compact()
+        for number in range(3):
+            driver.turn(PARAGRAPHS[number], tools=(PARAGRAPHS[0] * 3,))
+    tracker, output = driver.tracker, next(item for item in driver.history.items if item.role == "tool")
+    parts, prices = tracker.ledger.parts, tracker.ledger.item_prices()
+    kept = parts.prefix + parts.pins + parts.summary + sum(size for seq, size in prices.items() if seq < output.seq)
+    assert (parts.summary > 0) is has_summary
+    tracker.measurement.usage = replace(tracker.measurement.usage or Usage(0, 0, 0), cached_tokens=kept + 1000)
+    assert cache_lost_tokens(CompactionPlan((output.seq,), None, 0, 0), tracker) == 1000
 
 
 async def test_a_summary_no_smaller_than_what_it_replaces_is_refused() -> None:

@@ -20,7 +20,7 @@ from mew_agent.context.persisted_state import CallRecord, PersistedState, SavedC
 from mew_agent.context.policy import PolicyState
 from mew_agent.context.reminders import Reminder
 from mew_agent.context.sqlite_schema import set_aside
-from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
+from mew_agent.context.sqlite_store import PRUNE_EVERY, MemoryStore, SqliteStore
 from mew_agent.context.store import (
     InboxChange,
     Session,
@@ -422,6 +422,28 @@ async def test_pruning_removes_only_what_has_left_the_context(tmp_path: Path) ->
     assert loaded is not None
     assert len(loaded.items) == 50
     assert len(await store.calls()) == 1
+    await store.aclose()
+
+
+async def test_a_file_that_cannot_shrink_enough_keeps_what_is_in_context(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "session.db")
+    await store.keep(Session(next_seq=3), SessionChange(added=items("One.", "Two.", "Three."), evicted=[0]))
+    pruned = await store.prune(StoreLimits(max_bytes=1))
+    loaded = await store.load()
+    await store.aclose()
+    assert loaded is not None
+    assert (pruned.items, [item.content for item in loaded.items]) == (1, ["Two.", "Three."])
+
+
+async def test_limits_apply_again_after_a_thousand_changes() -> None:
+    store = MemoryStore(StoreLimits(max_age_days=1))
+    added = [replace(item, at="2020-01-01T00:00:00Z") for item in items("One.")]
+    await store.keep(Session(next_seq=1), SessionChange(added=added, evicted=[0]))
+    for _ in range(PRUNE_EVERY - 2):
+        await store.keep(Session(next_seq=1))
+    assert await store.recall("i0") is not None
+    await store.keep(Session(next_seq=1))
+    assert await store.recall("i0") is None
     await store.aclose()
 
 

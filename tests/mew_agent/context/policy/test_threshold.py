@@ -104,4 +104,5 @@ def test_conditions_that_cannot_be_compared_are_accepted_in_any_order() -> None:
     tokens, fraction = Condition(figure="used", op="ge", tokens=5), Condition(figure="used", op="ge", fraction=part(5))
     assert begins_above(tokens, fraction)
     assert begins_above(fraction, tokens)
+    assert begins_above(tokens, tokens.model_copy(update={"figure": "next_prompt"}))
     assert not begins_above(tokens, tokens)
