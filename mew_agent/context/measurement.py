@@ -114,7 +114,7 @@ class Measurement:
             self.become_unknown("model_changed")
             self.trend.reset()
         elif keep_last and self.tokens is not None:
-            self.basis, self.reason = "projected", None
+            self.become(self.tokens, "projected")
         else:
             self.become_unknown("usage_unavailable")
 
@@ -128,20 +128,16 @@ class Measurement:
         reply = self.reply
         return seq <= self.last_seq or (reply.seq is not None and seq <= reply.seq and not reply.hidden_tokens)
 
-    def correct(self, tokens: int) -> None:
-        """Set the size after a cut, as the server counted it."""
-        self.tokens, self.basis, self.reason = tokens, "server_counted", None
-
-    def become_projected(self, tokens: int) -> None:
-        """Set the size after items left or returned, as the books have it."""
-        self.tokens, self.basis, self.reason = tokens, "projected", None
+    def become(self, tokens: int, basis: Basis) -> None:
+        """Set the size after items left or returned, and how it is known."""
+        self.tokens, self.basis, self.reason = tokens, basis, None
 
     def resume(self, tokens: int | None) -> None:
         """Continue with the size from before a clear; None: it was not known then either."""
         if tokens is None:
             self.become_unknown("usage_unavailable" if self._last_reported else "no_call_yet")
         else:
-            self.become_projected(tokens)
+            self.become(tokens, "projected")
 
     def clear(self) -> None:
         """Start over with an empty history."""

@@ -219,7 +219,7 @@ class Tracker:
         if before is not None:
             if not was_measured:
                 return outcome
-            self.measurement.correct(max(0, before - counted.freed_tokens))
+            self.measurement.become(max(0, before - counted.freed_tokens), "server_counted")
         return counted.correct(outcome, self.tokens)
 
     def compaction_ended(self, *, progressed: bool, at_seconds: float) -> None:
@@ -430,7 +430,7 @@ class Tracker:
             return next_before - self.ledger.next_prompt_tokens
         freed = min(self.tokens, held_before - self._held_tokens)
         if freed:
-            self.measurement.become_projected(self.tokens - freed)
+            self.measurement.become(self.tokens - freed, "projected")
         return freed
 
 
