@@ -41,7 +41,7 @@ _QUOTED: Final = re.compile(
     r"(?s:```.*?(?:```|\Z))|`[^`\n]*`|^[ \t]*>.*$|\"[^\"\n]*\"|“[^”\n]*”|https?://\S+", re.MULTILINE
 )
 _QUESTION: Final = re.compile(r"\?(?![^\s?!.)\]*_'\"])|[？؟]")
-_WORKING: Final = frozenset({"processing", "queued"})
+_WORKING: Final = ("processing", "queued")
 
 
 @dataclass(slots=True)
