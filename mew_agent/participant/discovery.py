@@ -97,7 +97,7 @@ class Discovery(Subscriber):
         self._mcp = mcp
         self.is_on = is_on
         self.pace = Pace()
-        self.on_tools_changed: Callable[[], None] | None = None
+        self.on_tools_changed: Callable[[], None] = lambda: None
         """Called when a peer's list of tools has become known or another one."""
         self._inquiries: dict[str, _Inquiry] = {}
         self._observed = ObservedListings()
@@ -269,7 +269,7 @@ class Discovery(Subscriber):
         known = self._peers.get(name)
         if self._inquiries.get(name) is inquiry and known is not None:  # else it left or joined again meanwhile
             self._peers.set_offers(name, tools=listing.offers)
-            if self.on_tools_changed is not None and known.tools != listing.offers:
+            if known.tools != listing.offers:
                 self.on_tools_changed()
         inquiry.tried.set()
 

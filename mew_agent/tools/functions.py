@@ -47,17 +47,7 @@ class BadArguments(MewAgentError):
 
 
 class ToolCallFailed(MewAgentError):
-    """A tool cannot do what a call asks; the text says why."""
-
-
-@dataclass(eq=False)
-class ToolStopped(MewAgentError):
-    """A tool that called `exit` or was cancelled from within. `cause` says which."""
-
-    cause: str
-
-    def __str__(self) -> str:
-        return f"the tool ended without a result: {self.cause}"
+    """A tool cannot do what a call asks, or ended without a result; the text says why."""
 
 
 class _Untitled(GenerateJsonSchema):
@@ -160,11 +150,7 @@ def _output_schema(returned: Any) -> dict[str, Any] | None:
 class Watched:
     """A collection that calls `on_change` after each change."""
 
-    on_change: Callable[[], None] | None = field(default=None, repr=False, compare=False)
-
-    def _changed(self) -> None:
-        if self.on_change is not None:
-            self.on_change()
+    on_change: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
 
 
 @dataclass
@@ -178,14 +164,14 @@ class Toolbox(Watched):
         if tool.name in self.tools:
             raise ValueError(f"tool '{tool.name}' already exists")
         self.tools[tool.name] = tool
-        self._changed()
+        self.on_change()
 
     def remove(self, name: str) -> Tool:
         """Withdraw a tool and return it. Running calls continue. Raises `UnknownTool`."""
         if name not in self.tools:
             raise UnknownTool(name, tuple(self.tools))
         tool = self.tools.pop(name)
-        self._changed()
+        self.on_change()
         return tool
 
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -224,10 +210,10 @@ async def run_function(function: ToolFunction, keywords: Mapping[str, Any]) -> A
         return await result if inspect.isawaitable(result) else result
     # A tool that calls `exit` must not end the agent's process.
     except SystemExit as error:
-        raise ToolStopped(f"it called exit({error.code!r})") from error
+        raise ToolCallFailed(f"the tool ended without a result: it called exit({error.code!r})") from error
     except anyio.get_cancelled_exc_class():
         await anyio.lowlevel.checkpoint_if_cancelled()  # raises if our own task is cancelled
-        raise ToolStopped("a task it waited for was cancelled") from None
+        raise ToolCallFailed("the tool ended without a result: a task it waited for was cancelled") from None
 
 
 def read_arguments(name: str, arguments_json: str) -> dict[str, Any]:

@@ -105,14 +105,14 @@ class Resources(Watched):
         if resource.uri in self.resources:
             raise ValueError(f"resource '{resource.uri}' already exists")
         self.resources[resource.uri] = resource
-        self._changed()
+        self.on_change()
 
     def remove(self, uri: str) -> Resource:
         """Withdraw a resource and return it. Raises `NoSuchResource`."""
         if uri not in self.resources:
             raise NoSuchResource(uri)
         resource = self.resources.pop(uri)
-        self._changed()
+        self.on_change()
         return resource
 
     def listed(self) -> list[dict[str, Any]]:

@@ -199,7 +199,7 @@ def test_agents_are_recognised_by_what_they_send(kind: str, payload: dict[str, A
 def test_a_participant_that_only_chats_is_no_agent() -> None:
     room = Room(hops=2)
     room.guard.observe(envelope("ada", "participant/status", {"messages_in_context": 0, "tokens": 0}))
-    for status in ("read", ["processing"], {}):
+    for status in ("read", ["processing"], {"processing": 1}):
         room.guard.observe(envelope("ada", "chat/acknowledge", {"status": status}))
     assert exchange(room, 20, "ada") == ["answer"] * 20
 

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from pydantic import BaseModel, Field
 
-from mew_agent.tools.functions import BadArguments, Tool, Toolbox, ToolStopped, UnknownTool
+from mew_agent.tools.functions import BadArguments, Tool, Toolbox, ToolCallFailed, UnknownTool
 from tests.support.waiting import PATIENCE_SECONDS
 
 
@@ -174,7 +174,7 @@ async def test_a_tool_that_exits_does_not_end_the_program() -> None:
         tools.add(Tool.from_function(function))
     assert (await tools.run("leave", "")).prompt_text == "Error: the tool ended without a result: it called exit(3)"
     assert "exit('no such option')" in (await tools.run("leave_too", "")).text
-    with pytest.raises(ToolStopped, match="a task it waited for was cancelled"):
+    with pytest.raises(ToolCallFailed, match="a task it waited for was cancelled"):
         await tools.call("cancelled_inside", {})
 
 
