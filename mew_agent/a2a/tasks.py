@@ -6,7 +6,7 @@ state. A task's `contextId` is a session of an agent. Does not know HTTP or card
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
 from a2a.types import Message, SendMessageRequest, Task, TaskState
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError, UnsupportedOperationError
 
-from mew_agent.a2a.tools import CALL, A2ARole, DataPartCall, call_in, offer_of, parts_of
+from mew_agent.a2a.tools import CALL, A2ARole, call_in, offer_of, parts_of
 from mew_agent.errors import MewAgentError, NotPermitted, Refused, Rejected
 from mew_agent.openai_api.chat_participant import AgentQuestion, ChatParticipant
 from mew_agent.openai_api.format import BUSY, FORBIDDEN, OpenAIApiError
@@ -62,7 +62,7 @@ class ParticipantTasks(AgentExecutor):
         role = self._role()
         try:
             if (call := call_in(context.message.parts, reads_text=role == "tool")) is not None:
-                await self._call(updater, call)
+                await self._call(updater, *call)
             elif role == "tool" and (tools := await tools_of(self._participant, self._name)):
                 await updater.add_artifact(offer_of(self._name, tools), ANSWER, ANSWER)
                 await updater.complete()
@@ -87,11 +87,11 @@ class ParticipantTasks(AgentExecutor):
             updates = _TaskUpdates(updater, exchange, CONTEXT_EXTENSION in context.requested_extensions)
             await updates.follow(f"waiting for '{self._name}' to answer" if is_person else "")
 
-    async def _call(self, updater: TaskUpdater, call: DataPartCall) -> None:
+    async def _call(self, updater: TaskUpdater, tool: str, arguments: Mapping[str, Any]) -> None:
         await updater.start_work()
         seconds = self._participant.options.inactivity_seconds
         result = await self._participant.call_tool(
-            self._name, call.tool, call.arguments, timeouts=Timeouts(seconds, max(seconds, Timeouts().decision_seconds))
+            self._name, tool, arguments, timeouts=Timeouts(seconds, max(seconds, Timeouts().decision_seconds))
         )
         if result.is_error:
             await _end(updater, TaskState.TASK_STATE_FAILED, result.text, TOOL_FAILED)

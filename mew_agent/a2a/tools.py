@@ -6,7 +6,6 @@ Owns which data part is a call, what a card and an answer say of the tools, and 
 import json
 from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from a2a.helpers import new_data_part, new_raw_part, new_text_part
@@ -27,16 +26,11 @@ CALL: Final = '{"tool": NAME, "arguments": {...}}'
 JSON: Final = "application/json"
 
 
-@dataclass(frozen=True, slots=True)
-class DataPartCall:
-    """A call that a client asks for."""
+def call_in(parts: Sequence[Part], *, reads_text: bool = False) -> tuple[str, Mapping[str, Any]] | None:
+    """Return the tool and the arguments that the only data part of a message asks for; None if it asks for no call.
 
-    tool: str
-    arguments: Mapping[str, Any]
-
-
-def call_in(parts: Sequence[Part], *, reads_text: bool = False) -> DataPartCall | None:
-    """Return the call in the only data part of a message, or with `reads_text` in a JSON text. None without one."""
+    With `reads_text` a JSON text may ask for one, too.
+    """
     data: object = None
     if (found := [part for part in parts if part.HasField("data")]) and len(found) == 1:
         data = _with_whole_numbers(MessageToDict(found[0].data))
@@ -48,7 +42,7 @@ def call_in(parts: Sequence[Part], *, reads_text: bool = False) -> DataPartCall 
     if not isinstance(data, Mapping) or not isinstance(data.get("tool"), str):
         return None
     arguments = data.get("arguments", {})
-    return DataPartCall(data["tool"], arguments) if isinstance(arguments, Mapping) else None
+    return (data["tool"], arguments) if isinstance(arguments, Mapping) else None
 
 
 def _with_whole_numbers(value: Any) -> Any:

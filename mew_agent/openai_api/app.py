@@ -248,18 +248,17 @@ class _Answers:
         """Read the answer to its end, and stream it. Returns what the client was shown of it."""
         text, reasoning = list[str](), list[str]()
         while True:
-            piece, is_waiting = None, True
-            with anyio.move_on_after(self.keep_alive_seconds):
-                piece, is_waiting = await exchange.next_event(), False
-            if is_waiting:
-                await response.keep_alive()
-                continue
-            if piece is None:
-                break
+            piece = None
+            with anyio.move_on_after(self.keep_alive_seconds) as wait:
+                piece = await exchange.next_event()
             if isinstance(piece, Thinking | Writing):
                 is_reasoning = isinstance(piece, Thinking)
                 (reasoning if is_reasoning else text).append(piece.text)
                 await response.piece(piece.text, is_reasoning=is_reasoning)
+            elif wait.cancelled_caught:
+                await response.keep_alive()
+            elif piece is None:
+                break
         # A whole answer contains only the agent's text; notices are in its `mew` key.
         return ApiAnswer("".join(text) if response.is_streamed else "", "".join(reasoning))
 
