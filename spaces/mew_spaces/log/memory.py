@@ -10,7 +10,7 @@ one. A log that lost its past starts a new epoch. `sqlite` stores each batch bef
 
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
@@ -250,16 +250,15 @@ class SpaceLog:
         """End, and release what the log holds."""
         self.end()
 
-    def restore(
-        self, entries: Iterable[Entry], *, state: Mapping[str, bytes], gone_through: int, last_sequence: int
-    ) -> None:
-        """Begin with what an earlier run stored. `last_sequence` is the highest number it gave."""
+    def restore(self, entries: Sequence[Entry], state: Mapping[str, bytes]) -> None:
+        """Begin with what an earlier run stored."""
         self._state = dict(state)
-        self._gone_through = self._published = gone_through
         for entry in entries:
             self._remember(entry.sender, entry.id, entry.sequence)
-            self._extend((entry,))
-        self._published = self._staged_through = max(last_sequence, self._published)
+        if entries:
+            self._gone_through = entries[0].sequence - 1
+            self._extend(entries)
+        self._staged_through = self._published
 
     def begin_at(self, position: Position) -> None:
         """Forget everything, and give the next entry the number after this position."""

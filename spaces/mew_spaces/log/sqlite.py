@@ -101,19 +101,14 @@ class SqliteLog(SpaceLog):
 
     def _restore_all(self, opened: "_OpenedFile") -> None:
         """Begin with what the database and the tail files of an earlier run hold."""
-        entries, state = list(opened.entries), dict(opened.state)
+        entries, state = list(opened.entries), dict[str, bytes | None](opened.state)
         for batch in (batch for path in self._moving for batch in read_tail(path)):
             new = [entry for entry in batch.entries if entry.sequence > self._stored_through]
             self._unmoved.append(Batch(new, batch.state))
             entries += new
-            for key, value in batch.state.items():
-                if value is None:
-                    state.pop(key, None)
-                else:
-                    state[key] = value
-        first, last = (entries[0].sequence - 1, entries[-1].sequence) if entries else (0, 0)
-        self._deleted_through = first
-        self.restore(entries, state=state, gone_through=first, last_sequence=last)
+            state |= batch.state
+        self._deleted_through = entries[0].sequence - 1 if entries else 0
+        self.restore(entries, {key: value for key, value in state.items() if value is not None})
 
     @property
     def _tail_name(self) -> str:
