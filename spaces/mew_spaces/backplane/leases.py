@@ -40,8 +40,7 @@ class LeaseTable:
 
     def note(self, name: str, value: bytes | None, *, sequence: int) -> None:
         """Apply a stored value before the stream is read that far. A value noted twice does not renew the lease."""
-        known = self._renewals.get(name)
-        if known is None or known.sequence < sequence:
+        if self.sequence_of(name) < sequence:
             self._put(name, value, sequence)
 
     def _put(self, name: str, value: bytes | None, sequence: int) -> None:
