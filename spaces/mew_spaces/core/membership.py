@@ -275,10 +275,9 @@ class Membership:
 
         def is_decided(one: OpenProposal) -> bool:
             match decision.kind:
-                case kinds.MCP_REQUEST:
-                    return _is_fulfilled(one, decision)
-                case kinds.MCP_RESPONSE:  # TypeScript agents answer a proposal without repeating it as a request
-                    return not one.peers or decision.sender in one.peers
+                # TypeScript agents answer a proposal without repeating it as a request.
+                case kinds.MCP_REQUEST | kinds.MCP_RESPONSE:
+                    return _is_same_call(one, decision) and _may_fulfil(one, decision)
                 case kinds.MCP_WITHDRAW:
                     return one.proposer == decision.sender
                 case _:
@@ -295,7 +294,7 @@ class Membership:
         for proposal_id in decision.correlation_ids:
             found = self.state.proposals.get(proposal_id, ())
             if decision.kind == kinds.MCP_REQUEST:
-                found = tuple(one for one in found if _is_fulfilled(one, decision))
+                found = tuple(one for one in found if _is_same_call(one, decision) and _may_fulfil(one, decision))
             newest = found[-1] if found and all(one.envelope is None for one in found) else None
             if newest is not None and newest.decided_by is not None:
                 return proposal_id, newest.decided_by
@@ -334,26 +333,12 @@ class Membership:
                 return proposal_id
         return None
 
-    def misdirected_request(self, request: Envelope) -> tuple[str, OpenProposal] | None:
-        """Return the first proposal that a request repeats to other peers than the proposed ones, with its id.
-
-        A proposed peer may itself pass the request on to others.
-        """
-        subject = CallSubject.read(request.body)
-        for proposal_id in request.correlation_ids:
-            repeated = [
-                one for one in self.state.proposals.get(proposal_id, ()) if (one.method, one.tool) == tuple(subject)
-            ]
-            if repeated and not any(_may_fulfil(one, request) for one in repeated):
-                return proposal_id, repeated[-1]
-        return None
-
-    def foreign_answer(self, response: Envelope) -> tuple[str, OpenProposal] | None:
-        """Return the first proposal that a response answers although its sender is not a proposed peer, with its id."""
-        for proposal_id in response.correlation_ids:
-            proposals = self.state.proposals.get(proposal_id, ())
-            if proposals and not any(not one.peers or response.sender in one.peers for one in proposals):
-                return proposal_id, proposals[-1]
+    def misdirected(self, fulfilment: Envelope) -> tuple[str, OpenProposal] | None:
+        """Return the first proposal that a request or response may not fulfil, with its id."""
+        for proposal_id in fulfilment.correlation_ids:
+            found = [one for one in self.state.proposals.get(proposal_id, ()) if _is_same_call(one, fulfilment)]
+            if found and not any(_may_fulfil(one, fulfilment) for one in found):
+                return proposal_id, found[-1]
         return None
 
     def apply(self, *changes: Change) -> Changes:
@@ -386,12 +371,14 @@ def _kept(proposal: Envelope, subject: CallSubject) -> dict[str, Any]:
     }
 
 
-def _is_fulfilled(proposal: OpenProposal, request: Envelope) -> bool:
-    is_same_call = (proposal.method, proposal.tool) == tuple(CallSubject.read(request.body))
-    return is_same_call and _may_fulfil(proposal, request)
+def _is_same_call(proposal: OpenProposal, fulfilment: Envelope) -> bool:
+    """Whether a request repeats the proposed call. A response names none."""
+    is_request = fulfilment.kind == kinds.MCP_REQUEST
+    return not is_request or (proposal.method, proposal.tool) == tuple(CallSubject.read(fulfilment.body))
 
 
-def _may_fulfil(proposal: OpenProposal, request: Envelope) -> bool:
-    addressees = request.addressees
+def _may_fulfil(proposal: OpenProposal, fulfilment: Envelope) -> bool:
+    """Whether a request goes to proposed peers, or a proposed peer answers or passes the request on to others."""
+    addressees = fulfilment.addressees if fulfilment.kind == kinds.MCP_REQUEST else ()
     is_to_peers = bool(addressees) and set(addressees) <= set(proposal.peers)
-    return not proposal.peers or is_to_peers or request.sender in proposal.peers
+    return not proposal.peers or is_to_peers or fulfilment.sender in proposal.peers

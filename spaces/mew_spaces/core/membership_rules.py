@@ -245,13 +245,11 @@ class MembershipRules:
         """Refuse to let participants answer a proposal that were not proposed, directly or by a request to others."""
         if not envelope.correlation_ids:
             return None
-        if envelope.kind == kinds.MCP_RESPONSE:
-            found, rule = self._membership.foreign_answer(envelope), "may answer"
-        else:
-            found, rule = self._membership.misdirected_request(envelope), "may be asked to fulfil"
+        found = self._membership.misdirected(envelope)
         if found is None:
             return self._decide(envelope)
         proposal_id, proposal = found
+        rule = "may answer" if envelope.kind == kinds.MCP_RESPONSE else "may be asked to fulfil"
         text = f"only the peers of the proposal '{proposal_id}' {rule} it: {', '.join(proposal.peers)}"
         return refuse(errors.UNAUTHORIZED, text)
 
