@@ -106,6 +106,7 @@ class AgentSessions:
         self._shown: dict[SessionKey, SessionContext] = {}
         """What the agent's report says of each."""
         self._window_retries = 0
+        self._chosen = chosen_policy(config)  # once: its file may change or vanish before the next session begins
         self.main = self._new(MAIN, store)
         self._pin_settings()
         self._add_tools(self.main)
@@ -145,12 +146,11 @@ class AgentSessions:
         except MewAgentError as error:
             logger.info("the model's server did not report its window: %s", error)
             window = None
-        conversations = [session.conversation for session in (self.main, *self._sessions.values())]
         was_awaited = self.main.conversation.tracker.is_window_awaited
         self.main.conversation.state.set_surroundings(is_window_awaited=False)
         if window is not None:
-            for conversation in conversations:
-                await conversation.change_window(window)
+            for session in (self.main, *self._sessions.values()):
+                await session.conversation.change_window(window)
             await self._check_pins()
         elif self.main.conversation.state.window_unknown:
             await self.main.conversation.emit_status(f"policy_stopped:{NO_WINDOW.format(model=self._config.model)}")
@@ -186,9 +186,8 @@ class AgentSessions:
 
     def _new(self, key: SessionKey, store: Store) -> AgentSession:
         config, parts = self._config, self._parts
-        chosen = chosen_policy(config)
-        window = resolve_window(chosen.limit_tokens) if key == MAIN else self.main.conversation.tracker.window
-        tracker = Tracker(history=History(), policy=chosen.policy, window=window, model=config.model)
+        window = resolve_window(self._chosen.limit_tokens) if key == MAIN else self.main.conversation.tracker.window
+        tracker = Tracker(history=History(), policy=self._chosen.policy, window=window, model=config.model)
         tools = AgentTools()
         options = ConversationOptions(
             system_prompt=config.system_prompt or DEFAULT_SYSTEM_PROMPT.format(name=config.name or config.id),

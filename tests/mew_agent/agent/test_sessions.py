@@ -172,3 +172,12 @@ async def test_a_failed_turn_says_why(start_agent: StartAgent) -> None:
         turn = (await ask(s, ASK, "one"))["turn"]
     assert "HTTP 400" in turn["problem"]
     assert turn["calls"] == 0
+
+
+async def test_a_new_session_does_not_read_the_policy_file_again(start_agent: StartAgent, tmp_path: Path) -> None:
+    policy = tmp_path / "early.yaml"
+    policy.write_text("name: early\nbased_on: mew\n", encoding="utf-8")
+    async with start_agent(agent={"policy": str(policy)}) as s:
+        policy.unlink()
+        answer = await ask(s, ASK, "one")
+    assert answer["turn"]["status"]["context"]["policy"] == "early"
