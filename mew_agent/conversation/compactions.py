@@ -5,7 +5,6 @@ decides about a compaction (see `agent.compaction_approval`), nor why the policy
 """
 
 import logging
-from dataclasses import replace
 from typing import Protocol
 
 from mew_protocol.context_report import Progress
@@ -55,32 +54,16 @@ async def ask_about_request(
     """Ask before a requested compaction, if the gate demands it and there is something to compact."""
     if gate is None or requester is None or not gate.must_ask(requester):
         return None
-    plan = plan_request(request, None, state)
+    target_tokens = request.target_in(state.tracker.window.max_tokens)
+    plan = state.plan_compaction(target_tokens, state.tracker.policy.requested_method)
     if isinstance(plan, NothingToDo):
         return None
-    target_tokens = request.target_in(state.tracker.window.max_tokens)
     return await gate.decide(
         ProposedCompaction(plan, "requested", target_tokens, state.history.revision, requester, request.reason)
     )
 
 
-def plan_request(
-    request: Compact, decision: CompactionDecision | None, state: ContextState
-) -> CompactionPlan | NothingToDo:
-    """Return the plan of a requested compaction, as it was decided if a participant was asked."""
-    tracker = state.tracker
-    return _plan(decision, state, request.target_in(tracker.window.max_tokens), tracker.policy.requested_method)
-
-
-def plan_action(
-    action: CompactAction, decision: CompactionDecision | None, state: ContextState
-) -> CompactionPlan | NothingToDo:
-    """Return the plan of a compaction by the policy, as it was decided if a participant was asked."""
-    is_refused = action.trigger == "overflow_error"
-    return _plan(decision, state, action.target_tokens, action.method, is_refused=is_refused)
-
-
-def _plan(
+def plan_as_decided(
     decision: CompactionDecision | None,
     state: ContextState,
     target_tokens: int | None,
@@ -88,6 +71,7 @@ def _plan(
     *,
     is_refused: bool = False,
 ) -> CompactionPlan | NothingToDo:
+    """Return the plan of a compaction, as it was decided if a participant was asked."""
     if decision is not None:
         target_tokens = target_tokens if decision.target_tokens is None else decision.target_tokens
         if (approved := decision.plan_for(state.history)) is not None:
@@ -99,11 +83,6 @@ def would_overflow(tracker: Tracker) -> bool:
     """Return whether the next request, with room for an answer, is larger than the window."""
     window_tokens = tracker.window.max_tokens
     return tracker.next_prompt.tokens + output_reserve_tokens(window_tokens) > window_tokens
-
-
-def origin_of(decision: CompactionDecision | None, asked_by: str | None = None, reason: str | None = None) -> Origin:
-    """Return who asked for a compaction, why, and how it was decided."""
-    return Origin(asked_by, reason, None if decision is None else decision.sentence)
 
 
 async def run_compaction(
@@ -159,7 +138,7 @@ async def run_compaction(
 
 
 async def run_compaction_or_drop(
-    plan: CompactionPlan, action: CompactAction, state: ContextState, calls: ModelCalls, origin: Origin = ITSELF
+    plan: CompactionPlan, action: CompactAction, state: ContextState, calls: ModelCalls, origin: Origin
 ) -> None:
     """Carry out a plan. If no summary is available and the policy allows it, drop the oldest turns without one."""
     spending = SummarySpending(calls.summary_price)
@@ -172,7 +151,8 @@ async def run_compaction_or_drop(
         if not drops:
             raise
         logger.warning("no summary available (%s); dropping the oldest turns without one", error)
-        dropping = plan_action(replace(action, method="drop_oldest"), None, state)
+        is_refused = action.trigger == "overflow_error"
+        dropping = state.plan_compaction(action.target_tokens, "drop_oldest", is_refused=is_refused)
         if not isinstance(dropping, CompactionPlan):
             raise
         await run_compaction(dropping, action.trigger, state, calls, spending=spending, origin=origin)

@@ -141,10 +141,12 @@ class Conversation:
         self.is_compacting = True
         try:
             async with self.calls.between_calls():
-                plan = compactions.plan_request(request, decision, self.state)
+                target_tokens = request.target_in(self.tracker.window.max_tokens)
+                method = self.tracker.policy.requested_method
+                plan = compactions.plan_as_decided(decision, self.state, target_tokens, method)
                 if isinstance(plan, NothingToDo):
                     return compactions.skipped_answer(plan.reason, self.tracker)
-                origin = compactions.origin_of(decision, asked_by, request.reason)
+                origin = Origin(asked_by, request.reason, None if decision is None else decision.sentence)
                 if decision is not None:
                     await self.emit_status("compacting")
                 result = await compactions.run_compaction(plan, "requested", self.state, self.calls, origin=origin)
@@ -375,9 +377,11 @@ class Conversation:
         pending = await carry_out(self.state.decide("task_end"), self.state)
         action = pending.compact
         # What the newest turns hold cannot leave, and a compaction that frees nothing would count as a failed one.
-        if action is not None and isinstance(compactions.plan_action(action, None, self.state), CompactionPlan):
-            self._pending_compaction = action
-            pending.words.append(f"compaction_due:{action.reason or action.trigger}")
+        if action is not None:
+            plan = self.state.plan_compaction(action.target_tokens, action.method)
+            if isinstance(plan, CompactionPlan):
+                self._pending_compaction = action
+                pending.words.append(f"compaction_due:{action.reason or action.trigger}")
         await self._emit_words(pending)
 
     async def _emit_words(self, pending: PendingActions) -> None:
@@ -439,10 +443,13 @@ class Conversation:
         plan: CompactionPlan | NothingToDo | None = None
         try:
             async with self.calls.lock:
-                plan = compactions.plan_action(action, decision, self.state)
+                is_refused = action.trigger == "overflow_error"
+                plan = compactions.plan_as_decided(
+                    decision, self.state, action.target_tokens, action.method, is_refused=is_refused
+                )
                 if isinstance(plan, CompactionPlan):
                     await self.emit_status("compacting")
-                    origin = compactions.origin_of(decision, reason=action.reason)
+                    origin = Origin(None, action.reason, None if decision is None else decision.sentence)
                     await compactions.run_compaction_or_drop(plan, action, self.state, self.calls, origin)
                     self.compaction_error = None
         except compactions.COMPACTION_FAILURES as error:
