@@ -175,13 +175,10 @@ def with_true_citations(text: str, items: Sequence[Item], previous: Summary | No
     quoted = [*(item.content for item in items), *([previous.text] if previous else [])]
     citable = _citable(items, previous)
 
-    def is_false(name: str) -> bool:
-        return name not in citable and _SHAPE_OF_OUR_IDS.fullmatch(name) is not None
-
     def kept(match: re.Match[str]) -> str:
         # A bracket of the messages themselves stays: `[utf-8]` has the form of an id.
         names = _BETWEEN_CITED.split(match[1])
-        true = [name for name in names if not is_false(name)]
+        true = [name for name in names if name in citable or not _SHAPE_OF_OUR_IDS.fullmatch(name)]
         if match[1] in citable or len(true) == len(names) or any(match[0] in content for content in quoted):
             return match[0]
         return f"[{', '.join(true)}]" if true else ""
