@@ -89,8 +89,6 @@ def participant_argument(text: str, name: str = "PARTICIPANT") -> Any:
 FolderOption = Annotated[
     Path | None, option("--space-dir, -d FOLDER", "Folder of the space (default: this one or a parent).")
 ]
-ConfigFileOption = Annotated[Path | None, option("--config FILE", "Path of space.yaml (default: found in the folder).")]
-
 GatewayOption = Annotated[
     str | None,
     option(
@@ -161,7 +159,7 @@ class SpaceFileOptions:
     """Where the space.yaml is, as given on the command line."""
 
     folder: FolderOption = None
-    config: ConfigFileOption = None
+    config: Annotated[Path | None, option("--config FILE", "Path of space.yaml (default: found in the folder).")] = None
 
 
 def with_option_groups(command: Callable[..., CommandResult]) -> Callable[..., CommandResult]:

@@ -72,6 +72,13 @@ def test_long_lines_wrap_between_words() -> None:
     assert wrap(f"one-two three {address} four", 12) == ["one-two", "  three", f"  {address}", "  four"]
 
 
+def test_unreported_figures_of_a_compaction_are_unknown() -> None:
+    event = {"event": "compact-done", "participant": "editor", "status": "compacted"}
+    assert line_for(event) == "editor answers: freed an unknown number of tokens"
+    done = {**event, "freed_tokens": 1_774, "freed_messages": 12}
+    assert line_for(done) == "editor answers: freed 1,774 tokens, 12 messages"
+
+
 def test_answers_cannot_control_the_terminal() -> None:
     hostile = line_for({**CHECK, "participant": "\x1b[2Jreader"})
     assert hostile is not None

@@ -1,5 +1,6 @@
 """The board as `mew status` shows it: once, as JSON, and as it changes."""
 
+import asyncio
 import json
 import os
 from datetime import UTC, datetime
@@ -122,6 +123,28 @@ async def test_watch_as_json_prints_an_entry_per_change() -> None:
     figures = [entry["status"]["tokens"] for entry in entries if entry["id"] == "coder"]
     assert figures[:2] == [98_412, 120_000]
     assert entries[-1]["connected"] is False
+
+
+async def test_watch_as_json_prints_every_entry_when_the_space_needs_a_person() -> None:
+    board = {"space": "s", "at": "2026-01-01T00:00:00Z", "participants": [{"id": "coder", "connected": True}]}
+    item = {"id": "not_stored", "kind": "not_stored", "level": "blocking", "reason": "the disk is full"}
+    needs = {"space": "s", "at": board["at"], "items": [item]}
+    health = json.dumps({"protocol": "mew/v0.4"})
+    events = f"event: board\ndata: {json.dumps(board)}\n\nevent: attention\ndata: {json.dumps(needs)}\n\n"
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        body = health if head.startswith(b"GET /health") else events
+        writer.write(f"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{body}".encode())
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        options = ("--gateway", url, "--space", "s", "--participant", "ada", "--token", "t")
+        outcome = await mew("status", "--watch", "--json", *options)
+    entries = [json.loads(line) for line in outcome.out.splitlines()]
+    assert [[one["id"] for one in entry["attention"]] for entry in entries] == [[], ["not_stored"]]
 
 
 async def test_wrong_token_is_refused_in_one_line(gateway: RunningGateway) -> None:
