@@ -80,13 +80,12 @@ def figure(number: int | None, *, is_estimate: bool = False) -> str:
 
 
 def freed(tokens: int | None, *, is_estimate: bool = False) -> str:
-    """What a compaction freed, net: `freed 63,630`; what an undo brought back, which is negative: `restored 63,630`."""
-    verb = "restored" if tokens is not None and tokens < 0 else "freed"
-    return f"{verb} {figure(None if tokens is None else abs(tokens), is_estimate=is_estimate)}"
+    """What a compaction freed, net, for a table: `freed 63,630`."""
+    return f"freed {figure(tokens, is_estimate=is_estimate)}"
 
 
 def compaction(done: CompactDone) -> str:
-    """The answer to a request to compact: `freed 63,630 tokens, 12 messages`, or why it was skipped."""
+    """The answer to a request to compact, in full: `freed 63,630 tokens, 12 messages`, or why it was skipped."""
     if done.skipped:
         reason = done.reason or "no reason given"
         return f"skipped, {_SKIPPED.get(reason, words(reason))}"

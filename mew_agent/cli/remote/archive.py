@@ -226,7 +226,9 @@ def _lines(entry: CompactionEntry, now: datetime) -> Iterator[str]:
     if entry.tokens_before is not None or entry.tokens_after is not None:
         parts.append(f"{words.figure(entry.tokens_before)} -> {words.figure(entry.tokens_after)}")
     if entry.freed_tokens is not None:
-        parts.append(f"{words.freed(entry.freed_tokens)} ({words.words(entry.basis)})")
+        is_back = entry.freed_tokens < 0  # by an undo
+        gain = f"restored {-entry.freed_tokens:,}" if is_back else words.freed(entry.freed_tokens)
+        parts.append(f"{gain} ({words.words(entry.basis)})")
     if entry.summary_tokens:
         parts.append(f"summary {entry.summary_tokens:,}{' (extract)' if entry.summary_by == 'extract' else ''}")
     if entry.undone_by is not None:

@@ -90,7 +90,7 @@ class SocketApi(GatewayApi):
 
     @contextmanager
     def events(self, last: int = 0) -> Iterator[SocketEvents]:
-        """Join, and yield the space's events from now on, starting with the board. No gateway keeps a `last` here."""
+        """Join, and yield the space's events from now on, starting with the board; `last` has no effect."""
         with start_blocking_portal() as portal:
             me = Participant(websocket_url(self.gateway), space=self.space, id=self.participant, token=self._token)
             events = SocketEvents(portal, me, self.gateway)

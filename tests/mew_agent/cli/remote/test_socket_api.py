@@ -85,6 +85,7 @@ async def test_commands_join_for_as_long_as_they_need(gateway: RunningGateway, f
         assert "coder: freed 40 tokens" in (await mew("compact", "coder", *flags)).out
         shown = await mew("status", *flags)
         assert "60 of ~100" in shown.out
+        assert (await mew("tools", *flags)).out == "no participant offers a tool\n"
         entries = [json.loads(line) for line in (await mew("status", "--json", *flags)).out.splitlines()]
         assert {one["id"]: one.get("status", {}).get("tokens") for one in entries} == {"ada": None, "coder": 60}
 
