@@ -4,10 +4,11 @@ Owns the actions, and the participant's place in the space, which survives a res
 action goes over HTTP like a one-shot command and looks up the space again. MCP is `bridge.server`.
 """
 
+import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from concurrent.futures import CancelledError
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import wraps
@@ -15,8 +16,6 @@ from typing import Annotated, Any, Final, ParamSpec, TypeVar
 from urllib.parse import quote
 
 import anyio
-import anyio.from_thread
-import anyio.lowlevel
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import value_at
@@ -100,26 +99,17 @@ def in_daemon_thread(action: Callable[P, T]) -> Callable[P, Awaitable[T]]:
 
     @wraps(action)
     async def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        token = anyio.lowlevel.current_token()
-        done = anyio.Event()
-        results: list[T] = []
-        errors: list[BaseException] = []
+        outcome: Future[T] = Future()
+        outcome.set_running_or_notify_cancel()  # it runs to its end, even if nothing awaits it any more
 
         def run() -> None:
             try:
-                results.append(action(*args, **kwargs))
+                outcome.set_result(action(*args, **kwargs))
             except BaseException as error:
-                errors.append(error)
-            try:
-                anyio.from_thread.run_sync(done.set, token=token)
-            except (CancelledError, RuntimeError):
-                return  # the event loop has ended
+                outcome.set_exception(error)
 
         threading.Thread(target=run, name="action", daemon=True).start()
-        await done.wait()
-        if errors:
-            raise errors[0]
-        return results[0]
+        return await asyncio.wrap_future(outcome)
 
     return call
 
