@@ -378,7 +378,7 @@ class AcpAgent(Participant):
     def waits_changed(self) -> None:
         """Report what the participant waits for, if that changed."""
         waits = self._reception.waits
-        if waits != self.external_context.waiting and not self.session.has_ended:
+        if waits != self.external_context.waiting and not self.session.ended.is_set():
             self.external_context.waiting = waits
             self.start_soon(self.control.announce, "waiting_for_approval" if self.mcp.waits else None)
 

@@ -220,7 +220,7 @@ class Agent(Participant):
 
     def waits_changed(self) -> None:
         """Report what the agent waits for, if that changed."""
-        if not self.session.has_ended:
+        if not self.session.ended.is_set():
             self.start_soon(self._report_waits)
 
     async def _report_waits(self) -> None:

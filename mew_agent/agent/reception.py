@@ -72,7 +72,7 @@ class Reception(Generic[TurnT]):
     async def answer_chats(self) -> None:
         """Answer chats until cancelled. A chat whose answer fails is logged and does not end the others."""
         # Do not begin a question that a later missed envelope cancels or answers.
-        await self._me.session.client.until_caught_up()
+        await self._me.session.client.caught_up.wait()
         while True:
             if self._headroom is not None:
                 await self._headroom.release()

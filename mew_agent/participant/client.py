@@ -79,7 +79,8 @@ class Client:
         """Which past envelopes the first connection brings; set it before `run`. Later ones bring what was missed."""
         self.arrived = Arrived()
         """What is being passed on now, or was passed on last."""
-        self._caught_up = anyio.Event()
+        self.caught_up = anyio.Event()
+        """Set when everything that was missed before the first connection has been passed on."""
         self._first_connect_seconds = first_connect_seconds
         self._socket: ClientConnection | None = None
         self._joined = anyio.Event()
@@ -115,7 +116,7 @@ class Client:
             try:
                 async for self.arrived in arrivals:
                     if self.arrived.message is None:
-                        self._caught_up.set()
+                        self.caught_up.set()
                     else:
                         await receive(self.arrived.message)
             except Exception as error:
@@ -139,10 +140,6 @@ class Client:
             self.delivery.abandon()
         if failures:
             raise failures[0]
-
-    async def until_caught_up(self) -> None:
-        """Wait until everything that was missed before the first connection has been passed on."""
-        await self._caught_up.wait()
 
     async def send(self, envelope: Envelope, *, wait_seconds: float = SEND_TIMEOUT_SECONDS) -> None:
         """Send an envelope and wait until the gateway has accepted it.

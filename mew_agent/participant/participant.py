@@ -141,7 +141,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
 
     async def until_ended(self) -> None:
         """Wait until the connection has ended for good, whatever the cause."""
-        await self.session.until_ended()
+        await self.session.ended.wait()
 
     async def aclose(self) -> None:
         """Leave the space."""

@@ -31,7 +31,8 @@ class SpaceSession:
         client.on_lost = lambda cause: listeners.emit(None, ConnectionLost(cause))
         self.welcomed = anyio.Event()
         """Set when a readable welcome has arrived, and at the end, so that `open` waits no longer."""
-        self._ended = anyio.Event()
+        self.ended = anyio.Event()
+        """Set when the connection has ended for good."""
         self._failure: Exception | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
 
@@ -65,18 +66,9 @@ class SpaceSession:
             return None
         return await self._tasks.__aexit__(kind, error, trace)
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether the connection has ended for good."""
-        return self._ended.is_set()
-
-    async def until_ended(self) -> None:
-        """Wait until the connection has ended for good, whatever the cause."""
-        await self._ended.wait()
-
     async def run_forever(self) -> None:
         """Wait until the connection has ended for good. Raises the error that ended it, if there is one."""
-        await self.until_ended()
+        await self.ended.wait()
         if self._failure is not None:
             raise self._failure
 
@@ -85,7 +77,7 @@ class SpaceSession:
         async with anyio.create_task_group() as tasks:
 
             async def end_with_connection() -> None:
-                await self.until_ended()
+                await self.ended.wait()
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(end_with_connection)
@@ -130,5 +122,5 @@ class SpaceSession:
         except MewAgentError as error:
             self._failure = self._failure or error
         finally:
-            self._ended.set()
+            self.ended.set()
             self.welcomed.set()

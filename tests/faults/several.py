@@ -123,7 +123,7 @@ class SeveralMember(Participant):
         """Send one chat after the other, and now and then a status, until the run stops or we are removed."""
         run, number = self._run, 0
         try:
-            while not (run.is_stopping or self.session.has_ended):
+            while not (run.is_stopping or self.session.ended.is_set()):
                 number += 1
                 key = ChatKey(self.id, number)
                 run.witness.outcomes[key] = SendOutcome.UNKNOWN
@@ -135,7 +135,7 @@ class SeveralMember(Participant):
                     self.last_status = await send_status(self, number, run.note, before=self.last_status)
                 await anyio.sleep(random.uniform(0, 2 / run.plan.sends_per_second))
         except GatewayError:
-            if not self.session.has_ended:
+            if not self.session.ended.is_set():
                 raise
 
 

@@ -334,7 +334,7 @@ class SpaceLink:
             self._joined = me, PeerTools(me, lambda: self.reserved)
             self._tried.set()
             self._all_changed()
-            while not me.session.has_ended:
+            while not me.session.ended.is_set():
                 await anyio.sleep(CHECK_SECONDS)
                 if not me.is_joined and find_identity(self._connection) != who:
                     return

@@ -61,7 +61,7 @@ async def test_every_frame_arrives_or_is_counted_as_missed(durability: str, tmp_
         ada = Client(Credentials(link.url, "demo", "ada", "a"))
         tasks.start_soon(ada.run, reader.receive)
         with anyio.fail_after(PATIENCE_SECONDS):
-            await ada.until_caught_up()
+            await ada.caught_up.wait()
             for _ in range(6):
                 opening = await bob.ask("stream/request", {"direction": "up"}, to="gateway", answer="stream/open")
                 stream = str(opening.body["stream_id"])
