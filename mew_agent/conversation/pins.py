@@ -13,6 +13,7 @@ from mew_protocol.payloads.system import SpaceFacts
 
 from mew_agent.context.history import Pin, pinned_text
 from mew_agent.context.report import pin_reports
+from mew_agent.context.store import StoreUnusable
 from mew_agent.context.tracker import Tracker
 from mew_agent.errors import PinRefused
 from mew_agent.participant.controls import PinKeeper
@@ -77,7 +78,11 @@ class ContextPins(PinKeeper):
             raise PinRefused(problem)
         self.made += 1
         self.all.append(pin)
-        await self._save()
+        try:
+            await self._save()
+        except StoreUnusable:
+            self.all.remove(pin)
+            raise
         return True
 
     async def remove(self, name: str, made_by: str | None = None) -> None:
@@ -87,8 +92,13 @@ class ContextPins(PinKeeper):
             raise PinRefused(f"'{pin.id}' is from {pin.origin}, so only another participant can unpin it")
         if (place := _CONFIGURED.get(pin.origin)) is not None:
             raise PinRefused(f"'{pin.id}' is from {place}; remove it there")
+        place_in_requests = self.all.index(pin)
         self.all.remove(pin)
-        await self._save()
+        try:
+            await self._save()
+        except StoreUnusable:
+            self.all.insert(place_in_requests, pin)
+            raise
 
     def problem(self, added: Pin | None = None) -> str | None:
         """Return why the pins, with `added`, leave too little room in the window; None if they do not."""

@@ -13,6 +13,7 @@ from mew_protocol.payloads.system import SpaceFacts
 from mew_agent.context.history import History, Pin, pinned_text
 from mew_agent.context.policy import MEW
 from mew_agent.context.sqlite_store import SqliteStore
+from mew_agent.context.store import StoreUnusable
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation.pins import SETTINGS_ORIGIN, SPACE_ORIGIN, ContextPins, pins_of_space
@@ -78,6 +79,24 @@ async def test_pins_are_removed_by_id_or_whole_text() -> None:
         await pins.remove("p1")
     await pins.add("new", "ada")
     assert [pin.id for pin in pins.all] == ["p2", "p4"]
+
+
+async def test_a_change_that_cannot_be_stored_is_not_in_force() -> None:
+    is_full = False
+
+    async def save() -> None:
+        if is_full:
+            raise StoreUnusable(Path("session.sqlite3"), "database or disk is full")
+
+    pins = ContextPins(Tracker(History(), MEW, resolve_window(128_000), "m"), save)
+    for text in ("first", "second"):
+        await pins.add(text, "ada")
+    is_full = True
+    with pytest.raises(StoreUnusable):
+        await pins.add("third", "ada")
+    with pytest.raises(StoreUnusable):
+        await pins.remove("first")
+    assert [pin.text for pin in pins.all] == ["first", "second"]
 
 
 async def test_configured_pins_are_removed_only_where_they_are_configured() -> None:
