@@ -112,7 +112,8 @@ class Dispatcher:
                 gap = None  # nothing was missed since the welcome before this one, on the same connection
             if not session.welcomed.is_set():
                 changes = PeerChanges()  # who was here before us did not join
-                gap = None if gap is not None and gap.reason == "not_supported" else gap
+                if gap is not None and gap.reason == "not_supported":
+                    gap = None  # what was sent before we joined was not missed
             await self._welcome(envelope)
         if gap is not None:
             changes = replace(changes, gap=gap)

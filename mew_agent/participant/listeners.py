@@ -38,7 +38,7 @@ Emitted = tuple[Envelope | None, tuple[object, ...]]
 
 
 class Listeners:
-    """All handlers of one participant. Events are queued while `run` calls them; others are dropped."""
+    """All handlers of one participant, which `run` calls. Events before and after it are dropped."""
 
     def __init__(self) -> None:
         self._by_kind: dict[str | None, list[tuple[Handler, Arguments]]] = {}
