@@ -36,8 +36,8 @@ class Share(NamedTuple):
 def composition(status: Status) -> list[Share]:
     """The parts of a window, then what is free until it compacts and the rest. Unknown parts are absent."""
     report, tokens, window = status.context, status.tokens, status.max_tokens
-    parts = [Share(*one) for one in ((p.part, p.tokens, p.basis) for p in report.breakdown or ())] if report else []
-    parts = [one for one in parts if one.tokens]
+    found = (report.breakdown if report is not None else None) or ()
+    parts = [Share(one.part, one.tokens, one.basis) for one in found if one.tokens]
     if tokens is None or window is None:
         return parts
     unsent = sum(one.tokens for one in parts if one.part == "unsent")

@@ -10,9 +10,10 @@ from datetime import UTC, datetime, tzinfo
 from html import escape
 from typing import Final
 
+from mew_protocol.envelope import unix_seconds
 from mew_protocol.payloads.figures import FigureSample, ParticipantFigures, RecordedCompaction
 
-from mew_agent.cli.board.words import COUNTED, clean, figure, freed, parse_time, words
+from mew_agent.cli.board.words import COUNTED, clean, figure, freed, words
 
 CSV_COLUMNS: Final = (
     *("at", "participant", "event", "tokens", "max_tokens", "basis", "level", "severity", "trigger", "tokens_before"),
@@ -71,8 +72,8 @@ def chart_svg(figures: ParticipantFigures, zone: tzinfo | None) -> str:
     A report is valid until the next one. A figure that is neither reported nor counted is dotted; an unknown one is a
     gap. Dashes mark the window, dotted lines the compactions.
     """
-    samples = [(moment, one) for one in figures.samples if (moment := _seconds(one.at)) is not None]
-    compactions = [(moment, one) for one in figures.compactions if (moment := _seconds(one.at)) is not None]
+    samples = [(moment, one) for one in figures.samples if (moment := unix_seconds(one.at)) is not None]
+    compactions = [(moment, one) for one in figures.compactions if (moment := unix_seconds(one.at)) is not None]
     moments = [moment for moment, _ in (*samples, *compactions)]
     start, end = (min(moments), max(moments)) if moments else (0.0, 1.0)
     end = max(end, start + 1.0)
@@ -112,11 +113,6 @@ def chart_svg(figures: ParticipantFigures, zone: tzinfo | None) -> str:
     size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'
     return f"{head}\n<style>{_STYLE}</style>\n{body}\n</svg>\n"
-
-
-def _seconds(at: str) -> float | None:
-    moment = parse_time(at)
-    return None if moment is None else moment.timestamp()
 
 
 def _cell(value: object) -> str:

@@ -175,12 +175,9 @@ def _over_time(figures: ParticipantFigures, now: datetime, width: int, style: Te
     lines.append(((sparkline(figures, now=now, width=width, style=style), "calm"),))
     lines.append((("60 min ago".ljust(width - 3) + "now", "dim"),))
     for done in reversed(figures.compactions[-5:]):
-        at = words.parse_time(done.at)
-        when = f"{at.astimezone(now.tzinfo):%H:%M} " if at is not None else ""
         asked = f" by {words.clean(done.asked_by)}" if done.asked_by else ""
-        lines.append(
-            ((words.clip(f"{when}{words.words(done.trigger)}{asked}, {words.freed(done.freed_tokens)}", width), ""),)
-        )
+        what = f"{words.words(done.trigger)}{asked}, {words.freed(done.freed_tokens)}"
+        lines.append(((words.clip(f"{words.clock(done.at, now)} {what}", width), ""),))
     return lines
 
 
