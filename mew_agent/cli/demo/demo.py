@@ -203,9 +203,9 @@ def summary_lines(checks: list[CompactionCheck], seconds: float, *, width: int) 
         (
             check.participant,
             cause_of(check.trigger),
-            f"{check.announced_tokens:,}",
-            f"{check.reported_tokens:,}",
-            f"{abs(check.off_tokens):,} ({abs(check.off_tokens) / max(1, check.reported_tokens):.1%})",
+            f"{check.announced_freed_tokens:,}",
+            f"{check.reported_freed_tokens:,}",
+            f"{abs(check.off_tokens):,} ({abs(check.off_tokens) / max(1, check.reported_freed_tokens):.1%})",
         )
         for check in checks
     ]

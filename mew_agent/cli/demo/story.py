@@ -6,7 +6,7 @@ space was started or how events are shown.
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import PurePath
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 from mew_protocol import kinds
 
+from mew_agent.cli.board.words import failure
 from mew_agent.errors import MewAgentError, first_cause
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext
@@ -67,23 +68,16 @@ class CompactionCheck:
 
     participant: str
     trigger: str
-    announced_tokens: int
-    reported_tokens: int
+    announced_freed_tokens: int
+    reported_freed_tokens: int
 
     @property
     def off_tokens(self) -> int:
         """The announced minus the reported tokens freed."""
-        return self.announced_tokens - self.reported_tokens
+        return self.announced_freed_tokens - self.reported_freed_tokens
 
     def as_event(self) -> dict[str, Any]:
-        return {
-            "event": "check",
-            "participant": self.participant,
-            "trigger": self.trigger,
-            "announced_freed_tokens": self.announced_tokens,
-            "reported_freed_tokens": self.reported_tokens,
-            "off_tokens": self.off_tokens,
-        }
+        return {"event": "check", **asdict(self), "off_tokens": self.off_tokens}
 
 
 class DemoFailed(MewAgentError):
@@ -184,7 +178,7 @@ class DemoStory:
         )
         self.show({"event": "answer", "participant": agent, "text": answer.body.get("text")})
         context = self._context(agent)
-        if context is not None and (context.status or "").startswith("model_"):
+        if context is not None and failure(context.as_status()) is not None:
             raise DemoFailed(f"'{agent}' answered: {answer.body.get('text')}")
 
     # -- reports of the agents ---------------------------------------------------------------------------
