@@ -37,7 +37,10 @@ def _extended(trend: Trend, at: float, tokens: int | None) -> Trend:
         return ()
     if trend and (tokens < trend[-1][1] or at < trend[-1][0]):
         trend = ()
-    return (*(one for one in trend[1 - _TREND_SAMPLES :] if at - one[0] <= TREND_SECONDS), (at, tokens))
+    trend = trend[1 - _TREND_SAMPLES :]
+    while trend and at - trend[0][0] > TREND_SECONDS:
+        trend = trend[1:]
+    return (*trend, (at, tokens))
 
 
 class StatusBoard:

@@ -79,7 +79,8 @@ class Membership:
     def names(self) -> tuple[str, ...]:
         """All participants, connected or not: configured ones first, then invited ones."""
         names = dict.fromkeys([*self._config.participants, *self.state.invited])
-        return tuple(name for name in names if name not in self.state.removed)
+        removed = self.state.removed
+        return tuple(name for name in names if name not in removed)
 
     def has(self, name: str) -> bool:
         """Return whether this id is a participant, connected or not."""

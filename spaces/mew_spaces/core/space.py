@@ -117,7 +117,8 @@ class Space:
     def names(self) -> tuple[str, ...]:
         """All participants: members in join order, others that may join, and others that sent a status."""
         names = dict.fromkeys([*self.members, *self.membership.names, *self.state.statuses])
-        return tuple(name for name in names if name not in self.state.removed)
+        removed = self.state.removed
+        return tuple(name for name in names if name not in removed)
 
     def describe(self, participant: str) -> dict[str, Any]:
         """Return a participant as others see it."""
@@ -469,10 +470,11 @@ class Space:
         """Tell connections of a participant how the space is."""
         # Written without models: when all members of a large space return at once, each of them gets all others.
         others = (name for name in self.members if name != participant)
+        statuses = self.state.statuses
         entries = (
             self.board.entry_json(name, connected=name in self.members, now=now)
             for name in self.names
-            if name in self.state.statuses
+            if name in statuses
         )
         payload = {
             "you": self.describe(participant),

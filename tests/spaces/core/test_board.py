@@ -117,6 +117,8 @@ def test_the_time_to_compaction_follows_the_growth_of_the_last_hour() -> None:
     assert left(500, 850) == 12
     assert left(600, 950) == 0
     assert left(600 + 3_601) is None
+    assert left(4_050, 960) == 0
+    assert [tokens for _, tokens in board.trends["coder"]] == [850, 950, 960]  # the others are older than an hour
 
 
 def test_figures_that_are_too_large_are_not_projected() -> None:
