@@ -44,13 +44,12 @@ log = logging.getLogger("mew_spaces")
 
 @dataclass(eq=False, slots=True)
 class Submission:
-    """An event on its way. `waiter` is set when it was applied, with its `receipt`, or will not be stored."""
+    """An event on its way. `answer` gets its receipt when it was applied, or None if it will not be stored."""
 
     event: SpaceEvent
     data: bytes
     at: float
-    waiter: anyio.Event | None = None
-    receipt: Receipt | None = None
+    answer: asyncio.Future[Receipt | None] | None = None
 
     @property
     def may_be_refused(self) -> bool:
@@ -121,9 +120,9 @@ class EventQueue:
         if gateway:
             self.submit(GatewayStarts())
 
-    def submit(self, event: SpaceEvent, waiter: anyio.Event | None = None) -> Submission:
+    def submit(self, event: SpaceEvent, answer: asyncio.Future[Receipt | None] | None = None) -> None:
         """Add an event. It is refused at once if the queue is full or the backplane stores nothing."""
-        submission = Submission(event, encode_event(event), monotonic(), waiter)
+        submission = Submission(event, encode_event(event), monotonic(), answer)
         is_full = len(self._waiting) >= self._max_events or self._waiting_bytes >= self._max_bytes
         if not self.gateway or ((is_full or self.is_away or self.is_refused) and submission.may_be_refused):
             self.refuse(submission)
@@ -131,7 +130,6 @@ class EventQueue:
             self._waiting.append(submission)
             self._waiting_bytes += len(submission.data)
             self._wake.set()
-        return submission
 
     def end_flight(self, data: bytes) -> OwnBatch | None:
         """Return the batch in flight if this is what has come back, and continue with the next one; else None."""
@@ -234,5 +232,5 @@ class EventQueue:
     def refuse(self, submission: Submission) -> None:
         """Answer the sender of an event that will not be stored."""
         self._refuse(submission)
-        if submission.waiter is not None:
-            submission.waiter.set()
+        if submission.answer is not None:
+            submission.answer.set_result(None)

@@ -245,10 +245,8 @@ class ReplicaService(SpaceService):
                 self._perform_applied(applied, is_own=own is not None)
             except Exception:
                 log.exception("failed to perform an event")
-            if submission is not None:
-                submission.receipt = applied.receipt
-                if submission.waiter is not None:
-                    submission.waiter.set()
+            if submission is not None and submission.answer is not None:
+                submission.answer.set_result(applied.receipt)
         for submission in waiting:  # this gateway was gone before its batch came
             self._queue.refuse(submission)
         self._performer.audit = self._own_audit
@@ -342,13 +340,13 @@ class ReplicaService(SpaceService):
         if receipt is not None:
             return receipt
         event = EnvelopeArrives(None, sender, self._shared.batch, may_repeat=True, data=draft.encode())
-        submission = self._queue.submit(event, waiter := anyio.Event())
-        with anyio.move_on_after(self.options.post_seconds):
-            await waiter.wait()
-        if submission.receipt is None and not waiter.is_set():
+        answer: asyncio.Future[Receipt | None] = asyncio.get_running_loop().create_future()
+        self._queue.submit(event, answer)
+        await asyncio.wait((answer,), timeout=self.options.post_seconds)
+        if not answer.done():
             text = "the gateway does not know yet whether this envelope is stored; send it again with the same id"
             return Receipt((), refused=ErrorPayload(error=errors.NOT_STORED, message=text, attempted_kind=draft.kind))
-        return submission.receipt or self._acknowledgements.refusal(None, sender, draft)
+        return answer.result() or self._acknowledgements.refusal(None, sender, draft)
 
     def relay(self, connection: ConnectionId, sender: ParticipantId, frame: StreamFrame) -> None:
         """Handle a stream frame from a socket: deliver it here, and send it to the other gateways."""
