@@ -197,7 +197,7 @@ class HeadroomCheck:
             chat = held.envelope
             if chat.id not in shown:
                 fit = await self._fit_of(await self._size_of(held))
-                what = HELD.format(tokens=fit.tokens, basis=fit.tokens_basis)
+                what = HELD.format(tokens=fit.tokens, basis=fit.tokens_basis.replace("_", " "))
                 shown[chat.id] = Waiting(kind="room", what=what, since=chat.ts, peer=chat.sender, message=chat.id)
             waits.append(shown[chat.id])
         if tuple(waits) != self.waits:

@@ -37,7 +37,7 @@ class ReplyStopped(MewAgentError):
     basis: str
 
     def __str__(self) -> str:
-        return f"stopped by the policy when the context held {self.tokens:,} tokens ({self.basis})"
+        return f"stopped by the policy when the context held {self.tokens:,} tokens ({self.basis.replace('_', ' ')})"
 
 
 async def carry_out(  # noqa: C901 - one case for each action

@@ -150,7 +150,7 @@ def context_sentence(status: Status) -> str:
         known = f"; last reported {last.tokens:,} tokens" if last else ""
         return f"The size of my context is not known ({reason}{known})."
     of = f" of {status.max_tokens:,}" if status.max_tokens else ""
-    return f"My context is unchanged at {status.tokens:,}{of} tokens ({report.basis})."
+    return f"My context is unchanged at {status.tokens:,}{of} tokens ({report.basis.replace('_', ' ')})."
 
 
 def failed_call_text(error: Exception, status: Status) -> str:
