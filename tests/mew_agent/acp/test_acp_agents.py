@@ -4,6 +4,7 @@ import json
 import logging
 import sys
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -302,6 +303,16 @@ async def test_a_compaction_that_the_agent_ignores_ends_with_timeout(start: Star
         done = await s.ada.compact("codex", timeout_seconds=PATIENCE_SECONDS)
         assert (done.skipped, done.reason) == (True, "timeout")
         assert await s.ask("session?") == "loaded session: ada: session?"
+
+
+async def test_a_chat_waits_while_the_agent_compacts_after_an_answer(start: Start) -> None:
+    async with start(compact_at="5%", compact_seconds=PATIENCE_SECONDS, cancel_seconds=0.1) as s:
+        await s.ask("next compaction hangs")
+        await s.until_status(lambda body: body["status"] == "compacting")
+        chat = await s.ada.chat("hello", to="codex")
+        acknowledged = partial(s.recorder.sent_by, "codex", "chat/acknowledge")
+        await s.recorder.until(lambda: any(e.refers_to(chat.id) for e in acknowledged()))
+        assert [e.body["status"] for e in acknowledged() if e.refers_to(chat.id)] == ["queued"]
 
 
 async def test_an_interrupted_agent_is_asked_to_go_on_after_the_compaction(start: Start) -> None:
