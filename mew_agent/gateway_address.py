@@ -2,8 +2,8 @@
 
 A space may have several gateways: where a gateway is expected, a list of URLs separated by commas is one, too.
 
-Owns how a URL is read, which certificates count, and what a rejected certificate means in plain words. Opens no
-connection.
+Owns how a URL is read, which hosts are loopback, which certificates count, and what a rejected certificate means
+in plain words. Opens no connection.
 """
 
 import contextlib
@@ -42,6 +42,11 @@ def websocket_url(gateways: str, where: str = "gateway") -> str:
 def addresses(gateways: str) -> tuple[str, ...]:
     """Return the single URLs of what `http_url` or `websocket_url` returned."""
     return tuple(gateways.split(","))
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is a loopback name or address, which neither other machines nor proxies can reach."""
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _http_url(gateway: str, where: str) -> str:

@@ -21,6 +21,7 @@ import httpx2
 from mew_protocol.json_values import object_at
 
 from mew_agent.errors import ModelError
+from mew_agent.gateway_address import is_loopback
 from mew_agent.model import dialect as dialects
 from mew_agent.model import window as windows
 from mew_agent.model.assembly import ReplyAssembly
@@ -82,7 +83,9 @@ class OpenAIModel:
         self._max_retries = max_retries
         self._http_client = http_client
         self._client: openai.AsyncOpenAI | None = None
-        self._dialect = dialects.dialect_for(urlsplit(self._base_url).hostname or "")
+        host = urlsplit(self._base_url).hostname or ""
+        self._dialect = dialects.dialect_for(host)
+        self._is_local = is_loopback(host)
         # llama.cpp's server closes a connection after a stream without announcing it, and the next request on that
         # connection would fail. Without TLS a new connection is cheap.
         self._stream_headers = {} if self._base_url.startswith("https:") else {"Connection": "close"}
@@ -230,9 +233,9 @@ class OpenAIModel:
             import openai
 
             http_client = self._http_client
-            if http_client is None and _is_loopback(self._base_url):
+            if http_client is None and self._is_local:
                 # A proxy from the environment cannot reach servers on this machine.
-                http_client = openai.DefaultAsyncHttpxClient(trust_env=False, verify=_certificates(self._base_url))
+                http_client = openai.DefaultAsyncHttpxClient(trust_env=False, verify=self._certificates())
             self._client = openai.AsyncOpenAI(
                 api_key=self._api_key or _NO_KEY,
                 base_url=self._base_url,
@@ -265,7 +268,13 @@ class OpenAIModel:
         raise self._status_error(response, _error_in(response))
 
     def _plain_client(self) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(verify=_certificates(self._base_url), trust_env=not _is_loopback(self._base_url))
+        return httpx2.AsyncClient(verify=self._certificates(), trust_env=not self._is_local)
+
+    def _certificates(self) -> ssl.SSLContext:
+        """Return the certificates to trust: none for plain HTTP on this machine, where no connection needs any."""
+        if self._is_local and self._base_url.startswith("http:"):
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        return _trusted_certificates()
 
     def _translated(
         self, error: BaseException, *, chunks_seen: int | None = None, offered_tools: bool = False
@@ -339,13 +348,6 @@ def _transport() -> Any:
     return sys.modules[client_class.__module__.partition(".")[0]]
 
 
-def _certificates(base_url: str) -> ssl.SSLContext:
-    """Return the certificates to trust: none for plain HTTP on this machine, where no connection needs any."""
-    if _is_loopback(base_url) and base_url.startswith("http:"):
-        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return _trusted_certificates()
-
-
 @functools.cache
 def _trusted_certificates() -> ssl.SSLContext:
     """Return the certificates that clients trust by default. Loading them takes 20 ms, so clients share them."""
@@ -417,11 +419,6 @@ def _seconds(value: str | None) -> float | None:
         return max(0.0, float(value)) if value else None
     except ValueError:
         return None
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _without_credentials(url: str) -> str:

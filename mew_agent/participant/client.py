@@ -24,7 +24,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from mew_agent.errors import NotAccepted, NotConfirmed, NotConnected, TooLarge
-from mew_agent.gateway_address import addresses, cause_of, tls_failure, trust
+from mew_agent.gateway_address import addresses, cause_of, is_loopback, tls_failure, trust
 from mew_agent.participant.credentials import Credentials, TryLater
 from mew_agent.participant.delivery import (
     UNCONFIRMED_KINDS,
@@ -51,7 +51,6 @@ INBOX_MESSAGES = 10_000
 """How many messages may wait to be processed before reading pauses."""
 _SHORTEST_ATTEMPT_SECONDS = 0.05
 _MESSAGE_TOO_BIG = 1009
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 Receive = Callable[[Message], Awaitable[None]]
 
@@ -309,7 +308,7 @@ class Client:
             # A gateway writes the same bytes to all members; with compression it would do so once for each.
             compression=None,
             # `websockets` would use a system's proxy for loopback too, where that is the proxy's own machine.
-            proxy=None if urlsplit(gateway).hostname in _LOOPBACK else True,
+            proxy=None if is_loopback(urlsplit(gateway).hostname or "") else True,
             max_size=DEFAULT_MAX_BYTES,
             open_timeout=open_seconds,
             ping_interval=HEARTBEAT_SECONDS,

@@ -9,24 +9,22 @@ import errno
 import socket
 import ssl
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from mew_spaces.errors import PortInUse
 
 from mew_agent.cli.app import terminal
 from mew_agent.errors import ConfigError
-from mew_agent.gateway_address import tls_failure, trust
+from mew_agent.gateway_address import is_loopback, tls_failure, trust
 
 if TYPE_CHECKING:  # they import what a gateway needs, and most commands here start none
     from mew_spaces.gateway.certificate import TlsFiles
     from mew_spaces.launch.launch import ListenAddress
 
-_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
-
 
 def warn_if_reachable(host: str, risk: str) -> None:
     """Warn of a risk if other machines can reach a server on `host`."""
-    if host not in _LOOPBACK:
+    if not is_loopback(host):
         terminal.warn(f"other machines can reach {host}: {risk}")
 
 

@@ -11,7 +11,7 @@ from mew_spaces.gateway import auth
 from mew_spaces.launch.run_file import LastRun, RunFile, find_run_file, read_last_run, read_run_file, run_file_path
 
 from mew_agent.errors import ConfigError, listed
-from mew_agent.gateway_address import CA_VARIABLE, addresses
+from mew_agent.gateway_address import CA_VARIABLE, addresses, is_loopback
 
 if TYPE_CHECKING:  # most commands, and agents, only read the run file: the models of space.yaml take 20 ms to load
     from mew_spaces.config.loading import SpaceConfig
@@ -78,8 +78,8 @@ def _gateway_address(url: str) -> tuple[str, int | None, str]:
         host, port = parts.hostname or "", parts.port or (443 if is_encrypted else 80)
     except ValueError:
         return url, None, ""
-    is_loopback = host in ("localhost", "::1", "0.0.0.0", "::") or host.startswith("127.")  # noqa: S104 - compared only
-    return "localhost" if is_loopback else host, port, parts.path.rstrip("/")
+    is_here = host in ("0.0.0.0", "::") or is_loopback(host)  # noqa: S104 - compared only
+    return "localhost" if is_here else host, port, parts.path.rstrip("/")
 
 
 def place_of(path: Path, name: str, *keys: str, at: str | None = None) -> str:

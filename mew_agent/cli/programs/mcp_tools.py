@@ -309,21 +309,21 @@ class SpaceLink:
         if self._joined is not None:
             self._tried.set()
             await anyio.sleep_forever()
-        failures = 0
+        pause_seconds = CHECK_SECONDS
         while True:
             try:
                 who = find_identity(self._connection)
                 require_person(who)
-                failures += 1
+                pause_seconds = min(2 * pause_seconds, MAX_RETRY_SECONDS)
                 await self._stay(who)
             except MewAgentError as error:
                 self._problem = error
             if self._joined is not None:
-                self._joined, failures = None, 0
+                self._joined, pause_seconds = None, CHECK_SECONDS
                 self._all_changed()
             self._tried.set()
             # Files may be read often; a gateway that refuses us is asked less often.
-            await anyio.sleep(min(CHECK_SECONDS * 2**failures, MAX_RETRY_SECONDS) if failures else CHECK_SECONDS)
+            await anyio.sleep(pause_seconds)
 
     async def _stay(self, who: Identity) -> None:
         """Take part until the connection ends for good, or the space is found elsewhere or nowhere."""

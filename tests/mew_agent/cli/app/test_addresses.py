@@ -8,12 +8,23 @@ import pytest
 from mew_spaces.errors import PortInUse
 from mew_spaces.launch.launch import ListenAddress
 
-from mew_agent.cli.app.addresses import certified_host, choose_address
+from mew_agent.cli.app.addresses import certified_host, choose_address, warn_if_reachable
 from mew_agent.cli.space.plan import StartOptions, make_launch_plan
 from mew_agent.errors import ConfigError
 from tests.support.certificates import certified
 
 HERE = "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("host", "warned"),
+    [("127.0.0.1", False), ("127.0.0.2", False), ("::1", False), ("0.0.0.0", True), ("10.0.0.7", True)],
+)
+def test_servers_warn_of_addresses_that_other_machines_reach(
+    host: str, warned: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warn_if_reachable(host, "anyone there can use it")
+    assert (f"other machines can reach {host}: anyone there can use it" in capsys.readouterr().err) == warned
 
 
 def test_free_port_is_chosen_and_left_free() -> None:

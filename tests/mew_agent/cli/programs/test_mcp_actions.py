@@ -7,9 +7,11 @@ import pytest
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.cli.app.options import ConnectionOptions
+from mew_agent.cli.programs import mcp_tools
 from mew_agent.cli.programs.mcp_tools import SpaceLink, SpaceOffers
 from mew_agent.cli.remote.request import NoSuchParticipant, ParticipantOffline
-from mew_agent.errors import BadAnswer, ConfigError, NotPermitted, PeerTimeout
+from mew_agent.cli.remote.session import Identity
+from mew_agent.errors import BadAnswer, ConfigError, NotConnected, NotPermitted, PeerTimeout
 from tests.support.cli import answering, status
 from tests.support.gateway_client import Client, Message, joined
 from tests.support.waiting import PATIENCE_SECONDS
@@ -153,3 +155,22 @@ async def test_restarted_gateway_replaces_the_chats(gateway: RunningGateway) -> 
     ada._position = (ada._position[0] if ada._position else "", "another-epoch-7")
     await ada.send_chat("after")
     assert [one["text"] for one in (await ada.recent_chat())["chats"]] == ["before", "after"]
+
+
+class _Refused(SpaceLink):
+    """A link whose gateway refuses every attempt to join; the last one ends the test."""
+
+    attempts = 0
+
+    async def _stay(self, who: Identity) -> None:
+        self.attempts += 1
+        if self.attempts == 2_000:
+            raise EOFError
+        raise NotConnected(who.gateway, "connection refused")
+
+
+async def test_a_gateway_that_is_away_for_a_night_does_not_end_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_tools, "CHECK_SECONDS", 0.0)
+    link = _Refused(ConnectionOptions("ada", "token", "ws://127.0.0.1:1", "demo"))
+    with pytest.raises(EOFError):
+        await link.run()
