@@ -7,14 +7,14 @@ sends nothing.
 """
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Final, Literal
 from uuid import UUID, uuid5
 
 import anyio
-from mew_protocol.envelope import Envelope
+from mew_protocol.envelope import Envelope, unix_seconds
 from mew_protocol.position import Position
 
 from mew_agent.agent.address_filter import AddressFilter
@@ -117,11 +117,8 @@ class Inbox:
         """Return whether a chat from before the start is older than this; chats that arrived since then never are."""
         if chat.number not in self._restored or chat.state == "answered":
             return False
-        try:
-            sent = datetime.fromisoformat(chat.envelope.ts)
-        except ValueError:
-            return False
-        return (datetime.now(UTC) - sent.astimezone(UTC)).total_seconds() > max_age_seconds
+        sent_at = unix_seconds(chat.envelope.ts)
+        return sent_at is not None and time.time() - sent_at > max_age_seconds
 
     # -- what arrives ------------------------------------------------------------------------------------
 

@@ -95,7 +95,7 @@ def _create(path: Path) -> None:
     new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)
     # SQLite gives its extra files the mode of this one, so it must be private before it is opened.
-    os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    new.touch(mode=0o600, exist_ok=False)
     with closing(sqlite3.connect(new)) as connection:
         connection.executescript(_TABLES)
         _write_version(connection)

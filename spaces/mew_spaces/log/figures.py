@@ -7,7 +7,6 @@ observe only remember what `write` stores later, in a thread.
 """
 
 import logging
-import os
 import sqlite3
 import time
 from collections import defaultdict
@@ -274,7 +273,7 @@ class FigureStore:
 
 def _open(path: Path | None) -> sqlite3.Connection:
     if path is not None and not path.exists():
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        path.touch(mode=0o600, exist_ok=False)
     database = sqlite3.connect(path or ":memory:", check_same_thread=False)
     database.row_factory = sqlite3.Row
     try:

@@ -7,7 +7,6 @@ that holds what the bounds allow, so the files are read once.
 """
 
 import logging
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -240,7 +239,7 @@ class SqliteLog(SpaceLog):
         new = self.path.with_name(f"{self.path.name}.new")
         for suffix in ("", "-journal"):
             new.with_name(new.name + suffix).unlink(missing_ok=True)
-        os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        new.touch(mode=0o600, exist_ok=False)
         database = sqlite3.connect(new, isolation_level=None)
         try:
             database.executescript(f"BEGIN; {_SCHEMA}")
