@@ -24,7 +24,7 @@ from mew_agent.config.agent_config import (
     environment_source,
 )
 from mew_agent.errors import ConfigError
-from mew_agent.gateway_address import cause_of
+from mew_agent.gateway_address import cause_of, is_loopback
 from mew_agent.model.local_server import find_gguf, name_of
 
 PROBE_SECONDS: Final = 1.5
@@ -132,7 +132,7 @@ def unreachable_models(agents: Iterable[AgentConfig]) -> Iterator[str]:
 def _connection_problem(url: str) -> str | None:
     parts = urlsplit(url)
     host = parts.hostname or ""
-    if parts.scheme in getproxies() and not proxy_bypass(host):
+    if parts.scheme in getproxies() and not is_loopback(host) and not proxy_bypass(host):
         return None  # only the proxy can tell
     try:
         socket.create_connection((host, parts.port or (443 if parts.scheme == "https" else 80)), PROBE_SECONDS).close()

@@ -494,7 +494,8 @@ def test_a_warning_names_the_capability_that_an_agent_lacks(tmp_path: Path) -> N
     assert not list(warnings_about(load_space(path), path))
 
 
-def test_a_model_server_that_does_not_answer_is_a_warning(tmp_path: Path) -> None:
+def test_a_model_server_that_does_not_answer_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy.invalid:3128")  # agents use no proxy for servers on this machine
     with socket.create_server(("127.0.0.1", 0)) as server:
         live = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
         dead = "http://127.0.0.1:1/v1"
