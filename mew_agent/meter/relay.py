@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from mew_agent.errors import ConfigError
+from mew_agent.gateway_address import is_loopback
 from mew_agent.http_server import break_connection, serving, until_disconnected
 from mew_agent.meter.facts import Api, CallFacts, api_of, read_facts
 from mew_agent.meter.main_line import MeteredCall
@@ -75,8 +76,10 @@ async def serve_relay(
     # No read timeout, because models think for minutes; no limit of connections, because agents make calls in parallel.
     timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-    async with httpx2.AsyncClient(timeout=timeout, limits=limits) as client:
-        base = checked_upstream(upstream)
+    base = checked_upstream(upstream)
+    uses_proxy = not is_loopback(urlsplit(base).hostname or "")  # a proxy cannot reach servers on this machine
+    certificates = httpx2.create_ssl_context()
+    async with httpx2.AsyncClient(timeout=timeout, limits=limits, verify=certificates, trust_env=uses_proxy) as client:
         relay = ModelRelay(base.removesuffix(_VERSION), client, observer)
         async with serving(relay, host=host, port=port, stopping=relay.stopping.set) as url:
             yield f"{url}{_VERSION}" if base.endswith(_VERSION) else url

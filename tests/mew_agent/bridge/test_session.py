@@ -64,7 +64,8 @@ async def test_a_program_serves_tools_resources_and_prompts(workshop_bridge: Bri
     await everything_works(workshop_bridge)
 
 
-async def test_a_server_over_streamable_http_serves_the_same() -> None:
+async def test_a_server_over_streamable_http_serves_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")  # cannot reach servers on this machine
     async with workshop_over_http() as url:
         configured = BridgeSettings.model_validate({"server": {"url": url}})
         async with running(configured) as bridge:

@@ -118,6 +118,18 @@ def as_chunk(data: bytes) -> bytes:
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
 
 
+async def test_a_server_on_this_machine_is_reached_without_the_proxy(
+    relayed: StartRelay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+
+    async def answer(_upstream: Upstream, stream: SocketStream) -> None:
+        await stream.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi")
+
+    async with relayed(answer) as (_, _, client):
+        assert (await client.post("/chat/completions", json=QUESTION)).text == "hi"
+
+
 async def test_chunk_passes_unchanged_before_the_next_exists(relayed: StartRelay) -> None:
     async def answer(upstream: Upstream, stream: SocketStream) -> None:
         await stream.send(STREAM_HEAD)
