@@ -162,8 +162,17 @@ class Intervals:
         return True
 
     def item_prices(self, calibration: Calibration) -> dict[int, int]:
-        """Return the tokens of each item by seq; the shares of an interval sum to its price."""
-        return {seq: share for interval in self for seq, share, _ in self._shares(interval, calibration)}
+        """Return the tokens of each item by seq, in one pass; the shares of an interval sum to its price."""
+        prices: dict[int, int] = {}
+        items = iter(self.items)
+        item = next(items, None)
+        for interval in self:
+            inside = []
+            while item is not None and item.seq <= interval.last_seq:
+                inside.append(item)
+                item = next(items, None)
+            prices.update((seq, share) for seq, share, _ in split(interval.tokens, inside, calibration))
+        return prices
 
     def append(
         self, measures: Sequence[Measure], tokens: int, kind: Kind, units: float, calibration: Calibration
