@@ -104,6 +104,9 @@ class BoundedHttpProtocol(H11Protocol):
             self.transport.abort()
 
     def handle_websocket_upgrade(self, event: Any) -> None:
+        if not all(value.isascii() for name, value in self.headers if name.startswith(b"sec-websocket-")):
+            self.send_400_response("Invalid WebSocket handshake.")  # older versions of websockets log a traceback
+            return
         self._cancel_deadline()
         self._gate = JoinGate(on_joined=self._admit)
         self.app_state = {**self.app_state, JOIN_GATE: self._gate}

@@ -363,6 +363,7 @@ MALFORMED = (
     HANDSHAKE.replace(b"GET / ", b"GET /\xe9 "),
     HANDSHAKE.replace(b"Version: 13", b"Version: 99"),
     HANDSHAKE.replace(b"Host: localhost", b"Host: localhost\r\nSec-WebSocket-Protocol: \xff"),
+    HANDSHAKE.replace(b"AAAAAAAAAAAAAAAAAAAAAA==", b"AAAAAAAAA\x9bAAAAAAAAAAAA=="),
     HANDSHAKE + b"\xff" * 100,
     b"POST /participants/ada/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nab",
     os.urandom(2000),
