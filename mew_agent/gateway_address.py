@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import ssl
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -46,7 +47,10 @@ def addresses(gateways: str) -> tuple[str, ...]:
 
 def is_loopback(host: str) -> bool:
     """Return whether a host is a loopback name or address, which neither other machines nor proxies can reach."""
-    return host in ("localhost", "::1") or host.startswith("127.")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _http_url(gateway: str, where: str) -> str:

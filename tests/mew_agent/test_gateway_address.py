@@ -14,7 +14,7 @@ from websockets.frames import Close
 
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.errors import CertificateRejected, ConfigError, GatewayError, MewAgentError, NotConnected
-from mew_agent.gateway_address import CA_VARIABLE, cause_of, http_url, trust
+from mew_agent.gateway_address import CA_VARIABLE, cause_of, http_url, is_loopback, trust
 from mew_agent.participant.participant import Participant
 from tests.support.certificates import Certified, certified
 
@@ -148,3 +148,13 @@ def test_a_file_without_certificates_is_a_mistake_in_the_settings(tmp_path: Path
         trust(empty)
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         trust(tmp_path / "missing.pem")
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.0.0.2", "::1"])
+def test_loopback_hosts_are_recognised(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["127.example.org", "127.0.0.1.example.org", "192.0.2.1", "0.0.0.0", "::", ""])
+def test_other_hosts_are_not_loopback_whatever_their_name_begins_with(host: str) -> None:
+    assert not is_loopback(host)
