@@ -1,0 +1,56 @@
+"""Text that a person decides about shows everything that it contains."""
+
+import time
+
+import pytest
+from mew_protocol.visible import shortened, visible
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("rm -rf build", "rm -rf build"),
+        ("größer 数 é", "größer 数 é"),
+        ("a\u202eb", "a<U+202E>b"),
+        ("a\u200bb\x00\x1b[2K", "a<U+200B>b<U+0000><U+001B>[2K"),
+        ("a\u00a0b\u3000", "a<U+00A0>b<U+3000>"),
+        ("x\U000e0041\ufe0f\u3164", "x<U+E0041><U+FE0F><U+3164>"),
+        ("end  ", "end <U+0020>"),
+        ("a \nb", "a <U+000A>b"),
+        ("a\u2028b\x85", "a<U+2028>b<U+0085>"),
+    ],
+)
+def test_invisible_characters_are_shown_by_their_number(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+def test_lines_stay_lines_and_show_the_space_at_their_end() -> None:
+    assert visible("a \n b\t\n ", lines=True) == "a<U+0020>\n b<U+0009>\n<U+0020>"
+
+
+def test_different_texts_look_different() -> None:
+    texts = ["a", "a ", "a\n", "a\r", "a\t", "a\u200b", "a\ufeff", "\u202aa\u202c", "a\u00ad", "a\u2800", "a\u115f"]
+    assert len({visible(text) for text in texts}) == len(texts)
+
+
+def test_a_cut_says_how_much_is_missing_and_where_to_see_it() -> None:
+    assert shortened("abcdef", 6) == "abcdef"
+    assert shortened("abcdef", 5) == "abcde … (1 more character)"
+    assert (
+        shortened("a" * 3000, 2, "`mew proposals` shows all")
+        == "aa … (2,998 more characters; `mew proposals` shows all)"
+    )
+
+
+@pytest.mark.parametrize("unit", [" ", "\n", "\u202e", "e\u0301", " \n", "\U000e0041"])
+def test_the_cost_grows_with_the_length_of_the_text(unit: str) -> None:
+    def cost(number: int) -> float:
+        text = unit * number
+        best = float("inf")
+        for _ in range(5):
+            start = time.process_time()
+            visible(text, lines=True)
+            best = min(best, time.process_time() - start)
+        return best
+
+    assert cost(80_000) <= 12 * max(cost(20_000), 0.001)
