@@ -8,10 +8,12 @@ restarted meanwhile, the board follows: no envelope announced that earlier membe
 streams are open for each token and address, and ends them with their token.
 """
 
+import math
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 import anyio
@@ -25,12 +27,15 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from mew_spaces.gateway.service import SpaceService
-from mew_spaces.log.memory import Entry, SpaceLog
+from mew_spaces.log.memory import Entry, SpaceLog, within_bytes
 
 KEEP_ALIVE_SECONDS = 15.0
 
 _BATCH = 256
 """How many events are written at once at most."""
+
+PAGE_BYTES = 1024 * 1024
+"""How many bytes of envelopes are written at once at most; a single one may be larger."""
 
 MAX_LAST = 2_000
 """How many envelopes a new reader may ask for."""
@@ -56,8 +61,10 @@ class EventReader:
     with_frames: bool = False
     waiting: anyio.CancelScope | None = None
     """Set while the stream has nothing to send."""
-    frames: deque[bytes] = field(default_factory=lambda: deque(maxlen=_MAX_FRAMES))
+    frames: deque[bytes] = field(default_factory=deque)
     """The events of frames to send."""
+    frame_bytes: int = 0
+    """The size of `frames`."""
 
     @property
     def may_read(self) -> bool:
@@ -70,7 +77,11 @@ class EventReader:
             return
         if recipients is None or self.service.tokens.identify(self.token) in recipients:
             data = frame.raw[len(frame.stream_id) + 2 :]
-            self.frames.append(event("frame", to_json({"stream_id": frame.stream_id, "data": data})))
+            written = event("frame", to_json({"stream_id": frame.stream_id, "data": data}))
+            while self.frames and (len(self.frames) >= _MAX_FRAMES or self.frame_bytes + len(written) > PAGE_BYTES):
+                self.frame_bytes -= len(self.frames.popleft())
+            self.frames.append(written)
+            self.frame_bytes += len(written)
             if self.waiting is not None:
                 self.waiting.cancel()
 
@@ -165,9 +176,13 @@ async def event_stream(
     if since is None:
         place = history.position
         newest = newest_before(history, place.sequence + 1, last).entries
-        yield _envelopes(history, newest) + _board(service, place)
+        while newest:
+            page = within_bytes(newest, PAGE_BYTES)
+            newest = newest[len(page) :]
+            yield _envelopes(history, page)
+        yield _board(service, place)
     while not history.is_closed and reader.may_read:
-        entries = history.since(place, limit=_BATCH) if place is not None else None
+        entries = history.since(place, limit=_BATCH, max_bytes=PAGE_BYTES) if place is not None else None
         if entries is None or place is None:
             place = history.position
             is_from_earlier_run = False
@@ -184,6 +199,7 @@ async def event_stream(
         elif reader.frames:
             frames = b"".join(reader.frames)
             reader.frames.clear()
+            reader.frame_bytes = 0
             yield frames
         elif attention != service.attention.items:
             attention = service.attention.items
@@ -216,8 +232,11 @@ class Earlier(NamedTuple):
     has_more: bool
 
 
-def newest_before(history: SpaceLog, sequence: int, count: int) -> Earlier:
-    """Return the newest `count` entries before a number, without statuses. Searches a bounded part of the log."""
+def newest_before(history: SpaceLog, sequence: int, count: int, *, max_bytes: float = math.inf) -> Earlier:
+    """Return the newest `count` entries before a number, without statuses. Searches a bounded part of the log.
+
+    Fewer if they are larger than `max_bytes` together, but at least one.
+    """
     found: list[Entry] = []
     oldest, searched = sequence, 0
     start = history.start.sequence
@@ -227,10 +246,10 @@ def newest_before(history: SpaceLog, sequence: int, count: int) -> Earlier:
         entries = [entry for entry in entries if entry.sequence < oldest]
         found = [entry for entry in entries if _STATUS not in entry.data] + found
         oldest, searched = first + 1, searched + _SEARCH_STEP
-    if len(found) > count:
-        found = found[-count:]
-        oldest = found[0].sequence
-    return Earlier(found, Position(history.epoch, oldest), oldest > start + 1)
+    shown = within_bytes(islice(reversed(found), count), max_bytes)[::-1]
+    if len(shown) < len(found):
+        oldest = shown[0].sequence
+    return Earlier(shown, Position(history.epoch, oldest), oldest > start + 1)
 
 
 def _envelopes(history: SpaceLog, entries: Sequence[Entry]) -> bytes:

@@ -6,7 +6,8 @@ over HTTP takes the same path.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -29,15 +30,16 @@ from mew_protocol.setting_problems import first_problem
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from mew_spaces.gateway import http_bodies as bodies
 from mew_spaces.gateway import programs
 from mew_spaces.gateway.acknowledgements import NOT_STORED_MESSAGE
-from mew_spaces.gateway.events import MAX_LAST, EventReader, EventResponse, newest_before
+from mew_spaces.gateway.events import MAX_LAST, PAGE_BYTES, EventReader, EventResponse, newest_before
 from mew_spaces.gateway.http_bodies import ApiError
-from mew_spaces.gateway.http_connection import STREAMING
+from mew_spaces.gateway.http_connection import AUTHENTICATED, STREAMING
 from mew_spaces.gateway.metrics import gateway_metrics, write_metrics
 from mew_spaces.gateway.openapi import Operation, Parameter, openapi_document
 from mew_spaces.gateway.registry import SpaceRegistry
@@ -65,6 +67,12 @@ _STATUS = {
     errors.NOT_STORED: 503,
 }
 """The HTTP status of each error of the protocol; 400 for all others."""
+
+LARGE_ANSWERS: Final = 16
+"""How many large answers a token may be reading at the same time."""
+
+_PIECE_BYTES: Final = 64 * 1024
+"""An answer of more bytes is written in pieces of this size."""
 
 _SPACE: Final = Parameter("space", "The space's id (default: the space that the token belongs to)")
 
@@ -113,6 +121,29 @@ class Call:
         return number
 
 
+class _PacedResponse(StreamingResponse):
+    """A large answer, written as fast as its client reads. Counts the answers that each token is reading."""
+
+    def __init__(self, whole: Response, reading: Counter[str | None], token: str | None) -> None:
+        super().__init__(_pieces(bytes(whole.body)), whole.status_code)
+        self.raw_headers = whole.raw_headers
+        self._reading, self._token = reading, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._reading[self._token] += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._reading[self._token] -= 1
+            if not self._reading[self._token]:
+                del self._reading[self._token]
+
+
+async def _pieces(content: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(content), _PIECE_BYTES):
+        yield content[start : start + _PIECE_BYTES]
+
+
 class HttpApi:
     """The HTTP API over the spaces of a gateway."""
 
@@ -120,6 +151,8 @@ class HttpApi:
         self._registry = registry
         self._version = version
         self._scrapes = anyio.CapacityLimiter(1)
+        self._large_answers = Counter[str | None]()
+        """How many large answers each token is reading."""
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
@@ -141,10 +174,16 @@ class HttpApi:
         else:
             call = Call(operation, request, self._registry.default)
         answer = await handler(self, call)
-        if isinstance(answer, Response):
+        if not isinstance(answer, Response):
+            content = answer if isinstance(answer, bytes) else answer.model_dump_json(by_alias=True, exclude_unset=True)
+            answer = Response(content, media_type="application/json", headers={"cache-control": "no-store"})
+        if isinstance(answer, StreamingResponse) or len(answer.body) <= _PIECE_BYTES:
             return answer
-        content = answer if isinstance(answer, bytes) else answer.model_dump_json(by_alias=True, exclude_unset=True)
-        return Response(content, media_type="application/json", headers={"cache-control": "no-store"})
+        token = bearer_of(request.headers)
+        if self._large_answers[token] >= LARGE_ANSWERS:
+            text = f"{LARGE_ANSWERS} large answers are still being read with this token; read them first"
+            raise ApiError(429, errors.RATE_LIMITED, text)
+        return _PacedResponse(answer, self._large_answers, token)
 
     @serves("GET", "/health", bodies.HealthAnswer, needs_token=False)
     async def _health(self, _call: Call) -> BaseModel:
@@ -238,19 +277,18 @@ class HttpApi:
             place = Position.parse(before)
             if place is None or place.epoch != history.epoch or place.sequence > history.position.sequence + 1:
                 return _message_page((), history.start, is_complete=False, has_more=False)
-            earlier = newest_before(history, place.sequence, limit)
+            earlier = newest_before(history, place.sequence, limit, max_bytes=PAGE_BYTES)
             return _message_page(earlier.entries, earlier.place, is_complete=True, has_more=earlier.has_more)
         since = call.text("since")
         wanted = history.start if since is None else Position.parse(since)
-        # One more than wanted tells whether there are more.
-        entries = history.since(wanted, limit=limit + 1) if wanted is not None else None
+        entries = history.since(wanted, limit=limit, max_bytes=PAGE_BYTES) if wanted is not None else None
         is_complete = entries is not None
         if entries is None or wanted is None:
             wanted = history.start
-            entries = history.since(wanted, limit=limit + 1) or ()
-        shown = entries[:limit]
-        position = Position(history.epoch, shown[-1].sequence) if shown else wanted
-        return _message_page(shown, position, is_complete=is_complete, has_more=len(shown) < len(entries))
+            entries = history.since(wanted, limit=limit, max_bytes=PAGE_BYTES) or ()
+        position = Position(history.epoch, entries[-1].sequence) if entries else wanted
+        has_more = position.sequence < history.position.sequence
+        return _message_page(entries, position, is_complete=is_complete, has_more=has_more)
 
     @serves("GET", "/spaces/{space}/context", Board)
     async def _context(self, call: Call) -> BaseModel:
@@ -429,6 +467,7 @@ class HttpApi:
         is_message = is_owner and request.method == "POST"  # which has its own rate
         if not is_message and not self._registry.reads.try_spend(f"{found.space.id}/{token}"):
             raise ApiError(429, errors.RATE_LIMITED, "too many requests; try again later or follow the event stream")
+        request.scope.setdefault("state", {})[AUTHENTICATED] = True
         return found, participant
 
 

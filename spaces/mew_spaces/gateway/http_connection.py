@@ -19,6 +19,9 @@ from mew_spaces.gateway.unjoined import JOIN_GATE, TLS_BYTES, JoinGate, Unjoined
 REQUEST_SECONDS = 60.0
 """How long a request may take from its headers to the end of its response."""
 
+AUTHENTICATED = "mew.is_authenticated"
+"""Key of a request's `state`: its token was checked, so what waits for its client is no stranger's memory."""
+
 STREAMING = "mew.is_streaming"
 """Key of a request's `state`: an authenticated client reads a stream, so the request has no time limit."""
 
@@ -227,7 +230,10 @@ class BoundedHttpProtocol(H11Protocol):
 
     @property
     def _is_streaming(self) -> bool:
-        return bool(self.scope and self.scope["state"].get(STREAMING))
+        return self._request_is(STREAMING)
+
+    def _request_is(self, key: str) -> bool:
+        return bool(self.scope and self.scope["state"].get(key))
 
     def _check_progress(self) -> None:
         """Set the deadline of the phase that the connection is in, and count what it holds."""
@@ -243,9 +249,10 @@ class BoundedHttpProtocol(H11Protocol):
         self._hold(held)
 
     def _hold(self, size: int) -> None:
-        """Count what a connection that has not joined holds besides what waits to be written."""
+        """Count the bytes that a connection that has not joined holds: `size`, and what waits for a stranger."""
         tls = TLS_BYTES if self.scheme == "https" else 0
-        self.config.unjoined.hold(self, self._address, size + self.transport.get_write_buffer_size() + tls)
+        waiting = 0 if self._request_is(AUTHENTICATED) else self.transport.get_write_buffer_size()
+        self.config.unjoined.hold(self, self._address, size + waiting + tls)
 
     def _count_for(self, address: str) -> None:
         """Count the connection for the client whose request a proxy forwards; refuse it if that client has too many."""

@@ -11,6 +11,7 @@ import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
@@ -41,6 +42,9 @@ MAX_COMPACTIONS: Final = 20_000
 """How many rows a space keeps in all; the oldest leave first."""
 
 MAX_SUMMARY_CHARS: Final = 8_000
+
+MAX_READ_CHARS: Final = 4_000_000
+"""How much text of figures, or of compactions with their summaries, one `read` returns."""
 
 MAX_BATCH: Final = 2_000
 """How many participants one `write` stores; the others wait for the next."""
@@ -236,12 +240,12 @@ class FigureStore:
         """Return the newest `limit` figures and compactions of the last `seconds`, oldest first. Blocks."""
         now = self._clock()
         with self._lock:
-            samples = self._newest("samples", _SAMPLE_COLUMNS, now - seconds, limit + 1, participant)
-            compactions = self._newest("compactions", _COMPACTION_COLUMNS, now - seconds, limit + 1, participant)
+            samples, more_samples = self._newest("samples", _SAMPLE_COLUMNS, now - seconds, limit, participant)
+            compactions, more = self._newest("compactions", _COMPACTION_COLUMNS, now - seconds, limit, participant)
         found: dict[str, tuple[list[FigureSample], list[RecordedCompaction]]] = defaultdict(lambda: ([], []))
-        for row in reversed(samples[:limit]):
+        for row in reversed(samples):
             found[row["participant"]][0].append(FigureSample.model_validate(_known(row)))
-        for row in reversed(compactions[:limit]):
+        for row in reversed(compactions):
             found[row["participant"]][1].append(RecordedCompaction.model_validate(_known(row)))
         return ContextHistory(
             space=space,
@@ -250,17 +254,26 @@ class FigureStore:
                 ParticipantFigures(id=name, samples=tuple(of_it), compactions=tuple(compacted))
                 for name, (of_it, compacted) in sorted(found.items())
             ),
-            more=max(len(samples), len(compactions)) > limit,
+            more=more or more_samples,
         )
 
     def _newest(
         self, table: str, columns: Iterable[str], since: float, limit: int, participant: str | None
-    ) -> list[sqlite3.Row]:
+    ) -> tuple[list[sqlite3.Row], bool]:
+        """Return the newest rows of a table, and whether there are more than may be returned."""
         chosen = f"SELECT participant, {', '.join(columns)} FROM {table}"  # noqa: S608 - constants
         condition = "" if participant is None else " AND participant = :participant"
         query = f"{chosen} WHERE at >= :since{condition} ORDER BY at DESC LIMIT :limit"
-        values = {"since": since, "limit": limit, "participant": participant}
-        return self._database.execute(query, values).fetchall()
+        values = {"since": since, "limit": limit + 1, "participant": participant}
+        found: list[sqlite3.Row] = []
+        chars = 0
+        with closing(self._database.execute(query, values)) as rows:
+            for row in rows:
+                chars += sum(len(value) for value in row if isinstance(value, str))
+                if found and (len(found) == limit or chars > MAX_READ_CHARS):
+                    return found, True
+                found.append(row)
+        return found, False
 
     def close(self) -> None:
         """Write the rest, and close the file."""

@@ -8,9 +8,10 @@ Numbers grow and are never reused within an epoch, but they may have gaps: a bat
 one. A log that lost its past starts a new epoch. `sqlite` stores each batch before it is published here.
 """
 
+import math
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
@@ -60,6 +61,17 @@ class Bounds:
     entries: int
     bytes: int
     age_seconds: float | None = None
+
+
+def within_bytes(entries: Iterable[Entry], max_bytes: float) -> Sequence[Entry]:
+    """Return the first of these entries that are not larger together; always at least one."""
+    found: list[Entry] = []
+    for entry in entries:
+        max_bytes -= len(entry.data)
+        if max_bytes < 0 and found:
+            break
+        found.append(entry)
+    return tuple(found)
 
 
 class SpaceLog:
@@ -204,8 +216,13 @@ class SpaceLog:
             self.publish(batch)
         return batch
 
-    def since(self, position: Position, *, limit: int | None = None) -> Sequence[Entry] | None:
-        """Return what follows a position, oldest first; None if some of it is gone or of another log."""
+    def since(
+        self, position: Position, *, limit: int | None = None, max_bytes: float = math.inf
+    ) -> Sequence[Entry] | None:
+        """Return what follows a position, oldest first; None if some of it is gone or of another log.
+
+        `max_bytes` bounds the size of all together, but one entry is returned however large it is.
+        """
         if position.epoch != self.epoch or not self._gone_through <= position.sequence <= self._published:
             return None
         missing = self._published - position.sequence
@@ -216,7 +233,7 @@ class SpaceLog:
         if first and self._entries[first - 1].sequence > position.sequence:
             first = bisect_right(self._entries, position.sequence, hi=first, key=lambda entry: entry.sequence)
         newer = (entry for entry in islice(self._entries, first, None) if entry.sequence > position.sequence)
-        return tuple(islice(newer, limit))
+        return within_bytes(islice(newer, limit), max_bytes)
 
     def entry(self, sequence: int) -> Entry | None:
         """Return the published entry with this number, or None if it is gone."""

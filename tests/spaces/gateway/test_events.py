@@ -11,7 +11,7 @@ from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.core.effects import ConnectionId
 from mew_spaces.gateway.auth import TokenBook
-from mew_spaces.gateway.events import EventReader, event, event_stream
+from mew_spaces.gateway.events import PAGE_BYTES, EventReader, event, event_stream
 from mew_spaces.gateway.service import SpaceService, history_bounds
 from mew_spaces.log.memory import Bounds, SpaceLog
 
@@ -193,3 +193,26 @@ def test_a_reader_gets_no_binary_frames(service: SpaceService) -> None:
     reader = EventReader(service, service.tokens.token_of("ada") or "", "", with_frames=True)
     reader.receive_frame(StreamFrame("stream-1", b"#stream-1#\x00"), None)
     assert not reader.frames
+
+
+async def test_large_envelopes_are_written_in_pieces_of_bounded_size(service: SpaceService) -> None:
+    for number in range(8):
+        chat(service, f"{number}" * 400_000)
+    bound = PAGE_BYTES + 500_000
+    chunks = event_stream(reader_of(service), None, last=8)
+    sent = [await anext(chunks) for _ in range(5)]
+    assert [one.count(b"event: envelope") for one in sent] == [2, 2, 2, 2, 0]
+    assert max(map(len, sent)) < bound
+    chunks = event_stream(reader_of(service), "e-2")
+    missed = [await anext(chunks) for _ in range(3)]
+    assert [one.count(b"event: envelope") for one in missed] == [2, 2, 2]
+
+
+def test_frames_that_wait_for_a_slow_reader_are_bounded(service: SpaceService) -> None:
+    reader = EventReader(service, service.tokens.token_of("ada") or "", "", with_frames=True)
+    for number in range(20):
+        reader.receive_frame(StreamFrame("stream-1", f"#stream-1#{number} " + "x" * 200_000), None)
+    assert sum(map(len, reader.frames)) == reader.frame_bytes <= PAGE_BYTES
+    assert b'"19 x' in reader.frames[-1]
+    reader.receive_frame(StreamFrame("stream-1", "#stream-1#" + "x" * 2_000_000), None)
+    assert len(reader.frames) == 1  # a single large one arrives

@@ -1,15 +1,18 @@
 """The HTTP side, over real HTTP."""
 
 import json
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
 import httpx2
 import pytest
+from anyio import to_thread
 from mew_spaces.gateway.dashboard_files import DASHBOARD
+from mew_spaces.gateway.events import PAGE_BYTES
 from mew_spaces.gateway.gateway import RunningGateway
-from mew_spaces.gateway.http import bearer_of
+from mew_spaces.gateway.http import LARGE_ANSWERS, bearer_of
 
 from tests.support.gateway_client import joined
 from tests.support.waiting import PATIENCE_SECONDS
@@ -349,3 +352,78 @@ async def test_only_the_dashboards_files_are_served(http: httpx2.AsyncClient) ->
     assert page.status_code == (200 if (DASHBOARD / "index.html").exists() else 404)
     for path in ("/dashboard/..%2fgateway%2fhttp.py", "/dashboard/%00", "/dashboard/none.js", "/dashboard/.hidden.js"):
         assert problem(await http.get(path)) == (404, "not_found")
+
+
+LONG = "x" * 900_000
+
+
+async def test_a_long_history_is_read_in_pages_of_bounded_size(
+    gateway: RunningGateway, http: httpx2.AsyncClient
+) -> None:
+    url, token = "/participants/bob/messages", bearer(gateway, "bob")
+    for number in range(60):
+        gateway.service.receive(None, *_chat(f"{number} {LONG}"))
+    gateway.service.receive(None, *_chat("last"))
+
+    async def read(direction: str, place: str) -> list[str]:
+        found: list[str] = []
+        while True:
+            answer = await http.get(url, headers=token, params={direction: place, "limit": 1000})
+            page = answer.json()
+            assert page["complete"]
+            assert len(answer.content) < 2 * PAGE_BYTES
+            found += [one["payload"]["text"].split()[0] for one in page["messages"]]
+            if not page["more"]:
+                return found
+            assert page["next"] != place
+            place = page["next"]
+
+    end = str(gateway.service.log.position)
+    assert await read("since", str(gateway.service.log.start)) == [*map(str, range(60)), "last"]
+    assert sorted(await read("before", end), key=int) == [*map(str, range(60))]
+
+
+async def test_a_message_above_the_size_of_a_page_is_read(http: httpx2.AsyncClient, gateway: RunningGateway) -> None:
+    for text in ("one", LONG * 3, "three"):
+        gateway.service.receive(None, *_chat(text))
+    end, url, token = str(gateway.service.log.position), "/participants/bob/messages", bearer(gateway, "bob")
+    page = (await http.get(url, headers=token, params={"since": str(gateway.service.log.start)})).json()
+    large = (await http.get(url, headers=token, params={"since": page["next"]})).json()
+    assert [len(one["messages"]) for one in (page, large)] == [1, 1]
+    assert large["messages"][0]["payload"]["text"] == LONG * 3
+    assert large["more"]
+    earlier = (await http.get(url, headers=token, params={"before": end})).json()
+    assert earlier["messages"] == large["messages"]
+    assert earlier["more"]
+
+
+async def test_readers_that_pause_are_neither_closed_nor_without_bound(gateway: RunningGateway) -> None:
+    gateway.service.receive(None, *_chat("x" * 8_000_000))
+    url, token = "/participants/bob/messages", bearer(gateway, "bob")
+    request = f"GET {url} HTTP/1.1\r\nhost: localhost\r\nauthorization: {token['authorization']}\r\n\r\n"
+
+    def begin() -> socket.socket:
+        reader = socket.socket()
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        reader.settimeout(PATIENCE_SECONDS)
+        reader.connect(("127.0.0.1", gateway.port))
+        reader.sendall(request.encode())
+        assert reader.recv(12) == b"HTTP/1.1 200"
+        return reader
+
+    def finish(reader: socket.socket) -> int:
+        with reader:
+            received = 0
+            while received < 8_000_000:
+                received += len(reader.recv(1024 * 1024)) or 8_000_000
+            return received
+
+    readers = [await to_thread.run_sync(begin) for _ in range(LARGE_ANSWERS)]
+    async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+        assert problem(await http.get(url, headers=token)) == (429, "rate_limited")
+        assert (await http.get("/participants", headers=token)).status_code == 200
+        for reader in readers:
+            assert 8_000_000 <= await to_thread.run_sync(finish, reader) < 8_100_000
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while (await http.get(url, headers=token)).status_code != 200:
+                await anyio.sleep(0.01)

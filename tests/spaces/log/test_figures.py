@@ -132,3 +132,17 @@ def test_a_file_that_is_no_database_is_replaced_by_memory(tmp_path: Path, caplog
     assert "cannot be used" in caplog.text
     clocked.store.close()
     assert path.read_text() == text
+
+
+def test_an_answer_holds_a_bounded_amount_of_summaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "MAX_READ_CHARS", 20_000)
+    clocked = Clocked()
+    for number in range(5):
+        at = f"2027-01-15T07:5{number}:00Z"
+        done = {"at": at, "trigger": "requested", "basis": "projected"}
+        clocked.report(START + number, number, last_compaction=done)
+        clocked.store.observe_summary("coder", {"entries": [{"at": at}], "summary": "x" * figures.MAX_SUMMARY_CHARS})
+        clocked.store.write()
+    found = clocked.store.read("demo", seconds=3_600, limit=10_000)
+    assert [one.at[14:16] for one in found.participants[0].compactions] == ["53", "54"]
+    assert found.more
