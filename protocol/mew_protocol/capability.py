@@ -2,7 +2,8 @@
 
 The gateway and the agents use the same code, so an agent knows in advance what the gateway will allow. A pattern is an
 object with `kind` (a text pattern or a list of them), and optionally `payload` (a shape to match; extra keys of the
-message are ignored) and `to` (must cover every addressee). Does not know who has which pattern.
+message are ignored), `to` (must cover every addressee) and `approve` (false: the sender's own calls only, no approval
+of another's proposal). Does not know who has which pattern.
 
 A decision never raises and its cost is bounded. What cannot be decided is denied (`mew_protocol.patterns`).
 """
@@ -11,6 +12,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any, Final
 
 from pydantic_core import to_json
@@ -43,6 +45,9 @@ MAX_PATTERNS: Final = 256
 MAX_PATTERN_BYTES: Final = 4_096
 """How many bytes one pattern may have as JSON."""
 
+OWN_CALLS_ONLY: Final[dict[str, bool]] = {"approve": False}
+"""What a pattern has that lets its holder make calls, and not approve the proposals of others."""
+
 _PATH_KEYS: Final = frozenset({"path", "uri", "url", "file", "filename", "folder", "directory"})
 _NAME_KEYS: Final = frozenset({"method", "name"})
 """Keys whose values have slashes and name no file: `tools/*`, `resources/*`."""
@@ -70,6 +75,11 @@ def has_kind(pattern: CapabilityPattern) -> bool:
     return isinstance(kind, list | tuple) and bool(kind) and all(isinstance(one, str) and one for one in kind)
 
 
+def may_approve(pattern: CapabilityPattern) -> bool:
+    """Return whether a pattern also allows to approve the proposals of others."""
+    return pattern.get("approve") is not False
+
+
 def number_problem(patterns: Sequence[object]) -> str | None:
     """Return why these are too many patterns for one participant, or None."""
     return f"has {len(patterns):,} patterns; the limit is {MAX_PATTERNS:,}" if len(patterns) > MAX_PATTERNS else None
@@ -87,6 +97,8 @@ def patterns_problem(patterns: Sequence[object]) -> tuple[int | None, str] | Non
             size = len(to_json(pattern))
         except ValueError:
             return index, "a capability must be JSON"
+        if isinstance(pattern, Mapping) and not isinstance(pattern.get("approve", True), bool):
+            return index, "`approve` must be true or false"
         if size > MAX_PATTERN_BYTES:
             return index, f"this pattern has {size:,} bytes as JSON; the limit is {MAX_PATTERN_BYTES:,}"
         longest = max(map(len, _texts_in(pattern)), default=0) if size > MAX_PATTERN_LENGTH else 0
@@ -147,9 +159,18 @@ class CapabilitySet:
         self._compiled = tuple(_Compiled.compile(pattern) for pattern in self.patterns)
         self._candidates_of_kind: dict[str, tuple[_Compiled, ...]] = {}
 
-    def allows(self, draft: Draft, *, ignore_to: bool = False) -> bool:
-        """Return whether any pattern matches this envelope. `ignore_to` ignores `to` in patterns."""
-        return self.match(draft, ignore_to=ignore_to) is not None
+    def allows(self, draft: Draft, *, ignore_to: bool = False, approving: bool = False) -> bool:
+        """Return whether any pattern matches this envelope. `ignore_to` ignores `to` in patterns.
+
+        `approving` says that the envelope approves another's proposal.
+        """
+        return (self.approving if approving else self).match(draft, ignore_to=ignore_to) is not None
+
+    @cached_property
+    def approving(self) -> "CapabilitySet":
+        """The patterns that also allow to approve the proposals of others."""
+        held = [one for one in self.patterns if may_approve(one)]
+        return self if len(held) == len(self.patterns) else CapabilitySet(held)
 
     def match(self, draft: Draft, *, ignore_to: bool = False) -> CapabilityPattern | None:
         """Return the first pattern that matches this envelope, or None. No pattern matches an envelope without kind.

@@ -8,7 +8,7 @@ It never errs the other way: an envelope that matches a contained pattern always
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from mew_protocol.capability import CapabilityPattern, as_texts, compile_value, has_kind, is_same_value
+from mew_protocol.capability import CapabilityPattern, as_texts, compile_value, has_kind, is_same_value, may_approve
 from mew_protocol.patterns import BudgetExceeded, Steps, Undecidable, compile_text, has_wildcard, is_everything
 
 COMPARISON_STEPS: Final = 80_000
@@ -42,6 +42,8 @@ def covers(
 
 def _contained(kind: str, wanted: CapabilityPattern, held: CapabilityPattern, steps: Steps, *, ignore_to: bool) -> bool:
     steps.spend(_STEPS_PER_PATTERN)
+    if may_approve(wanted) and not may_approve(held):
+        return False
     try:
         if not any(_text_within(kind, one, steps, in_kind=True) for one in as_texts(held.get("kind"))):
             return False

@@ -1,7 +1,16 @@
-"""[pure] Read decoded JSON whose shape is not known. A part that is missing or of another type reads as empty."""
+"""[pure] Read decoded JSON whose shape is not known, and write it in one canonical form.
 
+A part that is missing or of another type reads as empty.
+"""
+
+import json
 from collections.abc import Mapping
-from typing import Any
+from decimal import Decimal
+from typing import Any, Final
+
+_LARGE: Final = 1e21
+_SMALL: Final = 1e-6
+"""Between these, JavaScript writes numbers without an exponent."""
 
 
 def as_list(value: object) -> object:
@@ -26,3 +35,39 @@ def objects_at(value: object, *keys: str) -> list[Mapping[str, Any]]:
     """Return the objects in the list at a path of keys, without its other entries; empty if there is no list."""
     found = value_at(value, *keys)
     return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list | tuple) else []
+
+
+def canonical_json(value: object) -> bytes:
+    """Return JSON in the form of RFC 8785: sorted keys, no blanks, numbers as JavaScript writes them.
+
+    Integers keep all their digits, also those that JavaScript cannot hold. Half a surrogate pair is kept as it is.
+    """
+    return _canonical(value).encode(errors="surrogatepass")
+
+
+def _canonical(value: object) -> str:
+    if isinstance(value, Mapping):
+        entries = sorted(((str(key), one) for key, one in value.items()), key=lambda entry: _utf16(entry[0]))
+        return "{" + ",".join(f"{_text(key)}:{_canonical(one)}" for key, one in entries) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_canonical, value)) + "]"
+    if isinstance(value, float):
+        return _number(value)
+    return _text(value)
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _utf16(text: str) -> bytes:
+    return text.encode("utf-16-be", errors="surrogatepass")
+
+
+def _number(value: float) -> str:
+    if value.is_integer() and abs(value) < _LARGE:
+        return str(int(value))
+    if _SMALL <= abs(value) < _LARGE:
+        return format(Decimal(repr(value)), "f")
+    mantissa, exponent, power = repr(value).partition("e")
+    return f"{mantissa.removesuffix('.0')}e{int(power):+d}" if exponent else mantissa

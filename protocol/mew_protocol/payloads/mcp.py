@@ -3,31 +3,41 @@
 The TypeScript SDK leaves out `jsonrpc` and `id`. Both are optional here: the envelope's `correlation_id` links answers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from pydantic import Field, ValidationError
 
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
-from mew_protocol.json_values import value_at
+from mew_protocol.json_values import canonical_json, value_at
 from mew_protocol.payloads.base import Payload
 
 COMPACT_CONTEXT: Final = "compact_context"
 """The tool that an agent's proposal of a compaction names. Only an approver's request for it compacts; no list shows
 it."""
 
+MAX_NAME_CHARS: Final = 256
+"""How long the method and the tool of a proposal may be."""
 
-_MAX_NAME_CHARS: Final = 256
+KEPT_SHORT: Final = 8
+"""How many characters of a proposal's id a person has to type, unless an earlier id begins with the same."""
 
 
 class Request(Payload, kind=kinds.MCP_REQUEST):
-    """An MCP request, such as `tools/call`."""
+    """An MCP request, such as `tools/call`.
+
+    One that approves a proposal has the digest of what its sender was shown, see `digest_of`. `proposal_changed` says
+    that the sender asks for something else than was proposed; otherwise the gateway refuses a difference.
+    """
 
     method: str = Field(min_length=1)
     params: dict[str, Any] | None = None
     jsonrpc: str | None = None
     id: int | str | None = None
+    proposal_digest: str | None = None
+    proposal_changed: bool | None = None
 
 
 class ErrorBody(Payload):
@@ -58,11 +68,20 @@ class UndecidedProposal(Envelope):
     """An `mcp/proposal` that needs a decision, as it was sent, and its age.
 
     `may_fulfil` are the participants that may send the request. `truncated`: its parameters are too large to be kept.
+    `digest` is that of the whole proposal. `short_id` is the beginning of its id with which no earlier id began: it
+    names this proposal, and will not name a later one.
     """
 
     age_seconds: float | None = None
     may_fulfil: tuple[str, ...] | None = None
     truncated: bool = False
+    digest: str | None = None
+    short_id: str | None = None
+
+    def is_named(self, name: str) -> bool:
+        """Return whether a name that a person typed means this proposal: its id, or a beginning that is long enough."""
+        shortest = self.id[:KEPT_SHORT] if self.short_id is None else self.short_id
+        return self.id.startswith(name) and name.startswith(shortest)
 
     def as_proposal(self) -> Envelope:
         """Return the envelope that was sent, without the keys of the gateway."""
@@ -122,10 +141,10 @@ class CallSubject(NamedTuple):
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> "CallSubject":
-        """Read the payload of a request or a proposal; longer names are cut."""
-        method = str(body.get("method"))[:_MAX_NAME_CHARS]
+        """Read the payload of a request or a proposal."""
+        method = str(body.get("method"))
         name = value_at(body, "params", "name") if method == "tools/call" else None
-        return cls(method, None if name is None else str(name)[:_MAX_NAME_CHARS])
+        return cls(method, None if name is None else str(name))
 
 
 def arguments_of(body: Mapping[str, Any]) -> Any:
@@ -141,3 +160,25 @@ def fulfils(request: Envelope, proposal: Envelope) -> bool:
     is_same_call = CallSubject.read(request.body) == CallSubject.read(proposal.body)
     asked, proposed = set(request.addressees), set(proposal.addressees)
     return is_same_call and (not proposed or (bool(asked) and asked <= proposed))
+
+
+def digest_of(body: Mapping[str, Any], proposer: str, to: Iterable[str]) -> str:
+    """Return the digest of a proposal: `sha256:` and the hash of method, params, proposer and addressees.
+
+    A request with the same `body` and addressees has the same digest. Further keys of the payload are not part of
+    a proposal.
+    """
+    covered = {"from": proposer, "to": sorted(set(to)), "method": body.get("method"), "params": body.get("params")}
+    return f"sha256:{sha256(canonical_json(covered)).hexdigest()}"
+
+
+def approval_of(proposal: Envelope, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the payload of the request that approves a proposal, with the digest of the proposal.
+
+    `params` replace the proposed ones, where the approver changes them.
+    """
+    body = proposal.body
+    given = body.get("params") if params is None else dict(params)
+    request = {"method": body.get("method")} if given is None else {"method": body.get("method"), "params": given}
+    changed = {} if params is None else {"proposal_changed": True}
+    return {**request, "proposal_digest": digest_of(body, proposal.sender, proposal.addressees), **changed}

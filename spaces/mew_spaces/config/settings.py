@@ -106,6 +106,8 @@ class Capability(SettingsModel):
     kind: str | tuple[str, ...]
     to: str | tuple[str, ...] | None = None
     payload: dict[str, Any] | None = None
+    approve: bool = True
+    """`false`: the participant may make such calls itself, and not approve those that others propose."""
 
     def pattern(self) -> dict[str, Any]:
         """Return the pattern as welcome and presence carry it."""

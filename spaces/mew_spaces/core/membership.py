@@ -5,18 +5,18 @@ method that changes the state applies the changes and returns them. `membership_
 envelope may cause. Does not know tokens, sockets or files.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from mew_protocol import kinds
+from mew_protocol import errors, kinds
 from mew_protocol.capability import CapabilityPattern, CapabilitySet, advertised, is_same_value, normalise
 from mew_protocol.containment import COMPARISON_STEPS, covers
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.ids import ParticipantId
 from mew_protocol.patterns import Steps
-from mew_protocol.payloads.mcp import CallSubject
+from mew_protocol.payloads.mcp import KEPT_SHORT, MAX_NAME_CHARS, CallSubject, digest_of
 from mew_protocol.payloads.participant import Pause
 from pydantic_core import to_json
 
@@ -26,16 +26,20 @@ from mew_spaces.core.permissions import Permissions
 from mew_spaces.core.state import ActivePause, CapabilityGrant, Change, Changes, Invitation, OpenProposal, SpaceState
 
 MAX_PROPOSALS = 10_000
-"""How many proposals a space remembers; the oldest are dropped."""
+"""How many proposals a space remembers; the oldest of whoever made the most are dropped."""
+
+MAX_PROPOSALS_OF_ONE = 1_000
+"""How many proposals of one participant are remembered."""
+
+REMEMBERED_FOR = timedelta(minutes=10)
+"""How long at least. Until then a participant with so many may not propose: an id that a person has read must not get
+another meaning."""
 
 MAX_UNDECIDED = 100
 """How many undecided proposals are kept in full; the oldest are dropped from the list."""
 
-_MAX_PROPOSERS = 8
-"""How many participants may use the same proposal id: ids repeat when a client restarts."""
-
 _MAX_PROPOSED_PEERS = 16
-"""A proposal to more peers counts as one to any peer, which bounds what is remembered."""
+"""How many peers a proposal may name, which bounds what is remembered."""
 
 _MAX_PAUSE_SECONDS = 10 * 365 * 24 * 3600.0
 """Keeps the end of a pause within the range of `datetime`."""
@@ -64,14 +68,17 @@ class Membership:
         self._permissions: dict[str, Permissions] = {}
         self._undecided: dict[str, None] = {}
         """The ids of undecided proposals, oldest first."""
+        self._proposed_by: dict[str, dict[str, None]] = {}
+        """The ids of remembered proposals by proposer, oldest first."""
         self.reset()
 
     def reset(self) -> None:
         """Forget what was derived from the state: it was replaced."""
         self._permissions.clear()
         self._undecided.clear()
+        self._proposed_by.clear()
         for proposal_id in self.state.proposals:
-            self._index_proposal(proposal_id)
+            self._index_proposal(proposal_id, None)
 
     # Who may be in the space
 
@@ -143,10 +150,10 @@ class Membership:
             self._permissions[participant] = permissions  # kept until something about the participant changes
         return permissions
 
-    def may_send(self, participant: str, draft: Draft) -> bool:
-        """Return whether a participant's capabilities allow an envelope."""
-        ignore_to = self._config.capabilities.ignore_to
-        return self.permissions_of(participant).decide(draft, ignore_to=ignore_to).matched is not None
+    def may_send(self, participant: str, draft: Draft, *, approving: bool = False) -> bool:
+        """Return whether a participant may send an envelope. `approving`: it approves the proposal of another."""
+        held = self.permissions_of(participant).capabilities
+        return held.allows(draft, ignore_to=self._config.capabilities.ignore_to, approving=approving)
 
     def grant(self, recipient: str, grant: CapabilityGrant) -> Changes:
         """Add a grant; earlier grants stay."""
@@ -240,36 +247,64 @@ class Membership:
 
         A proposal of more than `max_bytes` is kept without its parameters.
         """
-        proposal_id, proposer, peers = proposal.id, proposal.sender, proposal.addressees
+        proposer, peers = proposal.sender, proposal.addressees
         subject = CallSubject.read(proposal.body)
         is_too_large = len(proposal.encode()) > max_bytes
         value = OpenProposal(
             proposer=proposer,
-            peers=peers if len(peers) <= _MAX_PROPOSED_PEERS else (),
+            peers=peers,
             method=subject.method,
             tool=subject.tool,
+            digest=digest_of(proposal.body, proposer, peers),
+            short_id=self._short_id(proposal.id),
             envelope=_kept(proposal, subject) if is_too_large else proposal.as_dict(),
             truncated=is_too_large,
             proposed_at=now,
         )
-        earlier = self.state.proposals.get(proposal_id, ())
-        others = tuple(one for one in earlier if one.proposer != proposer)
-        changes = [Change("proposals", proposal_id, (*others, value)[-_MAX_PROPOSERS:])]
-        if earlier:  # removed first, so that it becomes the newest entry
-            changes.insert(0, Change("proposals", proposal_id))
+        changes = [Change("proposals", proposal.id, value)]
+        if len(self._proposed_by.get(proposer, ())) >= MAX_PROPOSALS_OF_ONE:
+            changes.insert(0, Change("proposals", next(iter(self._proposed_by[proposer]))))
         elif len(self.state.proposals) >= MAX_PROPOSALS:
-            changes.insert(0, Change("proposals", next(iter(self.state.proposals))))
+            most = max(self._proposed_by, key=lambda name: (len(self._proposed_by[name]), name))
+            changes.insert(0, Change("proposals", next(iter(self._proposed_by[most]))))
         applied = self.apply(*changes)
         # Closed, not forgotten: a late decision is still checked against the proposer and the addressee.
         while len(self._undecided) > MAX_UNDECIDED:
             applied = (*applied, *self._close_proposals(next(iter(self._undecided)), lambda _: True))
         return applied
 
+    def proposal_problem(self, proposal: Envelope, *, now: datetime) -> tuple[str, str] | None:
+        """Return why a new proposal may not be made, as an error code and a sentence, or None."""
+        name, sender = proposal.id, proposal.sender
+        known = self.state.proposals.get(name)
+        if known is not None:
+            rule = "a proposal cannot change" if known.proposer == sender else f"'{known.proposer}' used it"
+            return errors.ALREADY_EXISTS, f"a proposal has the id '{name}' already: {rule}; propose with a new id"
+        if any(len(one or "") > MAX_NAME_CHARS for one in CallSubject.read(proposal.body)):
+            return errors.LIMIT_EXCEEDED, f"method and tool of a proposal may have {MAX_NAME_CHARS} characters"
+        if len(proposal.addressees) > _MAX_PROPOSED_PEERS:
+            return errors.LIMIT_EXCEEDED, f"a proposal may be for {_MAX_PROPOSED_PEERS} participants, or for everyone"
+        if self._short_id(name) is None:
+            return errors.ALREADY_EXISTS, f"the id of an earlier proposal begins with '{name}'; propose with a new id"
+        made = self._proposed_by.get(sender, {})
+        oldest = self.state.proposals[next(iter(made))].proposed_at if len(made) >= MAX_PROPOSALS_OF_ONE else None
+        if oldest is not None and now - oldest < REMEMBERED_FOR:
+            text = f"'{sender}' made {len(made):,} proposals within {REMEMBERED_FOR.seconds // 60} minutes; wait"
+            return errors.LIMIT_EXCEEDED, text
+        return None
+
+    def _short_id(self, name: str) -> str | None:
+        """Return the shortest beginning of a new id with which no remembered id begins; None if there is none."""
+        alike = [one for one in self.state.proposals if one.startswith(name[:KEPT_SHORT])]
+        if not alike:
+            return name[:KEPT_SHORT]
+        shared = max(_shared_chars(name, one) for one in alike)
+        return name[: shared + 1] if shared < len(name) or len(name) < KEPT_SHORT else None
+
     @property
     def undecided_proposals(self) -> tuple[OpenProposal, ...]:
         """The proposals that still need a decision, oldest first."""
-        found = (one for key in self._undecided for one in self.state.proposals[key])
-        return tuple(one for one in found if one.envelope is not None)
+        return tuple(self.state.proposals[key] for key in self._undecided)
 
     def decide_proposals(self, decision: Envelope) -> Changes:
         """Close the proposals that an accepted envelope decides: a request, a response, a rejection or a withdrawal."""
@@ -277,7 +312,9 @@ class Membership:
         def is_decided(one: OpenProposal) -> bool:
             match decision.kind:
                 # TypeScript agents answer a proposal without repeating it as a request.
-                case kinds.MCP_REQUEST | kinds.MCP_RESPONSE:
+                case kinds.MCP_RESPONSE:
+                    return decision.sender in one.peers
+                case kinds.MCP_REQUEST:
                     return _is_same_call(one, decision) and _may_fulfil(one, decision)
                 case kinds.MCP_WITHDRAW:
                     return one.proposer == decision.sender
@@ -288,17 +325,13 @@ class Membership:
         return tuple(change for name in undecided for change in self._close_proposals(name, is_decided, decision))
 
     def decided_before(self, decision: Envelope) -> tuple[str, str] | None:
-        """Return the first proposal that a request or rejection comes too late for, and the participant that decided.
-
-        Of several proposals with one id, none may be undecided.
-        """
-        for proposal_id in decision.correlation_ids:
-            found = self.state.proposals.get(proposal_id, ())
-            if decision.kind == kinds.MCP_REQUEST:
-                found = tuple(one for one in found if _is_same_call(one, decision) and _may_fulfil(one, decision))
-            newest = found[-1] if found and all(one.envelope is None for one in found) else None
-            if newest is not None and newest.decided_by is not None:
-                return proposal_id, newest.decided_by
+        """Return the first proposal that a request or rejection is too late for, and the participant that decided."""
+        for name, one in self._correlated(decision):
+            is_meant = decision.kind != kinds.MCP_REQUEST or (
+                _is_same_call(one, decision) and _may_fulfil(one, decision)
+            )
+            if is_meant and one.envelope is None and one.decided_by is not None:
+                return name, one.decided_by
         return None
 
     def close_proposals_of(self, proposer: str) -> Changes:
@@ -313,33 +346,69 @@ class Membership:
         self, proposal_id: str, is_closed: Callable[[OpenProposal], bool], decision: Envelope | None = None
     ) -> Changes:
         before = self.state.proposals[proposal_id]
-        closed: dict[str, Any] = {"envelope": None, "truncated": False, "proposed_at": None}
+        if not is_closed(before):
+            return ()
+        closed: dict[str, Any] = {"envelope": None, "truncated": False}
         if decision is not None:
             closed["decided_by"] = decision.sender
-        after = tuple(one.model_copy(update=closed) if is_closed(one) else one for one in before)
-        return self.apply(Change("proposals", proposal_id, after)) if after != before else ()
+        return self.apply(Change("proposals", proposal_id, before.model_copy(update=closed)))
 
-    def _index_proposal(self, proposal_id: str) -> None:
+    def _index_proposal(self, name: str, before: OpenProposal | None) -> None:
+        one = self.state.proposals.get(name)
+        if before is not None and one is None:
+            made = self._proposed_by[before.proposer]
+            del made[name]
+            if not made:
+                del self._proposed_by[before.proposer]
+        if one is not None:
+            self._proposed_by.setdefault(one.proposer, {})[name] = None
         # One that stays undecided keeps its place, so that the order follows from the state alone.
-        if any(one.envelope is not None for one in self.state.proposals.get(proposal_id, ())):
-            self._undecided[proposal_id] = None
+        if one is not None and one.envelope is not None:
+            self._undecided[name] = None
         else:
-            self._undecided.pop(proposal_id, None)
+            self._undecided.pop(name, None)
 
-    def foreign_proposal(self, proposal_ids: Iterable[str], participant: str) -> str | None:
-        """Return the first of these proposals that only other participants sent; an unknown id is not foreign."""
-        for proposal_id in proposal_ids:
-            proposals = self.state.proposals.get(proposal_id, ())
-            if proposals and all(one.proposer != participant for one in proposals):
-                return proposal_id
-        return None
+    def _correlated(self, envelope: Envelope) -> Iterator[tuple[str, OpenProposal]]:
+        """Yield the known proposals that an envelope refers to, with their ids."""
+        for name in envelope.correlation_ids:
+            if (one := self.state.proposals.get(name)) is not None:
+                yield name, one
+
+    def foreign_proposal(self, withdrawal: Envelope) -> str | None:
+        """Return the first of the proposals that an envelope refers to which another participant made."""
+        return next((name for name, one in self._correlated(withdrawal) if one.proposer != withdrawal.sender), None)
 
     def misdirected(self, fulfilment: Envelope) -> tuple[str, OpenProposal] | None:
         """Return the first proposal that a request or response may not fulfil, with its id."""
-        for proposal_id in fulfilment.correlation_ids:
-            found = [one for one in self.state.proposals.get(proposal_id, ()) if _is_same_call(one, fulfilment)]
-            if found and not any(_may_fulfil(one, fulfilment) for one in found):
-                return proposal_id, found[-1]
+        for name, one in self._correlated(fulfilment):
+            if _is_same_call(one, fulfilment) and not _may_fulfil(one, fulfilment):
+                return name, one
+        return None
+
+    def approval_problem(self, request: Envelope) -> tuple[str, str] | None:
+        """Return why a request may not approve what it refers to, as an error code and a sentence, or None.
+
+        A digest says what the approver was shown: it must be that of the proposal, and the request must be what was
+        proposed, unless it says that it is changed.
+        """
+        known = tuple(self._correlated(request))
+        for name, one in known:
+            is_foreign = one.proposer != request.sender and _is_same_call(one, request)
+            if is_foreign and not self.may_send(request.sender, request, approving=True):
+                text = f"'{request.sender}' may make such calls itself, but not approve '{name}' of '{one.proposer}'"
+                return errors.CAPABILITY_VIOLATION, text
+        digest = request.body.get("proposal_digest")
+        if digest is None:
+            return None
+        if len(known) != 1:
+            text = f"an approval with a digest refers to one known proposal, not {len(known)}; list the proposals again"
+            return errors.PROPOSAL_DIFFERS, text
+        name, one = known[0]
+        is_changed = request.body.get("proposal_changed") is True
+        asked = digest if is_changed else digest_of(request.body, one.proposer, request.addressees)
+        if one.digest is not None and not one.digest == digest == asked:
+            text = f"what was shown to you, or what you ask for, is not the proposal '{name}'; list the proposals again"
+            return errors.PROPOSAL_DIFFERS, text
         return None
 
     def apply(self, *changes: Change) -> Changes:
@@ -350,7 +419,8 @@ class Membership:
             if change.table in ("invited", "removed", "grants"):
                 self._permissions.pop(change.key, None)
             if change.table == "proposals":
-                self._index_proposal(change.key)
+                before = applied[-1].before
+                self._index_proposal(change.key, before if isinstance(before, OpenProposal) else None)
         return tuple(applied)
 
     def _invitation_of(self, participant: str) -> Invitation | None:
@@ -360,6 +430,12 @@ class Membership:
         return invitation if invitation is not None and (invitation.above_configured or not is_configured) else None
 
 
+def _shared_chars(one: str, other: str) -> int:
+    """Return how many characters two texts have in common at their beginning."""
+    differing = (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differing, min(len(one), len(other)))
+
+
 def _kept(proposal: Envelope, subject: CallSubject) -> dict[str, Any]:
     """A proposal that is too large, without its parameters but for the name of the tool."""
     params = {} if subject.tool is None else {"params": {"name": subject.tool}}
@@ -367,7 +443,7 @@ def _kept(proposal: Envelope, subject: CallSubject) -> dict[str, Any]:
     headers = {key: whole[key] for key in ("protocol", "id", "ts", "from", "kind")}
     return {
         **headers,
-        "to": list(proposal.addressees[:_MAX_PROPOSED_PEERS]),
+        "to": list(proposal.addressees),
         "payload": {"method": subject.method, **params},
     }
 

@@ -18,6 +18,7 @@ from mew_protocol.ids import ParticipantId, id_problem
 from mew_protocol.patterns import BudgetExceeded, Steps
 from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.capability import Grant, Revoke
+from mew_protocol.payloads.mcp import digest_of
 from mew_protocol.payloads.participant import Pause, Resume, Shutdown, read_control
 from mew_protocol.payloads.space import Invite, InviteAck, Kick
 from mew_protocol.payloads.system import Member, Presence
@@ -71,9 +72,7 @@ class MembershipRules:
                 case kinds.PARTICIPANT_PAUSE | kinds.PARTICIPANT_RESUME | kinds.PARTICIPANT_SHUTDOWN:
                     return self._control(envelope, now)
                 case kinds.MCP_PROPOSAL:
-                    limit = self._config.limits.kept_payload_bytes
-                    changes = self._membership.add_proposal(envelope, now=now, max_bytes=limit)
-                    return self._changed(envelope, changes)
+                    return self._propose(envelope, now)
                 case kinds.MCP_REQUEST | kinds.MCP_RESPONSE:
                     return self._check_fulfilment(envelope)
                 case kinds.MCP_WITHDRAW | kinds.MCP_REJECT:
@@ -241,13 +240,28 @@ class MembershipRules:
             case _:
                 return None
 
+    def _propose(self, envelope: Envelope, now: datetime) -> Receipt | None:
+        """Keep a proposal. Refuse a second one with its id, unless it repeats one that is still open."""
+        known, digest = (
+            self._membership.state.proposals.get(envelope.id),
+            digest_of(envelope.body, envelope.sender, envelope.addressees),
+        )
+        if known is not None and known.envelope is not None and known.digest == digest:
+            return Receipt((), accepted=envelope)
+        problem = self._membership.proposal_problem(envelope, now=now)
+        if problem is not None:
+            return refuse(*problem)
+        limit = self._config.limits.kept_payload_bytes
+        return self._changed(envelope, self._membership.add_proposal(envelope, now=now, max_bytes=limit))
+
     def _check_fulfilment(self, envelope: Envelope) -> Receipt | None:
         """Refuse to let participants answer a proposal that were not proposed, directly or by a request to others."""
         if not envelope.correlation_ids:
             return None
         found = self._membership.misdirected(envelope)
         if found is None:
-            return self._decide(envelope)
+            problem = self._membership.approval_problem(envelope) if envelope.kind == kinds.MCP_REQUEST else None
+            return self._decide(envelope) if problem is None else refuse(*problem)
         proposal_id, proposal = found
         rule = "may answer" if envelope.kind == kinds.MCP_RESPONSE else "may be asked to fulfil"
         text = f"only the peers of the proposal '{proposal_id}' {rule} it: {', '.join(proposal.peers)}"
@@ -258,7 +272,7 @@ class MembershipRules:
         if not envelope.correlation_ids:
             text = f"{envelope.kind}: correlation_id must contain the proposal's id"
             return refuse(errors.INVALID_ENVELOPE, text, code=errors.VALIDATION_ERROR)
-        foreign = self._membership.foreign_proposal(envelope.correlation_ids, envelope.sender)
+        foreign = self._membership.foreign_proposal(envelope)
         if envelope.kind == kinds.MCP_WITHDRAW and foreign is not None:
             text = f"only its proposer may withdraw '{foreign}'; send mcp/reject to decline it"
             return refuse(errors.UNAUTHORIZED, text)

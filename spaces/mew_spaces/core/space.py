@@ -135,7 +135,8 @@ class Space:
         described = []
         for proposal in self.membership.undecided_proposals:
             request = Draft(kind=kinds.MCP_REQUEST, to=proposal.peers, payload=(proposal.envelope or {}).get("payload"))
-            may_fulfil = [name for name in self.membership.names if self.membership.may_send(name, request)]
+            names, may_send = self.membership.names, self.membership.may_send
+            may_fulfil = [name for name in names if may_send(name, request, approving=True)]
             described.append({**proposal.describe(now), "may_fulfil": may_fulfil})
         return UndecidedProposals.model_validate({"space": self.id, "at": wire_timestamp(now), "proposals": described})
 

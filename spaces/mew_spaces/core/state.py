@@ -9,11 +9,11 @@ Does not know why a change was made, who is connected, or where the state is sto
 """
 
 from datetime import datetime
-from typing import Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from mew_protocol.ids import ParticipantId
 from mew_protocol.payloads.mcp import GATEWAY_KEYS
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 from pydantic_core import to_json
 
 
@@ -52,15 +52,19 @@ class ActivePause(_Record):
 class OpenProposal(_Record):
     """What a participant proposed, and to which peers. Empty `peers` mean any.
 
-    A decided proposal is remembered, because answers to it may still come. `envelope` is the proposal as it was sent,
-    while it is undecided; one that is too large is kept without its parameters, which `truncated` says. `decided_by` is
-    the participant that fulfilled, answered, rejected or withdrew it; None if it only ended, as its proposer left.
+    A decided proposal is remembered, because answers to it may still come, and because its id must not get another
+    meaning. `digest` is that of what was proposed; None only for one that an earlier version stored. `short_id` is the
+    beginning of its id with which no earlier id began. `envelope` is the proposal as it was sent, while it is
+    undecided; one that is too large is kept without its parameters, which `truncated` says. `decided_by` is the
+    participant that fulfilled, answered, rejected or withdrew it; None if it only ended, as its proposer left.
     """
 
     proposer: str
     peers: tuple[str, ...] = ()
     method: str
     tool: str | None = None
+    digest: str | None = None
+    short_id: str | None = None
     envelope: dict[str, Any] | None = None
     truncated: bool = False
     proposed_at: datetime | None = None
@@ -69,9 +73,15 @@ class OpenProposal(_Record):
     def describe(self, now: datetime) -> dict[str, Any]:
         """Return the description that late joiners get: the proposal with its age."""
         age = 0.0 if self.proposed_at is None else max(0.0, (now - self.proposed_at).total_seconds())
-        truncated = {"truncated": True} if self.truncated else {}
+        optional = {"truncated": self.truncated or None, "digest": self.digest, "short_id": self.short_id}
+        known = {key: value for key, value in optional.items() if value is not None}
         sent = {key: value for key, value in (self.envelope or {}).items() if key not in GATEWAY_KEYS}
-        return {**sent, "age_seconds": round(age, 3), **truncated}
+        return {**sent, "age_seconds": round(age, 3), **known}
+
+
+def _newest(value: object) -> object:
+    """Read the proposals of one id that an earlier version stored: the newest of them counts."""
+    return value[-1] if isinstance(value, list | tuple) and value else value
 
 
 class Stream(_Record):
@@ -113,15 +123,7 @@ Table = Literal["invited", "removed", "grants", "pauses", "shut_down", "proposal
 """The tables of `SpaceState`."""
 
 
-Value = (
-    Invitation
-    | tuple[CapabilityGrant, ...]
-    | ActivePause
-    | tuple[OpenProposal, ...]
-    | Stream
-    | ReportedStatus
-    | Literal[True]
-)
+Value = Invitation | tuple[CapabilityGrant, ...] | ActivePause | OpenProposal | Stream | ReportedStatus | Literal[True]
 """An entry of a table. An entry of a set is True."""
 
 
@@ -178,7 +180,7 @@ class SpaceState(BaseModel):
     grants: dict[str, tuple[CapabilityGrant, ...]] = Field(default_factory=dict)
     pauses: dict[str, ActivePause] = Field(default_factory=dict)
     shut_down: set[str] = Field(default_factory=set)
-    proposals: dict[str, tuple[OpenProposal, ...]] = Field(default_factory=dict)
+    proposals: dict[str, Annotated[OpenProposal, BeforeValidator(_newest)]] = Field(default_factory=dict)
     streams: dict[str, Stream] = Field(default_factory=dict)
     statuses: dict[str, ReportedStatus] = Field(default_factory=dict)
     streams_opened: int = 0

@@ -70,7 +70,7 @@ class Acknowledgements:
         """Return whether a draft repeats a logged envelope. Some clients count ids from 1 at every start."""
         entry = self._log.entry(sequence)
         if entry is None:  # still being written, or no longer kept: a repetition is more likely than a new envelope
-            return True
+            return draft.kind != kinds.MCP_PROPOSAL  # the space compares it with what was proposed
         known = decode_envelope(entry.data)
         return (known.kind, known.to, known.payload) == (draft.kind, draft.to, draft.payload)
 

@@ -149,6 +149,6 @@ class AttentionWatch:
         if action.envelope is None:
             return action
         is_allowed = reader is not None and self.space.membership.may_send(
-            reader, Draft.model_validate(action.envelope)
+            reader, Draft.model_validate(action.envelope), approving=True
         )
         return action.model_copy(update={"allowed": is_allowed})

@@ -208,24 +208,59 @@ def proposal(name: str, proposer: str) -> Envelope:
     return Envelope.write("mcp/proposal", id=name, ts="t", sender=proposer, payload={"method": "tools/list"})
 
 
+def withdrawal(sender: str, *about: str) -> Envelope:
+    return Envelope.write("mcp/withdraw", id="w", ts="t", sender=sender, correlation_id=about)
+
+
 def test_an_unknown_proposal_has_no_owner(membership: Membership) -> None:
     membership.add_proposal(proposal("p1", "coder"), now=NOW)
-    assert membership.foreign_proposal(["p1"], "coder") is None
-    assert membership.foreign_proposal(["unknown", "p1"], "bob") == "p1"
-    assert membership.foreign_proposal(["unknown"], "bob") is None
+    assert membership.foreign_proposal(withdrawal("coder", "p1")) is None
+    assert membership.foreign_proposal(withdrawal("bob", "unknown", "p1")) == "p1"
+    assert membership.foreign_proposal(withdrawal("bob", "unknown")) is None
 
 
-def test_a_repeated_proposal_id_belongs_to_all_its_proposers(membership: Membership) -> None:
-    for proposer in ("coder", "bob", "coder"):
-        membership.add_proposal(proposal("1", proposer), now=NOW)
-    assert membership.foreign_proposal(["1"], "coder") is membership.foreign_proposal(["1"], "bob") is None
-    assert membership.foreign_proposal(["1"], "ada") == "1"
+def test_who_proposes_most_loses_its_oldest_proposals(membership: Membership, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership_module, "MAX_PROPOSALS", 4)
+    for number, name in enumerate(("bob", "coder", "coder", "coder", "coder", "twin")):
+        membership.add_proposal(proposal(f"{number}", name), now=NOW)
+    assert list(membership.state.proposals) == ["0", "3", "4", "5"]
 
 
-def test_the_oldest_proposals_are_dropped(membership: Membership, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membership_module, "MAX_PROPOSALS", 2)
-    for number in (0, 1, 0, 2):
-        membership.add_proposal(proposal(str(number), "coder"), now=NOW)
-    assert list(membership.state.proposals) == ["0", "2"]
-    assert membership.foreign_proposal(["1"], "bob") is None
-    assert membership.foreign_proposal(["0"], "bob") == "0"
+def test_too_many_proposals_of_one_participant_have_to_wait(
+    membership: Membership, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership_module, "MAX_PROPOSALS_OF_ONE", 2)
+    for number in range(2):
+        membership.add_proposal(proposal(f"{number}", "coder"), now=NOW)
+    third = proposal("2", "coder")
+    problem = membership.proposal_problem(third, now=NOW + timedelta(minutes=9))
+    assert problem == ("limit_exceeded", "'coder' made 2 proposals within 10 minutes; wait")
+    assert membership.proposal_problem(proposal("2", "bob"), now=NOW) is None
+    later = NOW + timedelta(minutes=10)
+    assert membership.proposal_problem(third, now=later) is None
+    membership.add_proposal(third, now=later)
+    assert list(membership.state.proposals) == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "name", "short"),
+    [
+        ((), "3f2a9c1b-77", "3f2a9c1b"),
+        (("3f2a9c1b-77",), "3f2a9c1b-7x", "3f2a9c1b-7x"),
+        (("3f2a9c1b-77",), "3f2a9c1b-evil", "3f2a9c1b-e"),
+        (("3f2a9c1b-77",), "3f2a9c1b", None),
+        (("p-10",), "p-1", "p-1"),
+        (("p-1",), "p-10", "p-10"),
+    ],
+)
+def test_the_beginning_of_an_id_never_names_a_later_proposal(
+    membership: Membership, earlier: tuple[str, ...], name: str, short: str | None
+) -> None:
+    for one in earlier:
+        membership.add_proposal(proposal(one, "coder"), now=NOW)
+    new = proposal(name, "bob")
+    problem = membership.proposal_problem(new, now=NOW)
+    assert (problem is None) == (short is not None)
+    if short is not None:
+        membership.add_proposal(new, now=NOW)
+        assert membership.state.proposals[name].short_id == short

@@ -3,7 +3,9 @@
 from typing import Any
 
 import pytest
+from mew_protocol.payloads.mcp import approval_of, digest_of
 from mew_spaces.config.loading import parse_space
+from mew_spaces.core.effects import Receipt
 from mew_spaces.core.membership import MAX_UNDECIDED
 
 from tests.support.space_driver import SpaceDriver
@@ -15,6 +17,7 @@ participants:
   ada: {capabilities: [{kind: "*"}]}
   coder: {command: x, capabilities: [{kind: mcp/proposal}, {kind: mcp/withdraw}, {kind: mcp/request, to: [ada]}]}
   files: {command: x, capabilities: [{kind: mcp/response}]}
+  eve: {command: x, capabilities: [{kind: mcp/proposal}, {kind: capability/grant}]}
   helper: {command: x, capabilities: [{kind: mcp/request, to: [files]}, {kind: mcp/reject}]}
 """
 
@@ -50,7 +53,8 @@ def test_an_open_proposal_is_listed_with_age_and_approvers(driver: SpaceDriver) 
     assert (one.may_fulfil, one.truncated) == (("ada", "helper"), False)
     assert one.as_proposal().as_dict() == driver.history[-1].as_dict()
     driver.join(5, "helper")
-    assert driver.last(5).body["proposals"] == [{**driver.history[-2].as_dict(), "age_seconds": 12.5}]
+    added = {"age_seconds": 12.5, "digest": digest_of(CALL, "coder", ["files"]), "short_id": "p"}
+    assert driver.last(5).body["proposals"] == [{**driver.history[-2].as_dict(), **added}]
 
 
 def test_a_proposer_sets_no_key_that_the_gateway_adds(driver: SpaceDriver) -> None:
@@ -93,6 +97,7 @@ def test_a_decision_ends_a_proposal(
         (1, "ada", "mcp/request", CALL, ["helper"]),
         (1, "ada", "mcp/withdraw", {"reason": "mine"}, []),
         (1, "ada", "mcp/response", {"result": {}}, ["coder"]),
+        (1, "ada", "mcp/request", {**CALL, "proposal_digest": "sha256:0"}, ["files"]),
         (1, "ada", "chat", {"text": "Yes."}, ["coder"]),
     ],
 )
@@ -167,5 +172,136 @@ def test_the_first_decision_about_a_proposal_counts(driver: SpaceDriver) -> None
     propose(driver, "q")
     assert driver.send_envelope(4, "helper", "mcp/reject", {}, correlation_id=["q"], to=["coder"]).accepted
     assert driver.send_envelope(1, "ada", "mcp/request", CALL, correlation_id=["q"], to=["files"]).refused
-    propose(driver, "q")  # the same id is open again
-    assert driver.send_envelope(1, "ada", "mcp/request", CALL, correlation_id=["q"], to=["files"]).accepted
+
+
+OTHER_PARAMS = {"name": "write", "arguments": {"path": "/etc/passwd"}}
+OTHER = {"method": "tools/call", "params": OTHER_PARAMS}
+
+
+def refusal(receipt: Receipt) -> str | None:
+    return None if receipt.refused is None else receipt.refused.error
+
+
+@pytest.mark.parametrize("ending", ["", "mcp/withdraw", "mcp/reject", "mcp/request", "left", "restart"])
+@pytest.mark.parametrize(
+    ("sender", "payload", "to"),
+    [
+        ((2, "coder"), OTHER, ["files"]),
+        ((2, "coder"), {"method": "resources/read", "params": {"uri": "a"}}, ["files"]),
+        ((2, "coder"), CALL, ["helper"]),
+        ((2, "coder"), CALL, []),
+        ((1, "ada"), CALL, ["files"]),
+    ],
+)
+def test_a_proposal_never_changes(
+    driver: SpaceDriver, ending: str, sender: tuple[int, str], payload: dict[str, Any], to: list[str]
+) -> None:
+    propose(driver)
+    if ending == "left":
+        driver.leave(2, "coder")
+        driver.wait(6)
+        driver.join(2, "coder")
+    elif ending == "restart":
+        driver = SpaceDriver(parse_space(SPACE), driver.stored)
+        for number, name in ((1, "ada"), (2, "coder"), (3, "files"), (4, "helper")):
+            driver.join(number, name)
+    elif ending:
+        who = (2, "coder") if ending == "mcp/withdraw" else (1, "ada")
+        body = CALL if ending == "mcp/request" else {"reason": "no"}
+        assert driver.send_envelope(*who, ending, body, to=["files"], correlation_id=["p"]).accepted
+    before = driver.stored.model_copy(deep=True)
+    again = driver.send_envelope(*sender, "mcp/proposal", payload, id="p", to=to)
+    assert refusal(again) == "already_exists"
+    assert driver.stored == before
+    assert listed(driver) == (["p"] if ending in ("", "restart") else [])
+
+
+def test_an_open_proposal_may_be_repeated(driver: SpaceDriver) -> None:
+    propose(driver)
+    sent = len(driver.history)
+    assert driver.send_envelope(2, "coder", "mcp/proposal", CALL, id="p", to=["files"]).accepted is not None
+    assert (listed(driver), driver.history[sent:]) == (["p"], [])
+
+
+def test_an_approval_with_the_digest_of_the_proposal_is_accepted(driver: SpaceDriver) -> None:
+    propose(driver)
+    approval = approval_of(driver.history[-1])
+    assert approval == {**CALL, "proposal_digest": digest_of(CALL, "coder", ["files"])}
+    assert driver.send_envelope(1, "ada", "mcp/request", approval, to=["files"], correlation_id=["p"]).accepted
+    assert listed(driver) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "to", "about"),
+    [
+        ({"proposal_digest": digest_of(OTHER, "coder", ["files"])}, ["files"], ["p"]),
+        ({"proposal_digest": digest_of(CALL, "eve", ["files"])}, ["files"], ["p"]),
+        ({"proposal_digest": digest_of(CALL, "coder", ["files", "ada"])}, ["files"], ["p"]),
+        ({"proposal_digest": 5}, ["files"], ["p"]),
+        ({"params": OTHER_PARAMS}, ["files"], ["p"]),
+        ({}, ["files"], ["unknown"]),
+        ({}, ["files"], ["p", "q"]),
+        ({}, [], ["p"]),
+    ],
+)
+def test_an_approval_of_something_else_is_refused(
+    driver: SpaceDriver, change: dict[str, Any], to: list[str], about: list[str]
+) -> None:
+    propose(driver, "q")
+    propose(driver)
+    approval = {**approval_of(driver.history[-1]), **change}
+    refused = driver.send_envelope(1, "ada", "mcp/request", approval, to=to, correlation_id=about)
+    assert refusal(refused) in ("proposal_differs", "unauthorized")
+    assert listed(driver) == ["q", "p"]
+
+
+def test_an_approver_may_change_the_arguments_and_says_so(driver: SpaceDriver) -> None:
+    propose(driver)
+    changed = approval_of(driver.history[-1], OTHER_PARAMS)
+    assert changed["proposal_changed"] is True
+    wrong = {**changed, "proposal_digest": digest_of(OTHER, "coder", ["files"])}
+    refused = driver.send_envelope(1, "ada", "mcp/request", wrong, to=["files"], correlation_id=["p"])
+    assert refusal(refused) == "proposal_differs"
+    assert driver.send_envelope(1, "ada", "mcp/request", changed, to=["files"], correlation_id=["p"]).accepted
+
+
+def test_a_proposal_to_everyone_stays_open_after_a_response(driver: SpaceDriver) -> None:
+    driver.send_envelope(2, "coder", "mcp/proposal", CALL, id="p")
+    assert driver.send_envelope(
+        4, "helper", "mcp/response", {"result": {}}, to=["coder"], correlation_id=["p"]
+    ).accepted
+    assert listed(driver) == ["p"]
+
+
+@pytest.mark.parametrize(
+    ("payload", "to"),
+    [
+        ({"method": "tools/call", "params": {"name": "x" * 257}}, ["files"]),
+        ({"method": "m" * 257}, ["files"]),
+        (CALL, [f"p{number}" for number in range(17)]),
+    ],
+)
+def test_a_proposal_that_cannot_be_remembered_whole_is_refused(
+    driver: SpaceDriver, payload: dict[str, Any], to: list[str]
+) -> None:
+    assert refusal(driver.send_envelope(2, "coder", "mcp/proposal", payload, id="p", to=to)) == "limit_exceeded"
+
+
+def test_a_right_to_own_calls_does_not_approve_those_of_others(driver: SpaceDriver) -> None:
+    pattern = {"kind": "mcp/request", "to": ["files"], "payload": CALL, "approve": False}
+    grant = {"recipient": "eve", "capabilities": [pattern]}
+    driver.join(6, "eve")
+    assert driver.send_envelope(1, "ada", "capability/grant", grant, to=["eve"]).accepted
+    propose(driver)
+    (one,) = driver.space.proposals(now=driver.now).proposals
+    assert one.may_fulfil == ("ada", "helper")
+    for payload in (CALL, approval_of(driver.history[-1])):
+        refused = driver.send_envelope(6, "eve", "mcp/request", payload, to=["files"], correlation_id=["p"])
+        assert refusal(refused) == "capability_violation"
+    assert driver.send_envelope(6, "eve", "mcp/request", CALL, to=["files"]).accepted, "its own call"
+    assert driver.send_envelope(6, "eve", "mcp/proposal", CALL, to=["files"], id="own").accepted
+    assert driver.send_envelope(6, "eve", "mcp/request", CALL, to=["files"], correlation_id=["own"]).accepted
+    wider = {"recipient": "helper", "capabilities": [{**pattern, "approve": True}]}
+    refused = driver.send_envelope(6, "eve", "capability/grant", wider, to=["helper"])
+    assert refusal(refused) == "grant_exceeds_own"
+    assert listed(driver) == ["p"]

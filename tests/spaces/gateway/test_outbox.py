@@ -34,7 +34,7 @@ STORED: list[dict[str, Any]] = [
     {"kind": "stream/grant-write", "payload": STREAM | {"participant_id": "coder"}},
     {"kind": "capability/grant", "payload": {"recipient": "bob", "capabilities": [{"kind": "x"}], "grant_id": "g"}},
     {"kind": "participant/pause", "to": ["coder"]},
-    {"kind": "mcp/proposal", "id": "p", "payload": CALL},
+    {"kind": "mcp/proposal", "id": "p", "to": ["ada", "coder"], "payload": CALL},
     {"kind": "participant/status", "payload": FIGURES},
 ]
 CHANGING: list[dict[str, Any]] = [
