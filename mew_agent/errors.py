@@ -259,6 +259,17 @@ class Refused(PeerError):
 
 
 @dataclass(eq=False)
+class ChatRefused(PeerError):
+    """An agent does not answer a chat; `problem` says why, and when it answers again if it knows that."""
+
+    peer: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"'{self.peer}' refused the message: {self.problem}"
+
+
+@dataclass(eq=False)
 class ControlRefused(PeerError):
     """A peer did not carry out a control; `problem` says why."""
 

@@ -1,20 +1,23 @@
 """The chats that arrive at an agent: a queue of those to answer, those held back, and those to keep as context.
 
-Owns the limits of each, that only the sender of a chat can cancel it, and that every change is in the store before
-anything else happens: a process that is killed finds each chat as far as it had come. Does not decide which chats are
-for the agent (see `AddressFilter`), part of a loop of agents (see `LoopGuard`) or too large (see `HeadroomCheck`), and
-sends nothing.
+Owns the limits of each, which count by sender, that senders take turns, that only the sender of a chat can cancel it,
+and that every change is in the store before anything else happens: a process that is killed finds each chat as far as
+it had come. Does not decide which chats are for the agent (see `AddressFilter`), part of a loop of agents (see
+`LoopGuard`) or too large (see `HeadroomCheck`), and sends nothing.
 """
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 from uuid import UUID, uuid5
 
 import anyio
+from mew_protocol.bounded_dict import BoundedDict, Shares
 from mew_protocol.envelope import Envelope, unix_seconds
+from mew_protocol.payloads.chat import client_of
 from mew_protocol.position import Position
 
 from mew_agent.agent.address_filter import AddressFilter
@@ -24,12 +27,16 @@ from mew_agent.context.store import ChatForm, ChatState, InboxChange, Store, Sto
 logger = logging.getLogger("mew_agent.agent.inbox")
 
 MAX_QUEUED_CHATS = 100
+"""How many chats of one sender may wait, for an answer or for room in the context."""
+
+MAX_ALL_CHATS = 1_000
+"""How many may wait in all: with many senders, each may have an equal part of this number waiting."""
 
 MAX_OVERHEARD_CHATS = 200
-"""Beyond this number the oldest overheard chats are dropped."""
+"""Beyond this number the sender with the most overheard chats loses its oldest."""
 
 MAX_HELD_CHATS = 100
-"""Beyond this number the oldest held chats are only kept as context."""
+"""Beyond this number, the oldest held chats of one sender are only kept as context."""
 
 POSITION_EVERY = 200
 """After how many envelopes without a chat the position is stored; a restart receives at most these again."""
@@ -54,6 +61,8 @@ class Inbox:
         self._chats: dict[int, StoredChat] = {}
         """All chats but the one being answered, by number; those in one state in their order."""
         self._current: StoredChat | None = None
+        self._served: BoundedDict[tuple[str, ...], None] = BoundedDict(2 * MAX_ALL_CHATS)
+        """Whose chats were answered, the latest last: senders take turns, and the clients of a sender."""
         self._restored: set[int] = set()
         self._next_number = 0
         self._stored_position: Position | None = None
@@ -139,7 +148,7 @@ class Inbox:
         text = chat.body.get("text")
         if not isinstance(text, str) or not text:
             return None
-        is_full = len(self) >= MAX_QUEUED_CHATS
+        is_full = self._is_full(chat.sender, *QUEUED)
         is_for_us = False if verdict == "context" else self.is_for_us(chat)
         if is_for_us is None and is_full:  # not addressed to us by name, so no sender waits for a refusal
             is_for_us = False
@@ -147,9 +156,9 @@ class Inbox:
             return None
         refusal = None
         if is_for_us is not False and verdict == "answer" and is_full:
-            refusal = f"refused: {MAX_QUEUED_CHATS} chats are waiting already"
-        elif is_for_us is not False and verdict == "no_room" and len(self.without_room) >= MAX_HELD_CHATS:
-            refusal = f"refused: {MAX_HELD_CHATS} chats are held already"
+            refusal = f"refused: {self._count(chat.sender, *QUEUED)} of your chats are waiting already"
+        elif is_for_us is not False and verdict == "no_room" and self._is_full(chat.sender, "no_room"):
+            refusal = f"refused: {self._count(chat.sender, 'no_room')} of your chats are held already"
         if refusal is not None:
             # The position moves on: after a restart, the chat would come again although its sender has the refusal.
             await self._change(position=position)
@@ -166,7 +175,9 @@ class Inbox:
             return "held"
         if verdict == "hold":
             await self._put(stored, "held", position)
-            for oldest in self._in_state("held")[:-MAX_HELD_CHATS]:
+            for oldest in [one for one in self._in_state("held") if one.envelope.sender == chat.sender][
+                :-MAX_HELD_CHATS
+            ]:
                 await self._put(oldest, "overheard")
             return None
         await self._change(stored, position=position)
@@ -238,12 +249,14 @@ class Inbox:
                 await self._arrived.wait()
             await until_active()
             # It stays in the queue meanwhile: the filter may ask a model, and a cancellation has to find the chat.
-            chat = self._first(*QUEUED)
+            chat = self._next_queued()
             if chat is None:
                 continue
             is_for_us = chat.state != "queued" or await self._filter.is_for_us(chat.envelope)
-            if self._first(*QUEUED) is not chat:
+            if self._chats.get(chat.number) is not chat:
                 continue  # cancelled meanwhile
+            for owner in _owners(chat):
+                self._served[owner] = None
             if is_for_us:
                 self._current = self._chats.pop(chat.number)
                 return chat
@@ -311,6 +324,24 @@ class Inbox:
     def _in_state(self, *states: ChatState) -> tuple[StoredChat, ...]:
         return tuple(chat for chat in self._chats.values() if chat.state in states)
 
+    def _next_queued(self) -> StoredChat | None:
+        """Return the chat to answer next: one that was begun, else the oldest of the sender answered longest ago."""
+        turns = {owner: turn for turn, owner in enumerate(self._served, start=1)}
+
+        def place(chat: StoredChat) -> tuple[int, ...]:
+            return (0,) if chat.state != "queued" else tuple(turns.get(owner, 0) for owner in _owners(chat))
+
+        return min(self._in_state(*QUEUED), key=place, default=None)
+
+    def _count(self, sender: str, *states: ChatState) -> int:
+        return sum(chat.envelope.sender == sender for chat in self._in_state(*states))
+
+    def _is_full(self, sender: str, *states: ChatState) -> bool:
+        """Return whether no further chat of this sender may wait in these states."""
+        counts = Counter(chat.envelope.sender for chat in self._in_state(*states))
+        own = counts[sender]
+        return own >= max(1, min(MAX_QUEUED_CHATS, MAX_ALL_CHATS // max(1, len(counts))))
+
     def _first(self, *states: ChatState) -> StoredChat | None:
         return next((chat for chat in self._chats.values() if chat.state in states), None)
 
@@ -318,8 +349,12 @@ class Inbox:
         """Make a chat the last one in this state. Forgets the oldest overheard chats beyond the limit."""
         self._chats.pop(chat.number, None)
         self._chats[chat.number] = chat = replace(chat, state=state)
-        forgotten = [one.number for one in self._in_state("overheard")[:-MAX_OVERHEARD_CHATS]]
-        for number in forgotten:
+        overheard, forgotten = Shares[int](), list[int]()
+        for one in self._in_state("overheard"):
+            overheard.add(one.number, one.envelope.sender)
+        while (number := overheard.surplus(MAX_OVERHEARD_CHATS)) is not None:
+            overheard.discard(number)
+            forgotten.append(number)
             del self._chats[number]
         await self._change(chat, removed=forgotten, position=position)
         if state == "queued":
@@ -347,6 +382,12 @@ class Inbox:
             logger.warning("inbox not stored: %s", error)
             return
         self._stored_position = position if isinstance(position, Position) else old
+
+
+def _owners(chat: StoredChat) -> tuple[tuple[str, ...], ...]:
+    """Return who takes turns: the sender, and the client of the sender that the session is for."""
+    asked = chat.envelope
+    return (asked.sender,), (asked.sender, client_of(asked.body.get("session")))
 
 
 def is_about(cancel: Envelope, chat: Envelope) -> bool:

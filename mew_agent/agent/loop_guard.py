@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 from mew_protocol import kinds
 from mew_protocol.agent_settings import LoopLimits
-from mew_protocol.bounded_dict import BoundedDict
+from mew_protocol.bounded_dict import FairDict
 from mew_protocol.context_report import Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, objects_at
@@ -84,7 +84,7 @@ class LoopGuard:
     stopped: dict[str, StoppedTalk] = field(default_factory=dict)
     """The peers that are not answered now."""
     _agents: set[str] = field(default_factory=set)
-    _chats: BoundedDict[str, _Chat] = field(default_factory=lambda: BoundedDict(MAX_CHATS))
+    _chats: FairDict[str, _Chat] = field(default_factory=lambda: FairDict(MAX_CHATS, lambda _, chat: chat.sender))
     """By their ids, the newest of an id: some clients count theirs from 1 at every start."""
     _reasonings: dict[str, dict[str, _Reasoning]] = field(default_factory=dict)
     """The open reasonings of each agent, by their ids, oldest first."""
@@ -209,7 +209,7 @@ class LoopGuard:
             reasoning = next(of_addressee, known[0])
             reasoning.has_spoken = True
             return self._chats[reasoning.about]
-        others = [seen for seen in reversed(self._chats.values()) if seen.sender != chat.sender]
+        others = [seen for seen in map(self._chats.__getitem__, reversed(self._chats)) if seen.sender != chat.sender]
         from_addressee = [seen for seen in others if seen.sender in chat.addressees]
         for seen_before in (from_addressee, others):
             if (found := next((seen for seen in seen_before if seen.is_for(chat.sender)), None)) is not None:

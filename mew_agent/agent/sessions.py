@@ -1,8 +1,8 @@
 """The conversations of one agent: its own, and separate sessions for clients that ask for one.
 
 Owns what conversations share (model, its window, policy, most tools, the rules for compactions), what each has alone
-(history, accounts, store, the tools over them), and the bound: beyond it, the least recently used session is deleted.
-Answers nothing itself.
+(history, accounts, store, the tools over them), and the limits: a participant with too many sessions loses the least
+recently used of its own. Answers nothing itself.
 """
 
 import hashlib
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anyio.to_thread
+from mew_protocol.bounded_dict import Shares
 from mew_protocol.context_report import ContextReport, SessionContext
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.chat import MAIN_SESSION, SESSION_NAME
+from mew_protocol.payloads.chat import MAIN_SESSION, SESSION_NAME, client_of
 from mew_protocol.payloads.participant import Status
 from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.private_files import replace_private_file
@@ -58,6 +59,9 @@ SessionKey = tuple[str, str]
 MAIN: SessionKey = ("", MAIN_SESSION)
 
 NO_WINDOW = "the context window of '{model}' is unknown; set `context_token_limit`"
+
+MAX_ALL_SESSIONS = 64
+"""How many sessions there may be in all, so that a status can list them; the participant with the most loses one."""
 
 MAX_WINDOW_RETRIES = 2
 """How often a server that did not report a loaded window is asked again after an answer."""
@@ -103,6 +107,9 @@ class AgentSessions:
         self._own_tools, self._other_tools = own_tools, other_tools
         self._sessions: dict[SessionKey, AgentSession] = {}
         """The least recently used first."""
+        self._shares: Shares[SessionKey] = Shares()
+        self._own_shares: dict[str, Shares[SessionKey]] = {}
+        """The sessions by participant, and those of each by client."""
         self._shown: dict[SessionKey, SessionContext] = {}
         """What the agent's report says of each."""
         self._window_retries = 0
@@ -119,6 +126,10 @@ class AgentSessions:
         """Load the stored sessions."""
         for key in self._stored_keys():
             await self._open(key)
+            self._use(key)
+        for participant in tuple(self._own_shares):  # `max_sessions` may have been lowered
+            while (gone := self._surplus(participant)) is not None:
+                await self._delete(gone)
         self._show()
 
     async def session_for(self, participant: str, name: object) -> AgentSession:
@@ -129,12 +140,25 @@ class AgentSessions:
         key = (participant, name if re.fullmatch(SESSION_NAME, name) else _file_name((participant, name)))
         session = self._sessions.pop(key, None)
         if session is None:
-            while len(self._sessions) >= self._config.max_sessions:
-                await self._delete_oldest()
+            self._use(key)
+            while (gone := self._surplus(participant)) is not None:
+                await self._delete(gone)
             session = await self._open(key)
         self._sessions[key] = session
+        self._use(key)
         await self._write_keys()
         return session
+
+    def _use(self, key: SessionKey) -> None:
+        """Make a session the one that was used last."""
+        participant, name = key
+        self._shares.add(key, participant)
+        self._own_shares.setdefault(participant, Shares()).add(key, client_of(name))
+
+    def _surplus(self, participant: str) -> SessionKey | None:
+        """Return the session to delete because this participant opened one; None if there is room for it."""
+        own = self._own_shares[participant].surplus(self._config.max_sessions)
+        return own if own is not None else self._shares.surplus(MAX_ALL_SESSIONS)
 
     async def discover_window(self) -> None:
         """Ask the model's server for its window, unless one is configured, and set it in every conversation."""
@@ -264,10 +288,11 @@ class AgentSessions:
         self._sessions[key] = session
         return session
 
-    async def _delete_oldest(self) -> None:
-        key = next(iter(self._sessions))
+    async def _delete(self, key: SessionKey) -> None:
         session = self._sessions.pop(key)
         del self._shown[key]
+        self._shares.discard(key)
+        self._own_shares[key[0]].discard(key)
         logger.warning("deleted session '%s' of '%s': more than %d sessions", key[1], key[0], self._config.max_sessions)
         if session.conversation.gate is not None:
             session.conversation.gate.close(f"session '{key[1]}' was deleted")
@@ -291,7 +316,7 @@ class AgentSessions:
         path = self._path_of("sessions")
         try:
             keys = [] if path is None else json.loads(path.read_text(encoding="utf-8"))
-            return [(str(participant), str(name)) for participant, name in keys][-self._config.max_sessions :]
+            return [(str(participant), str(name)) for participant, name in keys]
         except FileNotFoundError:
             return []
         except (OSError, ValueError, TypeError) as error:

@@ -7,6 +7,7 @@ or how an answer is assembled; see `mew_agent.participant.answers`.
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -50,13 +51,15 @@ class ChatOptions:
     """Options for answers.
 
     `configured` are the agents named in the space's configuration, present or absent. `inactivity_seconds` is the
-    timeout for an agent without any activity. For `notices` and `hold_characters` see `AnswerBuilder`.
+    timeout for an agent without any activity. `clients` is the number of API keys, which share the open requests. For
+    `notices` and `hold_characters` see `AnswerBuilder`.
     """
 
     configured: frozenset[str] = frozenset()
     inactivity_seconds: float = INACTIVITY_SECONDS
     hold_characters: int = HOLD_CHARACTERS
     notices: NoticePlacement = "content"
+    clients: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class OfferedAgent:
 class AgentQuestion:
     """What to send to an agent. `ignored` and `warnings` list parts of the request without effect.
 
-    `is_for_person`: a person may be absent, or take any time to answer.
+    `is_for_person`: a person may be absent, or take any time to answer. `client` is the name of the API key.
     """
 
     text: str
@@ -82,6 +85,7 @@ class AgentQuestion:
     ignored: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     is_for_person: bool = False
+    client: str = ""
 
 
 class ChatParticipant(Participant):
@@ -101,6 +105,8 @@ class ChatParticipant(Participant):
         self.options = options or ChatOptions()
         self._since: dict[str, int] = {}
         self._without_sessions: set[str] = set()
+        self._open: Counter[str] = Counter()
+        """How many requests each client has open."""
 
     # -- for clients -------------------------------------------------------------------------------------
 
@@ -135,12 +141,13 @@ class ChatParticipant(Participant):
     async def open_exchange(self, agent: str, question: "str | AgentQuestion") -> AsyncIterator[Exchange]:
         """Ask an agent; leaving the block early cancels the turn. Raises `OpenAIApiError` without an answer."""
         question = AgentQuestion(question) if isinstance(question, str) else question
-        self._check(agent, may_be_absent=question.is_for_person)
+        self._check(agent, question.client, may_be_absent=question.is_for_person)
         answer = AnswerBuilder(
             notices="off" if question.response_format else self.options.notices,
             hold_characters=self.options.hold_characters,
             may_use_tools=self.answers.may_use_tools(agent),
         )
+        self._open[question.client] += 1
         try:
             async with self.answers.open(
                 agent,
@@ -158,13 +165,15 @@ class ChatParticipant(Participant):
             raise OpenAIApiError(FORBIDDEN, "not_permitted", problem) from None
         except NotConnected as error:
             raise _no_gateway(str(error)) from None
+        finally:
+            self._open[question.client] -= 1
 
     def question_for(self, request: ApiRequest, chosen: ChosenSession) -> "AgentQuestion":
         """Return what to send to the agent for a request. Raises `OpenAIApiError` if it cannot answer as requested."""
         agent = self.agent(request.model)
         if request.response_format is not None and agent.is_present and not self._has_sessions(agent):
             raise response_format_unsupported(f"'{agent.name}' does not support response_format")
-        question = AgentQuestion(request.text, chosen.name, request.response_format)
+        question = AgentQuestion(request.text, chosen.name, request.response_format, client=chosen.owner[1])
         ignored = ("earlier messages",) if request.earlier else ()
         if chosen.name == MAIN_SESSION:
             return replace(question, ignored=ignored)
@@ -210,15 +219,18 @@ class ChatParticipant(Participant):
         """End all open requests, because the server stops."""
         self.answers.fail_all("closing", "the server is stopping")
 
-    def _check(self, agent: str, *, may_be_absent: bool) -> None:
+    def _check(self, agent: str, client: str, *, may_be_absent: bool) -> None:
         if not self.is_joined:
             raise _no_gateway()
         if agent not in self.peers and not may_be_absent:
             raise OpenAIApiError(UNAVAILABLE, "agent_not_here", f"'{agent}' is not in the space", is_retryable=True)
         if self.messenger.is_paused:
             raise OpenAIApiError(UNAVAILABLE, "paused", f"'{self.id}', the participant of this server, is paused")
-        if len(self.answers) >= MAX_OPEN_REQUESTS:
-            problem = f"the server has {MAX_OPEN_REQUESTS} open requests already"
+        most = max(1, MAX_OPEN_REQUESTS // self.options.clients)
+        if self._open[client] >= most:
+            problem = (
+                f"the server has {most} open requests {'' if self.options.clients == 1 else 'of this API key '}already"
+            )
             raise OpenAIApiError(BUSY, "busy", problem, is_retryable=True)
 
     async def joined(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from mew_protocol.bounded_dict import BoundedDict
+from mew_protocol.bounded_dict import FairDict
 from mew_protocol.payloads.chat import MAIN_SESSION
 
 from mew_agent.openai_api.format import BAD_REQUEST, OpenAIApiError
@@ -20,9 +20,9 @@ SessionPolicy = Literal["chat", "client", "shared"]
 """`chat`: each conversation of a client is a session; `client`: each client is one; `shared`: there are none."""
 
 MAX_REMEMBERED: Final = 10_000
-"""How many answers are remembered; an older conversation continues in a new session."""
+"""How many answers are remembered; the API key with the most loses its oldest, which continues in a new session."""
 
-MAX_NAME_LENGTH: Final = 48
+MAX_NAME_LENGTH: Final = 48 - 9  # an API key takes the rest
 
 _TRANSCRIPT: Final = "Earlier in this conversation:\n\n{earlier}\n\nNow the user writes:\n\n{text}"
 
@@ -44,9 +44,15 @@ class ClientSessions:
     """The sessions of all clients of one server."""
 
     policy: SessionPolicy = "chat"
-    _by_history: BoundedDict[str, str] = field(default_factory=lambda: BoundedDict(MAX_REMEMBERED))
-    _by_response: BoundedDict[str, tuple[Owner, str]] = field(default_factory=lambda: BoundedDict(MAX_REMEMBERED))
-    _newest: BoundedDict[tuple[Owner, str], str] = field(default_factory=lambda: BoundedDict(MAX_REMEMBERED))
+    _by_history: FairDict[str, tuple[Owner, str]] = field(
+        default_factory=lambda: FairDict(MAX_REMEMBERED, lambda _, one: one[0][1])
+    )
+    _by_response: FairDict[str, tuple[Owner, str]] = field(
+        default_factory=lambda: FairDict(MAX_REMEMBERED, lambda _, one: one[0][1])
+    )
+    _newest: FairDict[tuple[Owner, str], str] = field(
+        default_factory=lambda: FairDict(MAX_REMEMBERED, lambda key, _: key[0][1])
+    )
 
     def choose(self, request: ApiRequest, key: str, new_name: str) -> ChosenSession:
         """Return the session for a request; a new conversation gets `new_name`. Raises `OpenAIApiError`.
@@ -59,17 +65,19 @@ class ClientSessions:
         if self.policy == "shared":
             return ChosenSession(MAIN_SESSION, owner)
         if request.conversation or self.policy == "client":
-            name = session_name(key, request.user, request.conversation)
+            name = _session_of(key, request.user, request.conversation)
             return ChosenSession(name, owner, (owner, name) in self._newest)
         # A conversation that continues from here does not do so twice: the other one is a branch, and a new session.
-        known = self._by_history.pop(_digest(owner, request.earlier), None) if request.earlier else None
-        return ChosenSession(known or session_name(key, request.user, new_name), owner, known is not None)
+        _, known = (
+            self._by_history.pop(_digest(owner, request.earlier), (owner, None)) if request.earlier else (owner, None)
+        )
+        return ChosenSession(known or _session_of(key, request.user, new_name), owner, known is not None)
 
     def remember(self, chosen: ChosenSession, request: ApiRequest, answer: str, response_id: str) -> None:
         """Remember an answer, so that the client can continue from it."""
         history = (*request.earlier, ("user", request.text), ("assistant", answer))
         if self.policy == "chat":
-            self._by_history[_digest(chosen.owner, history)] = chosen.name
+            self._by_history[_digest(chosen.owner, history)] = chosen.owner, chosen.name
         self._by_response[response_id] = (chosen.owner, chosen.name)
         self._newest[chosen.owner, chosen.name] = response_id
 
@@ -97,6 +105,12 @@ def session_name(*parts: str) -> str:
     """Return the name of a session: its parts as far as they are readable, and a digest that makes it unique."""
     readable = re.sub(r"[^A-Za-z0-9._@-]", "-", ":".join(part for part in parts if part))[: MAX_NAME_LENGTH - 17]
     return f"{readable}~{hashlib.blake2b(repr(parts).encode(errors='replace'), digest_size=8).hexdigest()}"
+
+
+def _session_of(key: str, *parts: str) -> str:
+    """Return the name of a session that says which API key it is for: agents then share sessions among the keys."""
+    name = session_name(key, *parts)
+    return name if not key else f"{hashlib.blake2b(key.encode(errors='replace'), digest_size=4).hexdigest()}:{name}"
 
 
 def with_transcript(request: ApiRequest) -> tuple[str, bool]:

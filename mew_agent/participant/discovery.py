@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import anyio
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import BoundedDict
+from mew_protocol.bounded_dict import FairDict
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import value_at
 
@@ -42,7 +42,7 @@ MAX_PAGES: Final = 50
 """How many pages of one list are read."""
 
 MAX_OBSERVED_REQUESTS: Final = 1_000
-"""How many requests of others are remembered until they are answered; the oldest are forgotten."""
+"""How many requests of others are remembered until they are answered."""
 
 Reader = Callable[[str, tuple[Mapping[str, Any], ...]], tuple[Any, ...]]
 LISTS: Final[Mapping[str, tuple[str, Reader]]] = {
@@ -306,19 +306,21 @@ class ObservedListings:
     """Finds lists of tools that peers send to other participants. A list of several pages is not used."""
 
     def __init__(self) -> None:
-        self._asked: BoundedDict[str, str | None] = BoundedDict(MAX_OBSERVED_REQUESTS)
+        self._asked: FairDict[str, tuple[str, str | None]] = FairDict(MAX_OBSERVED_REQUESTS, lambda _, one: one[0])
+        """Who asked whom, by the id of the request."""
 
     def add_request(self, request: Envelope) -> None:
         """Remember a request of another participant if it asks one peer for its tools."""
         is_first_page = value_at(request.body, "params", "cursor") is None
         if request.body.get("method") == "tools/list" and is_first_page and len(request.addressees) == 1:
             # An id that a second request uses is ambiguous: the answer may be to the other one.
-            self._asked[request.id] = None if request.id in self._asked else request.addressees[0]
+            asked = None if request.id in self._asked else request.addressees[0]
+            self._asked[request.id] = request.sender, asked
 
     def listings_in(self, response: Envelope) -> Iterator[tuple[str, Listing]]:
         """Yield the complete lists in a response, each with the peer that sent it."""
         for name in response.correlation_ids:
-            if self._asked.get(name) != response.sender:
+            if self._asked.get(name, ("", None))[1] != response.sender:
                 continue
             del self._asked[name]
             try:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import BoundedDict
+from mew_protocol.bounded_dict import FairDict
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY
 from mew_protocol.payloads.mcp import CallSubject, arguments_of, fulfils, proposals_in
@@ -181,7 +181,7 @@ class OpenProposals:
     """The proposals of other participants that are undecided."""
 
     def __init__(self) -> None:
-        self._by_id: BoundedDict[str, ProposalMade] = BoundedDict(MAX_OPEN_PROPOSALS)
+        self._by_id: FairDict[str, ProposalMade] = FairDict(MAX_OPEN_PROPOSALS, lambda _, one: one.sender)
 
     def __contains__(self, proposal: object) -> bool:
         return isinstance(proposal, ProposalMade) and self._by_id.get(proposal.envelope.id) is proposal

@@ -15,9 +15,19 @@ from mew_protocol.errors import PayloadError
 from mew_protocol.ids import GATEWAY_IDS
 from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.base import Payload
+from mew_protocol.payloads.chat import chat_refusal_in
 from mew_protocol.payloads.participant import CompactDone, Status, refusal_in
 
-from mew_agent.errors import AnswerLost, BadAnswer, ControlRefused, PeerAbsent, PeerError, PeerTimeout, Refused
+from mew_agent.errors import (
+    AnswerLost,
+    BadAnswer,
+    ChatRefused,
+    ControlRefused,
+    PeerAbsent,
+    PeerError,
+    PeerTimeout,
+    Refused,
+)
 from mew_agent.participant.peers import PeerChanges
 
 COMPACTION_FAILED = "compaction_failed"
@@ -44,12 +54,14 @@ class PendingRequest:
         """Whether the gateway relayed it: the sender of an envelope receives it, too."""
 
     def receive(self, envelope: Envelope) -> str | None:
-        """Check an envelope that refers to this request: only the peer answers it, and only the gateway refuses it.
+        """Check an envelope that refers to this request: only the peer answers it, and both may refuse it.
 
         Returns the id of an envelope whose answers also belong to this request, None if there is none.
         """
         if is_refusal(envelope) or (envelope.kind == self.answer_kind and envelope.sender == self.peer):
             self._complete(reply=envelope)
+        elif envelope.sender == self.peer and (problem := chat_refusal_in(envelope)) is not None:
+            self._complete(failure=ChatRefused(self.peer, problem))
         return None
 
     def fail(self, failure: PeerError) -> None:

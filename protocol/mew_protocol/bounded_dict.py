@@ -1,7 +1,12 @@
-"""[pure] A dict of the newest entries, for everything that is remembered up to a limit."""
+"""[pure] Collections with a limit: of the newest entries, and of the newest entries of several owners.
+
+Owns the rule for limits that senders share: an owner loses its own oldest entry first, and above the common limit the
+owner with the most loses one. So no owner can push out the entries of one that has fewer.
+"""
 
 from collections import OrderedDict
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterator, MutableMapping
+from typing import Generic, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -23,3 +28,112 @@ class BoundedDict(OrderedDict[K, V]):
         self.move_to_end(key)
         if len(self) > self._limit:
             self.popitem(last=False)
+
+
+class Shares(Generic[K]):
+    """An ordered set of keys, oldest first, each with an owner and a weight. Finds the key to remove above a limit."""
+
+    def __init__(self) -> None:
+        self._owners: dict[K, tuple[Hashable, int]] = {}
+        self._keys: dict[Hashable, OrderedDict[K, int]] = {}
+        self._weights: dict[Hashable, int] = {}
+        self._newest: Hashable = None
+        self.weight = 0
+        """The weight of all keys together."""
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._owners)
+
+    def __reversed__(self) -> Iterator[K]:
+        return reversed(self._owners)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._owners
+
+    def count(self, owner: Hashable) -> int:
+        """Return how many keys an owner has."""
+        return len(self._keys.get(owner, ()))
+
+    def oldest(self, owner: Hashable) -> K | None:
+        """Return the oldest key of an owner; None if it has none."""
+        return next(iter(self._keys.get(owner, ())), None)
+
+    def add(self, key: K, owner: Hashable, weight: int = 1) -> None:
+        """Add a key as the newest; one that is known changes its place, owner and weight."""
+        self.discard(key)
+        self._owners[key] = owner, weight
+        self._keys.setdefault(owner, OrderedDict())[key] = weight
+        self._weights[owner] = self._weights.get(owner, 0) + weight
+        self._newest = owner
+        self.weight += weight
+
+    def discard(self, key: K) -> None:
+        """Remove a key, if it is known."""
+        known = self._owners.pop(key, None)
+        if known is None:
+            return
+        owner, weight = known
+        self.weight -= weight
+        self._weights[owner] -= weight
+        del self._keys[owner][key]
+        if not self._keys[owner]:
+            del self._keys[owner], self._weights[owner]
+
+    def clear(self) -> None:
+        """Remove all keys."""
+        self._owners.clear()
+        self._keys.clear()
+        self._weights.clear()
+        self.weight = 0
+
+    def surplus(self, limit: int, own_limit: int | None = None) -> K | None:
+        """Return the key to remove; None if no limit is exceeded. Call it after each `add` until it returns None.
+
+        `own_limit` is the number of keys of one owner: above it, the owner that added last loses its oldest. `limit` is
+        the weight of all keys: above it, the owner with the greatest weight does; of equal ones, the one that added
+        last, else the last by name. Takes time in proportion to the number of owners.
+        """
+        newest = self._newest
+        if own_limit is not None and self.count(newest) > own_limit:
+            return next(iter(self._keys[newest]))
+        if self.weight <= limit:
+            return None
+        loser = max(self._weights, key=lambda owner: (self._weights[owner], owner == newest, str(owner)))
+        return next(iter(self._keys[loser]))
+
+
+class FairDict(MutableMapping[K, V]):
+    """Keeps at most `limit` entries, in the order in which they were set last; see `Shares.surplus` for who loses one.
+
+    `owner` returns the owner of an entry. `own_limit` is the limit of one owner.
+    """
+
+    def __init__(self, limit: int, owner: Callable[[K, V], Hashable], *, own_limit: int | None = None) -> None:
+        self._limit, self._owner, self._own_limit = limit, owner, own_limit
+        self._values: dict[K, V] = {}
+        self._shares: Shares[K] = Shares()
+
+    def __getitem__(self, key: K) -> V:
+        return self._values[key]
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._values[key] = value
+        self._shares.add(key, self._owner(key, value))
+        while (gone := self._shares.surplus(self._limit, self._own_limit)) is not None:
+            del self[gone]
+
+    def __delitem__(self, key: K) -> None:
+        del self._values[key]
+        self._shares.discard(key)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._shares)
+
+    def __reversed__(self) -> Iterator[K]:
+        return reversed(self._shares)
+
+    def __len__(self) -> int:
+        return len(self._values)

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import BoundedDict
+from mew_protocol.bounded_dict import FairDict
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import objects_at, value_at
+from mew_protocol.payloads.chat import chat_refusal_in
 from mew_protocol.payloads.mcp import CallSubject, fulfils, proposals_in
 from mew_protocol.payloads.participant import CompactDone, Status
 from pydantic import ValidationError
@@ -32,11 +33,13 @@ class TerminalChat:
     me: str
     targets: tuple[str, ...] = ()
     is_verbose: bool = False
-    proposals: dict[int, Envelope] = field(default_factory=lambda: BoundedDict(_REMEMBERED))
+    proposals: FairDict[int, Envelope] = field(
+        default_factory=lambda: FairDict(_REMEMBERED, lambda _, proposal: proposal.sender)
+    )
     """Open proposals, by the number shown with each."""
-    unanswered: dict[str, str] = field(default_factory=lambda: BoundedDict(_REMEMBERED))
+    unanswered: FairDict[str, str] = field(default_factory=lambda: FairDict(_REMEMBERED, lambda _, sender: sender))
     """Chats to me that are not acknowledged: id to sender, oldest first."""
-    reasonings: dict[str, str] = field(default_factory=lambda: BoundedDict(_REMEMBERED))
+    reasonings: FairDict[str, str] = field(default_factory=lambda: FairDict(_REMEMBERED, lambda _, agent: agent))
     """Running reasonings: id to participant."""
     last_chat: Envelope | None = None
     _proposals_seen: int = 0
@@ -196,6 +199,8 @@ class TerminalChat:
                 new = [number for number in self.proposals if number > self._proposals_shown]
                 self._proposals_shown = self._proposals_seen
                 return "\n".join(_proposed(self.proposals[number], number) for number in new) or None
+            case kinds.CHAT_ACKNOWLEDGE if mine and (problem := chat_refusal_in(envelope)) is not None:
+                return f"* {who} refused your message: {problem}"
             case kinds.MCP_REJECT if mine:
                 return f"* {who} rejects it: {body.get('reason')}"
             case kinds.MCP_RESPONSE if mine:

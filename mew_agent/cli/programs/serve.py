@@ -84,7 +84,11 @@ def serve(
     given = (api_key or "").strip()
     keys = read_keys(given or f"mew-{secrets.token_hex(20)}")
     options = ChatOptions(
-        configured=agents_of(config, who), inactivity_seconds=timeout, hold_characters=hold, notices=notices
+        configured=agents_of(config, who),
+        inactivity_seconds=timeout,
+        hold_characters=hold,
+        notices=notices,
+        clients=len(keys),
     )
     warn_if_reachable(host, REACHABLE)
 

@@ -13,8 +13,9 @@ from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 from mew_protocol import kinds
-from mew_protocol.envelope import Envelope, wire_timestamp
+from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.json_values import object_at
+from mew_protocol.payloads.chat import chat_refusal_in
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
 from mew_protocol.setting_problems import did_you_mean, expectation, first_problem
 from pydantic import BaseModel, ValidationError
@@ -25,7 +26,7 @@ from mew_agent.cli.board import words
 from mew_agent.cli.board.live_board import apply_event, entry_of
 from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
 from mew_agent.cli.remote.session import find_gateway
-from mew_agent.errors import BadAnswer, ConfigError, MewAgentError, NotConnected, PeerTimeout, listed
+from mew_agent.errors import BadAnswer, ChatRefused, ConfigError, MewAgentError, NotConnected, PeerTimeout, listed
 
 STATUS_SECONDS: Final = 30.0
 """How long to wait for what a participant answers at once."""
@@ -80,7 +81,7 @@ class SentRequest:
         """Kind and payload of each answer of these kinds from the participant.
 
         `accept_uncorrelated` also accepts an envelope addressed to the sender without a correlation id, for agents that
-        do not correlate. Raises `PeerTimeout` or `NotConnected`.
+        do not correlate. Raises `PeerTimeout`, `NotConnected` or, for a chat, `ChatRefused`.
         """
         while True:
             try:
@@ -95,10 +96,17 @@ class SentRequest:
                     follow()
             body = object_at(event.body) if event.name == "envelope" else {}
             if body.get("from") == self.participant and self._is_answered_by(body, accept_uncorrelated):
+                self._raise_refusal(body)
                 if body.get("kind") in kinds:
                     yield str(body["kind"]), body.get("payload") or {}
             elif changed == self.participant and not check_known(self.api, self.board, changed).connected:
                 raise ParticipantOffline(self.api.gateway, f"'{self.participant}' left before it answered")
+
+    def _raise_refusal(self, body: Mapping[str, Any]) -> None:
+        """Raise `ChatRefused` if an answer says that the participant does not answer our chat."""
+        answer = Draft.model_validate(body)
+        if answer.refers_to(self.sent.id) and (problem := chat_refusal_in(answer)) is not None:
+            raise ChatRefused(self.participant, words.clean(problem))
 
     def next_status(self, *, passing: str | None = None) -> Status:
         """The status that answers. A status `passing` comes before the answer and is skipped."""

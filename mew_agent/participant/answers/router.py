@@ -12,7 +12,7 @@ from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, value_at
-from mew_protocol.payloads.chat import TurnReport
+from mew_protocol.payloads.chat import TurnReport, chat_refusal_in
 from mew_protocol.payloads.fit import WOULD_OVERFLOW
 from mew_protocol.payloads.participant import is_whole_status
 from pydantic import ValidationError
@@ -173,8 +173,7 @@ class AnswerRouter:
         for exchange in self._open_with(envelope.sender):
             if not envelope.refers_to(exchange.chat_id):
                 continue
-            if status.startswith("refused"):
-                why = status.partition(":")[2].strip() or "no reason given"
+            if (why := chat_refusal_in(envelope)) is not None:
                 exchange.fail("agent_busy", f"'{exchange.agent}' refused the question: {why}")
             elif status == WOULD_OVERFLOW and _needs_choice(envelope):
                 exchange.fail(WOULD_OVERFLOW, TOO_LONG.format(agent=exchange.agent))

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import Field
 
 from mew_protocol import kinds
+from mew_protocol.envelope import Draft
 from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.fit import Delivery, Fit
 from mew_protocol.payloads.participant import Status
@@ -15,6 +16,22 @@ MAIN_SESSION = "main"
 
 SESSION_NAME = r"^[A-Za-z0-9._:%@~-]{1,48}$"
 """What the name of a session may be, as a regular expression."""
+
+
+def client_of(session: object) -> str:
+    """Return the client that the name of a session names: what precedes its colon. Empty for any other value."""
+    client, separator, _ = session.partition(":") if isinstance(session, str) else ("", "", "")
+    return client if separator else ""
+
+
+def chat_refusal_in(envelope: Draft) -> str | None:
+    """Return why a `chat/acknowledge` refuses the chat that it refers to; None for any other envelope.
+
+    No answer to that chat follows.
+    """
+    word, _, reason = str(envelope.body.get("status") or "").partition(":")
+    is_refusal = envelope.kind == kinds.CHAT_ACKNOWLEDGE and word.strip() == "refused"
+    return (reason.strip() or "no reason given") if is_refusal else None
 
 
 class TokenUsage(Payload):

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from mew_protocol import errors, kinds
+from mew_protocol.bounded_dict import Shares
 from mew_protocol.capability import CapabilityPattern, CapabilitySet, advertised, is_same_value, normalise
 from mew_protocol.containment import COMPARISON_STEPS, covers
 from mew_protocol.envelope import Draft, Envelope
@@ -26,7 +27,7 @@ from mew_spaces.core.permissions import Permissions
 from mew_spaces.core.state import ActivePause, CapabilityGrant, Change, Changes, Invitation, OpenProposal, SpaceState
 
 MAX_PROPOSALS = 10_000
-"""How many proposals a space remembers; the oldest of whoever made the most are dropped."""
+"""How many proposals a space remembers; the participant that made the most loses its oldest."""
 
 MAX_PROPOSALS_OF_ONE = 1_000
 """How many proposals of one participant are remembered."""
@@ -36,7 +37,11 @@ REMEMBERED_FOR = timedelta(minutes=10)
 another meaning."""
 
 MAX_UNDECIDED = 100
-"""How many undecided proposals are kept in full; the oldest are dropped from the list."""
+"""How many undecided proposals of one participant are kept in full; its oldest are dropped from the list."""
+
+MAX_UNDECIDED_BYTES = 6 * 1024 * 1024
+"""How large all undecided proposals may be, so that a welcome can list them; the participant with the most loses one.
+"""
 
 _MAX_PROPOSED_PEERS = 16
 """How many peers a proposal may name, which bounds what is remembered."""
@@ -66,19 +71,19 @@ class Membership:
         self.connected: dict[ParticipantId, MemberConnections] = {}
         self._config = config
         self._permissions: dict[str, Permissions] = {}
-        self._undecided: dict[str, None] = {}
-        """The ids of undecided proposals, oldest first."""
-        self._proposed_by: dict[str, dict[str, None]] = {}
-        """The ids of remembered proposals by proposer, oldest first."""
+        self._remembered: Shares[str] = Shares()
+        """The ids of all proposals, by proposer."""
+        self._undecided: Shares[str] = Shares()
+        """Those of undecided proposals, by their size in bytes."""
         self.reset()
 
     def reset(self) -> None:
         """Forget what was derived from the state: it was replaced."""
         self._permissions.clear()
         self._undecided.clear()
-        self._proposed_by.clear()
+        self._remembered.clear()
         for proposal_id in self.state.proposals:
-            self._index_proposal(proposal_id, None)
+            self._index_proposal(proposal_id)
 
     # Who may be in the space
 
@@ -261,16 +266,12 @@ class Membership:
             truncated=is_too_large,
             proposed_at=now,
         )
-        changes = [Change("proposals", proposal.id, value)]
-        if len(self._proposed_by.get(proposer, ())) >= MAX_PROPOSALS_OF_ONE:
-            changes.insert(0, Change("proposals", next(iter(self._proposed_by[proposer]))))
-        elif len(self.state.proposals) >= MAX_PROPOSALS:
-            most = max(self._proposed_by, key=lambda name: (len(self._proposed_by[name]), name))
-            changes.insert(0, Change("proposals", next(iter(self._proposed_by[most]))))
-        applied = self.apply(*changes)
+        applied = self.apply(Change("proposals", proposal.id, value))
+        while (oldest := self._remembered.surplus(MAX_PROPOSALS, MAX_PROPOSALS_OF_ONE)) is not None:
+            applied = (*applied, *self.apply(Change("proposals", oldest)))
         # Closed, not forgotten: a late decision is still checked against the proposer and the addressee.
-        while len(self._undecided) > MAX_UNDECIDED:
-            applied = (*applied, *self._close_proposals(next(iter(self._undecided)), lambda _: True))
+        while (oldest := self._undecided.surplus(MAX_UNDECIDED_BYTES, MAX_UNDECIDED)) is not None:
+            applied = (*applied, *self._close_proposals(oldest, lambda _: True))
         return applied
 
     def proposal_problem(self, proposal: Envelope, *, now: datetime) -> tuple[str, str] | None:
@@ -286,10 +287,10 @@ class Membership:
             return errors.LIMIT_EXCEEDED, f"a proposal may be for {_MAX_PROPOSED_PEERS} participants, or for everyone"
         if self._short_id(name) is None:
             return errors.ALREADY_EXISTS, f"the id of an earlier proposal begins with '{name}'; propose with a new id"
-        made = self._proposed_by.get(sender, {})
-        oldest = self.state.proposals[next(iter(made))].proposed_at if len(made) >= MAX_PROPOSALS_OF_ONE else None
+        made, first = self._remembered.count(sender), self._remembered.oldest(sender)
+        oldest = None if first is None or made < MAX_PROPOSALS_OF_ONE else self.state.proposals[first].proposed_at
         if oldest is not None and now - oldest < REMEMBERED_FOR:
-            text = f"'{sender}' made {len(made):,} proposals within {REMEMBERED_FOR.seconds // 60} minutes; wait"
+            text = f"'{sender}' made {made:,} proposals within {REMEMBERED_FOR.seconds // 60} minutes; wait"
             return errors.LIMIT_EXCEEDED, text
         return None
 
@@ -353,20 +354,17 @@ class Membership:
             closed["decided_by"] = decision.sender
         return self.apply(Change("proposals", proposal_id, before.model_copy(update=closed)))
 
-    def _index_proposal(self, name: str, before: OpenProposal | None) -> None:
+    def _index_proposal(self, name: str) -> None:
+        # One that stays keeps its place, so that the order follows from the state alone.
         one = self.state.proposals.get(name)
-        if before is not None and one is None:
-            made = self._proposed_by[before.proposer]
-            del made[name]
-            if not made:
-                del self._proposed_by[before.proposer]
-        if one is not None:
-            self._proposed_by.setdefault(one.proposer, {})[name] = None
-        # One that stays undecided keeps its place, so that the order follows from the state alone.
-        if one is not None and one.envelope is not None:
-            self._undecided[name] = None
-        else:
-            self._undecided.pop(name, None)
+        if one is None:
+            self._remembered.discard(name)
+        elif name not in self._remembered:
+            self._remembered.add(name, one.proposer)
+        if one is None or one.envelope is None:
+            self._undecided.discard(name)
+        elif name not in self._undecided:
+            self._undecided.add(name, one.proposer, len(to_json(one.envelope)))
 
     def _correlated(self, envelope: Envelope) -> Iterator[tuple[str, OpenProposal]]:
         """Yield the known proposals that an envelope refers to, with their ids."""
@@ -419,8 +417,7 @@ class Membership:
             if change.table in ("invited", "removed", "grants"):
                 self._permissions.pop(change.key, None)
             if change.table == "proposals":
-                before = applied[-1].before
-                self._index_proposal(change.key, before if isinstance(before, OpenProposal) else None)
+                self._index_proposal(change.key)
         return tuple(applied)
 
     def _invitation_of(self, participant: str) -> Invitation | None:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from mew_protocol import errors, kinds
-from mew_protocol.bounded_dict import BoundedDict
+from mew_protocol.bounded_dict import BoundedDict, FairDict
 from mew_protocol.codec import decode_complete, decode_envelope
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.errors import DecodeError
@@ -113,8 +113,8 @@ class ReplicatedSpace:
     """The gateways that hold connections, each with the number of its newest batch."""
     tokens: dict[ParticipantId, str] = field(default_factory=dict)
     """The tokens of invited participants."""
-    _known: BoundedDict[tuple[str, str], KnownEnvelope] = field(
-        default_factory=lambda: BoundedDict(REMEMBERED_ENVELOPES)
+    _known: FairDict[tuple[str, str], KnownEnvelope] = field(
+        default_factory=lambda: FairDict(REMEMBERED_ENVELOPES, lambda key, _: key[0])
     )
     _revoked: BoundedDict[ParticipantId, int] = field(default_factory=lambda: BoundedDict(REMEMBERED_REVOCATIONS))
     """In which batch the tokens of a participant were revoked, the newest last."""

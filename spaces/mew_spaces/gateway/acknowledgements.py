@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from mew_protocol import errors, kinds
-from mew_protocol.bounded_dict import BoundedDict
+from mew_protocol.bounded_dict import FairDict
 from mew_protocol.codec import decode_envelope
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.ids import GATEWAY, ParticipantId
@@ -45,7 +45,7 @@ class Acknowledgements:
         self._owners = owners
         self._clock = clock
         self._new_id = new_id
-        self._unechoed: BoundedDict[tuple[str, str], str] = BoundedDict(REMEMBERED_UNECHOED)
+        self._unechoed: FairDict[tuple[str, str], str] = FairDict(REMEMBERED_UNECHOED, lambda key, _: key[0])
         """The digests of accepted envelopes that were not broadcast, by sender and id."""
 
     # Envelopes that come twice

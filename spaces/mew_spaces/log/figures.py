@@ -46,6 +46,9 @@ MAX_SUMMARY_CHARS: Final = 8_000
 MAX_READ_CHARS: Final = 4_000_000
 """How much text of figures, or of compactions with their summaries, one `read` returns."""
 
+MAX_OWN_SUMMARIES: Final = 100
+"""How many summaries of one participant may wait to be written."""
+
 MAX_BATCH: Final = 2_000
 """How many participants one `write` stores; the others wait for the next."""
 
@@ -130,7 +133,8 @@ class FigureStore:
         entries, summary = shown.get("entries"), shown.get("summary")
         one = entries[0] if isinstance(entries, list) and len(entries) == 1 else None
         ended = one.get("at") if isinstance(one, Mapping) else None
-        if isinstance(ended, str) and isinstance(summary, str) and len(self._summaries) < MAX_BATCH:
+        own = sum(name == participant for name, _ in list(self._summaries))
+        if isinstance(ended, str) and isinstance(summary, str) and own < MAX_OWN_SUMMARIES:
             self._summaries[participant, ended[:100]] = summary[:MAX_SUMMARY_CHARS]
 
     async def run(self) -> None:
@@ -233,7 +237,11 @@ class FigureStore:
             database.execute(f"DELETE FROM {table} WHERE at < ?", (now - KEPT_SECONDS,))  # noqa: S608
             (count,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608
             if count > most:
-                oldest = f"SELECT rowid FROM {table} ORDER BY at LIMIT ?"  # noqa: S608
+                # The participants with the most lose their oldest.
+                place = "row_number() OVER (PARTITION BY participant ORDER BY at DESC)"
+                oldest = (
+                    f"SELECT id FROM (SELECT rowid id, at, {place} place FROM {table}) ORDER BY place DESC, at LIMIT ?"  # noqa: S608
+                )
                 database.execute(f"DELETE FROM {table} WHERE rowid IN ({oldest})", (count - most,))  # noqa: S608
 
     def read(self, space: str, *, seconds: int, limit: int, participant: str | None = None) -> ContextHistory:

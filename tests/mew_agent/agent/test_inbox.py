@@ -19,6 +19,9 @@ def chat(text: Any, *, to: tuple[str, ...] = ("coder",), name: str = "q", sender
     return Envelope.write("chat", id=name, ts="t", sender=sender, payload={"text": text}, to=to)
 
 
+FULL = f"refused: {MAX_QUEUED_CHATS} of your chats are waiting already"
+
+
 def cancel(*names: str, sender: str = "ada") -> Envelope:
     return Envelope.write("chat/cancel", id="c", ts="t", sender=sender, correlation_id=names)
 
@@ -48,10 +51,54 @@ async def test_a_full_inbox_refuses_chats(start_conversation: StartConversation)
         box = inbox(driver, "model")
         for number in range(MAX_QUEUED_CHATS):
             await box.add(chat(f"{number}?", name=str(number)), is_busy=False)
-        assert await box.add(chat("More?"), is_busy=False) == f"refused: {MAX_QUEUED_CHATS} chats are waiting already"
+        assert await box.add(chat("More?"), is_busy=False) == FULL
         assert await box.add(chat("Somebody?", to=()), is_busy=False) is None
         assert [remark.envelope.body["text"] for remark in box.take_overheard()] == ["Somebody?"]
         assert len(box) == MAX_QUEUED_CHATS
+
+
+@pytest.mark.parametrize(("verdict", "limit"), [("answer", MAX_QUEUED_CHATS), ("no_room", MAX_HELD_CHATS)])
+async def test_a_sender_that_fills_the_inbox_takes_no_place_of_others(verdict: Verdict, limit: int) -> None:
+    box = Inbox("coder", AddressFilter(("coder",), "rules"), MemoryStore(), answers=True)
+    for number in range(limit + 5):
+        await box.add(chat(f"{number}?", name=str(number), sender="bob"), is_busy=True, verdict=verdict)
+    status = await box.add(chat("Mine?"), is_busy=True, verdict=verdict)
+    assert status == ("queued" if verdict == "answer" else "held")
+
+
+async def test_senders_take_turns_in_the_queue() -> None:
+    box = Inbox("coder", AddressFilter(("coder",), "rules"), MemoryStore(), answers=True)
+    for name, sender in (("1", "bob"), ("2", "bob"), ("3", "bob"), ("4", "ada"), ("5", "cleo"), ("6", "ada")):
+        await box.add(chat("Well?", name=name, sender=sender), is_busy=True)
+    assert [(await box.next(no_pause)).envelope.id for _ in range(6)] == ["1", "4", "5", "2", "6", "3"]
+
+
+async def test_the_clients_of_a_sender_take_turns() -> None:
+    box = Inbox("coder", AddressFilter(("coder",), "rules"), MemoryStore(), answers=True)
+    for name, session in (("1", "key1:a"), ("2", "key1:b"), ("3", "key1:c"), ("4", "key2:a")):
+        asked = Envelope.write(
+            "chat", id=name, ts="t", sender="ada", payload={"text": "Well?", "session": session}, to=("coder",)
+        )
+        await box.add(asked, is_busy=True)
+    assert [(await box.next(no_pause)).envelope.id for _ in range(4)] == ["1", "4", "2", "3"]
+
+
+async def test_many_senders_share_the_whole_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mew_agent.agent.inbox.MAX_ALL_CHATS", 12)
+    box = Inbox("coder", AddressFilter(("coder",), "rules"), MemoryStore(), answers=True)
+    for number in range(40):
+        for sender in ("ada", "bob", "cleo"):
+            await box.add(chat("Well?", name=str(number), sender=sender), is_busy=True)
+    assert len(box) == 12
+
+
+async def test_chatter_of_one_sender_does_not_push_out_what_others_said() -> None:
+    box = Inbox("coder", AddressFilter(("coder",), "rules"), MemoryStore(), answers=True)
+    await box.add(chat("The valve is blue."), is_busy=True, verdict="context")
+    for number in range(MAX_OVERHEARD_CHATS + 5):
+        await box.add(chat("Noise.", name=str(number), sender="bob"), is_busy=True, verdict="context")
+    kept = [remark.envelope.body["text"] for remark in box.take_overheard()]
+    assert (len(kept), kept[0]) == (MAX_OVERHEARD_CHATS, "The valve is blue.")
 
 
 @pytest.mark.parametrize(("verdict", "limit"), [("answer", MAX_QUEUED_CHATS), ("no_room", MAX_HELD_CHATS)])

@@ -92,6 +92,33 @@ async def test_the_session_not_used_for_longest_is_deleted(
     assert "deleted session 'two' of 'ada': more than 2 sessions" in caplog.text
 
 
+async def test_a_participant_with_many_sessions_deletes_only_its_own(start_agent: StartAgent) -> None:
+    async with start_agent(agent={"max_sessions": 2}) as s:
+        sessions = s.agent._sessions
+        for participant, name in (("ada", "one"), *(("bob", str(number)) for number in range(9))):
+            await sessions.session_for(participant, name)
+        assert list(sessions._sessions) == [("ada", "one"), ("bob", "7"), ("bob", "8")]
+
+
+async def test_clients_of_one_participant_share_its_sessions(start_agent: StartAgent) -> None:
+    async with start_agent(agent={"max_sessions": 3}) as s:
+        sessions = s.agent._sessions
+        for name in ("key1:a", *(f"key2:{number}" for number in range(9))):
+            await sessions.session_for("ada", name)
+        assert [name for _, name in sessions._sessions] == ["key1:a", "key2:7", "key2:8"]
+
+
+async def test_with_many_participants_the_one_with_most_sessions_loses_one(
+    start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mew_agent.agent.sessions.MAX_ALL_SESSIONS", 4)
+    async with start_agent(agent={"max_sessions": 3}) as s:
+        sessions = s.agent._sessions
+        for participant, name in (("ada", "one"), ("bob", "1"), ("bob", "2"), ("bob", "3"), ("cleo", "one")):
+            await sessions.session_for(participant, name)
+        assert list(sessions._sessions) == [("ada", "one"), ("bob", "2"), ("bob", "3"), ("cleo", "one")]
+
+
 async def test_sessions_survive_a_restart(start_agent: StartAgent, tmp_path: Path) -> None:
     agent = {"store": tmp_path / "coder.db", "max_sessions": 2}
     async with start_agent(agent=agent) as s:

@@ -10,7 +10,7 @@ from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
-from mew_agent.openai_api.chat_participant import MAX_OPEN_REQUESTS, ChatOptions, ChatParticipant
+from mew_agent.openai_api.chat_participant import MAX_OPEN_REQUESTS, AgentQuestion, ChatOptions, ChatParticipant
 from mew_agent.openai_api.format import OpenAIApiError
 from mew_agent.participant.answers.builder import Writing
 from mew_agent.participant.answers.exchange import Exchange
@@ -113,6 +113,28 @@ async def test_a_paused_person_cannot_ask(connected: Connected, joined: Joined) 
         with pytest.raises(OpenAIApiError, match="'bob', the participant of this server, is paused"):
             async with bob.open_exchange("coder", "Hello?"):
                 pass
+
+
+async def test_one_api_key_leaves_open_requests_for_the_others(connected: Connected, joined: Joined) -> None:
+    async with (
+        connected(configured=frozenset({"coder"}), clients=50) as bob,
+        joined("coder"),
+        anyio.create_task_group() as tasks,
+    ):
+        await until(lambda: "coder" in bob.peers)
+
+        async def ask() -> None:
+            async with bob.open_exchange("coder", AgentQuestion("Hello?", client="key1")):
+                await anyio.sleep_forever()
+
+        for _ in range(2):
+            tasks.start_soon(ask)
+        await until(lambda: len(bob.answers) == 2)
+        with pytest.raises(OpenAIApiError, match="2 open requests of this API key already"):
+            async with bob.open_exchange("coder", AgentQuestion("One more", client="key1")):
+                pass
+        async with bob.open_exchange("coder", AgentQuestion("Mine", client="key2")):
+            tasks.cancel_scope.cancel()
 
 
 async def test_the_number_of_open_requests_is_bounded(connected: Connected, joined: Joined) -> None:

@@ -152,6 +152,26 @@ def test_the_number_of_listed_proposals_is_bounded(driver: SpaceDriver) -> None:
     assert listed(driver) == [str(number) for number in range(1, MAX_UNDECIDED + 1)]
 
 
+def test_a_member_with_many_proposals_loses_only_its_own(driver: SpaceDriver) -> None:
+    assert driver.send_envelope(1, "ada", "mcp/proposal", CALL, id="mine", to=["files"]).accepted
+    for number in range(MAX_UNDECIDED + 20):
+        propose(driver, str(number))
+        driver.wait(0.1)
+    assert listed(driver) == ["mine", *(str(number) for number in range(20, MAX_UNDECIDED + 20))]
+    again = SpaceDriver(parse_space(SPACE), driver.stored)
+    assert [one.id for one in again.space.proposals(now=again.now).proposals] == listed(driver)
+
+
+def test_all_listed_proposals_fit_into_a_welcome(driver: SpaceDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mew_spaces.core.membership.MAX_UNDECIDED_BYTES", 2_000)
+    assert driver.send_envelope(1, "ada", "mcp/proposal", CALL, id="mine", to=["files"]).accepted
+    for number in range(20):
+        propose(driver, str(number))
+    kept = listed(driver)
+    assert (kept[0], kept[-1]) == ("mine", "19")
+    assert len(kept) < 20
+
+
 def test_the_first_decision_about_a_proposal_counts(driver: SpaceDriver) -> None:
     propose(driver)
     other = {**CALL, "params": {"name": "read"}}

@@ -42,6 +42,18 @@ async def test_an_answer_that_reports_a_failure_exits_with_code_1(gateway: Runni
     assert (outcome.code, outcome.out) == (1, "I could not reach my model.\n")
 
 
+async def test_a_refused_message_ends_at_once_with_the_reason(gateway: RunningGateway) -> None:
+    async def refuses(client: Client, request: Message) -> None:
+        payload = {"status": "refused: 100 of your chats are waiting already"}
+        await client.send_envelope("chat/acknowledge", payload, to=["ada"], correlation_id=[request["id"]])
+
+    async with answering(gateway, "coder", refuses):
+        outcome = await mew("chat", "coder", "hi", *seat(gateway))
+    said = "'coder' refused the message: 100 of your chats are waiting already"
+    assert (outcome.out, said in outcome.err) == ("", True)
+    assert outcome.code not in (0, 4)
+
+
 async def test_unquoted_words_form_one_message(gateway: RunningGateway) -> None:
     async with answering(gateway, "coder", repeats):
         outcome = await mew("chat", "coder", "are", "you", "there?", *seat(gateway))
