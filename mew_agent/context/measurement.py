@@ -99,8 +99,8 @@ class Measurement:
         self.revision, self.last_seq, self.reply_seq = call.revision, last_seq, None
         self.tokens, self.basis, self.reason = usage.total_tokens, "reported", None
         self.reply.expect(usage)
-        if usage.is_provisional:
-            # The rest of the reply is not in it: no total that later ones compare with.
+        if not usage.is_plain:
+            # It lacks the rest of the reply, or includes inner calls: no total that later ones compare with.
             self.basis = "provisional"
             self.trend.interrupt()
             return

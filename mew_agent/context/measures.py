@@ -97,7 +97,7 @@ def measure_of_summary(summary: Summary, calibration: Calibration, counted_token
 
 def kept_reply_tokens(usage: Usage | None, *, thinking_seen: bool) -> int | None:
     """Return the tokens of a reply when it is sent again, from the usage of its call; None if unknown."""
-    if usage is None or usage.is_provisional:
+    if usage is None or not usage.is_plain:
         return None
     # Reasoning that is counted outside the completion leaves the completion as the reply.
     if usage.prompt_tokens + usage.completion_tokens < usage.total_tokens:

@@ -3,12 +3,11 @@
 Owns the bounds of drift, doubt and truncation by the server. Keeps no books; see `ledger`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mew_agent.context.measures import Measure
-from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import Calibration
 
 DRIFT_TOLERANCE_TOKENS = 64
@@ -26,12 +25,6 @@ TRUNCATION_FALL = (4, 5)
 STILL_CALLS, STILL_FACTOR = 5, 4
 """A prompt stalls if it grew by less than a quarter of what was sent, in five calls in a row."""
 
-BEYOND_WINDOW_FACTOR = 2
-"""A prompt beyond the window is implausible unless we projected at least half of it: then the window is wrong."""
-
-JUMP_FACTOR = 1000
-JUMP_LEAST_TOKENS = 128  # a shorter prompt counts as this long, so that a first large text is no jump
-
 PROVEN_CALLS = 3  # predictions without drift, from counts alone, after which a tokenizer's counts replace reports
 
 
@@ -42,29 +35,6 @@ class Drift(NamedTuple):
     rebased: bool
     truncated_by_server: bool
     window_tokens: int | None = None  # the prompt at which the server began to drop old messages, if it stalls
-
-
-def implausibility(
-    usage: Usage, *, before: int | None, window_tokens: int | None, project: Callable[[], int]
-) -> str | None:
-    """Return why no call can have had this usage; None if it is plausible.
-
-    `before` is the last reported prompt, None without; `project` gives the prompt as we projected it, which is rarely
-    needed. Pass a window only if it is known.
-    """
-    prompt = usage.prompt_tokens
-    if usage.contradicts_itself:
-        return f"prompt {prompt:,}, completion {usage.completion_tokens:,}, total {usage.total_tokens:,}"
-    if window_tokens is not None and prompt > window_tokens and prompt > BEYOND_WINDOW_FACTOR * project():
-        return f"a prompt of {prompt:,} tokens in a window of {window_tokens:,}"
-    if before is None:
-        return None
-    low, high = (prompt, before) if prompt < before else (before, prompt)
-    if high >= JUMP_FACTOR * low and high >= JUMP_FACTOR * JUMP_LEAST_TOKENS:
-        projected = project()
-        if max(prompt, projected) > 2 * min(prompt, projected):
-            return f"a prompt of {prompt:,} tokens after one of {before:,}"
-    return None
 
 
 def drift_of(predicted: int, reported: int, before: int, *, may_be_truncated: bool) -> Drift:

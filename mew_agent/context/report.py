@@ -72,7 +72,8 @@ def report_of(tracker: "Tracker") -> ContextReport:
             SavingSuggestion(text=one.text, tokens_saved=one.tokens_saved, impact=one.impact)
             for one in snapshot.suggestions
         )
-    if measurement.tokens is not None and basis != "unknown":
+    is_sum = measurement.usage is not None and measurement.usage.is_sum and basis == "provisional"
+    if measurement.tokens is not None and basis != "unknown" and not is_sum:
         known["breakdown"] = _breakdown(tracker, measurement.tokens)
     _add_outlook(known, tracker, snapshot.used_tokens, limit_tokens)
     return _built(ContextReport, known, _REPORT_KEYS)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from mew_protocol.agent_settings import ModelPrice
 from mew_protocol.context_report import CompactionCost, Spending
 
+from mew_agent.model.plausibility import implausibility
 from mew_agent.model.usage import Usage
 
 _PER_PRICE = 1_000_000
@@ -17,8 +18,9 @@ _PER_PRICE = 1_000_000
 def with_call(spent: Spending | None, usage: Usage | None, amount: float | None, currency: str | None) -> Spending:
     """Add a call: what its provider reported, and what it cost. A figure that one lacks stays absent from then on."""
     spent = spent or Spending()
-    if usage is None or usage.contradicts_itself:
+    if usage is None or implausibility(usage) is not None:
         return spent.model_copy(update={"unreported_calls": spent.unreported_calls + 1})
+    usage = usage.billed
     is_first = not spent.calls
     cached, money = usage.cached_tokens, amount
     if not is_first:
@@ -29,7 +31,7 @@ def with_call(spent: Spending | None, usage: Usage | None, amount: float | None,
         unreported_calls=spent.unreported_calls,
         prompt_tokens=(spent.prompt_tokens or 0) + usage.prompt_tokens,
         # Some providers do not count hidden reasoning as completion, only in the total.
-        completion_tokens=(spent.completion_tokens or 0) + usage.total_tokens - usage.prompt_tokens,
+        completion_tokens=(spent.completion_tokens or 0) + usage.generated_tokens,
         cached_tokens=cached,
         amount=None if money is None else round(money, 8),
         currency=None if money is None else currency,
@@ -38,10 +40,11 @@ def with_call(spent: Spending | None, usage: Usage | None, amount: float | None,
 
 def amount_of(price: ModelPrice, usage: Usage) -> float:
     """Return what a call cost, in the currency of the price."""
+    usage = usage.billed
     cached_tokens = usage.cached_tokens or 0
     cached_price = price.input if price.cached_input is None else price.cached_input
-    read = (usage.prompt_tokens - cached_tokens) * price.input + cached_tokens * cached_price
-    return (read + (usage.total_tokens - usage.prompt_tokens) * price.output) / _PER_PRICE
+    read = max(0, usage.prompt_tokens - cached_tokens) * price.input + cached_tokens * cached_price
+    return (read + usage.generated_tokens * price.output) / _PER_PRICE
 
 
 @dataclass

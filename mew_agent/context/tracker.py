@@ -32,10 +32,11 @@ from mew_agent.context.measures import measure_of, measure_of_summary
 from mew_agent.context.next_prompt import NextPrompt
 from mew_agent.context.persisted_state import CallRecord, SavedContext
 from mew_agent.context.policy import NO_FLAGS, ContextSnapshot, Decision, GenerationFlags, Phase, Policy
-from mew_agent.context.reconciliation import Drift, implausibility
+from mew_agent.context.reconciliation import Drift
 from mew_agent.context.report import report_of
 from mew_agent.context.spending import with_call
 from mew_agent.model.interface import Window
+from mew_agent.model.plausibility import implausibility
 from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import Calibration, Units
 
@@ -92,13 +93,13 @@ class Tracker:
             window_tokens = None if self.window.basis == "assumed" else self.window.max_tokens
             problem = implausibility(
                 usage,
-                before=ledger.prompt_tokens,
                 window_tokens=window_tokens,
+                before=ledger.prompt_tokens,
                 project=lambda: ledger.next_prompt_tokens,
             )
             usage = usage if problem is None else None
         if usage is not None:
-            measurement.spent_since_clear += usage.total_tokens
+            measurement.spent_since_clear += usage.billed.total_tokens
         if call.revision != self.history.revision:
             return problem  # it measured a history that is gone, so it counts towards the spent tokens only
         measurement.is_undecided = usage is None
@@ -109,8 +110,10 @@ class Tracker:
         if usage is None:
             measurement.record_missing_usage(call.model, keep_last=self.policy.on_missing == "keep_last")
             return None
-        self.drift = ledger.record(usage, served_model=call.model, fingerprint=fingerprint, last_seq=last_seq)
         measurement.record(usage, call, last_seq=last_seq, turn=self.history.turn)
+        if usage.is_sum:
+            return None  # no prompt that others compare with; the next one teaches what entered before this call, too
+        self.drift = ledger.record(usage, served_model=call.model, fingerprint=fingerprint, last_seq=last_seq)
         return None
 
     def call_ended(self, usage: Usage | None, amount: float | None, currency: str | None) -> None:

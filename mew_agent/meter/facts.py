@@ -8,11 +8,11 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from mew_protocol.json_values import object_at, objects_at
 
-Api = Literal["chat", "responses", "messages"]
+from mew_agent.model.reply_events import Api
 
 SESSION_HEADERS: Final = (
     "thread-id",  # Codex; its `session-id` is shared with subagents
@@ -55,6 +55,7 @@ class CallFacts:
     prefix: tuple[str, ...] = ()
     answered_calls: frozenset[str] = frozenset()  # digests of the ids of tool calls whose results the request contains
     previous_response: str | None = None  # digest of the id of the response that the request continues
+    body_bytes: int | None = None  # no prompt has more tokens, unless the request continues a stored response
 
 
 def api_of(path: str) -> Api | None:

@@ -6,6 +6,7 @@ Owns when a figure is reported. Obeys no control: the agent owns its history, so
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import anyio
@@ -16,6 +17,7 @@ from mew_agent.meter.facts import CallFacts
 from mew_agent.meter.main_line import MainLine, MeteredCall
 from mew_agent.meter.relay import serve_relay
 from mew_agent.meter.replies import Reply
+from mew_agent.model.plausibility import implausibility
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
@@ -53,6 +55,9 @@ class Meter:
 
     def end(self, call: MeteredCall, reply: Reply | None) -> None:
         """See `CallObserver.end`."""
+        if reply is not None and (problem := self._problem_of(call, reply)) is not None:
+            logger.warning("implausible usage ignored (%s)", problem)
+            reply = replace(reply, usage=None, problem=problem)
         self._line.end(call, reply, timestamp())
         context = self._me.external_context
         context.spending = with_call(context.spending, call.usage, None, None)
@@ -60,6 +65,20 @@ class Meter:
         if self._on_call is not None:
             self._on_call(call)
         self._changed.set()
+
+    def _problem_of(self, call: MeteredCall, reply: Reply) -> str | None:
+        """Return why the usage of a call cannot be true; None if it can."""
+        if reply.usage is None:
+            return None
+        newest, text = self._line.newest, call.facts.body_bytes
+        before = None if newest is None or newest.usage is None else newest.usage.prompt_tokens
+        return implausibility(
+            reply.usage,
+            window_tokens=self._window,
+            # A prompt may become smaller by any factor: a new conversation.
+            before=None if before is None else min(before, reply.usage.prompt_tokens),
+            project=None if text is None else lambda: text,
+        )
 
     async def keep_reporting(self) -> None:
         """Report the newest figure whenever it changes. A figure that is replaced before it is sent is skipped."""
@@ -75,7 +94,8 @@ class Meter:
     async def _report(self, call: MeteredCall) -> None:
         usage = call.usage
         if usage is None:
-            await self._me.report_context(unknown="usage_unavailable")
+            is_unreported = call.reply is None or call.reply.problem is None
+            await self._me.report_context(unknown="usage_unavailable" if is_unreported else "usage_implausible")
             return
         before = self._me.external_context.figures
         measured_at = call.measured_at

@@ -9,12 +9,14 @@ import json
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
 import httpx2
+from anyio.abc import TaskGroup
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
@@ -22,9 +24,10 @@ from starlette.types import Receive, Scope, Send
 from mew_agent.errors import ConfigError
 from mew_agent.gateway_address import is_loopback
 from mew_agent.http_server import break_connection, serving, until_disconnected
-from mew_agent.meter.facts import Api, CallFacts, api_of, read_facts
+from mew_agent.meter.facts import CallFacts, api_of, read_facts
 from mew_agent.meter.main_line import MeteredCall
 from mew_agent.meter.replies import READABLE_ENCODINGS, Reply, ReplyReader
+from mew_agent.model.reply_events import Api
 
 logger = logging.getLogger("mew_agent.meter")
 
@@ -37,6 +40,9 @@ _HOP_BY_HOP: Final = frozenset(
 )
 _LARGE_BODY_BYTES: Final = 256 * 1024
 """A larger request is parsed in a thread, so that the streams of other calls do not stall."""
+
+AFTER_DONE_SECONDS: Final = 1.0
+"""How long the usage of a stream may follow its end mark."""
 
 _VERSION: Final = "/v1"
 
@@ -100,7 +106,7 @@ class ModelRelay:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._cancel_when_gone, body, receive, tasks.cancel_scope)
             tasks.start_soon(self._cancel_when_stopping, scope, receive, tasks.cancel_scope)
-            await _Exchange(self, scope, receive, send, body).run()
+            await _Exchange(self, scope, receive, send, body, tasks).run()
             tasks.cancel_scope.cancel()
 
     def request(self, scope: Scope, body: "_RequestBody") -> httpx2.Request:
@@ -153,7 +159,9 @@ class _RequestBody:
 
         def read() -> CallFacts | None:
             try:
-                return read_facts(api, headers, json.loads(copy))
+                facts = read_facts(api, headers, json.loads(copy))
+                is_all = facts is not None and facts.previous_response is None
+                return replace(facts, body_bytes=len(copy)) if facts is not None and is_all else facts
             except (ValueError, RecursionError):
                 return None
 
@@ -163,11 +171,15 @@ class _RequestBody:
 class _Exchange:
     """One request and its response."""
 
-    def __init__(self, relay: ModelRelay, scope: Scope, receive: Receive, send: Send, body: _RequestBody) -> None:
+    def __init__(
+        self, relay: ModelRelay, scope: Scope, receive: Receive, send: Send, body: _RequestBody, tasks: TaskGroup
+    ) -> None:
+        self._tasks = tasks
         self._relay, self._scope, self._receive, self._send, self._body = relay, scope, receive, send, body
         self._api = api_of(scope["path"]) if scope["method"] == "POST" else None
         self._call: MeteredCall | None = None
         self._reader: ReplyReader | None = None
+        self._held = b""
 
     async def run(self) -> None:
         try:
@@ -202,9 +214,8 @@ class _Exchange:
             return
         self._call = self._relay.observer.begin(facts)
         if response.is_success:
-            kind = response.headers.get("content-type", "")
             encoding = response.headers.get("content-encoding", "identity").strip().lower()
-            self._reader = ReplyReader(self._api, "event-stream" in kind, encoding)
+            self._reader = ReplyReader(self._api, encoding)
 
     async def _pass_back(self, response: httpx2.Response) -> None:
         # The server of this process writes its own date.
@@ -212,19 +223,37 @@ class _Exchange:
             (name.lower(), value) for name, value in _end_to_end(response.headers.raw) if name.lower() != b"date"
         ]
         await self._send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-        is_whole = self._reader is not None and not self._reader.is_stream
-        held = b""
         async for chunk in response.aiter_raw():
             if self._reader is not None:
                 self._reader.feed(chunk)
-                if self._reader.is_complete:
+                if self._reader.has_ended:
                     self._end_call()
-            # The last chunk of a whole answer waits for the end of the call, so that the next call comes after it.
-            passed, held = (held, chunk) if is_whole else (chunk, b"")
-            if passed:
-                await self._send({"type": "http.response.body", "body": passed, "more_body": True})
+            await self._send_held()
+            self._held = chunk
+            if self._call is None or self._reader is None:
+                await self._send_held()
+            elif self._reader.awaits_usage:
+                self._tasks.start_soon(self._release)
+            elif not self._reader.is_whole:
+                await self._send_held()
         self._end_call()
-        await self._send({"type": "http.response.body", "body": held, "more_body": False})
+        await self._send({"type": "http.response.body", "body": self._held, "more_body": False})
+
+    async def _send_held(self) -> None:
+        """Send the newest chunk, unless the agent would take it for the end of a call that has not ended here.
+
+        The last chunk of a whole answer, and one with the end mark before the usage, wait for the end of the call, so
+        that the next call comes after it.
+        """
+        held, self._held = self._held, b""
+        if held:
+            await self._send({"type": "http.response.body", "body": held, "more_body": True})
+
+    async def _release(self) -> None:
+        """End the call without its usage if that does not follow the end mark soon."""
+        await anyio.sleep(AFTER_DONE_SECONDS)
+        self._end_call()
+        await self._send_held()
 
     def _end_call(self, *, was_cut: bool = False) -> None:
         """End the measured call, once."""

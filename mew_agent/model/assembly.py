@@ -1,14 +1,18 @@
-"""[pure] Assemble a reply from the chunks of a stream, or from one whole body. Ignores parts of unknown shape."""
+"""[pure] Assemble the texts and tool calls of a chat completion, streamed or whole. Ignores parts of unknown shape.
+
+Does not know usage, errors or when a reply is complete; see `reply_events`.
+"""
 
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mew_protocol.json_values import object_at, objects_at
 
+from mew_agent.model.event_stream import Event
 from mew_agent.model.interface import ModelReply, ReasoningDelta, TextDelta, ToolCall
-from mew_agent.model.usage import Usage, newest_usage, usage_object
+from mew_agent.model.reply_events import ReplyEvents, first_choices
 
 Delta = TextDelta | ReasoningDelta
 Json = Mapping[str, object]
@@ -22,54 +26,36 @@ class _PartialCall:
 
 
 class ReplyAssembly:
-    """Builds one reply: feed every chunk in order, then call `reply`."""
+    """Builds one reply: feed every event in order, then call `reply`."""
 
     def __init__(self, model: str) -> None:
-        self.chunks = 0
-        self.is_done = False  # whether the stream said `[DONE]`
-        self.finish_reason: str | None = None  # a stream that ends without one has no reply
-        self.error: object = None
+        self.events = ReplyEvents()
         self._model = model
-        self._completion_id = ""
-        self._usage: Usage | None = None
-        self._has_grown = False  # whether a part of the reply arrived after the usage
         self._texts: dict[type[Delta], list[str]] = {TextDelta: [], ReasoningDelta: []}
         self._calls: list[_PartialCall] = []
         self._call_at: dict[int, _PartialCall] = {}
 
-    def feed(self, chunk: Json) -> list[Delta]:
-        """Add one chunk or one whole body, and return the deltas in it."""
-        self.chunks += 1
-        self._model = _text(chunk.get("model")) or self._model
-        self._completion_id = _text(chunk.get("id")) or self._completion_id
-        deltas: list[Delta] = []
-        for choice in objects_at(chunk, "choices"):
-            # Other choices are alternatives to the first, not parts of it.
-            if choice.get("index") in (None, 0):
-                deltas += self._feed_choice(choice)
-        usage = newest_usage(self._usage, usage_object(chunk))
-        if usage is not self._usage:
-            self._usage, self._has_grown = usage, False
-        return deltas
+    def feed(self, event: Event) -> list[Delta]:
+        """Add one event, and return the deltas in it. Raises ValueError for JSON that is no object."""
+        chunk = self.events.read(event)
+        return [delta for choice in first_choices(chunk) for delta in self._feed_choice(choice)]
 
     def reply(self, *, request_id: str | None, is_streamed: bool) -> ModelReply:
-        """Return the complete reply. Only a whole body may lack a finish reason."""
-        finish_reason = self.finish_reason or ("tool_calls" if self._calls else "stop")
+        """Return the complete reply."""
+        events = self.events
         return ModelReply(
             text="".join(self._texts[TextDelta]),
             tool_calls=tuple(self._finished(call, place) for place, call in enumerate(self._calls)),
-            finish_reason=finish_reason,
-            usage=None if self._usage is None else replace(self._usage, is_provisional=self._has_grown),
-            served_model=self._model,
+            finish_reason=events.finish_reason or ("tool_calls" if self._calls else "stop"),
+            usage=events.usage,
+            served_model=events.model or self._model,
+            backend=events.backend,
             reasoning_text="".join(self._texts[ReasoningDelta]),
             request_id=request_id,
             streamed=is_streamed,
         )
 
     def _feed_choice(self, choice: Json) -> Iterator[Delta]:
-        self.finish_reason = _text(choice.get("finish_reason")) or self.finish_reason
-        if choice.get("error") or choice.get("finish_reason") == "error":
-            self.error = choice.get("error") or "finish_reason error"
         delta = choice.get("delta") or choice.get("message")
         if not isinstance(delta, Mapping):
             return
@@ -80,6 +66,8 @@ class ReplyAssembly:
             for part in objects_at(content):
                 yield from self._delta(ReasoningDelta, _part_text(part.get("thinking")))
                 yield from self._delta(TextDelta, _text(part.get("text")))
+        elif isinstance(content, Mapping):  # some servers decode what a model writes as JSON
+            yield from self._delta(TextDelta, json.dumps(content, ensure_ascii=False))
         else:
             yield from self._delta(TextDelta, _text(content))
         # A refusal replaces the answer, so the user has to see it.
@@ -90,11 +78,9 @@ class ReplyAssembly:
     def _delta(self, kind: type[Delta], text: str) -> Iterator[Delta]:
         if text:
             self._texts[kind].append(text)
-            self._has_grown = True
             yield kind(text)
 
     def _feed_call(self, piece: Json) -> None:
-        self._has_grown = True
         function = object_at(piece, "function")
         call_id, name = _text(piece.get("id")), _text(function.get("name"))
         call = self._call_for(piece.get("index"), call_id, name)
@@ -128,7 +114,7 @@ class ReplyAssembly:
         call_id = call.id
         if not call_id:
             # Deterministic, and different for two replies of one conversation.
-            seed = f"{self._completion_id}\n{call.name}\n{call.arguments}"
+            seed = f"{self.events.response}\n{call.name}\n{call.arguments}"
             call_id = f"call_{place}_{hashlib.sha256(seed.encode(errors='replace')).hexdigest()[:12]}"
         return ToolCall(call_id, call.name, call.arguments or "{}")
 

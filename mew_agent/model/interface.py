@@ -114,6 +114,10 @@ class ModelReply:
     `tool_calls`, `content_filter`). `usage` is what the provider reported, None if it reported nothing: never fill in
     an estimate, the agent labels estimates itself. `served_model` is the name in the reply, which may differ from the
     requested one. `request_id` appears in logs. `streamed` is False if the reply arrived in one piece.
+
+    `backend` is what the provider says of the machine that answered (`provider`, `system_fingerprint`), None if it says
+    nothing. Two prompts are only compared to the token if both name the same: a router may have another model, another
+    template or a hidden prefix behind the same name.
     """
 
     text: str
@@ -124,6 +128,7 @@ class ModelReply:
     reasoning_text: str = ""
     request_id: str | None = None
     streamed: bool = True
+    backend: str | None = None
 
 
 ModelEvent = TextDelta | ReasoningDelta | ModelReply

@@ -18,16 +18,17 @@ from urllib.parse import urlsplit, urlunsplit
 import anyio
 import anyio.to_thread
 import httpx2
-from mew_protocol.json_values import object_at
 
 from mew_agent.errors import ModelError
 from mew_agent.gateway_address import is_loopback
 from mew_agent.model import dialect as dialects
 from mew_agent.model import window as windows
-from mew_agent.model.assembly import ReplyAssembly
+from mew_agent.model.assembly import Delta, ReplyAssembly
 from mew_agent.model.counting import PromptCounter
+from mew_agent.model.event_stream import Event, EventDecoder
 from mew_agent.model.failures import ModelErrors, causes, connection_cause, find_overflow
 from mew_agent.model.interface import ModelEvent, ModelIdentity, ModelRequest, Window
+from mew_agent.model.reply_events import ReplyEvents
 
 if TYPE_CHECKING:
     import openai
@@ -41,8 +42,6 @@ _NO_KEY: Final = "no-key"  # the openai package requires a key; servers without 
 _CLOSE_SECONDS: Final = 2.0
 _AFTER_DONE_SECONDS: Final = 1.0
 """How long to read on after `[DONE]`: some servers send usage then, and the end of the body frees the connection."""
-
-_DONE: Final = b"[DONE]"
 
 _PLAIN_ERRORS: Final = (httpx2.HTTPError, httpx2.InvalidURL, OSError)
 """What a request of our own HTTP client raises, apart from errors of decoding its answer."""
@@ -103,18 +102,18 @@ class OpenAIModel:
             for event in answer:
                 yield event
             return
-        assembly = ReplyAssembly(self._model)
+        assembly, decoder = ReplyAssembly(self._model), EventDecoder()
+        seen, request_id = assembly.events, _request_id(answer.response)
         try:
-            async with aclosing(_events(answer.response)) as events:
-                while (chunk := await self._next_chunk(events, assembly)) is not None:
-                    for delta in assembly.feed(chunk):
+            async with aclosing(_events(answer.response, decoder)) as events:
+                while (one := await self._next_event(events, seen)) is not None:
+                    for delta in self._fed(assembly, one, request_id):
                         yield delta
-                    self._raise_error_in(assembly)
-            if assembly.finish_reason is None:
-                raise self._errors.cut("the stream ended without a finish reason", chunks=assembly.chunks)
+            if not seen.is_complete:
+                raise self._incomplete(decoder, seen, request_id)
         finally:
-            await _close(answer, is_reusable=assembly.finish_reason is not None)
-        yield assembly.reply(request_id=_request_id(answer.response), is_streamed=True)
+            await _close(answer, is_reusable=seen.is_complete)
+        yield assembly.reply(request_id=request_id, is_streamed=not decoder.is_whole)
 
     async def discover_window(self) -> Window | None:
         """Ask the server for the loaded window, or else the trained one; see `Model.discover_window`."""
@@ -175,58 +174,53 @@ class OpenAIModel:
             stream=True,
             stream_cls=openai.AsyncStream[object],
         )
-        media_type = chunks.response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if media_type not in ("application/json", "text/html"):
-            return chunks
-        # The server ignored `stream`, or it is not a model server.
-        try:
-            content = await chunks.response.aread()
-        finally:
-            await _close(chunks, is_reusable=True)
-        if media_type == "text/html":
+        if chunks.response.headers.get("content-type", "").lower().startswith("text/html"):
+            await _close(chunks, is_reusable=False)
             raise self._errors.failed("the answer is a web page, not a completion; is the base URL right?")
-        return self._whole_answer(content, _request_id(chunks.response))
+        return chunks
 
     def _whole_answer(self, content: bytes, request_id: str | None) -> list[ModelEvent]:
-        body = object_at(json.loads(content))
-        if body.get("error"):
-            raise self._errors.from_body(body["error"], request_id=request_id)
-        if not isinstance(body.get("choices"), list) or not body["choices"]:
-            raise self._errors.failed("the answer has no choices", request_id)
-        assembly = ReplyAssembly(self._model)
-        deltas = assembly.feed(body)
-        self._raise_error_in(assembly)
+        assembly, decoder = ReplyAssembly(self._model), EventDecoder()
+        events = [*decoder.feed(content), *decoder.end()]
+        deltas = [delta for event in events for delta in self._fed(assembly, event, request_id)]
+        if not assembly.events.is_complete:
+            raise self._incomplete(decoder, assembly.events, request_id)
         return [*deltas, assembly.reply(request_id=request_id, is_streamed=False)]
 
-    async def _next_chunk(
-        self, events: AsyncGenerator[bytes, None], assembly: ReplyAssembly
-    ) -> Mapping[str, object] | None:
-        """Return the next chunk, or None at the end, which may be a connection that breaks after the finish reason."""
-        limit_seconds = self._idle_timeout_seconds if assembly.chunks else self._first_chunk_timeout_seconds
-        if assembly.is_done:
+    def _fed(self, assembly: ReplyAssembly, event: Event, request_id: str | None) -> list[Delta]:
+        """Add an event to a reply. Raises a `ModelError` if the server says that the call failed."""
+        try:
+            deltas = assembly.feed(event)
+        except ValueError as error:
+            raise self._errors.failed(str(error)) from error
+        if assembly.events.error is not None:
+            raise self._errors.from_body(assembly.events.error, request_id=request_id)
+        return deltas
+
+    def _incomplete(self, decoder: EventDecoder, seen: ReplyEvents, request_id: str | None) -> ModelError:
+        if decoder.is_whole:
+            return self._errors.failed("the answer has no choices", request_id)
+        return self._errors.cut("the stream ended without a finish reason", chunks=seen.chunks)
+
+    async def _next_event(self, events: AsyncGenerator[Event, None], seen: ReplyEvents) -> Event | None:
+        """Return the next event, or None at the end, which may be a connection that breaks after the finish reason."""
+        limit_seconds = self._idle_timeout_seconds if seen.chunks else self._first_chunk_timeout_seconds
+        if seen.is_done:
             limit_seconds = min(limit_seconds, _AFTER_DONE_SECONDS)
+        may_end = seen.is_done or seen.finish_reason is not None
         try:
             with anyio.fail_after(limit_seconds):
-                data = await anext(events)
-            if data.startswith(_DONE):
-                assembly.is_done = True
-                return await self._next_chunk(events, assembly)
-            chunk = json.loads(data)
+                return await anext(events)
         except StopAsyncIteration:
             return None
         except TimeoutError as error:
-            if assembly.finish_reason is not None or assembly.is_done:
+            if may_end:
                 return None
-            raise self._errors.cut(f"no data for {limit_seconds:g} s", chunks=assembly.chunks) from error
+            raise self._errors.cut(f"no data for {limit_seconds:g} s", chunks=seen.chunks) from error
         except _sdk_errors() as error:
-            if assembly.is_done or (assembly.finish_reason is not None and _is_connection_error(error)):
+            if may_end and (seen.is_done or _is_connection_error(error)):
                 return None
-            raise self._translated(error, chunks_seen=assembly.chunks) from error
-        if not isinstance(chunk, Mapping):
-            raise self._errors.failed("a chunk of the stream is not a JSON object")
-        if chunk.get("error"):
-            raise self._errors.from_body(chunk["error"])
-        return chunk
+            raise self._translated(error, chunks_seen=seen.chunks) from error
 
     def _connected_client(self) -> "openai.AsyncOpenAI":
         if self._client is None:
@@ -318,25 +312,14 @@ class OpenAIModel:
             return self._errors.unreachable(f"no connection in {self._connect_timeout_seconds:g} s")
         return self._errors.unreachable(f"no answer in {self._first_chunk_timeout_seconds:g} s")
 
-    def _raise_error_in(self, assembly: ReplyAssembly) -> None:
-        if assembly.error is not None:
-            raise self._errors.from_body(assembly.error)
 
-
-async def _events(response: Any) -> AsyncGenerator[bytes, None]:
-    """Yield the data of each server-sent event. The openai package would stop at `[DONE]`."""
-    rest = b""
-    data: list[bytes] = []
+async def _events(response: Any, decoder: EventDecoder) -> AsyncGenerator[Event, None]:
+    """Yield each event of an answer. The openai package would stop at `[DONE]`."""
     async for piece in response.aiter_bytes():
-        lines = (rest + piece).splitlines(keepends=True)
-        rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
-        for line in lines:
-            name, _, value = line.rstrip(b"\r\n").partition(b":")
-            if name == b"data":
-                data.append(value.removeprefix(b" "))
-            elif not line.strip() and data:
-                yield b"\n".join(data)
-                data = []
+        for event in decoder.feed(piece):
+            yield event
+    for event in decoder.end():
+        yield event
 
 
 def _transport() -> Any:
@@ -364,7 +347,7 @@ def _error_in(response: httpx2.Response) -> object:
 
 
 def _sdk_errors() -> tuple[type[Exception], ...]:
-    """Return every exception that the openai package raises: its own, its HTTP library's, and bare decoding errors."""
+    """Return every exception that the openai package raises: its own, its HTTP library's, and errors of decoding."""
     import openai
 
     transport = _transport()
@@ -374,8 +357,7 @@ def _sdk_errors() -> tuple[type[Exception], ...]:
         transport.HTTPError,
         transport.InvalidURL,
         transport.StreamError,
-        json.JSONDecodeError,
-        UnicodeError,
+        ValueError,
         OSError,
     )
 

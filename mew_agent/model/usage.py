@@ -1,20 +1,30 @@
-"""[pure] Token usage as a provider reported it for one call. Does not know which call that was."""
+"""[pure] Token usage as a provider reported it for one call: the only place that knows what usage objects mean.
+
+Owns their keys, which report of a stream counts, and what fills the context of a reply that took several calls at the
+server. Does not know which call it was, nor what is plausible; see `plausibility`.
+"""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from mew_protocol.json_values import value_at
+from mew_protocol.json_values import object_at, objects_at, value_at
 
 # Fifteen digits are far beyond any window and still exact as a float.
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,15}(\.0{1,15})?", re.ASCII)
 _MAX_TOKENS = 10**15
 _CACHE_APART = ("cache_read_input_tokens", "cache_creation_input_tokens")  # next to the prompt's figure, not in it
+_SERVER_TOOLS = ("server_tool_use", "server_side_tool_usage_details")
+"""Objects that count the calls of tools that the provider's server ran; Anthropic, OpenRouter; xAI."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one model call, as its provider reported them. Unknown is None and never 0."""
+    """Tokens of one model call, as its provider reported them. Unknown is None and never 0.
+
+    They are what fills the context. `inner` has the sums of a reply for which the server made several calls, if the
+    provider reports each of them: all of these are paid for.
+    """
 
     prompt_tokens: int
     completion_tokens: int
@@ -24,18 +34,37 @@ class Usage:
     total_computed: bool = False  # the provider reported no total, so it is prompt + completion
     cache_added: bool = False  # its prompt count excluded cached tokens, so they were added
     is_provisional: bool = False  # more of the reply arrived after this report, so completion and total are too small
+    is_sum: bool = False  # a sum over several calls that the server made, so it is more than fills the context
+    inner: "Usage | None" = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the figures are those of one whole call."""
+        return not (self.is_provisional or self.is_sum)
+
+    @property
+    def billed(self) -> "Usage":
+        """The figures that are paid for."""
+        return self.inner or self
+
+    @property
+    def generated_tokens(self) -> int:
+        """All that the model wrote; some providers count hidden reasoning in the total only."""
+        return self.total_tokens - self.prompt_tokens
 
     @property
     def contradicts_itself(self) -> bool:
-        """Whether no call can have these figures: an empty prompt, or a total below one of its parts."""
-        prompt, total = self.prompt_tokens, self.total_tokens
-        return not prompt or total < prompt or total < self.completion_tokens
+        """Whether no call can have these figures: an empty prompt, or a total below its parts."""
+        return not self.prompt_tokens or self.total_tokens < self.prompt_tokens + self.completion_tokens
 
 
 def normalise(raw: Mapping[str, object] | None) -> Usage | None:
     """Read one provider's usage object; None if its figures cannot be read."""
     if raw is None:
         return None
+    inner = objects_at(raw, "iterations")
+    if any(one.get("type") == "message" for one in inner):
+        return _of_inner_calls(inner)
     prompt = _figure(raw, "prompt_tokens", "input_tokens")
     completion = _figure(raw, "completion_tokens", "output_tokens")
     if prompt is None or completion is None:
@@ -47,17 +76,17 @@ def normalise(raw: Mapping[str, object] | None) -> Usage | None:
         return None
     cached = _figure(raw, "prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens")
     apart = [tokens for key in _CACHE_APART if (tokens := _whole_number(raw.get(key))) is not None]
-    excluded = cached if cached is not None and cached > prompt else 0
+    size = cached or 0
+    # Figures that add up stand as they are, whatever is cached; others exclude the cache if they add up with it.
+    excludes_cache = size > prompt and total == prompt + size + completion
     if cached is None and apart:
         cached, size = apart[0], sum(apart)
-        # Servers with `input_tokens` count the cache apart; of the others only those whose figures show it.
-        is_apart = raw.get("prompt_tokens") is None or size > prompt or total == prompt + size + completion
-        excluded = size if is_apart else 0
-    if excluded:
-        # This server's prompt count excludes cached tokens.
-        if total < prompt + excluded + completion:
-            total = max(total, prompt + completion) + excluded
-        prompt += excluded
+        # Without a total, servers with `input_tokens` count the cache apart; of the others those whose figures show it.
+        is_apart = total_computed and (raw.get("prompt_tokens") is None or size > prompt)
+        excludes_cache = is_apart or total == prompt + size + completion
+    if excludes_cache:
+        prompt += size
+        total = max(total, prompt + completion)
     return Usage(
         prompt_tokens=prompt,
         completion_tokens=completion,
@@ -67,8 +96,35 @@ def normalise(raw: Mapping[str, object] | None) -> Usage | None:
         ),
         cached_tokens=cached,
         total_computed=total_computed,
-        cache_added=excluded > 0,
+        cache_added=excludes_cache and size > 0,
+        is_sum=any(_whole_number(calls) for key in _SERVER_TOOLS for calls in object_at(raw, key).values()),
     )
+
+
+def _of_inner_calls(calls: Sequence[Mapping[str, object]]) -> Usage | None:
+    """Read the usage of a reply whose inner calls are reported one by one; the last message fills the context."""
+    each = [(call.get("type"), normalise({**call, "iterations": None})) for call in calls]
+    known = [one for _, one in each if one is not None]
+    filling = next(one for kind, one in reversed(each) if kind == "message")
+    if filling is None or len(known) < 2:
+        return filling
+    cached = [one.cached_tokens for one in known]
+    prompt, completion = sum(one.prompt_tokens for one in known), sum(one.completion_tokens for one in known)
+    total = sum(one.total_tokens for one in known)
+    cached_tokens = None if None in cached else sum(filter(None, cached))
+    return replace(filling, inner=Usage(prompt, completion, total, cached_tokens=cached_tokens, is_sum=True))
+
+
+def merged(before: Mapping[str, object], new: Mapping[str, object]) -> dict[str, object]:
+    """Return a usage object of the Messages API after a later one: null and 0 replace nothing.
+
+    A later prompt, one with positive `input_tokens`, replaces all figures of the earlier one, with zeros too.
+    """
+    later_prompt = _CACHE_APART if _whole_number(new.get("input_tokens")) else ()
+    return {
+        **before,
+        **{key: one for key, one in new.items() if one or key not in before or (one == 0 and key in later_prompt)},
+    }
 
 
 def usage_object(chunk: Mapping[str, object]) -> object:

@@ -24,6 +24,7 @@ from mew_protocol.payloads.participant import Clear, Compact, CompactDone, Contr
 
 from mew_agent.context.policy import MEW, ContextSnapshot, Policy, level_of
 from mew_agent.errors import InvalidReport
+from mew_agent.model.plausibility import implausibility
 from mew_agent.model.usage import Usage, normalise
 from mew_agent.participant.controls import Archive, Controllable, PinKeeper
 from mew_agent.participant.messenger import timestamp
@@ -66,11 +67,12 @@ class Figures:
         _time(self.measured_at)
 
 
-def _checked_usage(usage: Usage | Mapping[str, object] | None) -> Usage | None:
+def _checked_usage(usage: Usage | Mapping[str, object] | None, window: int | None) -> Usage | None:
     read = normalise(usage) if isinstance(usage, Mapping) else usage
-    if usage is not None and (read is None or read.contradicts_itself):
+    problem = "no usage" if read is None else implausibility(read, window_tokens=window)
+    if usage is not None and problem is not None:
         expected = "prompt_tokens, completion_tokens and total_tokens of one call, none below its parts"
-        raise InvalidReport("usage", f"no call has these figures: {usage!r}", expected)
+        raise InvalidReport("usage", f"no call has these figures: {usage!r} ({problem})", expected)
     return read
 
 
@@ -128,7 +130,11 @@ class ExternalContext(Controllable):
         model: str | None = None,
     ) -> None:
         """Replace the figures; the first ones after a compaction complete `last_compaction`. Raises `InvalidReport`."""
-        previous, read = self.figures, _checked_usage(usage)
+        previous = self.figures
+        known_window = previous.window if window is None and previous is not None else window
+        read = _checked_usage(usage, known_window)
+        if read is not None and not read.is_plain and basis == "reported":
+            basis = "provisional"
         if tokens is None:
             if read is None:
                 raise InvalidReport("tokens", "neither `tokens` nor `usage` was given", "one of them, or `unknown`")
@@ -138,10 +144,9 @@ class ExternalContext(Controllable):
         elif previous is not None and _time(measured_at) < _time(previous.measured_at):
             raise InvalidReport("measured_at", f"{measured_at} is older than the last report", previous.measured_at)
         if previous is not None:
-            window = previous.window if window is None else window
             messages = previous.messages if messages is None else messages
             model = model or previous.model
-        figures = Figures(tokens, basis, measured_at, read, window, messages, model)
+        figures = Figures(tokens, basis, measured_at, read, known_window, messages, model)
         last = self._last_compaction
         if self._unknown == "compacted" and last is not None and last.freed_tokens is None and last.tokens_before:
             freed = max(0, last.tokens_before - figures.tokens)

@@ -74,11 +74,7 @@ def usage_of(style: Style, prompt: int, reply: int, hidden: int) -> Usage:
         case "cache_excluded":
             cached = prompt - prompt // 4
             usage = normalise(
-                {
-                    "prompt_tokens": prompt - cached,
-                    "completion_tokens": reply,
-                    "prompt_tokens_details": {"cached_tokens": cached},
-                }
+                {"input_tokens": prompt - cached, "output_tokens": reply, "cache_read_input_tokens": cached}
             )
             assert usage is not None
             return usage

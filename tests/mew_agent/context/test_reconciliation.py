@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mew_agent.context.measures import Measure
-from mew_agent.context.reconciliation import Drift, Standstill, drift_of, implausibility, is_doubtful
-from mew_agent.model.usage import Usage
+from mew_agent.context.reconciliation import Drift, Standstill, drift_of, is_doubtful
 from mew_agent.tokens.projection import Calibration
 
 
@@ -23,24 +22,6 @@ def test_an_unexplained_fall_below_four_fifths_is_truncation_by_the_server(
     reported: int, ours: bool, truncated: bool
 ) -> None:
     assert drift_of(1000, reported, 1000, may_be_truncated=not ours).truncated_by_server is truncated
-
-
-@pytest.mark.parametrize(
-    ("prompt", "before", "projected", "why"),
-    [
-        (500_000, 400, 600, "a prompt of 500,000 tokens after one of 400"),
-        (400, 500_000, 600_000, "a prompt of 400 tokens after one of 500,000"),
-        (500_000, 400, 400_000, None),
-        (390_000, 400, 600, None),
-        (127_000, 0, 600, None),
-        (128_000, 0, 600, "a prompt of 128,000 tokens after one of 0"),
-    ],
-)
-def test_a_jump_that_no_projection_explains_is_implausible(
-    prompt: int, before: int, projected: int, why: str | None
-) -> None:
-    usage = Usage(prompt, 10, prompt + 10)
-    assert implausibility(usage, before=before, window_tokens=None, project=lambda: projected) == why
 
 
 @pytest.mark.parametrize(

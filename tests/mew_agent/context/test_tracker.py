@@ -423,6 +423,22 @@ def test_usage_from_before_the_last_text_is_provisional() -> None:
     assert report.last_reported.tokens == 500
 
 
+def test_a_sum_over_inner_calls_is_provisional_and_teaches_no_price() -> None:
+    agent = Agent()
+    agent.ask(QUESTION * 10)
+    agent.call(used(500))
+    prompt, prefix = agent.tracker.ledger.prompt_tokens, agent.tracker.ledger.prefix_tokens
+    agent.ask(QUESTION)
+    agent.call(replace(used(17_709), is_sum=True, inner=used(20_000)))
+    report = agent.report()
+    assert (agent.shown()[0], report.basis, report.breakdown) == (17_709, "provisional", None)
+    assert (agent.tracker.ledger.prompt_tokens, agent.tracker.ledger.prefix_tokens) == (prompt, prefix)
+    assert agent.tracker.measurement.spent_since_clear == 20_500
+    agent.ask(QUESTION)
+    agent.call(used(574))
+    assert (agent.report().basis, agent.tracker.is_truncated_by_server) == ("reported", False)
+
+
 STEPS = st.lists(
     st.sampled_from(
         ["turn", "silent", "tools", "hear", "forget oldest", "forget newest", "summarise", "stub", "model"]

@@ -103,3 +103,25 @@ async def test_board_shows_the_integer_that_the_agent_received(
     ours = " ".join(record.getMessage() for record in caplog.records if record.name.startswith("mew_agent"))
     assert KEY not in ours
     assert "Read the file" not in ours
+
+
+async def test_board_shows_no_figure_that_cannot_be_true(
+    metered: tuple[RehearsalServer, Participant, str, list[MeteredCall]],
+) -> None:
+    server, ada, url, calls = metered
+    server.change(fixed_usage=((900, 7, 907), (10**12, 7, 10**12 + 7), (9, 9_000, 9_009)))
+    history: list[Any] = [{"role": "user", "content": "How long is the Elbe?"}]
+    async with AsyncOpenAI(base_url=url, api_key=KEY, max_retries=0) as client:
+        await ask(client, history, tools=TOOLS, stream_options=INCLUDE)
+        await until(lambda: ada.peers["coder"].context.tokens == 907)
+        for _ in range(2):
+            await ask(client, history, tools=TOOLS, stream_options=INCLUDE)
+
+    def shown() -> tuple[Any, ...]:
+        report = ada.peers["coder"].context.report
+        if report is None or report.spending is None:
+            return ()
+        return report.reason, report.spending.spent_tokens, report.spending.unreported_calls
+
+    await until(lambda: shown() == ("usage_implausible", 907, 2))
+    assert [call.reply and bool(call.reply.problem) for call in calls] == [False, True, True]

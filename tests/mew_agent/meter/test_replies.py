@@ -56,11 +56,11 @@ def test_reply_is_the_same_however_its_bytes_are_cut(api: Any, data: st.DataObje
     if encoding != "identity":
         body = gzip.compress(body) if encoding == "gzip" else zlib.compress(body)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(body)), max_size=9)))
-    reader = ReplyReader(api, is_stream=True, encoding=encoding)
+    reader = ReplyReader(api, encoding)
     for start, end in zip([0, *cuts], [*cuts, len(body)], strict=True):
         reader.feed(body[start:end])
     reply = reader.end()
-    assert reader.is_complete
+    assert reader.has_ended
     assert reply is not None
     assert reply.usage is not None
     assert (reply.usage.prompt_tokens, reply.usage.total_tokens, reply.model) == (90, 100, "m")
@@ -84,15 +84,15 @@ def test_reply_is_the_same_however_its_bytes_are_cut(api: Any, data: st.DataObje
     ).map(lines)
 )
 def test_reader_never_raises(api: Any, body: bytes) -> None:
-    for is_stream, encoding in ((True, "identity"), (False, "gzip"), (True, "br")):
-        reader = ReplyReader(api, is_stream, encoding)
+    for encoding in ("identity", "gzip", "br"):
+        reader = ReplyReader(api, encoding)
         reader.feed(body)
         reply = reader.end()
         assert reply is None or isinstance(reply, Reply)
 
 
 def test_compression_that_cannot_be_read_leaves_the_usage_unknown() -> None:
-    reader = ReplyReader("chat", is_stream=True, encoding="br")
+    reader = ReplyReader("chat", encoding="br")
     reader.feed(b"\x0b\x02\x80")
     assert reader.end() == Reply()
     assert reader.end(was_cut=True) is None

@@ -58,6 +58,12 @@ class RawProvider:
         return Answer(head.encode() + content)
 
     @staticmethod
+    def body(content: bytes, content_type: str) -> Answer:
+        """A body in one chunk, of no announced length."""
+        head = f"HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ntransfer-encoding: chunked\r\n\r\n"
+        return Answer(head.encode() + b"%x\r\n%b\r\n0\r\n\r\n" % (len(content), content))
+
+    @staticmethod
     def silence() -> Answer:
         """Send nothing until the client disconnects."""
         return Answer(b"", "hang")

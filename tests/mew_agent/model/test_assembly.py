@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mew_agent.model.assembly import ReplyAssembly
+from mew_agent.model.event_stream import Event
 from mew_agent.model.interface import ModelReply, ReasoningDelta, TextDelta, ToolCall
 from mew_agent.model.usage import Usage
 
@@ -23,7 +24,7 @@ def call_piece(index: int | None, arguments: object = "", *, id: str | None = No
 def assembled(*chunks: Any) -> ModelReply:
     assembly = ReplyAssembly("asked-for")
     for each in chunks:
-        assembly.feed(each)
+        assembly.feed(Event(each))
     return assembly.reply(request_id=None, is_streamed=True)
 
 
@@ -34,14 +35,15 @@ def calls(*pieces: Any) -> tuple[ToolCall, ...]:
 def test_text_arrives_as_deltas_and_complete() -> None:
     assembly = ReplyAssembly("m")
     seen = [
-        assembly.feed(each) for each in (chunk(role="assistant", content=""), chunk(content="Hel"), chunk(content="lo"))
+        assembly.feed(Event(each))
+        for each in (chunk(role="assistant", content=""), chunk(content="Hel"), chunk(content="lo"))
     ]
     assert seen == [[], [TextDelta("Hel")], [TextDelta("lo")]]
-    assert assembly.finish_reason is None
-    assembly.feed(chunk("stop"))
+    assert assembly.events.finish_reason is None
+    assembly.feed(Event(chunk("stop")))
     reply = assembly.reply(request_id="r", is_streamed=True)
     assert reply == ModelReply("Hello", (), "stop", None, "m", request_id="r")
-    assert assembly.chunks == 4
+    assert assembly.events.chunks == 4
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,7 @@ def test_text_arrives_as_deltas_and_complete() -> None:
 )
 def test_reasoning_is_separate_from_text_and_counted_once(delta: dict[str, Any]) -> None:
     assembly = ReplyAssembly("m")
-    assert assembly.feed(chunk(**delta)) == [ReasoningDelta("hmm")]
+    assert assembly.feed(Event(chunk(**delta))) == [ReasoningDelta("hmm")]
     reply = assembly.reply(request_id=None, is_streamed=True)
     assert (reply.text, reply.reasoning_text) == ("", "hmm")
 
@@ -157,8 +159,8 @@ def test_a_whole_body_is_read_like_a_chunk() -> None:
 
 def test_an_error_inside_a_choice_is_kept() -> None:
     assembly = ReplyAssembly("m")
-    assembly.feed({"choices": [{"delta": {}, "finish_reason": "error", "error": {"message": "gone"}}]})
-    assert assembly.error == {"message": "gone"}
+    assembly.feed(Event({"choices": [{"delta": {}, "finish_reason": "error", "error": {"message": "gone"}}]}))
+    assert assembly.events.error == {"message": "gone"}
 
 
 JSON_VALUES = st.recursive(
