@@ -51,13 +51,14 @@ class A2AServer:
     """Serves participants to A2A clients. `only` are the ids of those served; empty means all but `participant`.
 
     `roles` are those of space.yaml. A participant without one is an agent if it reports a context, a tool if it has
-    tools, and otherwise a person.
+    tools, and otherwise a person. `public_url` is the address in cards (default: the one a client connected to).
     """
 
     participant: ChatParticipant
     token: str
     only: Sequence[str] = ()
     roles: Mapping[str, A2ARole] = field(default_factory=dict)
+    public_url: str | None = None
     _handlers: dict[str, DefaultRequestHandler] = field(default_factory=dict)
 
     @asynccontextmanager
@@ -100,7 +101,9 @@ class A2AServer:
         return JSONResponse({"agents": [agent_card_to_dict(card) for card in cards]})
 
     async def _one_card(self, request: Request) -> Response:
-        return JSONResponse(agent_card_to_dict(await self._card(*self._named(request), request)))
+        # Strangers may read a card of a participant that they know, but not which others there are.
+        name, role = self._named(request, lists_others=False)
+        return JSONResponse(agent_card_to_dict(await self._card(name, role, request)))
 
     async def _schema(self, _: Request) -> Response:
         return JSONResponse({"$id": CONTEXT_EXTENSION, **Status.model_json_schema()})
@@ -127,16 +130,19 @@ class A2AServer:
                 response.headers[name] = CONTEXT_EXTENSION
         return response
 
-    def _named(self, request: Request) -> tuple[str, A2ARole]:
+    def _named(self, request: Request, *, lists_others: bool = True) -> tuple[str, A2ARole]:
         """Return the participant that the path names, and how it answers. Raises `OpenAIApiError` (404)."""
         name, found = request.path_params["name"], self.participants()
         if name not in found:
-            problem = f"no participant '{name}' is offered here ({', '.join(found) or 'none yet'})"
+            others = (
+                f" ({', '.join(found) or 'none yet'})" if lists_others else "; with the token, GET /agents lists them"
+            )
+            problem = f"no participant '{name}' is offered here{others}"
             raise OpenAIApiError(NOT_FOUND, "participant_not_found", problem)
         return name, found[name]
 
     async def _card(self, name: str, role: A2ARole, request: Request) -> AgentCard:
-        base = str(request.base_url).rstrip("/")
+        base = self.public_url or _local_url(request)
         description = f"{role.capitalize()} '{name}' of the space '{self.participant.space}'."
         tools = () if role == "person" else await tools_of(self.participant, name)
         skills, extensions, inputs = skills_of(tools), [extension_of(tools)] if tools else [], [JSON] if tools else []
@@ -163,6 +169,12 @@ class A2AServer:
             default_output_modes=["text/plain", *inputs],
             skills=skills,
         )
+
+
+def _local_url(request: Request) -> str:
+    """Return the address that the client connected to: not the `Host` that it sent, which may be another's."""
+    host, port = request.scope["server"]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _requires_token(path: str) -> bool:

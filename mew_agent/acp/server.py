@@ -16,6 +16,7 @@ from acp.connection import Connection
 from acp.exceptions import RequestError
 from acp.stdio import stdio_streams
 from mew_protocol.json_values import object_at, objects_at, value_at
+from mew_protocol.quoting import markdown_line
 
 from mew_agent._version import __version__
 from mew_agent.acp.session import PROTOCOL_VERSION
@@ -166,7 +167,7 @@ class AcpServer:
         session = next((name for name, scope in self._sessions.items() if scope), next(iter(self._sessions)))
         call = {
             "toolCallId": proposal.envelope.id,
-            "title": proposal.subjects[0] if proposal.subjects else proposal.method,
+            "title": markdown_line(proposal.subjects[0] if proposal.subjects else proposal.method),
             "rawInput": dict(proposal.arguments),
             "status": "pending",
         }
@@ -208,7 +209,12 @@ def _update_of(event: AnswerEvent) -> dict[str, Any] | None:
         case Thinking(text=text) | ContextNotice(text=text):
             return _message("agent_thought_chunk", text)
         case ToolCalled(name=name, arguments=arguments):
-            call = {"toolCallId": str(uuid4()), "title": name, "rawInput": arguments, "status": "completed"}
+            call = {
+                "toolCallId": str(uuid4()),
+                "title": markdown_line(name),
+                "rawInput": arguments,
+                "status": "completed",
+            }
             return {"sessionUpdate": "tool_call", **call}
         case Answered():
             return None

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import anyio
 from mew_protocol.json_values import value_at
+from mew_protocol.quoting import spoken
 
 from mew_agent import tracing
 from mew_agent.acp.own_compactions import OwnCompactions
@@ -61,7 +62,7 @@ class AcpTurn(ChatTurn):
             for remark in self.inbox.take_overheard():
                 chats.insert(-1, remark.envelope)
                 await self.inbox.forget_overheard(remark)
-        text = "\n".join(f"{chat.sender}: {chat.body.get('text')}" for chat in chats)
+        text = "\n".join(spoken(str(chat.body.get("text")), chat.sender) for chat in chats)
         response: Mapping[str, Any] | None = None
         self._scope.deadline = anyio.current_time() + self.max_seconds
         try:

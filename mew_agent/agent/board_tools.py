@@ -9,6 +9,7 @@ from typing import Final
 import anyio
 from mew_protocol import kinds
 from mew_protocol.payloads.participant import CompactDone, Status
+from mew_protocol.quoting import one_line
 
 from mew_agent.model.interface import ToolSpec
 from mew_agent.participant.controls import NOTHING_TO_DO
@@ -136,7 +137,7 @@ def context_words(context: PeerContext) -> str:
             words.append(f"last compaction freed {report.last_compaction.freed_tokens:,}")
     if context.status not in ("", "active"):
         words.append(context.status.partition(":")[0].replace("_", " "))
-    return ", ".join(words)
+    return one_line(", ".join(words))  # a level or a status of a peer is no second line
 
 
 def context_line(status: Status) -> str:

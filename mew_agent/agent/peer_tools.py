@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 import anyio
+from mew_protocol.quoting import one_line
 
 from mew_agent.errors import MewAgentError, PeerAbsent
 from mew_agent.model.interface import ToolCall, ToolSpec
@@ -171,4 +172,4 @@ def _part(part: object) -> str | None:
 def _line(resource: PeerResource) -> str:
     details = [resource.name if resource.name != resource.uri else "", resource.description, resource.mime_type or ""]
     words = " · ".join(" ".join(well_formed(detail).split())[:MAX_DESCRIPTION_CHARS] for detail in details if detail)
-    return f"{resource.peer}: {well_formed(resource.uri)}{f' ({words})' if words else ''}"
+    return one_line(f"{resource.peer}: {well_formed(resource.uri)}{f' ({words})' if words else ''}")

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import anyio.to_thread
 from mew_protocol.payloads.compactions import MAX_RECALLED, Recall
+from mew_protocol.quoting import in_tag
 
 from mew_agent.compaction.extract import by_weight, extract
 from mew_agent.context.history import Item, ItemRole
@@ -28,7 +29,6 @@ RECALL_RESULT: Final = "recall_result"
 READ_REFERENCE: Final = "read_reference"
 RECALL_TOOLS: Final = frozenset({RECALL, RECALL_RESULT, READ_REFERENCE})
 HEADING: Final = "[{id}, characters {start:,} to {end:,} of {whole:,}]\n"
-FOUND: Final = "[{who}, {at}]\n{text}"
 NOTHING_FOUND: Final = "No message that left the context contains these words: {words}"
 MAX_WORDS_CHARS: Final = 1_000
 EXTRACT_CHARS: Final = 2_000  # of one message, at most
@@ -109,7 +109,7 @@ class RecallTools(FunctionTools):
             raise ToolCallFailed(done.error)
         if not done.found:
             return NOTHING_FOUND.format(words=words)
-        parts = (FOUND.format(who=one.sender or one.role, at=one.at, text=one.text) for one in done.found)
+        parts = (in_tag(one.text, {"from": one.sender or one.role, "at": one.at}) for one in done.found)
         shown, state = "\n\n".join(parts), self._state
         limits = state.result_bound.limits({RECALL: state.project(shown)}, state.room())
         return beginning(shown, limits[RECALL], state.project)

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from mew_protocol.quoting import in_tag, without_tags
+
 import mew_agent.compaction.language as language
 from mew_agent.compaction.extract import Extract, by_weight, is_alike, is_strong, value_of
 from mew_agent.context.history import Fact, FactKind, Item, Summary
@@ -60,8 +62,6 @@ _SHAPE_OF_OUR_IDS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}
 _HEADING = re.compile(r"^#+\s*(.*?)\s*$")
 _THINKING = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _END_OF_THINKING = "</think>"
-_OUR_TAG = re.compile(r"<(?=\s*+(?:/\s*+)?(?:message|earlier_summary))", re.IGNORECASE)
-_NOT_IN_ATTRIBUTE = re.compile(r"[\"<>\r\n\x00-\x1f]")
 
 
 @dataclass(eq=False)
@@ -84,7 +84,7 @@ def summary_messages(
     instructions = _instructions(TRANSCRIPT_TASK, budget_tokens)
     if problem is not None:
         instructions += REFUSED.format(problem=problem)
-    blocks = [] if previous is None else [f"<earlier_summary>\n{_inert(previous.text)}\n</earlier_summary>"]
+    blocks = [] if previous is None else [f"<earlier_summary>\n{without_tags(previous.text)}\n</earlier_summary>"]
     blocks += [transcript_entry(item) for item in items]
     return (Message("system", instructions), Message("user", "\n".join(blocks)))
 
@@ -131,8 +131,7 @@ def transcript_entry(item: Item) -> str:
     author = (
         "system notice" if item.notice else item.name or {"user": "user", "assistant": "me", "tool": "tool"}[item.role]
     )
-    name = item.envelope_id or item.id
-    return f'<message id="{_quotable(name)}" from="{_quotable(author)}">\n{_inert(_text_with_calls(item))}\n</message>'
+    return in_tag(_text_with_calls(item), {"id": item.envelope_id or item.id, "from": author})
 
 
 def clipped(item: Item, max_chars: int) -> Item:
@@ -339,13 +338,3 @@ def _citable(items: Sequence[Item], previous: Summary | None) -> set[str]:
 
 def _text_with_calls(item: Item) -> str:
     return item.content + "".join(f"\n(called {call.name} with {call.arguments})" for call in item.tool_calls)
-
-
-def _inert(text: str) -> str:
-    """Return a text that can neither close the tag around it nor open another."""
-    return _OUR_TAG.sub(r"<\\", text)
-
-
-def _quotable(name: str) -> str:
-    """Return a name from outside, made safe inside the quotes of an attribute."""
-    return _NOT_IN_ATTRIBUTE.sub("_", name)

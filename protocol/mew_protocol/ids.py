@@ -21,6 +21,8 @@ MAX_ID_BYTES = 200
 
 _NEW_ID = re.compile(r"\w[\w.-]*")
 _FORBIDDEN_IN_ID = re.compile(r"[/\\]|\.\.")
+_BETWEEN_MESSAGES = re.compile(r"[,:;>] | to ")
+"""What displays write between sender, addressees and text: `ada to bob: hello`."""
 _INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Unicode categories of invisible characters: with a zero-width space, a guest could look like another participant."""
 
@@ -52,6 +54,17 @@ def checked_id(text: str) -> str:
     if problem := id_problem(text):
         raise ValueError(problem)
     return text
+
+
+def invited_id_problem(text: str, *, max_length: int = MAX_ID_LENGTH) -> str | None:
+    """Return what is wrong with an id that a participant chooses for a new one, or None.
+
+    Stricter than `id_problem`: the id must not look like a sender and the begin of a text.
+    """
+    problem = id_problem(text, max_length=max_length)
+    if problem is None and _BETWEEN_MESSAGES.search(text):
+        problem = "an id must not contain ', ', ': ', '; ', '> ' or ' to ', which separate names and texts"
+    return problem
 
 
 def new_id_problem(text: str) -> str | None:

@@ -14,10 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
+from mew_protocol.quoting import clean, indented
 from mew_protocol.setting_problems import unreadable
 
 from mew_agent.cli.board.table import TerminalStyle
-from mew_agent.cli.board.words import clean, clip
+from mew_agent.cli.board.words import clip
 from mew_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,6 +33,13 @@ _CHATTY_LIBRARIES: Final = ("httpx", "httpcore", "httpx2", "httpcore2", "openai"
 
 LOG_FORMAT_VARIABLE: Final = "MEW_LOG_FORMAT"
 """Whose value `json` turns log lines into JSON, in every program of a space."""
+
+
+class TextLines(logging.Formatter):
+    """Writes a log record as text. Names and texts in it begin no line that looks like a record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return indented(super().format(record))
 
 
 class JsonLines(logging.Formatter):
@@ -191,12 +199,10 @@ def use_log_format(name: str | None) -> None:
 
 def configure_logging(level: str) -> None:
     """Log to standard error, one line per event; as JSON if `MEW_LOG_FORMAT` is `json`."""
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr
-    )
-    if os.environ.get(LOG_FORMAT_VARIABLE) == "json":
-        for handler in logging.getLogger().handlers:
-            handler.setFormatter(JsonLines())
+    handler = logging.StreamHandler(sys.stderr)
+    is_json = os.environ.get(LOG_FORMAT_VARIABLE) == "json"
+    handler.setFormatter(JsonLines() if is_json else TextLines("%(asctime)s %(levelname)s %(message)s", "%H:%M:%S"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
     if level != "debug":
         for name in _CHATTY_LIBRARIES:
             logging.getLogger(name).setLevel(logging.WARNING)

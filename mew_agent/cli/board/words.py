@@ -14,6 +14,8 @@ from typing import Final
 from mew_protocol.context_report import ContextReport, PinReport, Progress, SessionContext, UnknownReason, Waiting
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT, arguments_of
 from mew_protocol.payloads.participant import BoardEntry, CompactDone, Status, basis_label
+from mew_protocol.quoting import clean as clean
+from mew_protocol.quoting import one_line
 
 NO_CONTEXT: Final = "reports no context"
 """Said of a participant without a context window, such as a tool or a bridge."""
@@ -54,13 +56,6 @@ _FAILURES: Final = ("model_", "context_overflow", "turn_stopped", "policy_stoppe
 
 COUNTED: Final = frozenset({"exact", "reported", "server_counted"})
 """Bases of figures shown without `~`."""
-
-
-def clean(text: str) -> str:
-    """Remove control characters from text of the wire, so that it cannot control the terminal."""
-    if text.isprintable():
-        return text
-    return "".join(one for one in text if unicodedata.category(one) not in {"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def has_context(status: Status | None) -> bool:
@@ -119,7 +114,7 @@ def words(name: str) -> str:
 def state(status: str) -> str:
     """A status as words. Names and messages behind a colon are kept as they are."""
     word, colon, detail = status.partition(":")
-    detail = clean(" ".join(detail.split()))
+    detail = one_line(detail)
     return f"{words(word)}: {detail}" if colon and detail else words(word)
 
 

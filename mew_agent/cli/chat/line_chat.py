@@ -11,6 +11,7 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
 from mew_protocol.envelope import Envelope
 from mew_protocol.kinds import SYSTEM_WELCOME
+from mew_protocol.quoting import indented
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.board import words
@@ -41,7 +42,7 @@ async def chat_by_lines(who: Identity, targets: tuple[str, ...], lines: TypedLin
             terminal.print_line("* reconnected")
         line = chat.receive(envelope)
         if line is not None:
-            terminal.print_line(line)
+            terminal.print_line(indented(line))
 
     @me.on(ConnectionLost)
     async def show_outage(event: ConnectionLost) -> None:

@@ -21,6 +21,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import value_at
 from mew_protocol.payloads.chat import Chat
 from mew_protocol.payloads.participant import Board, BoardEntry, Compact, CompactDone
+from mew_protocol.quoting import indented
 from pydantic import Field
 
 from mew_agent.agent.board_tools import context_words
@@ -261,9 +262,9 @@ class SpaceOffers:
         return find_gateway(self._connection).board().model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     async def _chat(self) -> str:
-        """The most recent messages in the space, one per line."""
+        """The most recent messages in the space, each on a line; further lines of a message are indented."""
         return "\n".join(
-            f"{one['at']} {one['from']} -> {', '.join(one['to']) or 'all'}: {one['text']}"
+            indented(f"{one['at']} {one['from']} -> {', '.join(one['to']) or 'all'}: {one['text']}")
             for one in (await self.recent_chat(100))["chats"]
         )
 

@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Annotated, Final, Literal
+from urllib.parse import urlsplit
 
 from mew_protocol.kinds import CHAT
 from mew_spaces.config.loading import SpaceConfig
@@ -124,6 +125,9 @@ def serve_a2a(
             "--api-key KEY", "Bearer token clients send (default: the person's own token).", envvar=A2A_KEY_VARIABLE
         ),
     ] = None,
+    public_url: Annotated[
+        str | None, option("--public-url URL", "Address in cards, behind a proxy (default: the server's own address).")
+    ] = None,
     timeout: Annotated[float, option("--timeout SECONDS", "Inactivity timeout in seconds.", min=0.1)] = 300.0,
     log_level: LogLevelOption = "warning",
     connection: ConnectionOptions,
@@ -153,7 +157,7 @@ def serve_a2a(
         participant = ChatParticipant(
             who.ws_url, space=who.space, person=who.participant, token=who.token, options=options, discover=True
         )
-        server = A2AServer(participant, key or who.token, participants or (), roles)
+        server = A2AServer(participant, key or who.token, participants or (), roles, _public_url(public_url))
 
         def announce(base_url: str, _: list[str]) -> None:
             terminal.print_line(f"participants of '{who.space}' at {base_url}; clients act as {who.participant}")
@@ -165,6 +169,13 @@ def serve_a2a(
         await run_server(participant, server.serve(host=host, port=port), f"{host}:{port}", announce)
 
     run_until_signal(run)
+
+
+def _public_url(given: str | None) -> str | None:
+    parts = urlsplit(given or "http://localhost")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ConfigError("--public-url", f"'{given}' is not a URL", "such as https://agents.example.org")
+    return given.rstrip("/") if given else None
 
 
 def read_keys(given: str) -> dict[str, str]:

@@ -5,7 +5,6 @@ decides how long it keeps envelopes; whether a text fits is computed in `mew_pro
 """
 
 import json
-import re
 import sys
 import time
 from collections import deque
@@ -21,6 +20,7 @@ from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
 from mew_protocol.json_values import object_at, objects_at, value_at
 from mew_protocol.payloads.fit import TextBasis, fit_in
+from mew_protocol.quoting import indented, markdown_block, markdown_line
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
@@ -52,9 +52,6 @@ VERDICTS: Final = {True: "fits", False: "does not fit", None: "not known"}
 
 _MAX_CHARS: Final = 4_000
 """Of one chat, so that a pasted file does not push all others off the screen."""
-
-_HEADING: Final = re.compile(r"^( {0,3})(?=## )", re.MULTILINE)
-"""In the text of a chat, it could pass for the heading of an envelope of another sender."""
 
 
 @with_option_groups
@@ -98,14 +95,14 @@ def show_history(
 
 
 def _markdown(message: Message) -> str:
-    """One envelope as a section: a chat as it was written, others as JSON."""
-    who, payload = _who(message), message.get("payload") or {}
-    if message.get("kind") == kinds.CHAT:
-        heading, text = words.clean(f"{who}, {message.get('ts')}"), str(payload.get("text"))
-        return "## {}\n\n{}\n".format(heading, _HEADING.sub(r"\1\\", text))
-    shown = json.dumps(payload, ensure_ascii=False, indent=2)
-    heading = words.clean(f"{who}, {message.get('kind')}, {message.get('ts')}")
-    return f"## {heading}\n\n~~~~json\n{shown}\n~~~~\n"
+    """One envelope as a section: the text of a chat, others as JSON. No text leaves its code block."""
+    who, payload, kind = _who(message), message.get("payload") or {}, message.get("kind")
+    at = message.get("ts")
+    if kind == kinds.CHAT:
+        block = markdown_block(str(payload.get("text")), "markdown")
+        return f"## {markdown_line(f'{who}, {at}')}\n\n{block}\n"
+    block = markdown_block(json.dumps(payload, ensure_ascii=False, indent=2), "json")
+    return f"## {markdown_line(f'{who}, {kind}, {at}')}\n\n{block}\n"
 
 
 def _message_line(message: Message, now: datetime) -> str:
@@ -117,8 +114,7 @@ def _message_line(message: Message, now: datetime) -> str:
         text = str(payload.get("text"))
         if (rest := len(text) - _MAX_CHARS) > 0:
             text = f"{text[:_MAX_CHARS]}\n... {rest:,} more characters; --markdown prints all"
-        text = "\n".join(text.splitlines()).replace("\n", "\n" + " " * (len(at) + 2))
-        return f"{at}  {words.clean(who)}: {text}"
+        return f"{at}  {words.clean(who)}: {indented(text, ' ' * (len(at) + 2))}"
     line = f"{at}  {who}  {message.get('kind')} {json.dumps(payload, ensure_ascii=False)}"
     return words.clip(words.clean(line), terminal.style_of(sys.stdout).width)
 

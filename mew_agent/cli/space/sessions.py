@@ -3,20 +3,19 @@
 Owns how they are listed, printed and exported. What a session file contains is decided in `mew_agent.context`.
 """
 
-import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 import anyio
+from mew_protocol.quoting import indented, markdown_block, markdown_line
 from mew_protocol.setting_problems import did_you_mean
 from mew_spaces.gateway.auth import state_dir
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import relative_to, space_config_path, space_folder
 from mew_agent.cli.app.options import FolderOption, JsonOption, option, participant_argument
-from mew_agent.cli.board.words import clean
 from mew_agent.context.history import Item
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import StoreLimits
@@ -64,7 +63,7 @@ def show(
             continue
         who = f"{item.role} ({item.name})" if item.name else item.role
         calls = "".join(f" [calls {call.name} {call.arguments}]" for call in item.tool_calls)
-        terminal.print_line(f"{item.at}  {who}: {item.content}{calls}")
+        terminal.print_line(indented(f"{item.at}  {who}: {item.content}{calls}"))
 
 
 def export(
@@ -94,24 +93,16 @@ def export(
 
 
 def _markdown(agent: str, items: Sequence[Item]) -> Iterator[str]:
-    """A conversation as Markdown: a heading for each item, texts of people and models as they are, the rest as code."""
-    yield f"# {clean(agent)}"
+    """A conversation as Markdown: a heading for each item, and its texts as code blocks that none of them leaves."""
+    yield f"# {markdown_line(agent)}"
     for item in items:
         yield ""
-        yield f"## {item.at} {clean(item.name or item.role)}"
+        yield f"## {markdown_line(f'{item.at} {item.name or item.role}')}"
         yield ""
-        if item.role == "tool":
-            yield from _fenced(item.content)
-        elif item.content:
-            yield from (clean(line) for line in item.content.splitlines())
+        if item.content or item.role == "tool":
+            yield markdown_block(item.content, "" if item.role == "tool" else "markdown")
         for call in item.tool_calls:
-            yield from ("", f"Calls `{clean(call.name)}`:", "", *_fenced(call.arguments, "json"))
-
-
-def _fenced(text: str, language: str = "") -> Iterator[str]:
-    """A text as a code block, whose fence is longer than any in the text."""
-    fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
-    yield from (f"{fence}{language}", *(clean(line) for line in text.splitlines()), fence)
+            yield from ("", f"Calls {markdown_line(call.name)}:", "", markdown_block(call.arguments, "json"))
 
 
 def prune(

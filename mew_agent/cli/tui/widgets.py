@@ -14,6 +14,7 @@ from markdown_it import MarkdownIt
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.markdown import CodeBlock, Markdown
+from rich.padding import Padding
 from rich.segment import Segment
 from rich.style import Style
 from rich.syntax import Syntax
@@ -182,14 +183,15 @@ class FeedView(ScrollView, can_focus=True):
             moment = f"  {at.astimezone():%H:%M}" if at is not None else ""
             yield Text.assemble((words.clean(entry.sender), sender), (to + moment, dim))
             text = clean_text(entry.text)
-            yield _Markdown(text, is_dark=self.app.current_theme.dark) if _MARKUP.search(text) else Text(text)
+            body = _Markdown(text, is_dark=self.app.current_theme.dark) if _MARKUP.search(text) else Text(text)
+            yield Padding(body, (0, 0, 0, 2))  # no line of a text may look like the name of a sender
         else:
             is_open = entry.key in self._opened
             yield Text(f"{'▼' if is_open else '▶'} {entry.summary}", dim)
             if is_open:
-                yield Text(entry.details or "no thoughts or calls were shared", dim)
+                yield Padding(Text(entry.details or "no thoughts or calls were shared", dim), (0, 0, 0, 2))
             if entry.text:
-                yield Text(clean_text(entry.text), dim)
+                yield Padding(Text(clean_text(entry.text), dim), (0, 0, 0, 2))
         yield Text()
 
     def render_line(self, y: int) -> Strip:

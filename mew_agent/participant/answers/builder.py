@@ -11,6 +11,8 @@ call are therefore held back: enough to tell "Let me look." from an answer, few 
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from mew_protocol.quoting import markdown_line
+
 from mew_agent.participant.peers import PeerContext
 
 NoticePlacement = Literal["events", "content", "reasoning", "off"]
@@ -135,7 +137,7 @@ class AnswerBuilder:
         if self._placement == "events":
             return [*events, ToolCalled(name, arguments)]
         shown = arguments if len(arguments) <= _LONGEST_ARGUMENTS else f"{arguments[:_LONGEST_ARGUMENTS]}..."
-        return [*events, *self._reason_line(f"→ {name} {shown}".rstrip())]
+        return [*events, *self._reason_line(f"→ {markdown_line(f'{name} {shown}')}")]
 
     def add_notice(self, text: str) -> list[AnswerEvent]:
         """Add a text about the agent's context. In the answer it is a separate paragraph and splits no word."""
@@ -146,7 +148,7 @@ class AnswerBuilder:
             case "off":
                 return []
             case "reasoning":
-                return self._reason_line(f"> {text}")
+                return self._reason_line(f"> {markdown_line(text)}")
             case "content":
                 self._waiting_notices.append(text)
                 return [] if self._is_in_a_word else self._show_notices()
@@ -230,7 +232,11 @@ class AnswerBuilder:
 
     def _show_notices(self) -> list[AnswerEvent]:
         waiting, self._waiting_notices = self._waiting_notices, []
-        return [one for text in waiting for one in self._write(f"{_break_after(self._content_end)}> {text}\n\n")]
+        return [
+            one
+            for text in waiting
+            for one in self._write(f"{_break_after(self._content_end)}> {markdown_line(text)}\n\n")
+        ]
 
     def _write(self, text: str) -> list[AnswerEvent]:
         if not text:

@@ -15,6 +15,7 @@ from mew_protocol.setting_problems import did_you_mean, expectation, known_keys,
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from mew_spaces.config.lookalikes import alike
 from mew_spaces.config.settings import ParticipantConfig, SpaceConfig
 from mew_spaces.errors import SpaceConfigError
 
@@ -89,6 +90,11 @@ def _check_across(config: SpaceConfig, document: "_Document") -> None:
 
     if config.space.default_participant is not None:
         check_name(config.space.default_participant, "space", "default_participant")
+    names = tuple(config.participants)
+    for at, name in enumerate(names):
+        if not name.isascii() and (other := alike(name, (*names[:at], *names[at + 1 :]))) is not None:
+            problem = f"'{name}' looks like '{other}'; choose an id that people can tell from it"
+            raise document.error_at(("participants", name), problem)
     owners: dict[str, str] = {}
     for name, participant in config.participants.items():
         compaction = participant.agent.compaction if participant.agent is not None else None

@@ -7,14 +7,13 @@ changes it causes. The changes themselves, and every question about them, are in
 import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
-from unicodedata import normalize
 
 from mew_protocol import errors, kinds
 from mew_protocol.capability import has_kind, patterns_problem
 from mew_protocol.containment import COMPARISON_STEPS, covers
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.errors import PayloadError
-from mew_protocol.ids import ParticipantId, id_problem
+from mew_protocol.ids import ParticipantId, invited_id_problem
 from mew_protocol.patterns import BudgetExceeded, Steps
 from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.capability import Grant, Revoke
@@ -24,6 +23,7 @@ from mew_protocol.payloads.space import Invite, InviteAck, Kick
 from mew_protocol.payloads.system import Member, Presence
 from mew_protocol.payloads.system import SystemError as ErrorPayload
 
+from mew_spaces.config.lookalikes import alike, imitates_ascii
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.effects import (
     AddToken,
@@ -136,7 +136,7 @@ class MembershipRules:
         payload = read_payload(envelope, Invite)
         name, capabilities = payload.participant_id, payload.initial_capabilities or ()
         limits = self._config.limits
-        problem = id_problem(name, max_length=limits.name_chars)
+        problem = invited_id_problem(name, max_length=limits.name_chars)
         if problem:
             return refuse(errors.INVALID_REQUEST, f"space/invite: payload.participant_id: {problem}")
         refused = _invalid_patterns(envelope.kind, "initial_capabilities", capabilities)
@@ -144,10 +144,13 @@ class MembershipRules:
             return refused
         if self._find(name) is not None:
             return self._already_exists(envelope, name, reply_to, now)
-        alike = next((one for one in self._membership.names if _folded(one) == _folded(name)), None)
-        if alike is not None:
-            text = f"'{alike}' is a participant of this space; another id must differ in more than upper and lower case"
+        other = alike(name, self._membership.names)
+        if other is not None:
+            text = f"'{other}' is a participant of this space, and '{name}' looks like it; choose another id"
             return refuse(errors.ALREADY_EXISTS, text)
+        if imitates_ascii(name):
+            text = "space/invite: payload.participant_id: looks like an ASCII id, but is another one; use ASCII letters"
+            return refuse(errors.INVALID_REQUEST, text)
         check_invites = self._config.capabilities.check_invites
         refused = self._exceeding(envelope.sender, capabilities) if check_invites else None
         if refused is not None:
@@ -302,11 +305,6 @@ class MembershipRules:
                 text = f"you cannot give a capability that you do not have: {json.dumps(pattern, ensure_ascii=False)}"
                 return refuse(errors.GRANT_EXCEEDS_OWN, text, your_capabilities=own)
         return None
-
-
-def _folded(name: str) -> str:
-    """Return an id as some systems compare the names of files, such as those of tokens."""
-    return normalize("NFC", normalize("NFC", name).casefold())
 
 
 def _not_found(name: str) -> Receipt:

@@ -22,6 +22,7 @@ from anyio import to_thread
 from mew_protocol.attention import AttentionItem
 from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.envelope import unix_seconds, wire_timestamp
+from mew_protocol.quoting import chat_line
 
 from mew_spaces.config.settings import AttentionOptions
 
@@ -99,8 +100,8 @@ class AttentionWebhook:
 
     async def _post(self, item: AttentionItem) -> None:
         at = wire_timestamp(datetime.now(UTC))
-        text = f"{self._space}: {item.reason}"
-        # `text` is what Slack and Mattermost show, `content` what Discord shows.
+        # `text` is what Slack, Mattermost and Teams show, `content` what Discord shows. The exact words are in `item`.
+        text = chat_line(f"{self._space}: {item.reason}")
         told = {"text": text, "content": text, "space": self._space, "at": at, "item": _as_json(item)}
         body = json.dumps(told).encode()
         for pause in (*self._retry_seconds, None):

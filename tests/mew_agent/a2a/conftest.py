@@ -74,6 +74,7 @@ class StartA2A(Protocol):
         options: dict[str, Any] | None = None,
         only: tuple[str, ...] = (),
         roles: dict[str, A2ARole] | None = None,
+        public_url: str | None = None,
         **agent: Any,
     ) -> AbstractAsyncContextManager[A2ADriver]: ...
 
@@ -88,6 +89,7 @@ def a2a(start_agent: StartAgent, gateway: RunningGateway) -> StartA2A:
         options: dict[str, Any] | None = None,
         only: tuple[str, ...] = (),
         roles: dict[str, A2ARole] | None = None,
+        public_url: str | None = None,
         **of_agent: Any,
     ) -> AsyncIterator[A2ADriver]:
         token = gateway.token_of("bob")
@@ -98,7 +100,7 @@ def a2a(start_agent: StartAgent, gateway: RunningGateway) -> StartA2A:
         async with (
             start_agent(**of_agent) as built,
             participant,
-            A2AServer(participant, token, only, roles or {}).serve() as base_url,
+            A2AServer(participant, token, only, roles or {}, public_url).serve() as base_url,
             httpx.AsyncClient(headers={"authorization": f"Bearer {token}"}, timeout=PATIENCE_SECONDS) as http,
         ):
             await knows(participant, of_agent.get("name", "coder"))

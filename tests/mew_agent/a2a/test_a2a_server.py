@@ -210,6 +210,28 @@ async def test_server_that_stops_fails_its_tasks(a2a: StartA2A) -> None:
     assert events[-1].status_update.status.message.metadata["code"] == "closing"
 
 
+async def test_strangers_read_no_list_and_write_no_address(a2a: StartA2A) -> None:
+    path = "/agents/coder/.well-known/agent-card.json"
+    async with a2a() as built, httpx.AsyncClient(base_url=built.base_url) as stranger:
+        unknown = await stranger.get("/agents/nobody/.well-known/agent-card.json")
+        card = (await stranger.get(path, headers={"host": "evil.example"})).json()
+        refused = [
+            await stranger.get(one) for one in ("/agents", "/agents/", "//agents", "/agents/coder", "/agents/%2e")
+        ]
+    assert unknown.status_code == 404
+    for answer in (unknown, *refused):
+        assert not any(name in answer.text for name in ("ada", "coder'", "writer"))
+        assert answer.status_code >= 400
+    assert {one["url"] for one in card["supportedInterfaces"]} == {f"{built.base_url}/agents/coder"}
+    assert "evil" not in str(card)
+
+
+async def test_a_public_url_is_the_address_in_cards(a2a: StartA2A) -> None:
+    async with a2a(public_url="https://agents.example.org/a") as built:
+        card = (await built.http.get(f"{built.base_url}/agents/coder/.well-known/agent-card.json")).json()
+    assert card["supportedInterfaces"][0]["url"] == "https://agents.example.org/a/agents/coder"
+
+
 async def test_wrong_token_and_unknown_agent_are_refused(a2a: StartA2A) -> None:
     async with a2a(only=("writer",), options={"configured": frozenset({"writer"})}, name="writer") as built:
         client = await built.client("writer")

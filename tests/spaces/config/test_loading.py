@@ -253,6 +253,10 @@ def test_a_person_has_no_program() -> None:
             "space: {id: a}\nparticipants: {x: {acp: {}}}",
             "space.yaml:2:25: participants.x.acp: needs 'agent' or 'command'",
         ),
+        (
+            "space: {id: a}\nparticipants:\n  ada:\n  \u0430da:\n",
+            "space.yaml:4:7: '\u0430da' looks like 'ada'; choose an id that people can tell from it",
+        ),
         ("- a", "space.yaml:1:1: must be a mapping with the keys 'space' and 'participants'"),
         (
             "space: [\n",

@@ -102,6 +102,26 @@ async def test_a_space_posts_each_item_once_with_its_secret(tmp_path: Path) -> N
     assert last["item"]["actions"] == [{"label": "Show log", "command": "mew logs coder"}]
 
 
+async def test_names_and_texts_of_participants_are_no_mark_up_in_a_post(tmp_path: Path) -> None:
+    said = "<!channel> @everyone <@U1> `a` [here](https://e.org) **now**\n## ada: approved"
+    with receiver() as (url, posted):
+        config = parse_space(
+            f"space: {{id: demo}}\nparticipants: {{coder: {{capabilities: [{{kind: '*'}}]}}}}\n"
+            f"attention: {{webhook: '{url}'}}"
+        )
+        async with serve_gateway(config, state=tmp_path / ".mew") as gateway, joined(gateway, "coder") as coder:
+            call = {"method": "tools/call", "params": {"name": said, "arguments": {"to": "<!here>"}}}
+            await coder.send_envelope("mcp/proposal", call)
+            await until(lambda: posted.qsize() >= 1)
+    _, body = posted.get()
+    assert body["content"] == body["text"]
+    assert body["text"] == (
+        "demo: coder waits for approval of ‹!channel› ＠everyone ‹＠U1› ´a´ ［here］(https：//e.org) "
+        '∗∗now∗∗ ＃＃ ada: approved: {"to": "‹!here›"}'
+    )
+    assert said in body["item"]["reason"]  # exact, for programs
+
+
 async def test_only_failed_requests_are_repeated(caplog: pytest.LogCaptureFixture) -> None:
     with receiver(503, 200, 404, 302) as (url, posted):
         hook = AttentionWebhook(AttentionOptions(webhook=url), "demo", Path(), retry_seconds=(0.0, 0.0))

@@ -84,6 +84,13 @@ def test_chatty_libraries_are_quiet_unless_debugging(monkeypatch: pytest.MonkeyP
     assert logger.level == logging.WARNING
 
 
+def test_a_name_in_a_log_begins_no_record() -> None:
+    forged = "x\n12:00:00 INFO ada approved it\r\x1b[2K\u202e"
+    record = logging.LogRecord("mew_agent.x", logging.WARNING, "", 1, "call of '%s' failed", (forged,), None)
+    shown = terminal.TextLines("%(levelname)s %(message)s").format(record)
+    assert shown == "WARNING call of 'x\n  12:00:00 INFO ada approved it\n  [2K' failed"
+
+
 def test_a_log_line_as_json_holds_the_ids_of_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(terminal.LOG_FORMAT_VARIABLE, "json")
     chat = Envelope.write("chat", id="e-1", ts="", sender="ada")

@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+from markdown_it import MarkdownIt
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
@@ -42,8 +44,28 @@ async def test_history_prints_the_newest_envelopes_that_match(gateway: RunningGa
     assert (of_nobody.code, of_nobody.out) == (2, "")
     assert of_nobody.err.startswith("mew: no participant 'ghost' in space 'review'")
     assert len(everything.out.splitlines()) >= 4
-    assert re.search(r"## coder to ada, \S+\n\nThree\.\n\\## ada, now\n\nYes\.\n", document.out)
-    assert re.search(r"## coder, participant/status, \S+\n\n~~~~json\n\{\n  \"messages_in_context\": 3", document.out)
+    assert re.search(r"## coder to ada, \S+\n\n```markdown\nThree\.\n## ada, now\n\nYes\.\n```\n", document.out)
+    assert re.search(r"## coder, participant/status, \S+\n\n```json\n\{\n  \"messages_in_context\": 3", document.out)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("Hi.\n\x1b## ada, now\n\nYes.", "Hi.\n\u200b## ada, now", "ada, now\n---", "ada, now\n===", "\r## ada\r"),
+        *("<h2>ada, now</h2>", "<!--", "```\nHi.", "````markdown\n```\n## ada, now", "~~~", "> ## ada", "- ## ada"),
+        *("[coder]: http://e.org", "    ## ada", "\x0b## ada, now", "Hi.\u2028## ada, now\u2029===", "<pre>", "\\"),
+    ],
+)
+async def test_a_chat_never_becomes_a_heading_of_the_document(gateway: RunningGateway, text: str) -> None:
+    async with joined(gateway, "coder") as coder:
+        for one in (text, "The last one."):
+            await coder.chat(one, to=["ada"])
+            await coder.until("chat")
+        document = await mew("history", "--markdown", *seat(gateway))
+    found = [one for one in MarkdownIt("commonmark").parse(document.out) if one.nesting >= 0]
+    assert [one.type for one in found] == ["heading_open", "inline", "fence"] * 2
+    assert all(one.content.startswith("coder to ada, ") for one in found if one.type == "inline")
+    assert found[-1].content == "The last one.\n"
 
 
 async def test_history_cuts_a_long_chat_except_in_markdown(gateway: RunningGateway) -> None:

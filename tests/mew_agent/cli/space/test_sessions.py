@@ -71,8 +71,8 @@ async def test_an_export_as_markdown_or_json_holds_every_item(tmp_path: Path) ->
     await store.keep(Session(next_seq=6), SessionChange(added=items))
     await store.aclose()
     shown = await mew("sessions", "export", "coder", "--format", "markdown", "-d", str(tmp_path))
-    assert shown.out.startswith("# coder\n\n## 2020-01-01T00:00:00Z ada\n\nOne.\n")
-    assert 'Calls `read`:\n\n````json\n{"a": "```"}\n````\n' in shown.out
+    assert shown.out.startswith("# coder\n\n## 2020-01-01T00:00:00Z ada\n\n```markdown\nOne.\n```\n")
+    assert 'Calls read:\n\n````json\n{"a": "```"}\n````\n' in shown.out
     assert shown.out.endswith("## 12:02 tool\n\n`````\n````\nyes\n`````\n")
     whole = json.loads((await mew("sessions", "export", "coder", "--format", "json", "-d", str(tmp_path))).out)
     assert (whole["agent"], len(whole["items"])) == ("coder", 6)

@@ -1,0 +1,45 @@
+"""[pure] Ids that look like another id: `аda` with a Cyrillic letter and `ada`.
+
+Owns the comparison of two ids, by the confusable characters of Unicode (UTS 39). Ids of ASCII characters are never
+compared by it: `a1` and `al` differ.
+"""
+
+from collections.abc import Iterable
+from functools import cache
+from unicodedata import normalize
+
+
+def alike(name: str, others: Iterable[str]) -> str | None:
+    """Return the first of the other ids that a person could take for `name`, or None."""
+    folded, shape = _folded(name), None
+    for other in others:
+        if _folded(other) == folded:
+            return other
+        if not (name.isascii() and other.isascii()):
+            shape = shape or _shape(folded)
+            if _shape(_folded(other)) == shape:
+                return other
+    return None
+
+
+def imitates_ascii(name: str) -> bool:
+    """Return whether an id of other characters looks as if all of it were ASCII, such as `аda` or `ｇateway`."""
+    return not name.isascii() and _shape(_folded(name)).isascii()
+
+
+def _folded(name: str) -> str:
+    """Return an id as some systems compare the names of files, such as those of tokens."""
+    return normalize("NFC", normalize("NFC", name).casefold())
+
+
+@cache
+def _prototype(character: str) -> str:
+    from confusable_homoglyphs.confusables import confusables_data  # 1 MB; most spaces never need it
+
+    alternatives: list[str] = [one["c"] for one in confusables_data.get(character, ())]
+    return min([character, *alternatives], key=lambda one: (not one.isascii(), -len(one), one))
+
+
+def _shape(folded: str) -> str:
+    """Return the same text for ids that look alike."""
+    return "".join(map(_prototype, normalize("NFD", normalize("NFKC", folded)))).casefold()
