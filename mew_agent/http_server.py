@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import uvicorn
+from mew_listener.descriptors import raise_limit
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.lifespan.off import LifespanOff
@@ -28,6 +29,7 @@ async def serving(app: ASGIApp, *, host: str, port: int, stopping: Callable[[], 
     `stopping` is called first at the end, so that open responses can finish; they have `STOP_SECONDS`. Raises `OSError`
     if the port is taken.
     """
+    raise_limit()
     listener = listen(host, port)
     config = uvicorn.Config(
         app,

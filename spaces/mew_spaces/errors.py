@@ -34,6 +34,9 @@ class SpaceConfigError(SpacesError):
 class TokenError(SpacesError):
     """A token that cannot be used: empty, shared by two participants, unreadable or not storable."""
 
+    passes = False
+    """Whether the file could not be read because the process has nothing left to open it with."""
+
 
 @dataclass(eq=False)
 class PortInUse(SpacesError):

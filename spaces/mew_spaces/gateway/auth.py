@@ -17,6 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from mew_listener.descriptors import EXHAUSTED
+from mew_listener.log_budget import survived
 from mew_protocol.ids import ParticipantId
 from mew_protocol.private_files import create_private_file, make_private_folder, replace_private_file
 from pydantic import AwareDatetime, TypeAdapter, ValidationError
@@ -111,7 +113,9 @@ def read_token_file(path: Path) -> StoredToken | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise TokenError(f"{path}: cannot be read: {error}") from None
+        problem = TokenError(f"{path}: cannot be read: {error}")
+        problem.passes = isinstance(error, OSError) and error.errno in EXHAUSTED
+        raise problem from None
     if not token:
         raise TokenError(f"{path}: is empty; delete it to get a new token")
     if "\n" in token:
@@ -343,8 +347,9 @@ class TokenBook:
         self._refreshed_at = self._monotonic()
         if self._folder is not None:
             self._folder_mark = _mark(self._folder)  # marked first: what changes meanwhile is noticed next time
-            for path in self._folder.glob(f"*{_OBSERVER_SUFFIX}"):
-                self._files.setdefault(path, _WatchedFile(path, None))
+            with survived("looking for tokens of observers", log):
+                for path in self._folder.glob(f"*{_OBSERVER_SUFFIX}"):
+                    self._files.setdefault(path, _WatchedFile(path, None))
         for path, file in tuple(self._files.items()):
             self._check(file)
             if file.participant is None and file.mark is None and file.stored is None:
@@ -360,7 +365,8 @@ class TokenBook:
 
     def _reread(self, file: _WatchedFile, *, is_over: bool = False) -> None:
         """Accept the present token of a token file instead of the earlier one."""
-        before, file.stored, file.ends_at = file.stored, None, None
+        before, ends_at = file.stored, file.ends_at
+        file.stored = file.ends_at = None
         mark, now = _mark(file.path), self._clock()  # marked first: a change while it is read is noticed next time
         try:
             stored = read_token_file(file.path)
@@ -372,6 +378,9 @@ class TokenBook:
                 file.stored = stored
         except TokenError as error:
             log.warning("%s", error)
+            if error.passes and not is_over:  # nobody loses a token for that; the file is read again next time
+                file.stored, file.ends_at = before, ends_at
+                return
         file.mark = mark
         if before is not None and (file.stored is None or file.stored.token != before.token):
             self._valid.pop(_digest(before.token), None)

@@ -6,6 +6,7 @@ decide what participants may do.
 """
 
 import asyncio
+import logging
 import math
 import signal
 import sys
@@ -21,6 +22,8 @@ from urllib.parse import quote, urlsplit
 
 import anyio
 from anyio.abc import TaskStatus
+from mew_listener.descriptors import raise_limit
+from mew_listener.log_budget import bounded_logs, survived
 from mew_protocol.payloads.participant import Board
 from mew_protocol.private_files import FileLock, make_private_folder
 from starlette.applications import Starlette
@@ -38,7 +41,6 @@ from mew_spaces.gateway.certificate import TlsFiles, tls_files
 from mew_spaces.gateway.dashboard_files import SecurityHeaders, dashboard_routes
 from mew_spaces.gateway.http import HttpApi
 from mew_spaces.gateway.http_bodies import respond_to_error
-from mew_spaces.gateway.log_budget import bounded_logs
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.protocol_choice import choose_protocol
 from mew_spaces.gateway.proxies import TrustedProxies
@@ -52,6 +54,8 @@ from mew_spaces.gateway.websocket_endpoint import serve_websocket
 from mew_spaces.log.figures import FigureStore
 from mew_spaces.log.memory import NotStored, SpaceLog
 from mew_spaces.log.sqlite import SqliteLog, lock_path
+
+log = logging.getLogger("mew_spaces")
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
@@ -198,9 +202,10 @@ async def serve_gateway(
     `TokenError`, and `SpacesError` if the address, the certificate or the backplane cannot be used or stored state
     cannot be read.
     """
+    raise_limit()
     tls = tls or tls_files(config, Path() if state is None else space_folder(state))
     context = tls.context() if tls is not None else None
-    with _plain_errors(), bounded_logs(), bound_socket(host, port) as listener, ExitStack() as opened:
+    with _plain_errors(), bounded_logs("mew_spaces"), bound_socket(host, port) as listener, ExitStack() as opened:
         port = listener.getsockname()[1]
         hosted = [HostedSpace(config, state, tokens, backplane), *others]
         services: list[SpaceService] = []
@@ -416,7 +421,8 @@ def _plain_errors() -> Iterator[None]:
 async def _check_timeouts(registry: SpaceRegistry) -> None:
     while True:
         await anyio.sleep(EXPIRY_SECONDS)
-        registry.expire()
+        with survived("the check of timeouts", log):
+            registry.expire()
 
 
 def _public_host(host: str) -> str:

@@ -30,7 +30,6 @@ JOIN_TURNS = 8
 
 MAX_HEADER_BYTES = 32 * 1024
 
-_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -49,9 +48,9 @@ class GatewayConfig(uvicorn.Config):
         forwarded = self.proxies.read(address, headers)
         return address if forwarded is None else forwarded.client
 
-    def count(self, connection: UnjoinedPeer, address: str) -> bool:
-        """Count a connection that has not joined. Returns False if it is refused."""
-        return self.unjoined.enter(connection, address, is_shared=self.proxies.trusts(address))
+    def count(self, connection: UnjoinedPeer, address: str) -> None:
+        """Count a connection that has not joined."""
+        self.unjoined.enter(connection, address, is_shared=self.proxies.trusts(address))
 
 
 class BoundedHttpProtocol(H11Protocol):
@@ -80,11 +79,9 @@ class BoundedHttpProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._address = self.client[0] if self.client else ""
-        if self.config.count(self, self._address):
-            self._set_deadline(self.config.header_timeout_seconds)
-            self._hold(0)
-        else:
-            self._end(_BUSY)
+        self.config.count(self, self._address)
+        self._set_deadline(self.config.header_timeout_seconds)
+        self._hold(0)
 
     def data_received(self, data: bytes) -> None:
         if self._websocket is not None:
@@ -255,12 +252,11 @@ class BoundedHttpProtocol(H11Protocol):
         self.config.unjoined.hold(self, self._address, size + waiting + tls)
 
     def _count_for(self, address: str) -> None:
-        """Count the connection for the client whose request a proxy forwards; refuse it if that client has too many."""
+        """Count the connection for the client whose request a proxy forwards."""
         if address != self._address:
             self.config.unjoined.leave(self, self._address)
             self._address = address
-            if not self.config.count(self, address):
-                self.evict()
+            self.config.count(self, address)
 
     def _set_deadline(self, seconds: float) -> None:
         self._cancel_deadline()

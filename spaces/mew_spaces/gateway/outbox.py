@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import anyio
 from anyio import to_thread
+from mew_listener.log_budget import survived
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY_IDS, ParticipantId
 
@@ -237,7 +238,7 @@ class Outbox:
         while True:
             await anyio.sleep(UPKEEP_SECONDS)
             if self._log.wants_upkeep:
-                with anyio.CancelScope(shield=True):
+                with anyio.CancelScope(shield=True), survived("the upkeep of the history", log):
                     await to_thread.run_sync(self._log.upkeep)
 
     async def _store(self) -> None:
@@ -253,7 +254,8 @@ class Outbox:
                 self._complete(items, batch)
             ticket.end(is_stored=not self.is_failing)
             if self._log.wants_upkeep:
-                await to_thread.run_sync(self._log.upkeep)
+                with survived("the upkeep of the history", log):
+                    await to_thread.run_sync(self._log.upkeep)
             if self.is_failing and not self._items:
                 return
 

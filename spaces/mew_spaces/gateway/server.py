@@ -10,9 +10,11 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import anyio
 import uvicorn
+from mew_listener.accepting import Acceptor
 from starlette.applications import Starlette
 
 from mew_spaces.errors import PortInUse, SpacesError
@@ -26,6 +28,9 @@ UNJOINED_TOTAL_BYTES = 48 * 1024 * 1024
 """What all connections that have not joined may cost together, as the gateway counts it; the process takes less than
 64 MiB for them."""
 
+BACKLOG = 2048
+"""How many connections wait until they are accepted."""
+
 STOP_SECONDS = 3
 """How long open requests may take once the gateway stops."""
 _STOP_POLL_SECONDS = 0.005
@@ -34,6 +39,9 @@ _STOP_POLL_SECONDS = 0.005
 class GatewayServer(uvicorn.Server):
     """uvicorn's server without signal handlers, and without waking up ten times a second."""
 
+    config: GatewayConfig
+    _acceptor: Acceptor
+
     @asynccontextmanager
     async def running(self, listener: socket.socket) -> AsyncIterator[None]:
         """Accept connections from a listening socket while the block runs."""
@@ -41,20 +49,28 @@ class GatewayServer(uvicorn.Server):
         self.lifespan = self.config.lifespan_class(self.config)
         async with anyio.create_task_group() as tasks:
             with anyio.CancelScope(shield=True):  # a start that is cut short cannot be shut down
-                await self.startup([listener])
+                await self.lifespan.startup()
+            if self.lifespan.should_exit:
+                raise SpacesError("the gateway failed to start; its log has the details")
+            self._acceptor = Acceptor(listener, self._make_protocol, self.config.unjoined.evict_one)
+            tasks.start_soon(self._acceptor.run)
             tasks.start_soon(self.main_loop)
             tasks.start_soon(self._end_with_application)
             try:
                 yield
             finally:
                 with anyio.CancelScope(shield=True):
-                    await self.shutdown([listener])
+                    await self.shutdown()
                 tasks.cancel_scope.cancel()
 
     def stop_listening(self) -> None:
         """Accept no more connections; the open ones continue."""
-        for server in self.servers:
-            server.close()
+        self._acceptor.stop_soon()
+
+    def _make_protocol(self) -> asyncio.Protocol:
+        protocol: Any = self.config.http_protocol_class
+        made: asyncio.Protocol = protocol(self.config, self.server_state, self.lifespan.state)
+        return made
 
     async def main_loop(self) -> None:
         while True:
@@ -72,9 +88,7 @@ class GatewayServer(uvicorn.Server):
 
         Open requests have `STOP_SECONDS`. The application stops last.
         """
-        self.stop_listening()
-        for listener in sockets or ():
-            listener.close()
+        await self._acceptor.stop()
         state, ending = self.server_state, set[object]()
         with anyio.move_on_after(STOP_SECONDS):
             while True:
@@ -152,7 +166,7 @@ def _listener(host: str, port: int) -> socket.socket:
         if sys.platform != "win32":  # on Windows it would let two programs share the port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(2048)
+        listener.listen(BACKLOG)
         listener.settimeout(0)
     except OSError:
         listener.close()

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import anyio
 from anyio import to_thread
+from mew_listener.log_budget import survived
 from mew_protocol import errors, kinds
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Draft, Envelope
@@ -292,11 +293,15 @@ class SpaceService:
         """End what has expired, and check whether a full disk accepts data again. Call this regularly."""
         if self._wall_clock is not None:
             self._wall_clock.follow()
-        self._outbox.probe()
-        self.log.expire(self._clock().timestamp())
-        for participant in self.tokens.refresh():  # a token file changed, or its time is over
-            self._performer.close_all(participant, errors.CLOSE_UNAUTHORIZED, errors.UNAUTHORIZED)
-        self._end_expired()
+        with survived("the check of the disk", log):
+            self._outbox.probe()
+        with survived("the expiry of history", log):
+            self.log.expire(self._clock().timestamp())
+        with survived("the refresh of tokens", log):
+            for participant in self.tokens.refresh():  # a token file changed, or its time is over
+                self._performer.close_all(participant, errors.CLOSE_UNAUTHORIZED, errors.UNAUTHORIZED)
+        with survived("the check of timeouts", log):
+            self._end_expired()
 
     def _end_expired(self) -> None:
         self._perform(self.space.expire(now=self._clock()))

@@ -46,9 +46,7 @@ class TlsHandshake(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._address = (transport.get_extra_info("peername") or ("",))[0]
-        if not self._config.count(self, self._address):
-            self._transport.abort()
-            return
+        self._config.count(self, self._address)
         self._connections.add(self)
         self._deadline = self._loop.call_later(self._config.header_timeout_seconds, self.evict)
 

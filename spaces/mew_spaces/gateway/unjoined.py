@@ -49,8 +49,8 @@ class UnjoinedPeer(Protocol):
 class UnjoinedConnections:
     """All connections of a gateway that have not joined, by address, oldest first.
 
-    A new connection is refused if its address has too many. If there are too many in all, the address that costs most
-    loses its oldest connection, so a flood from a few addresses does not keep others out.
+    A connection above the limit of its address replaces the oldest one of that address. If there are too many in all,
+    the address that costs most loses its oldest connection, so a flood from a few addresses does not keep others out.
     """
 
     def __init__(self, *, connections: int, per_address: int, total_bytes: int) -> None:
@@ -66,22 +66,15 @@ class UnjoinedConnections:
     def __len__(self) -> int:
         return self._count
 
-    def enter(self, peer: UnjoinedPeer, address: str, *, is_shared: bool = False) -> bool:
-        """Count a new connection. Returns False if it is refused.
-
-        `is_shared`: the address is a proxy's, so many clients may come from it.
-        """
+    def enter(self, peer: UnjoinedPeer, address: str, *, is_shared: bool = False) -> None:
+        """Count a new connection. `is_shared`: the address is a proxy's, so many clients may come from it."""
         if len(self._held.get(address, ())) >= self._max_per_address and not is_shared:
-            log.warning(
-                "connection refused: %s has %d connections that have not joined", address, self._max_per_address
-            )
-            return False
-        if self._count >= self._max_connections:
-            self._evict_one()
+            self._evict(address, f"the limit for one address is {self._max_per_address}")
+        elif self._count >= self._max_connections:
+            self.evict_one()
         self._held.setdefault(address, {})[peer] = CONNECTION_BYTES
         self._count += 1
         self._add(address, CONNECTION_BYTES)
-        return True
 
     def hold(self, peer: UnjoinedPeer, address: str, size: int) -> None:
         """Set how many bytes a connection holds besides its own cost."""
@@ -90,7 +83,7 @@ class UnjoinedConnections:
             self._add(address, CONNECTION_BYTES + size - held[peer])
             held[peer] = CONNECTION_BYTES + size
             while self._bytes > self._max_bytes:
-                self._evict_one()
+                self.evict_one()
 
     def leave(self, peer: UnjoinedPeer, address: str) -> None:
         """Stop counting a connection: it joined or is closed."""
@@ -107,9 +100,15 @@ class UnjoinedConnections:
         self._bytes += size
         self._cost[address] = self._cost.get(address, 0) + size
 
-    def _evict_one(self) -> None:
-        address = max(self._cost, key=lambda one: self._cost[one])
+    def evict_one(self) -> bool:
+        """Close the oldest connection of the address that costs most. Returns False if there is no connection."""
+        if self._cost:
+            self._evict(max(self._cost, key=lambda one: self._cost[one]), "too many connections have not joined")
+            return True
+        return False
+
+    def _evict(self, address: str, cause: str) -> None:
         peer = next(iter(self._held[address]))
-        log.warning("%s: oldest connection closed, too many connections have not joined", address)
+        log.warning("%s: oldest connection closed, %s", address, cause)
         self.leave(peer, address)
         peer.evict()

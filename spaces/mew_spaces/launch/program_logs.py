@@ -15,6 +15,7 @@ from typing import IO, Final
 import anyio
 import anyio.to_thread
 from anyio.abc import ByteReceiveStream
+from mew_listener.log_budget import survived
 from mew_protocol.private_files import make_private_folder
 
 from mew_spaces.errors import SpacesError
@@ -72,7 +73,8 @@ async def keep_logs_bounded(folder: Path) -> None:
     """Cut the logs in a folder when they grow too large, until cancelled."""
     while True:
         await anyio.sleep(CHECK_SECONDS)
-        await anyio.to_thread.run_sync(cut_large_logs, folder, MAX_LOG_BYTES)
+        with survived("the check of log sizes", log):
+            await anyio.to_thread.run_sync(cut_large_logs, folder, MAX_LOG_BYTES)
 
 
 def cut_large_logs(folder: Path, max_bytes: int) -> None:

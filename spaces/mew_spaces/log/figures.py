@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import anyio
 from anyio import to_thread
+from mew_listener.log_budget import survived
 from mew_protocol.context_report import plausible
 from mew_protocol.envelope import unix_seconds, wire_timestamp
 from mew_protocol.payloads.figures import (
@@ -144,7 +145,7 @@ class FigureStore:
                 await anyio.sleep(WRITE_SECONDS)
                 if self.has_news:
                     # A thread cannot be cancelled, and `close` below must not run while it writes.
-                    with anyio.CancelScope(shield=True):
+                    with anyio.CancelScope(shield=True), survived("the storing of figures", log):
                         await to_thread.run_sync(self.write)
         finally:
             self.close()

@@ -3,9 +3,9 @@
 import logging
 
 import pytest
+from mew_listener.log_budget import LINES_PER_WINDOW, LogBudget, bounded_logs
 from mew_spaces.backplane import nats_link
 from mew_spaces.gateway import service
-from mew_spaces.gateway.log_budget import LINES_PER_WINDOW, LogBudget, bounded_logs
 from mew_spaces.log import sqlite
 
 
@@ -34,7 +34,7 @@ def test_less_severe_lines_are_not_counted() -> None:
 def test_lines_of_every_package_of_the_gateway_are_bounded(
     log: logging.Logger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with bounded_logs():
+    with bounded_logs("mew_spaces"):
         for number in range(LINES_PER_WINDOW + 5):
             log.warning("%d failed", number)
     assert len(caplog.records) == LINES_PER_WINDOW

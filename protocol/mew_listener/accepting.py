@@ -1,0 +1,101 @@
+"""Accepts the connections of a listening socket without using up the file descriptors of the process.
+
+Owns what happens when they become few: strangers lose their connections first (`make_room`), and a new connection is
+refused only if there is no stranger left. Does not know protocols.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable
+
+import anyio
+
+from mew_listener.descriptors import EXHAUSTED, limit_for_connections
+
+log = logging.getLogger("mew_listener")
+
+EXHAUSTED_PAUSE_SECONDS = 0.1
+"""How long nothing is accepted after the system refused a descriptor. Clients wait in the backlog meanwhile."""
+
+ACCEPTED_AT_ONCE = 64
+"""How many connections are accepted before other tasks get a turn."""
+
+
+class Acceptor:
+    """Accepts connections until `stop`, and gives each one a protocol."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        make_protocol: Callable[[], asyncio.BaseProtocol],
+        make_room: Callable[[], bool],
+    ) -> None:
+        """`make_room` closes the connection of a stranger; it returns False if there is none."""
+        self._listener = listener
+        self._make_protocol = make_protocol
+        self._make_room = make_room
+        self._most = limit_for_connections()
+        self._starting: set[asyncio.Task[object]] = set()
+        self._scope = anyio.CancelScope()
+        self._ended = anyio.Event()
+
+    def stop_soon(self) -> None:
+        """Accept nothing more. The open connections continue."""
+        self._scope.cancel()
+
+    async def stop(self) -> None:
+        """Accept nothing more, and wait until the socket is closed."""
+        self.stop_soon()
+        await self._ended.wait()
+
+    async def run(self) -> None:
+        """Accept connections until `stop`; then close the socket."""
+        try:
+            with self._scope:
+                accepted = 0
+                while True:
+                    connection = await self._accept()
+                    if connection is not None:
+                        self._start(connection)
+                    accepted += 1
+                    if connection is None or accepted % ACCEPTED_AT_ONCE == 0:
+                        await asyncio.sleep(0)
+        finally:
+            self._listener.close()
+            self._ended.set()
+
+    async def _accept(self) -> socket.socket | None:
+        """Return the next connection. None if there is none to serve; the caller then lets others have a turn."""
+        try:
+            connection, _ = await asyncio.get_running_loop().sock_accept(self._listener)
+        except OSError as error:
+            if error.errno in EXHAUSTED:
+                log.warning("cannot accept connections: %s", error.strerror)
+                self._make_room()
+                await asyncio.sleep(EXHAUSTED_PAUSE_SECONDS)
+            elif error.errno == errno.EBADF:
+                raise
+            return None  # the client has gone already
+        if self._most is not None and connection.fileno() >= self._most:
+            is_served = self._make_room()
+            log.warning("too many open files: %s", "a stranger loses its connection" if is_served else "refused")
+            if not is_served:
+                connection.close()
+                return None
+            await asyncio.sleep(0)  # the descriptor of the other one becomes free
+        return connection
+
+    def _start(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._connect(connection))
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
+
+    async def _connect(self, connection: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(self._make_protocol, connection)
+        except OSError as error:
+            connection.close()
+            log.warning("a connection could not be served: %s", error.strerror or error)
