@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import anyio
 
-from mew_listener.descriptors import EXHAUSTED, limit_for_connections
+from mew_listener.descriptors import EXHAUSTED, DescriptorBudget
 
 log = logging.getLogger("mew_listener")
 
@@ -31,12 +31,16 @@ class Acceptor:
         listener: socket.socket,
         make_protocol: Callable[[], asyncio.BaseProtocol],
         make_room: Callable[[], bool],
+        connections: Callable[[], int],
     ) -> None:
-        """`make_room` closes the connection of a stranger; it returns False if there is none."""
+        """`make_room` closes the connection of a stranger; it returns False if there is none.
+
+        `connections` returns how many are open.
+        """
         self._listener = listener
         self._make_protocol = make_protocol
         self._make_room = make_room
-        self._most = limit_for_connections()
+        self._budget = DescriptorBudget(lambda: connections() + len(self._starting))
         self._starting: set[asyncio.Task[object]] = set()
         self._scope = anyio.CancelScope()
         self._ended = anyio.Event()
@@ -78,7 +82,7 @@ class Acceptor:
             elif error.errno == errno.EBADF:
                 raise
             return None  # the client has gone already
-        if self._most is not None and connection.fileno() >= self._most:
+        if self._budget.is_full():
             is_served = self._make_room()
             log.warning("too many open files: %s", "a stranger loses its connection" if is_served else "refused")
             if not is_served:

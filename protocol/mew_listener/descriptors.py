@@ -5,6 +5,10 @@ Owns the reserve that connections leave for everything else, such as logs, datab
 
 import errno
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
@@ -12,6 +16,9 @@ EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.E
 
 RESERVED_SHARE: Final = 8
 """One descriptor in this many stays free of connections."""
+
+RECOUNT_SECONDS: Final = 1.0
+"""How often all descriptors are counted while connections arrive."""
 
 _FALLBACKS: Final = (65_536, 10_240)
 """Soft limits to try where the system refuses one as high as its hard limit: macOS accepts 10,240."""
@@ -36,11 +43,31 @@ def raise_limit() -> None:
         return
 
 
-def limit_for_connections() -> int | None:
-    """Return the lowest descriptor that a connection may not have; None where there is no limit.
+class DescriptorBudget:
+    """Whether the process may have one more connection."""
 
-    The system gives out the lowest free descriptor. So a high one shows that all below are in use, whatever uses them.
-    """
+    def __init__(self, connections: Callable[[], int]) -> None:
+        """`connections` returns how many the server has, so that they are known without counting all descriptors."""
+        self._connections = connections
+        self._others = 0
+        """How many descriptors are used for anything else."""
+        self._counted_at = -RECOUNT_SECONDS
+        self._limit = _connection_limit()
+
+    def is_full(self) -> bool:
+        """Return whether the descriptors that connections may use are used up."""
+        if self._limit is None:
+            return False
+        now = time.monotonic()
+        if now - self._counted_at >= RECOUNT_SECONDS:
+            with suppress(OSError):  # counting needs a descriptor, too
+                self._others = sum(1 for _ in Path("/dev/fd").iterdir()) - self._connections()
+            self._counted_at = now
+        return self._others + self._connections() >= self._limit
+
+
+def _connection_limit() -> int | None:
+    """Return how many descriptors may be in use before a connection is one too many; None where there is no limit."""
     if sys.platform == "win32":
         return None
     import resource

@@ -74,6 +74,13 @@ def test_protocol_imports_pydantic_and_nothing_of_ours(modules: list[Module]) ->
             assert foreign <= ALLOWED_IN_PROTOCOL, f"{module.path} imports {foreign - ALLOWED_IN_PROTOCOL}"
 
 
+def test_the_listener_imports_nothing_of_ours(modules: list[Module]) -> None:
+    for module in modules:
+        if module.name.split(".")[0] == "mew_listener":
+            ours = {name for name in module.imports() if name.split(".")[0].startswith("mew_")}
+            assert all(name.split(".")[0] == "mew_listener" for name in ours), module.path
+
+
 def test_spaces_never_imports_mew_agent(modules: list[Module]) -> None:
     for module in modules:
         if module.name.split(".")[0] == "mew_spaces":

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TOP_LEVEL = {"mew_agent", "mew_protocol", "mew_spaces"}
+TOP_LEVEL = {"mew_agent", "mew_listener", "mew_protocol", "mew_spaces"}
 
 
 def run(*command: str | Path, cwd: Path) -> str:
@@ -35,7 +35,12 @@ def test_the_wheel_takes_only_our_own_import_names(wheel: Path) -> None:
 
 def test_the_wheel_holds_every_source_file(wheel: Path) -> None:
     shipped = set(zipfile.ZipFile(wheel).namelist())
-    for base, package in (("", "mew_agent"), ("protocol", "mew_protocol"), ("spaces", "mew_spaces")):
+    for base, package in (
+        ("", "mew_agent"),
+        ("protocol", "mew_listener"),
+        ("protocol", "mew_protocol"),
+        ("spaces", "mew_spaces"),
+    ):
         files = [
             file for file in (ROOT / base / package).rglob("*") if file.is_file() and "__pycache__" not in file.parts
         ]

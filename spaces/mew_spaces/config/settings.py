@@ -301,7 +301,7 @@ class Limits(SettingsModel):
     """Connections that have not joined: silent ones, HTTP requests, WebSocket connections before their join. With
     more, the address with the most loses its oldest."""
     unjoined_connections_per_address: int = Field(default=1024, ge=1)
-    """Such connections from one address; further ones are refused."""
+    """Such connections from one address; a further one replaces the oldest of them."""
     header_timeout_seconds: float = Field(default=10.0, gt=0)
     """Time in which a connection must send a complete request."""
     join_timeout_seconds: float = Field(default=10.0, gt=0)

@@ -129,6 +129,8 @@ class BoundedHttpProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         self.cycle.body = bytearray()  # what the application did not read
         super().on_response_complete()
+        if not self.transport.is_closing():
+            self.config.count(self, self._address)  # its next request may be another client's
         self._check_progress()
 
     def timeout_keep_alive_handler(self) -> None:
@@ -168,12 +170,15 @@ class BoundedHttpProtocol(H11Protocol):
         else:
             self._websocket.resume_writing()
 
-    def evict(self) -> None:
-        """Close the connection at once."""
+    def evict(self) -> bool:
+        """Close the connection at once, unless it carries an authenticated request."""
+        if self._timed_cycle is not None and self._request_is(AUTHENTICATED):
+            return False
         self._is_refused = True
         if self._gate is not None and self._gate.on_evicted is not None:
             self._gate.on_evicted()
         self.transport.abort()
+        return True
 
     # A WebSocket connection until it has joined
 

@@ -52,7 +52,7 @@ class GatewayServer(uvicorn.Server):
                 await self.lifespan.startup()
             if self.lifespan.should_exit:
                 raise SpacesError("the gateway failed to start; its log has the details")
-            self._acceptor = Acceptor(listener, self._make_protocol, self.config.unjoined.evict_one)
+            self._acceptor = Acceptor(listener, self._make_protocol, self.config.unjoined.evict_one, self._open)
             tasks.start_soon(self._acceptor.run)
             tasks.start_soon(self.main_loop)
             tasks.start_soon(self._end_with_application)
@@ -66,6 +66,9 @@ class GatewayServer(uvicorn.Server):
     def stop_listening(self) -> None:
         """Accept no more connections; the open ones continue."""
         self._acceptor.stop_soon()
+
+    def _open(self) -> int:
+        return len(self.server_state.connections)
 
     def _make_protocol(self) -> asyncio.Protocol:
         protocol: Any = self.config.http_protocol_class

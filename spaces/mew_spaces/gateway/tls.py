@@ -66,12 +66,13 @@ class TlsHandshake(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
 
-    def evict(self) -> None:
+    def evict(self) -> bool:
         """Close the connection at once: it is too slow, others need its place, or the gateway stops."""
         self._transport.abort()
         if self._handshake is not None:
             self._handshake.cancel()
         self._forget()
+        return True
 
     shutdown = evict
 

@@ -42,8 +42,8 @@ class JoinGate:
 class UnjoinedPeer(Protocol):
     """A connection that has not joined."""
 
-    def evict(self) -> None:
-        """Close the connection at once."""
+    def evict(self) -> bool:
+        """Close the connection at once. Returns False if its client has authenticated: then it stays."""
 
 
 class UnjoinedConnections:
@@ -68,9 +68,11 @@ class UnjoinedConnections:
 
     def enter(self, peer: UnjoinedPeer, address: str, *, is_shared: bool = False) -> None:
         """Count a new connection. `is_shared`: the address is a proxy's, so many clients may come from it."""
+        if peer in self._held.get(address, ()):
+            return
         if len(self._held.get(address, ())) >= self._max_per_address and not is_shared:
             self._evict(address, f"the limit for one address is {self._max_per_address}")
-        elif self._count >= self._max_connections:
+        if self._count >= self._max_connections:
             self.evict_one()
         self._held.setdefault(address, {})[peer] = CONNECTION_BYTES
         self._count += 1
@@ -82,8 +84,8 @@ class UnjoinedConnections:
         if peer in held:
             self._add(address, CONNECTION_BYTES + size - held[peer])
             held[peer] = CONNECTION_BYTES + size
-            while self._bytes > self._max_bytes:
-                self.evict_one()
+            while self._bytes > self._max_bytes and self.evict_one():
+                pass
 
     def leave(self, peer: UnjoinedPeer, address: str) -> None:
         """Stop counting a connection: it joined or is closed."""
@@ -102,13 +104,18 @@ class UnjoinedConnections:
 
     def evict_one(self) -> bool:
         """Close the oldest connection of the address that costs most. Returns False if there is no connection."""
-        if self._cost:
-            self._evict(max(self._cost, key=lambda one: self._cost[one]), "too many connections have not joined")
-            return True
+        while self._cost:
+            address = max(self._cost, key=lambda one: self._cost[one])
+            if self._evict(address, "too many connections have not joined"):
+                return True
         return False
 
-    def _evict(self, address: str, cause: str) -> None:
-        peer = next(iter(self._held[address]))
-        log.warning("%s: oldest connection closed, %s", address, cause)
-        self.leave(peer, address)
-        peer.evict()
+    def _evict(self, address: str, cause: str) -> bool:
+        """Close the oldest connection of an address whose client has not authenticated."""
+        while self._held.get(address):
+            peer = next(iter(self._held[address]))
+            self.leave(peer, address)
+            if peer.evict():
+                log.warning("%s: oldest connection closed, %s", address, cause)
+                return True
+        return False

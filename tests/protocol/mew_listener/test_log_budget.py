@@ -25,6 +25,11 @@ def test_lines_of_one_kind_are_bounded_in_each_window() -> None:
     assert [budget.filter(record("%s is bad", number)) for number in range(4)] == [True, True, False, False]
 
 
+def test_a_repeated_line_is_logged_once() -> None:
+    budget = LogBudget(lines=3)
+    assert [budget.filter(record("the same")) for _ in range(5)] == [True] + [False] * 4
+
+
 def test_less_severe_lines_are_not_counted() -> None:
     budget = LogBudget(least_level=logging.WARNING, lines=1)
     assert all(budget.filter(record("granted", level=logging.INFO)) for _ in range(5))
