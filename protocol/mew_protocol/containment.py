@@ -28,16 +28,30 @@ def covers(
     ignore_to: bool = False,
     steps: Steps | None = None,
 ) -> bool:
-    """Return whether `wanted` is contained in these patterns, each of its kinds in one of them. False if invalid.
+    """Return whether `wanted` is contained in these patterns; see `covering`."""
+    return covering(patterns, wanted, ignore_to=ignore_to, steps=steps) is not None
+
+
+def covering(
+    patterns: Iterable[CapabilityPattern],
+    wanted: CapabilityPattern,
+    *,
+    ignore_to: bool = False,
+    steps: Steps | None = None,
+) -> tuple[CapabilityPattern, ...] | None:
+    """Return for each kind of `wanted` the first of these patterns that contains it. None if one has none, or invalid.
 
     A participant may pass on what its own patterns cover, `BASELINE` among them. Several calls may share a budget.
     Raises `BudgetExceeded` if it is spent.
     """
     held, steps = tuple(patterns), steps or Steps(COMPARISON_STEPS)
-    kinds = as_texts(wanted["kind"]) if has_kind(wanted) else ()
-    return bool(kinds) and all(
-        any(_contained(kind, wanted, pattern, steps, ignore_to=ignore_to) for pattern in held) for kind in kinds
-    )
+    found: list[CapabilityPattern] = []
+    for kind in as_texts(wanted["kind"]) if has_kind(wanted) else ():
+        one = next((one for one in held if _contained(kind, wanted, one, steps, ignore_to=ignore_to)), None)
+        if one is None:
+            return None
+        found.append(one)
+    return tuple(found) or None
 
 
 def _contained(kind: str, wanted: CapabilityPattern, held: CapabilityPattern, steps: Steps, *, ignore_to: bool) -> bool:

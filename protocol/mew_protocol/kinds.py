@@ -21,6 +21,7 @@ MCP_NOTIFICATION: Final = "mcp/notification"
 CAPABILITY_GRANT: Final = "capability/grant"
 CAPABILITY_REVOKE: Final = "capability/revoke"
 CAPABILITY_GRANT_ACK: Final = "capability/grant-ack"
+CAPABILITY_ENDED: Final = "capability/ended"
 
 SPACE_INVITE: Final = "space/invite"
 SPACE_INVITE_ACK: Final = "space/invite-ack"

@@ -18,12 +18,34 @@ class Grant(Payload, kind=kinds.CAPABILITY_GRANT):
 
 
 class Revoke(Payload, kind=kinds.CAPABILITY_REVOKE):
-    """Revoke granted capabilities, by the id of the grant or by pattern."""
+    """Revoke granted capabilities, by the id of the grant or by pattern.
+
+    What the recipient has passed on ends as well. With `keep_passed_on` the others keep it, but cannot give it back.
+    """
 
     recipient: str = Field(min_length=1)
     grant_id: str | None = None
     capabilities: tuple[dict[str, Any], ...] | None = None
+    keep_passed_on: bool | None = None
     reason: str | None = None
+
+
+class EndedRights(Payload):
+    """Capabilities that a participant has no longer, and the participant that had given them."""
+
+    participant: str
+    granted_by: str
+    capabilities: tuple[dict[str, Any], ...]
+
+
+class Ended(Payload, kind=kinds.CAPABILITY_ENDED):
+    """The gateway's word on what ended together with a revoked right or a removed participant.
+
+    `omitted` is the number of capabilities that a long list leaves out.
+    """
+
+    ended: tuple[EndedRights, ...]
+    omitted: int | None = None
 
 
 class GrantAck(Payload, kind=kinds.CAPABILITY_GRANT_ACK):

@@ -19,6 +19,7 @@ MAX_KEYS = 8192
 
 _GATEWAY_KINDS = frozenset(
     {
+        kinds.CAPABILITY_ENDED,
         kinds.SPACE_INVITE_ACK,
         kinds.STREAM_OPEN,
         kinds.STREAM_WRITE_GRANTED,

@@ -16,7 +16,7 @@ from pydantic_core import from_json, to_json
 
 from mew_spaces.core.effects import ConnectionId
 
-RULES_VERSION = 5
+RULES_VERSION = 6
 """Changes with the form of the events, and with whatever the core makes of them."""
 
 SEED_BYTES = 16

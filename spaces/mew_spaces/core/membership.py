@@ -17,6 +17,7 @@ from mew_protocol.containment import COMPARISON_STEPS, covers
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.ids import ParticipantId
 from mew_protocol.patterns import Steps
+from mew_protocol.payloads.capability import EndedRights
 from mew_protocol.payloads.mcp import KEPT_SHORT, MAX_NAME_CHARS, CallSubject, digest_of
 from mew_protocol.payloads.participant import Pause
 from pydantic_core import to_json
@@ -24,6 +25,7 @@ from pydantic_core import to_json
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.effects import ConnectionId
 from mew_spaces.core.permissions import Permissions
+from mew_spaces.core.provenance import Rights, Rules, sources
 from mew_spaces.core.state import ActivePause, CapabilityGrant, Change, Changes, Invitation, OpenProposal, SpaceState
 
 MAX_PROPOSALS = 10_000
@@ -45,6 +47,9 @@ MAX_UNDECIDED_BYTES = 6 * 1024 * 1024
 
 _MAX_PROPOSED_PEERS = 16
 """How many peers a proposal may name, which bounds what is remembered."""
+
+_ALL_STEPS = 100 * COMPARISON_STEPS
+"""Budget for looking at all rights of a space once, when it starts."""
 
 _MAX_PAUSE_SECONDS = 10 * 365 * 24 * 3600.0
 """Keeps the end of a pause within the range of `datetime`."""
@@ -75,6 +80,15 @@ class Membership:
         """The ids of all proposals, by proposer."""
         self._undecided: Shares[str] = Shares()
         """Those of undecided proposals, by their size in bytes."""
+        options = config.capabilities
+        self._rules = Rules(
+            self._invitation_of,
+            self._patterns_of_its_own,
+            lambda name: self.permissions_of(name).patterns,
+            options.ignore_to,
+            options.check_grants,
+            options.check_invites,
+        )
         self.reset()
 
     def reset(self) -> None:
@@ -114,17 +128,20 @@ class Membership:
         lifted = (Change("removed", participant),) if participant in self.state.removed else ()
         return self.apply(Change("invited", participant, invitation), *lifted)
 
-    def remove(self, participant: str) -> Changes:
+    def remove(self, participant: str) -> tuple[Changes, tuple[EndedRights, ...]]:
         """Remove a participant with everything it was given, until it is invited again.
 
-        If it was invited for this run only, space.yaml may name it later.
+        If it was invited for this run only, space.yaml may name it later. Returns the changes, and the rights that end
+        with it: those that it has passed on.
         """
         invitation = self._invitation_of(participant)
         is_temporary = invitation is not None and invitation.until_restart
         changes: list[Change] = [] if is_temporary else [Change("removed", participant, value=True)]
         if participant in self.state.invited:
             changes.append(Change("invited", participant))
-        return self.apply(*changes, *self.state.without(participant))
+        applied = self.apply(*changes, *self.state.without(participant))
+        settled, ended = self._settle(Rights(self.state, self._rules, [participant]))
+        return (*applied, *settled), ended
 
     # Who is in the space
 
@@ -144,7 +161,8 @@ class Membership:
         permissions = self._permissions.get(participant)
         if permissions is None:
             invitation = self._invitation_of(participant)
-            granted = tuple(pattern for grant in self.state.grants.get(participant, ()) for pattern in grant.patterns)
+            grants = self.state.grants.get(participant, ())
+            granted = tuple(pattern for grant in grants if grant.status == "held" for pattern in grant.patterns)
             given: tuple[dict[str, Any], ...] = ()
             if participant not in self.state.removed:
                 given = self._config.patterns_of(participant) if invitation is None else invitation.capabilities
@@ -164,34 +182,71 @@ class Membership:
         """Add a grant; earlier grants stay."""
         return self.apply(Change("grants", recipient, (*self.state.grants.get(recipient, ()), grant)))
 
-    def revoke(
-        self, recipient: str, *, grant_id: str | None, patterns: Iterable[CapabilityPattern] = ()
-    ) -> tuple[Changes, tuple[dict[str, Any], ...]]:
-        """Revoke a whole grant, or every granted pattern that equals one of `patterns` or is contained in one.
+    def sources(
+        self, giver: str, patterns: Iterable[CapabilityPattern], recipient: str
+    ) -> tuple[tuple[str, ...] | None, ...]:
+        """Return what each pattern would come from; None for one that `giver` may not pass on to this recipient.
 
-        Capabilities from space.yaml or an invitation stay. Returns the changes and the revoked patterns. Raises
+        It may pass on what it has, but not give back to a participant what was withdrawn from it. Raises
         `BudgetExceeded` if there are too many patterns to compare.
         """
-        unwanted, steps = tuple(patterns), Steps(COMPARISON_STEPS)
-        revoked: list[dict[str, Any]] = []
-        kept: list[CapabilityGrant] = []
-        for grant in self.state.grants.get(recipient, ()):
-            is_named = grant_id is not None and grant_id in grant.names
-            rest: list[dict[str, Any]] = []
-            for pattern in grant.patterns:
-                is_unwanted = is_named or any(
-                    covers((one,), pattern, steps=steps) or is_same_value(pattern, one, steps) for one in unwanted
-                )
-                (revoked if is_unwanted else rest).append(pattern)
-            if rest:
-                kept.append(grant.model_copy(update={"patterns": tuple(rest)}))
-        if not revoked:
-            return (), ()
-        return self.apply(Change("grants", recipient, tuple(kept) or None)), tuple(revoked)
+        steps = Steps(COMPARISON_STEPS)
+        if any(grant.status == "withdrawn" for grant in self.state.grants.get(recipient, ())):
+            rights = Rights(self.state, self._rules, [recipient])
+            return tuple(rights.sources(giver, one, recipient, steps) for one in patterns)
+        held, ignore_to = self.permissions_of(giver).patterns, self._rules.ignore_to
+        return tuple(sources(held, one, ignore_to=ignore_to, steps=steps) for one in patterns)
 
-    def drop_grants(self, participant: str) -> Changes:
-        """Remove all grants of a participant."""
-        return self.apply(Change("grants", participant)) if participant in self.state.grants else ()
+    def revoke(
+        self,
+        recipient: str,
+        *,
+        grant_id: str | None,
+        patterns: Iterable[CapabilityPattern] = (),
+        keep_passed_on: bool = False,
+    ) -> tuple[Changes, tuple[EndedRights, ...]]:
+        """Revoke a whole grant, or every granted pattern that equals one of `patterns` or is contained in one.
+
+        What the recipient has passed on ends as well. With `keep_passed_on` it stays, but it cannot come back to the
+        recipient. Capabilities from space.yaml or an invitation stay. Returns the changes and all rights that ended.
+        Raises `BudgetExceeded` if there are too many patterns to compare.
+        """
+        unwanted, steps = tuple(patterns), Steps(COMPARISON_STEPS)
+        named = {index for index, grant in enumerate(self.state.grants.get(recipient, ())) if grant_id in grant.names}
+        rights = Rights(self.state, self._rules, [recipient])
+        is_changed = rights.withdraw(
+            lambda index, pattern: (
+                index in named
+                or any(covers((one,), pattern, steps=steps) or is_same_value(pattern, one, steps) for one in unwanted)
+            ),
+            recipient,
+            keep_passed_on=keep_passed_on,
+        )
+        return self._settle(rights) if is_changed else ((), ())
+
+    def drop_grants(self, participants: Iterable[str]) -> Changes:
+        """End all grants of participants that are away. What they have passed on stays."""
+        grants = self.state.grants
+        granted = [name for name in participants if any(one.status == "held" for one in grants.get(name, ()))]
+        if not granted:
+            return ()
+        rights = Rights(self.state, self._rules, granted)
+        for name in granted:
+            rights.lapse(name)
+        return self._settle(rights)[0]
+
+    def end_unfounded(self) -> tuple[Changes, tuple[EndedRights, ...]]:
+        """End the rights that no longer come from space.yaml: it changed, or an earlier version kept them."""
+        return self._settle(Rights(self.state, self._rules), Steps(_ALL_STEPS))
+
+    def _settle(self, rights: Rights, steps: Steps | None = None) -> tuple[Changes, tuple[EndedRights, ...]]:
+        rights.settle(steps or Steps(COMPARISON_STEPS))
+        return self.apply(*rights.changes()), rights.no_longer_held()
+
+    def _patterns_of_its_own(self, participant: str) -> tuple[dict[str, Any], ...] | None:
+        if not self.has(participant):
+            return None
+        return self._config.patterns_of(participant) if self._invitation_of(participant) is None else ()
 
     # Who is silenced
 

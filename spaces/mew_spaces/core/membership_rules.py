@@ -5,18 +5,19 @@ changes it causes. The changes themselves, and every question about them, are in
 """
 
 import json
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from mew_protocol import errors, kinds
 from mew_protocol.capability import has_kind, patterns_problem
-from mew_protocol.containment import COMPARISON_STEPS, covers
+from mew_protocol.containment import covers
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.errors import PayloadError
 from mew_protocol.ids import ParticipantId, invited_id_problem
-from mew_protocol.patterns import BudgetExceeded, Steps
+from mew_protocol.patterns import BudgetExceeded
 from mew_protocol.payloads import read_payload
-from mew_protocol.payloads.capability import Grant, Revoke
+from mew_protocol.payloads.capability import Ended, EndedRights, Grant, Revoke
 from mew_protocol.payloads.mcp import digest_of
 from mew_protocol.payloads.participant import Pause, Resume, Shutdown, read_control
 from mew_protocol.payloads.space import Invite, InviteAck, Kick
@@ -95,19 +96,19 @@ class MembershipRules:
         recipient = self._find(payload.recipient)
         if recipient is None:
             return _not_found(payload.recipient)
-        options, limit = self._config.capabilities, self._config.limits.grants_per_member
-        refused = self._exceeding(envelope.sender, payload.capabilities) if options.check_grants else None
-        if refused is not None:
-            return refused
+        limit, is_checked = self._config.limits.grants_per_member, self._config.capabilities.check_grants
+        through = self._sources(envelope.sender, payload.capabilities, recipient, is_checked=is_checked)
+        if isinstance(through, Receipt):
+            return through
         held = len(self._membership.permissions_of(recipient).granted)
         if held + len(payload.capabilities) > limit:
             text = f"'{recipient}' already has {held} granted capabilities; the limit is {limit}"
             return refuse(errors.LIMIT_EXCEEDED, text)
         names = frozenset(name for name in (envelope.id, payload.grant_id) if name)
-        grant = CapabilityGrant(names=names, granter=envelope.sender, patterns=payload.capabilities)
+        grant = CapabilityGrant(names=names, granter=envelope.sender, patterns=payload.capabilities, through=through)
         changes = self._membership.grant(recipient, grant)
         note = AuditNote(envelope, recipient, payload.reason, payload.capabilities, payload.grant_id or envelope.id)
-        return self._permissions_changed(envelope, recipient, changes, note, now)
+        return accept(envelope, *state_changed(changes), note, *self._welcomes((recipient,), now))
 
     def _revoke(self, envelope: Envelope, now: datetime) -> Receipt | None:
         payload = read_payload(envelope, Revoke)
@@ -118,19 +119,44 @@ class MembershipRules:
         if recipient is None:
             return _not_found(payload.recipient)
         patterns = payload.capabilities or ()
-        changes, revoked = self._membership.revoke(recipient, grant_id=payload.grant_id, patterns=patterns)
-        if not revoked:
+        changes, ended = self._membership.revoke(
+            recipient,
+            grant_id=payload.grant_id,
+            patterns=patterns,
+            keep_passed_on=bool(payload.keep_passed_on),
+        )
+        if not changes:
             return None
+        revoked = tuple(pattern for one in ended if one.participant == recipient for pattern in one.capabilities)
+        others = tuple(one for one in ended if one.participant != recipient)
         note = AuditNote(envelope, recipient, payload.reason, revoked, payload.grant_id)
-        return self._permissions_changed(envelope, recipient, changes, note, now)
+        effects, listed = self._end_others(envelope, others, payload.reason, now)
+        welcomes = self._welcomes((recipient,), now) if revoked else ()
+        answer = {"revoked": list(revoked), **listed}
+        return accept(envelope, *state_changed(changes), note, *welcomes, *effects, answer=answer)
 
-    def _permissions_changed(
-        self, envelope: Envelope, recipient: ParticipantId, changes: Changes, note: AuditNote, now: datetime
-    ) -> Receipt:
-        """Tell the recipient what it may send now before all others learn of the change."""
-        connections = self._membership.connections_of((recipient,))
-        welcome = (self._space.welcome(recipient, connections, now=now),) if connections else ()
-        return accept(envelope, *state_changed(changes), note, *welcome)
+    def _welcomes(self, participants: Iterable[str], now: datetime) -> tuple[Effect, ...]:
+        """Tell participants what they may send now, before all others learn of the change."""
+        connections = {name: self._membership.connections_of((name,)) for name in dict.fromkeys(participants)}
+        return tuple(self._space.welcome(ParticipantId(name), to, now=now) for name, to in connections.items() if to)
+
+    def _end_others(
+        self, cause: Envelope, ended: tuple[EndedRights, ...], reason: str | None, now: datetime
+    ) -> tuple[tuple[Effect, ...], dict[str, Any]]:
+        """Tell everybody which rights of others ended with a withdrawn one, and list them for the HTTP answer."""
+        if not ended:
+            return (), {"ended": []}
+        left, listed, omitted = self._config.limits.kept_payload_bytes, list[EndedRights](), 0
+        for one in ended:
+            left -= len(one.model_dump_json())
+            if left >= 0:
+                listed.append(one)
+            else:
+                omitted += len(one.capabilities)
+        payload = Ended(ended=tuple(listed), omitted=omitted or None).model_dump(mode="json", exclude_none=True)
+        message = self._messages.compose(kinds.CAPABILITY_ENDED, payload, now=now, correlation_id=(cause.id,))
+        notes = (AuditNote(cause, one.participant, reason, one.capabilities) for one in ended)
+        return (*notes, *self._welcomes((one.participant for one in ended), now), Broadcast(message)), payload
 
     def _invite(self, envelope: Envelope, reply_to: tuple[ConnectionId, ...], now: datetime) -> Receipt:
         payload = read_payload(envelope, Invite)
@@ -151,10 +177,10 @@ class MembershipRules:
         if imitates_ascii(name):
             text = "space/invite: payload.participant_id: looks like an ASCII id, but is another one; use ASCII letters"
             return refuse(errors.INVALID_REQUEST, text)
-        check_invites = self._config.capabilities.check_invites
-        refused = self._exceeding(envelope.sender, capabilities) if check_invites else None
-        if refused is not None:
-            return refused
+        is_checked = self._config.capabilities.check_invites
+        through = self._sources(envelope.sender, capabilities, name, is_checked=is_checked)
+        if isinstance(through, Receipt):
+            return through
         if len(self._membership.state.invited) >= limits.members:
             text = f"this space already has {limits.members} invited participants, which is the limit"
             return refuse(errors.LIMIT_EXCEEDED, text)
@@ -164,6 +190,7 @@ class MembershipRules:
             until_restart=bool(payload.until_restart),
             invited_by=envelope.sender,
             invited_at=wire_timestamp(now),
+            through=through,
         )
         changes = self._membership.invite(name, invitation)
         token = self._new_token()
@@ -213,12 +240,13 @@ class MembershipRules:
         if participant is None:
             return _not_found(payload.participant_id)
         note = AuditNote(envelope, participant, payload.reason)
-        changed, effects = self._space.remove(participant, now=now)
+        changed, effects, ended = self._space.remove(participant, now=now)
+        others, listed = self._end_others(envelope, ended, payload.reason, now)
         # The broadcast comes before its disconnection: the removed participant, too, learns who removed it and why.
         return Receipt(
-            (changed, note, Broadcast(envelope), *effects),
+            (changed, note, *others, Broadcast(envelope), *effects),
             accepted=envelope,
-            answer={"participant_id": participant},
+            answer={"participant_id": participant, **listed},
         )
 
     def _control(self, envelope: Envelope, now: datetime) -> Receipt | None:
@@ -297,14 +325,24 @@ class MembershipRules:
         connected = ParticipantId(name) if name in self._membership.connected else None
         return self._membership.resolve(name) or connected
 
-    def _exceeding(self, sender: str, patterns: tuple[dict[str, Any], ...]) -> Receipt | None:
-        """Refuse patterns that the sender does not hold itself."""
-        own, steps = self._membership.permissions_of(sender).patterns, Steps(COMPARISON_STEPS)
-        for pattern in patterns:
-            if not covers(own, pattern, ignore_to=self._config.capabilities.ignore_to, steps=steps):
-                text = f"you cannot give a capability that you do not have: {json.dumps(pattern, ensure_ascii=False)}"
+    def _sources(
+        self, sender: str, patterns: tuple[dict[str, Any], ...], recipient: str, *, is_checked: bool
+    ) -> tuple[tuple[str, ...], ...] | Receipt:
+        """Return what each pattern comes from. Refuse patterns that the sender does not hold, or may not give back."""
+        if not is_checked:
+            return ((),) * len(patterns)
+        own, found = self._membership.permissions_of(sender).patterns, list[tuple[str, ...]]()
+        for pattern, through in zip(patterns, self._membership.sources(sender, patterns, recipient), strict=True):
+            if through is None:
+                problem = "you cannot give a capability that you do not have"
+                if covers(own, pattern, ignore_to=self._config.capabilities.ignore_to):
+                    problem = (
+                        f"it was revoked from '{recipient}', and you have it from there, so you cannot give it back"
+                    )
+                text = f"{problem}: {json.dumps(pattern, ensure_ascii=False)}"
                 return refuse(errors.GRANT_EXCEEDS_OWN, text, your_capabilities=own)
-        return None
+            found.append(through)
+        return tuple(found)
 
 
 def _not_found(name: str) -> Receipt:

@@ -21,6 +21,7 @@ from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.errors import PayloadError
 from mew_protocol.ids import STREAM_GATEWAY, ParticipantId, SpaceId
+from mew_protocol.payloads.capability import EndedRights
 from mew_protocol.payloads.mcp import UndecidedProposals
 from mew_protocol.payloads.participant import Board
 from mew_protocol.payloads.system import Member, Presence
@@ -204,8 +205,13 @@ class Space:
         closed = [(one, name) for one, name in connections if is_closed(one)]
         return tuple(effect for connection, name in closed for effect in self.leave(connection, name, now=now))
 
-    def remove(self, participant: ParticipantId, *, now: datetime) -> tuple[StateChanged, tuple[Effect, ...]]:
-        """Remove a participant for good: its connections, its tokens, its streams and its right to write to others."""
+    def remove(
+        self, participant: ParticipantId, *, now: datetime
+    ) -> tuple[StateChanged, tuple[Effect, ...], tuple[EndedRights, ...]]:
+        """Remove a participant for good: its connections, its tokens, its streams and its right to write to others.
+
+        Returns the change, what follows, and the rights of others that ended with its own.
+        """
         member = self.members.pop(participant, None)
         absent_since = self.absent_since.pop(participant, None)
 
@@ -222,9 +228,10 @@ class Space:
         effects.append(RevokeTokens(participant))
         if member is not None:
             effects.append(self._left(participant, now=now))
-        changes = (*self.membership.remove(participant), *self.membership.close_proposals_of(participant))
+        removed, ended = self.membership.remove(participant)
+        changes = (*removed, *self.membership.close_proposals_of(participant))
         stream_changes, stream_effects = self._streams.end_streams_of(participant, now=now)
-        return StateChanged((*changes, *stream_changes), restore), (*effects, *stream_effects)
+        return StateChanged((*changes, *stream_changes), restore), (*effects, *stream_effects), ended
 
     def reject_connection(
         self,
@@ -251,14 +258,14 @@ class Space:
         self.not_back_yet.clear()
         changes = [*self.membership.end_expired_pauses(now=now)]
         effects: list[Effect] = []
-        for participant, since in list(self.absent_since.items()):
-            if now - since >= OWNER_GRACE:
-                del self.absent_since[participant]
-                changes += self.membership.drop_grants(participant)
-                changes += self.membership.close_proposals_of(participant)
-                stream_changes, stream_effects = self._streams.end_streams_of(participant, now=now)
-                changes += stream_changes
-                effects += stream_effects
+        gone = [name for name, since in self.absent_since.items() if now - since >= OWNER_GRACE]
+        changes += self.membership.drop_grants(gone)
+        for participant in gone:
+            del self.absent_since[participant]
+            changes += self.membership.close_proposals_of(participant)
+            stream_changes, stream_effects = self._streams.end_streams_of(participant, now=now)
+            changes += stream_changes
+            effects += stream_effects
         return (*state_changed(tuple(changes)), *effects)
 
     @property

@@ -90,14 +90,25 @@ class MembershipStore:
             self._write_at_start(folder)
 
     def forget_former(self, config: SpaceConfig) -> None:
-        """Forget what is stored of participants that neither space.yaml nor an invitation names any more."""
+        """Forget what is stored of participants that neither space.yaml nor an invitation names any more.
+
+        Rights that came from there, or from what space.yaml no longer gives, end.
+        """
         state = self.state
         known = config.participants.keys() | state.invited.keys()
         named = dict.fromkeys([*state.grants, *state.pauses, *state.shut_down, *state.statuses])
         changes = [change for name in named if name not in known for change in state.without(name)]
         for change in changes:
             state.apply(change)
-        self.store(changes)
+        settled, ended = Membership(config, state).end_unfounded()
+        for one in ended:
+            log.info(
+                "%s: no longer has %d capabilities that '%s' gave",
+                one.participant,
+                len(one.capabilities),
+                one.granted_by,
+            )
+        self.store((*changes, *settled))
 
     def _end_overridden(self, config: SpaceConfig, overridden: Iterable[str], folder: Path) -> None:
         """End invitations of participants that are in space.yaml now. Raises `TokenError`.

@@ -192,6 +192,7 @@ class ReplicaService(SpaceService):
                 await self._backplane.follow(self._shared.batch, self._apply_batch, until=last)
                 if self._stored.differing(record):
                     self._store.forget_former(self.config)
+                    self.space.membership.reset()
                     await self._stored.change_space(record, self._shared.snapshot())
                 if not is_started:
                     is_started = True

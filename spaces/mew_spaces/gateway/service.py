@@ -49,7 +49,7 @@ from mew_spaces.log.memory import Bounds, SpaceLog
 
 log = logging.getLogger("mew_spaces")
 
-_RESERVING_KINDS = (kinds.SPACE_INVITE, kinds.SPACE_KICK)
+_RESERVING_KINDS = (kinds.SPACE_INVITE, kinds.SPACE_KICK, kinds.CAPABILITY_REVOKE)
 """What they change must be on the disk before they are answered."""
 
 

@@ -1,0 +1,297 @@
+"""[pure] Where each given right comes from, and which rights end with another one.
+
+A right is one pattern that a grant or an invitation gave. It names the patterns of its giver that allowed it, and is
+valid while each of these still is: the chain ends at patterns of space.yaml. A right that its holder no longer has may
+stay as a link of such chains, until nothing valid depends on it. `membership` says when a right is given or withdrawn.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from mew_protocol.capability import CapabilityPattern, normalise
+from mew_protocol.containment import covering
+from mew_protocol.patterns import BudgetExceeded, Steps
+from mew_protocol.payloads.capability import EndedRights
+
+from mew_spaces.core.state import CapabilityGrant, Change, GrantStatus, Invitation, SpaceState
+
+
+@dataclass(eq=False, slots=True)
+class _Right:
+    holder: str
+    granter: str
+    pattern: dict[str, Any]
+    key: str
+    through: tuple[str, ...]
+    status: GrantStatus
+    record: int
+    """The index of its grant; -1 for the invitation."""
+    is_free: bool
+    """Whether it needs no source: the check of grants or of invitations is switched off."""
+
+    @property
+    def node(self) -> tuple[str, str]:
+        return self.holder, self.key
+
+    @property
+    def sources(self) -> set[tuple[str, str]]:
+        return {(self.granter, key) for key in self.through}
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What rights come from in a space. `roots` returns what a participant has by itself; None if it is none.
+
+    By itself, a participant has the patterns of space.yaml. `holdings` returns everything that it has, `invitation` the
+    invitation that counts for it.
+    """
+
+    invitation: Callable[[str], Invitation | None]
+    roots: Callable[[str], Sequence[CapabilityPattern] | None]
+    holdings: Callable[[str], Sequence[CapabilityPattern]]
+    ignore_to: bool
+    check_grants: bool
+    check_invites: bool
+
+
+class Rights:
+    """The given rights of some participants and of all that these passed them on to, or of all participants.
+
+    Rights of others are valid. Changes are returned by `changes`, not applied.
+    """
+
+    def __init__(self, state: SpaceState, rules: Rules, participants: Iterable[str] | None = None) -> None:
+        self._state, self._rules = state, rules
+        self._concerned = None if participants is None else _downstream(state, participants)
+        self._known_roots: dict[str, Mapping[str, CapabilityPattern]] = {}
+        self._held: dict[str, list[_Right]] = {}
+        for holder in dict.fromkeys([*state.invited, *state.grants]):
+            if self._concerned is None or holder in self._concerned:
+                self._held[holder] = list(self._read(holder))
+        self._rights = [one for rights in self._held.values() for one in rights]
+        self._before = [one.status for one in self._rights]
+        self._ended: set[_Right] = set()
+
+    def _read(self, holder: str) -> Iterator[_Right]:
+        invitation = self._rules.invitation(holder)
+        if invitation is not None:
+            is_free, giver = not self._rules.check_invites, invitation.invited_by
+            for pattern, through in _with_sources(invitation.capabilities, invitation.through):
+                yield _Right(holder, giver, pattern, _key(pattern), through, "held", -1, is_free)
+        is_free = not self._rules.check_grants
+        for index, grant in enumerate(self._state.grants.get(holder, ())):
+            for pattern, through in _with_sources(grant.patterns, grant.through):
+                yield _Right(holder, grant.granter, pattern, _key(pattern), through, grant.status, index, is_free)
+
+    def sources(self, giver: str, pattern: CapabilityPattern, recipient: str, steps: Steps) -> tuple[str, ...] | None:
+        """Return what a new right would come from; None if its giver may not pass it on to this recipient.
+
+        What was withdrawn from the recipient, and passed on before, cannot be given back to it. Raises
+        `BudgetExceeded`.
+        """
+        return self._covering(giver, self._valid(without=recipient), pattern, steps)
+
+    def withdraw(self, rights: Callable[[int, CapabilityPattern], bool], holder: str, *, keep_passed_on: bool) -> bool:
+        """Withdraw the granted rights of a participant that `rights` chooses, by the index of the grant and pattern.
+
+        Returns whether there are any.
+        """
+        chosen = [one for one in self._held.get(holder, ()) if one.record >= 0 and rights(one.record, one.pattern)]
+        for one in chosen:
+            one.status = "withdrawn"
+        if not keep_passed_on:
+            self._ended.update(chosen)
+        return bool(chosen)
+
+    def lapse(self, holder: str) -> None:
+        """End the grants of a participant that is away. What it has passed on stays."""
+        for one in self._held.get(holder, ()):
+            if one.record >= 0 and one.status == "held":
+                one.status = "lapsed"
+
+    def settle(self, steps: Steps) -> None:
+        """End every right without a valid chain, and drop links that no right needs.
+
+        A right whose source ended stays if its giver still has another one. After `steps` comparisons it ends.
+        """
+        while True:
+            valid = self._valid()
+            lost = [one for one in self._rights if one not in self._ended and not self._is_valid(one, valid)]
+            if not lost or not self._find_other_sources(lost, valid, steps):
+                break
+        self._ended.update(lost)
+        links = (one for one in self._rights if one.status == "withdrawn" and one not in self._ended)
+        for holder in dict.fromkeys(one.holder for one in links):
+            valid = self._valid(without=holder)
+            for one in self._held[holder]:
+                if one.status == "held" and not self._is_valid(one, valid):
+                    one.status = "withdrawn"  # it came from what was withdrawn
+        self._drop_links()
+
+    def _find_other_sources(self, lost: Iterable[_Right], valid: set[tuple[str, str]], steps: Steps) -> bool:
+        found = False
+        for one in lost:
+            try:
+                through = self._covering(one.granter, valid, one.pattern, steps)
+            except BudgetExceeded:
+                return found
+            if through is not None:
+                one.through, found = through, True
+        return found
+
+    def _drop_links(self) -> None:
+        """Drop the rights that their holders no longer have and from which no valid right comes."""
+        by_node: dict[tuple[str, str], list[_Right]] = defaultdict(list)
+        for one in self._rights:
+            if one not in self._ended:
+                by_node[one.node].append(one)
+        needed: set[_Right] = set()
+        waiting = [one for one in self._rights if one.status == "held" and one not in self._ended]
+        while waiting:
+            one = waiting.pop()
+            if one not in needed:
+                needed.add(one)
+                for source in one.sources:
+                    waiting += by_node.get(source, ())
+        self._ended.update(one for one in self._rights if one not in needed)
+
+    def changes(self) -> list[Change]:
+        """Return the changes to the state."""
+        kept: dict[str, dict[tuple[int, GrantStatus], list[_Right]]] = defaultdict(lambda: defaultdict(list))
+        for one in self._rights:
+            if one not in self._ended:
+                kept[one.holder][one.record, one.status].append(one)
+        found: list[Change] = []
+        for holder in self._held:
+            invitation = self._rules.invitation(holder)
+            rest = kept[holder].pop((-1, "held"), [])
+            if invitation is None:
+                continue
+            given = tuple(one.pattern for one in rest)
+            through = tuple(one.through for one in rest)
+            if (given, through) != (invitation.capabilities, invitation.through):
+                changed = invitation.model_copy(update={"capabilities": given, "through": through})
+                found.append(Change("invited", holder, changed))
+        for holder in self._held:
+            before = self._state.grants.get(holder, ())
+            after = []
+            for (record, status), rights in kept[holder].items():
+                of_it = {
+                    "patterns": tuple(one.pattern for one in rights),
+                    "through": tuple(one.through for one in rights),
+                    "status": status,
+                }
+                if record >= 0:
+                    after.append(before[record].model_copy(update=of_it))
+                else:  # of an invitation
+                    after.append(CapabilityGrant(names=frozenset(), granter=rights[0].granter, **of_it))
+            if tuple(after) != before:
+                found.append(Change("grants", holder, tuple(after) or None))
+        return found
+
+    def no_longer_held(self) -> tuple[EndedRights, ...]:
+        """Return the rights that participants have no longer, by holder and giver."""
+        found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+        for one, before in zip(self._rights, self._before, strict=True):
+            if before == "held" and (one in self._ended or one.status != "held"):
+                found[one.holder, one.granter].append(one.pattern)
+        return tuple(
+            EndedRights(participant=holder, granted_by=giver, capabilities=tuple(patterns))
+            for (holder, giver), patterns in found.items()
+        )
+
+    def _valid(self, *, without: str | None = None) -> set[tuple[str, str]]:
+        """Return the patterns of participants that have a chain, `without` those that were withdrawn from one."""
+        valid: set[tuple[str, str]] = set()
+        missing: dict[_Right, int] = {}
+        dependents: dict[tuple[str, str], list[_Right]] = defaultdict(list)
+        ready: list[_Right] = []
+        for one in self._rights:
+            if one in self._ended or (one.status == "withdrawn" and one.holder == without):
+                continue
+            open_sources = [] if one.is_free else [source for source in one.sources if not self._is_root(source)]
+            for source in open_sources:
+                dependents[source].append(one)
+            missing[one] = len(open_sources)
+            if not open_sources and self._is_valid(one, valid):
+                ready.append(one)
+        while ready:
+            node = ready.pop().node
+            if node not in valid:
+                valid.add(node)
+                for one in dependents[node]:
+                    missing[one] -= 1
+                    if not missing[one]:
+                        ready.append(one)
+        return valid
+
+    def _is_valid(self, right: _Right, valid: set[tuple[str, str]]) -> bool:
+        if right.is_free:
+            return self._rules.roots(right.granter) is not None
+        sources = right.sources
+        return bool(sources) and all(source in valid or self._is_root(source) for source in sources)
+
+    def _is_root(self, node: tuple[str, str]) -> bool:
+        is_outside = self._concerned is not None and node[0] not in self._concerned
+        return is_outside or node[1] in self._roots_of(node[0])
+
+    def _roots_of(self, name: str) -> Mapping[str, CapabilityPattern]:
+        if name not in self._known_roots:
+            roots = self._rules.roots(name)
+            self._known_roots[name] = {} if roots is None else {_key(one): one for one in normalise(roots)}
+        return self._known_roots[name]
+
+    def _covering(
+        self, giver: str, valid: set[tuple[str, str]], pattern: CapabilityPattern, steps: Steps
+    ) -> tuple[str, ...] | None:
+        if self._concerned is not None and giver not in self._concerned:
+            held = self._rules.holdings(giver)
+        else:
+            given = (one for one in self._held.get(giver, ()) if one.status == "held" and self._is_valid(one, valid))
+            held = (*self._roots_of(giver).values(), *(one.pattern for one in given))
+        return sources(held, pattern, ignore_to=self._rules.ignore_to, steps=steps)
+
+
+def sources(
+    held: Iterable[CapabilityPattern], pattern: CapabilityPattern, *, ignore_to: bool, steps: Steps
+) -> tuple[str, ...] | None:
+    """Return the names of the patterns that a right comes from which is passed on; None if they do not contain it.
+
+    Raises `BudgetExceeded`.
+    """
+    found = covering(held, pattern, ignore_to=ignore_to, steps=steps)
+    return None if found is None else tuple(dict.fromkeys(map(_key, found)))
+
+
+def _downstream(state: SpaceState, participants: Iterable[str]) -> set[str]:
+    """Return these participants, all that were given rights by one of them, and so on."""
+    recipients: dict[str, set[str]] = defaultdict(set)
+    for holder, invitation in state.invited.items():
+        recipients[invitation.invited_by].add(holder)
+    for holder, grants in state.grants.items():
+        for grant in grants:
+            recipients[grant.granter].add(holder)
+    found, waiting = set[str](), list(participants)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += recipients.get(name, ())
+    return found
+
+
+def _with_sources(
+    patterns: Sequence[dict[str, Any]], through: Sequence[tuple[str, ...]]
+) -> Iterator[tuple[dict[str, Any], tuple[str, ...]]]:
+    """Pair patterns with what they came from. An earlier version stored none; `settle` finds it."""
+    is_known = len(through) == len(patterns)
+    return zip(patterns, through if is_known else ((),) * len(patterns), strict=True)
+
+
+def _key(pattern: CapabilityPattern) -> str:
+    """Return a short name of a pattern. Nobody finds two patterns with the same one."""
+    return blake2b(json.dumps(pattern, sort_keys=True).encode(), digest_size=16).hexdigest()
