@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import anyio
 import anyio.abc
+from mew_protocol import kinds
 from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.mcp import proposals_in
@@ -21,7 +22,7 @@ from mew_agent.agent.board_tools import BOARD_TOOLS, BoardTools
 from mew_agent.agent.headroom import HeadroomCheck
 from mew_agent.agent.inbox import Inbox
 from mew_agent.agent.loop_guard import LoopGuard
-from mew_agent.agent.peer_tools import RESOURCE_TOOLS, PeerTools, ResourceTools
+from mew_agent.agent.peer_tools import RESOURCE_TOOLS, ResourceTools
 from mew_agent.agent.recall import RECALL_TOOLS
 from mew_agent.agent.reception import Reception
 from mew_agent.agent.resources import CLOSE_SECONDS, AgentResources, check_provider, open_resources, store_limits
@@ -90,8 +91,10 @@ class Agent(Participant):
             OwnTools(self.toolbox, config.tool_timeout_seconds),
             *([BoardTools(self)] if config.board_tools else []),
             ResourceTools(self),
-            PeerTools(self, self._reserved_tool_names),
+            reserved_names=self._reserved_tool_names,
+            on_tools_left_out=self.show_tools_left_out,
         )
+        self.discovery.on_tools_changed = self.tools_changed
         self.conversation, self.tools = self._sessions.main.conversation, self._sessions.main.tools
         self.control.conversation = self.conversation
         self.conversation.events.subscribe(self._on_conversation_event)
@@ -211,6 +214,8 @@ class Agent(Participant):
 
     async def receive(self, envelope: Envelope) -> None:
         """Queue chats, and cancel what a participant cancels."""
+        if envelope.kind == kinds.SYSTEM_PRESENCE and self.tool_waits:
+            self.tools_changed()
         self._sessions.staggered.receive(envelope)
         await self._reception.receive(envelope)
 
@@ -222,6 +227,11 @@ class Agent(Participant):
         """Report what the agent waits for, if that changed."""
         if not self.session.ended.is_set():
             self.start_soon(self._report_waits)
+
+    def tools_changed(self) -> None:
+        """Choose the tools of peers to offer again, so that people see at once what is left out."""
+        if self._was_joined:
+            self.tools.specs()
 
     async def _report_waits(self) -> None:
         waits = self._reception.waits

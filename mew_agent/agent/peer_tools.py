@@ -1,24 +1,30 @@
 """The tools and the resources of peers, for an agent's model.
 
-Owns under which names tools are offered, and when: those that our capabilities allow us to request or propose; the
-tools for resources while a peer has announced some that we may read. Does not know how a request travels (see
+Owns under which names tools are offered, and when: those that our capabilities allow us to request or propose, as far
+as they fit into their part of the window; the tools for resources while a peer has announced some that we may read.
+Does not know how a request travels (see
 `McpClient`), how offers are discovered (see `Discovery`), or how much of a text enters the context.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio
 from mew_protocol.quoting import one_line
 
+from mew_agent.context.window import DEFAULT_WINDOW_TOKENS
 from mew_agent.errors import MewAgentError, PeerAbsent
 from mew_agent.model.interface import ToolCall, ToolSpec
 from mew_agent.participant.mcp_client import PeerCall
 from mew_agent.participant.participant import Participant
+from mew_agent.tokens.projection import Calibration, features
+from mew_agent.tools.bounds import fair_shares
 from mew_agent.tools.functions import ToolCallFailed, UnknownTool, read_arguments
 from mew_agent.tools.names import Target, ToolNames
-from mew_agent.tools.peer_offers import PeerResource, PeerTool
+from mew_agent.tools.peer_offers import MAX_LIST_BYTES, MAX_LISTED, PeerResource, PeerTool
 from mew_agent.tools.results import ToolResult, well_formed
 from mew_agent.tools.sources import CallContext, FunctionTools
 
@@ -31,42 +37,156 @@ RESOURCE_TOOLS: Final = (LIST_RESOURCES, READ_RESOURCE)
 
 MAX_DESCRIPTION_CHARS: Final = 200
 
+WINDOW_PART: Final = 4
+"""The tools of all peers may take a quarter of the window."""
+
+FREE_PART: Final = 2
+"""New tools may take half of what is free before a compaction: the next question and its answer need room, too."""
+
+PROJECT: Final = Calibration().project
+"""Weighs tools. It does not learn: which tools are offered must not change from call to call."""
+
+UNREAD: Final = (
+    f"at least {{count:,}} of its tools are not read: a list may have {MAX_LISTED} of {MAX_LIST_BYTES:,} bytes"
+)
+NO_ROOM: Final = (
+    "{left:,} of its {count:,} tools are not offered to the model: the tools of participants may take {tokens:,} tokens"
+    " (projected), new ones half of what is free"
+)
+
 _call_context: ContextVar[CallContext | None] = ContextVar("call_context", default=None)
 """What the running call is for. A model's arguments have no place for it."""
 
 
-class PeerTools:
-    """The source of all peers' tools; see `ToolSource`. `reserved` returns the names that are already in use."""
+@dataclass(frozen=True, slots=True)
+class ToolRoom:
+    """The room for tools in one conversation: its window, and the tokens that are free before a compaction, if known.
 
-    def __init__(self, me: Participant, reserved: Callable[[], Collection[str]] = tuple) -> None:
+    `revision` changes when history is removed.
+    """
+
+    window_tokens: Callable[[], int | None] = lambda: None
+    free_tokens: Callable[[], int | None] = lambda: None
+    revision: Callable[[], int] = lambda: 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighed:
+    """A tool that may be offered, and its projected tokens."""
+
+    spec: ToolSpec
+    tool: PeerTool
+    tokens: int
+
+
+class PeerTools:
+    """The source of all peers' tools; see `ToolSource`.
+
+    `reserved` returns the names that are already in use. Without a known window, `room` counts as the default window.
+    `on_left_out` is called when other peers than before have tools that are not offered, with why, by peer.
+    """
+
+    def __init__(
+        self,
+        me: Participant,
+        reserved: Callable[[], Collection[str]] = tuple,
+        room: ToolRoom | None = None,
+        on_left_out: Callable[[Mapping[str, str]], object] = lambda _: None,
+    ) -> None:
         self._me = me
         self._reserved = reserved
+        self._room = room or ToolRoom(lambda: me.context.max_tokens)
+        self._on_left_out = on_left_out
         self._names = ToolNames()
         self._state: object = None
-        self._offered: tuple[tuple[ToolSpec, PeerTool], ...] = ()
+        self._revision = 0
+        self._offered: tuple[_Weighed, ...] = ()
+        self._weighed: dict[str, tuple[object, tuple[_Weighed, ...]]] = {}
+        self._left_out: dict[str, str] = {}
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """See `ToolSource`."""
-        return tuple(spec for spec, _ in self.offered())
+        return tuple(one.spec for one in self._select())
 
     def offered(self) -> tuple[tuple[ToolSpec, PeerTool], ...]:
         """Return the tools that we may call or propose to call, as a model sees them and as the peer sent them.
 
         Ordered by peer, so that the list does not depend on the order of joining.
         """
+        return tuple((one.spec, one.tool) for one in self._select())
+
+    def _select(self) -> tuple[_Weighed, ...]:
         me = self._me
-        offers = tuple((name, me.peers[name].tools or ()) for name in sorted(me.peers))
-        state = (me.capabilities, frozenset(self._reserved()), offers)
-        if state != self._state:
-            self._state = state
-            self._offered = tuple(
-                (self._spec(tool, state[1]), tool)
-                for _, tools in offers
-                for tool in tools
-                # With some arguments: capabilities may require certain ones, and the model has not chosen any yet.
-                if me.mcp.may_ask_with_any_arguments(PeerCall(tool.peer, "tools/call", {"name": tool.name}))
-            )
+        offers = tuple((name, me.peers[name].tools or (), me.peers[name].tools_left_out) for name in sorted(me.peers))
+        reserved = frozenset(self._reserved())
+        window_tokens = (self._room.window_tokens() if any(tools for _, tools, _ in offers) else None) or (
+            DEFAULT_WINDOW_TOKENS
+        )
+        state = (me.capabilities, reserved, window_tokens, offers)
+        if state != self._state or (self._left_out and self._room.revision() != self._revision):
+            self._state, self._revision = state, self._room.revision()
+            most = window_tokens // WINDOW_PART
+            candidates = {name: self._candidates(name, tools, reserved, most) for name, tools, _ in offers}
+            self._offered = self._fitting(candidates, most)
+            self._report(most)
         return self._offered
+
+    def _candidates(
+        self, peer: str, tools: tuple[PeerTool, ...], reserved: Collection[str], most: int
+    ) -> tuple[_Weighed, ...]:
+        """Return a peer's tools that we may call, as many as could fit at best: no others are weighed."""
+        key = (tools, reserved, most, self._me.capabilities)
+        known = self._weighed.get(peer)
+        if known is not None and known[0] == key:
+            return known[1]
+        found: list[_Weighed] = []
+        left = most
+        for tool in tools:
+            # With some arguments: capabilities may require certain ones, and the model has not chosen any yet.
+            if left >= 0 and self._me.mcp.may_ask_with_any_arguments(
+                PeerCall(tool.peer, "tools/call", {"name": tool.name})
+            ):
+                spec = self._spec(tool, reserved)
+                tokens = PROJECT(features(f"{spec.name}{spec.description}{spec.parameters}"), messages=0)
+                found.append(_Weighed(spec, tool, tokens))
+                left -= tokens
+        self._weighed[peer] = key, tuple(found)
+        return tuple(found)
+
+    def _fitting(self, candidates: Mapping[str, tuple[_Weighed, ...]], most: int) -> tuple[_Weighed, ...]:
+        """Return the tools that fit, each peer's in its order; those that were offered before come first."""
+        before = {(one.tool.peer, one.tool.name) for one in self._offered}
+        kept_tokens = sum(one.tokens for tools in candidates.values() for one in tools if _key(one) in before)
+        free_tokens = None if not any(candidates.values()) else self._room.free_tokens()
+        room = most if free_tokens is None else min(most, kept_tokens + max(0, free_tokens) // FREE_PART)
+        shares = fair_shares({peer: sum(one.tokens for one in tools) for peer, tools in candidates.items()}, room)
+        fitting: list[_Weighed] = []
+        for peer, tools in candidates.items():
+            left, chosen = shares[peer], set[tuple[str, str]]()
+            for one in sorted(tools, key=lambda one: _key(one) not in before):
+                if one.tokens <= left:
+                    left -= one.tokens
+                    chosen.add(_key(one))
+            fitting += [one for one in tools if _key(one) in chosen]
+        return tuple(fitting)
+
+    def _report(self, most: int) -> None:
+        """Say which peers have tools that are not offered, and why."""
+        me, left_out = self._me, dict[str, str]()
+        offered = Counter(one.tool.peer for one in self._offered)
+        for name, peer in me.peers.items():
+            permitted = sum(
+                me.mcp.may_ask_with_any_arguments(PeerCall(name, "tools/call", {"name": tool.name}))
+                for tool in peer.tools or ()
+            )
+            if peer.tools_left_out:
+                left_out[name] = UNREAD.format(count=peer.tools_left_out)
+            if offered[name] < permitted:
+                why = NO_ROOM.format(left=permitted - offered[name], count=permitted, tokens=most)
+                left_out[name] = "; ".join(filter(None, (left_out.get(name), why)))
+        if left_out != self._left_out:
+            self._left_out = left_out
+            self._on_left_out(left_out)
 
     def target_of(self, name: str) -> Target | None:
         """Return the tool of a peer that has this name; None for names never offered."""
@@ -89,6 +209,10 @@ class PeerTools:
         text = well_formed(tool.description).strip() or f"The tool {tool.name}."
         name = self._names.name_of(Target(tool.peer, tool.name), reserved)
         return ToolSpec(name, f"{text[:DESCRIPTION_CHARS]} (of {tool.peer})", tool.schema)
+
+
+def _key(one: _Weighed) -> tuple[str, str]:
+    return one.tool.peer, one.tool.name
 
 
 class ResourceTools(FunctionTools):

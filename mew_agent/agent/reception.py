@@ -58,7 +58,7 @@ class Reception(Generic[TurnT]):
     def waits(self) -> tuple[Waiting, ...]:
         """What the participant waits for, as reports show it."""
         held = () if self._headroom is None else self._headroom.waits
-        return (*self._me.mcp.waits, *self._loops.waits, *held)
+        return (*self._me.mcp.waits, *self._loops.waits, *held, *self._me.tool_waits)
 
     async def load(self) -> None:
         """Load what an earlier process left; joining then delivers what was sent since. Call it before joining."""

@@ -9,6 +9,7 @@ import hashlib
 import json
 import logging
 import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,11 +25,13 @@ from pydantic import ValidationError
 
 from mew_agent.agent.compaction_approval import CompactionApproval
 from mew_agent.agent.compaction_line import COMPACTING
+from mew_agent.agent.peer_tools import PeerTools, ToolRoom
 from mew_agent.agent.recall import RecallTools
 from mew_agent.agent.resources import store_limits
 from mew_agent.agent.staggering import StaggeredCompactions
 from mew_agent.config.agent_config import AgentConfig, chosen_policy
 from mew_agent.context.history import History
+from mew_agent.context.policy import compact_at_tokens, output_reserve_tokens
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import Store, StoreUnusable
 from mew_agent.context.tracker import Tracker
@@ -98,13 +101,17 @@ class AgentSessions:
         store: Store,
         own_tools: ToolSource,
         *other_tools: ToolSource,
+        reserved_names: Callable[[], Collection[str]],
+        on_tools_left_out: Callable[[Mapping[str, str]], object],
     ) -> None:
         """`store` is that of the agent's own conversation, `main`. Raises `ConfigError`.
 
-        Every conversation offers `own_tools` before the tools over its context, and `other_tools` after them.
+        Every conversation offers `own_tools` before the tools over its context, then `other_tools` and those of peers,
+        which may not have `reserved_names`. For `on_tools_left_out` of `main`, see `PeerTools`.
         """
         self._me, self._config, self._parts = me, config, parts
         self._own_tools, self._other_tools = own_tools, other_tools
+        self._reserved_names, self._on_tools_left_out = reserved_names, on_tools_left_out
         self._sessions: dict[SessionKey, AgentSession] = {}
         """The least recently used first."""
         self._shares: Shares[SessionKey] = Shares()
@@ -258,8 +265,10 @@ class AgentSessions:
             session.tools.add(conversation.context_tools)
         if self._config.pin_tools:
             session.tools.add(PinTools(conversation.pins, self._config.id, self.main.conversation.emit_status))
+        on_left_out = [self._on_tools_left_out] if session.key == MAIN else []
+        peer_tools = PeerTools(self._me, self._reserved_names, _tool_room(conversation), *on_left_out)
         recall = RecallTools(conversation.state, conversation.archive)
-        for source in (*self._other_tools, recall):  # last: what is offered later follows a cached prefix
+        for source in (*self._other_tools, peer_tools, recall):  # last: what is offered later follows a cached prefix
             session.tools.add(source)
 
     async def _open(self, key: SessionKey) -> AgentSession:
@@ -331,6 +340,19 @@ class AgentSessions:
             await anyio.to_thread.run_sync(replace_private_file, path, json.dumps(list(self._sessions)))
         except OSError as error:
             logger.warning("list of sessions not stored: %s", error)
+
+
+def _tool_room(conversation: Conversation) -> ToolRoom:
+    tracker = conversation.tracker
+
+    def free_tokens() -> int:
+        """Return the tokens that are free before a compaction."""
+        window_tokens = tracker.window.max_tokens
+        at = compact_at_tokens(tracker.policy, window_tokens)
+        above = 0 if at is None else max(0, window_tokens - output_reserve_tokens(window_tokens) - at)
+        return max(0, tracker.free_tokens(None)[0] - above)
+
+    return ToolRoom(lambda: tracker.window.max_tokens, free_tokens, lambda: tracker.history.revision)
 
 
 def _file_name(key: SessionKey) -> str:

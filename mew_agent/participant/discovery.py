@@ -25,6 +25,7 @@ from mew_agent.participant.peers import Peer, PeerChanges
 from mew_agent.tools.catalog import METHOD_NOT_FOUND
 from mew_agent.tools.peer_offers import (
     LIST_CHANGED,
+    BoundedEntries,
     InvalidList,
     Listing,
     PeerResource,
@@ -217,10 +218,12 @@ class Discovery(Subscriber):
             if not (self._mcp.may_request(call) or self._mcp.may_propose(call)):
                 inquiry.is_permitted = False
                 return
-            answers_before = inquiry.answers
-            await anyio.sleep(random.random() * self.pace.stagger_seconds)  # noqa: S311 - no secret
-            again = inquiry.answers == answers_before or inquiry.is_repeat_wanted
-            while again and self._inquiries.get(name) is inquiry:
+            answers_before, again = inquiry.answers, True
+            while again:
+                await anyio.sleep(random.random() * self.pace.stagger_seconds)  # noqa: S311 - no secret
+                is_answered = inquiry.answers != answers_before and not inquiry.is_repeat_wanted
+                if is_answered or self._inquiries.get(name) is not inquiry:
+                    break
                 inquiry.is_repeat_wanted = False
                 await self._ask_with_retries(name, inquiry)
                 again = inquiry.is_repeat_wanted
@@ -268,8 +271,8 @@ class Discovery(Subscriber):
         inquiry.other_lists |= listing.others
         known = self._peers.get(name)
         if self._inquiries.get(name) is inquiry and known is not None:  # else it left or joined again meanwhile
-            self._peers.set_offers(name, tools=listing.offers)
-            if known.tools != listing.offers:
+            self._peers.set_offers(name, tools=listing.offers, tools_left_out=listing.left_out)
+            if (known.tools, known.tools_left_out) != (listing.offers, listing.left_out):
                 self.on_tools_changed()
         inquiry.tried.set()
 
@@ -279,7 +282,7 @@ class Discovery(Subscriber):
         A peer that does not know the method has an empty list. Raises `PeerError` and `NotPermitted`.
         """
         method, read = LISTS[name]
-        entries: list[Mapping[str, Any]] = []
+        entries = BoundedEntries()
         others: frozenset[str] = frozenset()
         cursor: str | None = None
         timeouts = Timeouts(self.pace.answer_seconds, self._mcp.timeouts.decision_seconds)
@@ -294,12 +297,12 @@ class Discovery(Subscriber):
                 break
             except InvalidList as error:
                 raise BadAnswer(peer, str(error)) from None
-            entries += page.entries
+            entries.add(page)
             others |= page.others
-            if page.cursor is None or page.cursor == cursor:
+            if page.cursor is None or page.cursor == cursor or entries.is_full:
                 break
             cursor = page.cursor
-        return Listing(read(peer, tuple(entries)), others)
+        return Listing(read(peer, tuple(entries.entries)), others, entries.left_out)
 
 
 class ObservedListings:
@@ -328,4 +331,7 @@ class ObservedListings:
             except InvalidList:
                 return
             if page.cursor is None:
-                yield response.sender, Listing(read_tools(response.sender, page.entries), page.others)
+                found = BoundedEntries()
+                found.add(page)
+                tools = read_tools(response.sender, tuple(found.entries))
+                yield response.sender, Listing(tools, page.others, found.left_out)

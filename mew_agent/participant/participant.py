@@ -7,13 +7,14 @@ know language models; `Agent` adds one.
 
 import os
 from collections.abc import Callable, Collection, Coroutine, Mapping
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
-from mew_protocol.context_report import UnknownReason
+from mew_protocol.context_report import UnknownReason, Waiting
 from mew_protocol.envelope import Envelope
 from pydantic import BaseModel
 
@@ -41,6 +42,9 @@ from mew_agent.tools.resources import Resource, ResourceFunction
 from mew_agent.tools.results import ToolResult
 
 ENVIRONMENT = ("MEW_GATEWAY", "MEW_SPACE", "MEW_PARTICIPANT_ID", "MEW_TOKEN")
+
+MAX_TOOL_WAITS = 20
+"""Of how many peers a report says that their tools are left out."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -89,6 +93,8 @@ class Participant(PeerControls, Subscriptions, Hooks):
         self.mcp_server = McpServer(self.messenger, offers or own)
         self.discovery = Discovery(self.messenger, self.mcp, is_on=discover)
         self.answers = AgentAnswers(self.messenger)
+        self.tool_waits: tuple[Waiting, ...] = ()
+        """The peers whose tools a model of ours does not get, as reports show them."""
         parts = (self.control, self.mcp_server, self.discovery, self.answers)
         self.dispatcher = Dispatcher(self.messenger, parts, hooks=self, events=self.events)
 
@@ -203,6 +209,15 @@ class Participant(PeerControls, Subscriptions, Hooks):
     def capabilities(self) -> CapabilitySet:
         """What we may send, as the gateway said last."""
         return self.messenger.capabilities
+
+    def show_tools_left_out(self, left_out: Mapping[str, str]) -> None:
+        """Report the peers of which tools are not offered to a model, with why, by peer."""
+        known = {one.peer: one for one in self.tool_waits}
+        self.tool_waits = tuple(
+            one if (one := known.get(peer)) is not None and one.what == why else _tool_wait(peer, why)
+            for peer, why in islice(left_out.items(), MAX_TOOL_WAITS)
+        )
+        self.waits_changed()
 
     def start_soon(self, function: Callable[..., Coroutine[Any, Any, object]], *args: Any) -> None:
         """Run a background task until we leave. Its failure is logged and ends nothing else."""
@@ -370,3 +385,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         Raises what `request` raises if it does not list its tools.
         """
         return await self.discovery.discover(peer)
+
+
+def _tool_wait(peer: str, why: str) -> Waiting:
+    return Waiting(kind="tools", peer=peer, what=why, since=timestamp())

@@ -114,7 +114,8 @@ class PeerContext:
 class Peer:
     """Another participant of the space. Before its first status, its `context` has no figures.
 
-    `tools`, `resources` and `prompts` are what it offers; None if it was not asked, or did not answer.
+    `tools`, `resources` and `prompts` are what it offers; None if it was not asked, or did not answer. At least
+    `tools_left_out` more tools are not read, because its list is too large.
     """
 
     id: str
@@ -123,6 +124,7 @@ class Peer:
     tools: tuple[PeerTool, ...] | None = None
     resources: tuple[PeerResource, ...] | None = None
     prompts: tuple[PeerPrompt, ...] | None = None
+    tools_left_out: int = 0
 
     def may_send(self, kind: str, payload: Mapping[str, Any], to: str) -> bool:
         """Return whether the capabilities that the gateway announced for it cover this; True if it announced none."""
@@ -176,7 +178,7 @@ class Peers(Mapping[str, Peer]):
         """Return a copy of everyone known now, by id."""
         return dict(self._by_id)
 
-    def set_offers(self, participant: str, **offers: tuple[Any, ...] | None) -> None:
+    def set_offers(self, participant: str, **offers: tuple[Any, ...] | int | None) -> None:
         """Store what a peer offers (`tools`, `resources`, `prompts`), unless it has left."""
         if participant in self._by_id:
             self._by_id[participant] = replace(self._by_id[participant], **offers)  # type: ignore[arg-type]

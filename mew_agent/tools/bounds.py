@@ -46,14 +46,7 @@ class ResultBound:
 
     def limits(self, sizes: Mapping[str, int], room: Room) -> dict[str, int]:
         """Return the limit in tokens of each result, by key. Short results leave their room to long ones."""
-        left, pending = room.for_results, dict(sizes)
-        limits: dict[str, int] = {}
-        for key, size in sorted(sizes.items(), key=lambda item: item[1]):
-            share = max(MIN_RESULT_TOKENS, left // len(pending))
-            limits[key] = share if self.max_tokens is None else min(share, self.max_tokens)
-            left = max(0, left - min(size, limits[key]))
-            del pending[key]
-        return limits
+        return fair_shares(sizes, room.for_results, least=MIN_RESULT_TOKENS, most=self.max_tokens)
 
     def bounded(self, text: str, limit_tokens: int, project: Project, *, kept_as: str) -> str | None:
         """Return what replaces a result that exceeds the limit; None if it fits. `kept_as` is the original's id."""
@@ -63,6 +56,19 @@ class ResultBound:
         if self.on_long == "refuse":
             return REFUSED.format(tokens=tokens, limit=limit_tokens, id=kept_as)
         return cut_in_the_middle(text, tokens, limit_tokens, project, kept_as=kept_as)
+
+
+def fair_shares(sizes: Mapping[str, int], room: int, *, least: int = 0, most: int | None = None) -> dict[str, int]:
+    """Divide room among several, by key: equally, but what a small one does not need is for the larger ones.
+
+    None gets less than `least` or more than `most`.
+    """
+    shares: dict[str, int] = {}
+    for done, (key, size) in enumerate(sorted(sizes.items(), key=lambda item: item[1])):
+        share = max(least, room // (len(sizes) - done))
+        shares[key] = share if most is None else min(share, most)
+        room = max(0, room - min(size, shares[key]))
+    return shares
 
 
 def cut_in_the_middle(text: str, tokens: int, limit_tokens: int, project: Project, *, kept_as: str) -> str:

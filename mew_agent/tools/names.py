@@ -6,6 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
+from mew_protocol.bounded_dict import FairDict
+
 MAX_NAME_LENGTH: Final = 64
 SEPARATOR: Final = "__"
 
@@ -46,11 +48,15 @@ def own_name(tool: str) -> str:
     return tool if fits else digest_name(Target("", tool))
 
 
+MAX_NAMES: Final = 20_000
+"""How many names are remembered; the peer with the most loses its oldest."""
+
+
 @dataclass
 class ToolNames:
-    """All names assigned so far, so that a call of a withdrawn tool is still understood."""
+    """The names assigned so far, so that a call of a withdrawn tool is still understood."""
 
-    _targets: dict[str, Target] = field(default_factory=dict)
+    _targets: FairDict[str, Target] = field(default_factory=lambda: FairDict(MAX_NAMES, lambda _, one: one.peer))
 
     def name_of(self, target: Target, reserved: Collection[str] = ()) -> str:
         """Return the name of a target. `reserved` names are already used for other tools."""

@@ -1,8 +1,8 @@
 """[pure] Read the lists of tools, resources and prompts that peers send over MCP. Invalid entries are dropped."""
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, Final, TypeVar
 
 from mew_protocol.json_values import object_at, objects_at, value_at
@@ -10,7 +10,14 @@ from mew_protocol.json_values import object_at, objects_at, value_at
 T = TypeVar("T")
 
 NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
-MAX_LISTED: Final = 500  # maximum entries of one list; no model reads more tools than that
+MAX_LISTED: Final = 500
+"""How many entries of one list are read: no model needs more tools."""
+
+MAX_ENTRY_BYTES: Final = 64 * 1024
+MAX_LIST_BYTES: Final = 512 * 1024
+"""How large an entry and all entries of a list may be, as JSON. What does not fit is left out, in the peer's order."""
+
+MAX_NAME_CHARS: Final = 256
 
 OTHER_LISTS: Final = "mew/lists"
 """Key in `_meta` of a list of tools: the names of other lists that are not empty, such as `resources`."""
@@ -75,10 +82,37 @@ class ListPage:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A complete list of a peer, and the further lists that it announced."""
+    """A list of a peer, and the further lists that it announced. At least `left_out` entries are too much to read."""
 
     offers: tuple[Any, ...]
     others: frozenset[str] = frozenset()
+    left_out: int = 0
+
+
+@dataclass
+class BoundedEntries:
+    """The entries of one list, page by page, as far as they are within the limits."""
+
+    entries: list[Mapping[str, Any]] = field(default_factory=list)
+    left_out: int = 0
+    is_full: bool = False
+    """Whether no further page is worth a request."""
+    _bytes: int = 0
+
+    def add(self, page: ListPage) -> None:
+        """Add the entries of a page. Those that are too much are counted only."""
+        for entry in page.entries:
+            size = len(json.dumps(entry, default=str))
+            if size > MAX_ENTRY_BYTES or len(_text(entry, "name")) > MAX_NAME_CHARS:
+                self.left_out += 1
+                continue
+            self.is_full = self.is_full or len(self.entries) >= MAX_LISTED or self._bytes + size > MAX_LIST_BYTES
+            if self.is_full:
+                self.left_out += 1
+            else:
+                self.entries.append(entry)
+                self._bytes += size
+        self.is_full = self.is_full or self.left_out >= MAX_LISTED
 
 
 def read_page(result: object, name: str) -> ListPage:
@@ -108,7 +142,7 @@ def read_prompts(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[Pee
 def _once_each(offers: Iterable[T], key: str) -> tuple[T, ...]:
     """Return the offers in a list: the first with each value of `key`, and none with an empty one."""
     found: dict[str, T] = {}
-    for offer in islice(offers, MAX_LISTED):
+    for offer in offers:
         found.setdefault(getattr(offer, key), offer)
     found.pop("", None)
     return tuple(found.values())

@@ -31,6 +31,8 @@ AttentionKind = Literal[
     "compaction_failed",
     "loop",
     "held",
+    "tools_left_out",
+    "budget_spent",
     "disconnected",
     "nearly_full",
     "about_to_compact",
@@ -56,6 +58,12 @@ _MODEL_WORDS: Final[Mapping[str, tuple[AttentionKind, AttentionLevel, str]]] = {
     "model_error": ("model_failed", "blocking", "got an error from its model"),
     "context_overflow": ("model_failed", "blocking", "sent a request larger than the window of its model"),
 }
+
+_LIMITS: Final[Mapping[str, tuple[AttentionKind, str]]] = {
+    "tools": ("tools_left_out", "leaves out tools of"),
+    "budget": ("budget_spent", "has spent its tokens for"),
+}
+"""What an agent limits for another participant, by the kind of its wait."""
 
 _ARGUMENT_CHARS: Final = 160
 _DETAIL_CHARS: Final = 300
@@ -232,6 +240,11 @@ def _waiting_items(entry: BoardEntry, report: ContextReport) -> Iterator[Attenti
             resume = _control("Resume", "resume", kinds.PARTICIPANT_RESUME, entry.id)
             item = _item(entry, "loop", "warning", reason, one.since, resume)
             yield item.model_copy(update={"id": f"loop:{entry.id}:{one.peer or ''}"})
+        elif one.kind in _LIMITS:
+            kind, says = _LIMITS[one.kind]
+            reason = f"{entry.id} {says} {one.peer}: {_clip(one.what, _DETAIL_CHARS)}"
+            item = _item(entry, kind, "warning", reason, one.since)
+            yield item.model_copy(update={"id": f"{kind}:{entry.id}:{one.peer or ''}"})
     held = [one for one in waits if one.kind == "room"]
     if held:
         messages = "1 message that does" if len(held) == 1 else f"{len(held)} messages that do"
@@ -301,6 +314,8 @@ _TOGETHER: Final[Mapping[AttentionKind, str]] = {
     "compaction_failed": "agents could not compact",
     "loop": "agents no longer answer another agent",
     "held": "agents hold messages that do not fit into their contexts",
+    "tools_left_out": "participants offer more tools than agents take",
+    "budget_spent": "senders have used up what agents spend for them",
     "disconnected": "participants are not connected",
     "nearly_full": "agents are nearly full and do not compact automatically",
     "about_to_compact": "agents compact automatically in their next turn",

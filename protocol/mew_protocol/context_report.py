@@ -225,11 +225,13 @@ class Waiting(_Part):
     `approval`: its proposal `proposal` to `peer` is undecided; `tool` and `arguments` are those proposed, without
     arguments that are too long to report. `loop`: it does not answer the agent `peer` until a person or a program
     sends a chat. `room`: the chat `message` of `peer` does not fit and is held. `model`: its last model call failed;
-    `what` names the server and the cause. `who_may_answer` are the connected participants that may approve, empty for
-    the other kinds: anyone can end a loop, and the sender of a held chat decides about it.
+    `what` names the server and the cause. `tools`: its model does not get all tools of `peer`; `what` says why.
+    `budget`: it answers `peer` again when the hour has room for it; `what` names the figures. `who_may_answer` are the
+    connected participants that may approve, empty for the other kinds: anyone can end a loop, and the sender of a held
+    chat decides about it.
     """
 
-    kind: Literal["approval", "loop", "room", "model"]
+    kind: Literal["approval", "loop", "room", "model", "tools", "budget"]
     what: str
     since: str
     peer: str | None = None

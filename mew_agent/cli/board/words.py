@@ -17,6 +17,8 @@ from mew_protocol.payloads.participant import BoardEntry, CompactDone, Status, b
 from mew_protocol.quoting import clean as clean
 from mew_protocol.quoting import one_line
 
+from mew_agent.errors import listed
+
 NO_CONTEXT: Final = "reports no context"
 """Said of a participant without a context window, such as a tool or a bridge."""
 
@@ -303,8 +305,7 @@ def _report_remarks(entry: BoardEntry, report: ContextReport, now: datetime) -> 
     if report.queued is not None and report.queued.messages:
         size = figure(report.queued.tokens, is_estimate=report.queued.basis != "tokenizer")
         yield f"{count_of(report.queued.messages, 'message')} queued ({size} tokens)"
-    if held := sum(wait.kind == "room" for wait in report.waiting or ()):
-        yield f"{count_of(held, 'message')} held for lack of room"
+    yield from _limits(report.waiting or ())
     if isinstance(report.severity, int) and report.severity > 0:
         yield words(report.level)
     if report.stale_messages:
@@ -321,6 +322,14 @@ def _report_remarks(entry: BoardEntry, report: ContextReport, now: datetime) -> 
         yield pins(report.pins)
     if report.suggestions:
         yield f"could save ~{max(one.tokens_saved for one in report.suggestions):,}"
+
+
+def _limits(waits: Sequence[Waiting]) -> Iterator[str]:
+    if held := sum(wait.kind == "room" for wait in waits):
+        yield f"{count_of(held, 'message')} held for lack of room"
+    for kind, says in (("tools", "not all tools of"), ("budget", "budget spent for")):
+        if limited := [wait.peer for wait in waits if wait.kind == kind and wait.peer]:
+            yield f"{says} {listed(limited, 3)}"
 
 
 def pins(pinned: Sequence[PinReport]) -> str:

@@ -303,7 +303,7 @@ class SpaceLink:
         self._ready_seconds = READY_SECONDS if me is None else READY_SECONDS_FOR_AGENTS
         if me is not None:
             self._watch(me)
-            self._joined = me, PeerTools(me, lambda: self.reserved)
+            self._joined = me, PeerTools(me, lambda: self.reserved, on_left_out=me.show_tools_left_out)
 
     async def run(self) -> None:
         """Join, stay, and join again; never returns."""
@@ -332,7 +332,7 @@ class SpaceLink:
         me.discovery.pace = Pace(stagger_seconds=0.0)
         self._watch(me)
         async with me:
-            self._joined = me, PeerTools(me, lambda: self.reserved)
+            self._joined = me, PeerTools(me, lambda: self.reserved, on_left_out=me.show_tools_left_out)
             self._tried.set()
             self._all_changed()
             while not me.session.ended.is_set():

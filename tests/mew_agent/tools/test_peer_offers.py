@@ -1,13 +1,18 @@
 """Lists of peers, in every shape that peers send."""
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 
 from mew_agent.tools.peer_offers import (
+    MAX_ENTRY_BYTES,
+    MAX_LIST_BYTES,
     MAX_LISTED,
+    BoundedEntries,
     InvalidList,
+    ListPage,
     PeerPrompt,
     PeerResource,
     PeerTool,
@@ -48,10 +53,34 @@ def test_a_tool_without_a_schema_takes_any_object(schema: Any) -> None:
     assert tool.schema == {"type": "object", "properties": {}}
 
 
-def test_unnamed_and_repeated_entries_are_dropped_and_lists_are_bounded() -> None:
+def test_unnamed_and_repeated_entries_are_dropped() -> None:
     entries = ({"name": "add"}, {"name": "add", "description": "again"}, {"description": "nameless"}, {"name": 3})
     assert read_tools("calc", entries) == (PeerTool("calc", "add"),)
-    assert len(read_tools("calc", tuple({"name": f"n{n}"} for n in range(MAX_LISTED + 5)))) == MAX_LISTED
+
+
+def test_a_list_is_read_within_its_limits_in_the_peers_order() -> None:
+    found = BoundedEntries()
+    found.add(ListPage(tuple({"name": f"n{n}"} for n in range(MAX_LISTED + 5))))
+    assert (len(found.entries), found.left_out, found.is_full) == (MAX_LISTED, 5, True)
+
+
+@pytest.mark.parametrize(
+    "large", [{"name": "x" * 300}, {"name": "big", "inputSchema": {"enum": ["x" * MAX_ENTRY_BYTES]}}]
+)
+def test_an_entry_that_is_too_large_is_left_out_alone(large: dict[str, Any]) -> None:
+    found = BoundedEntries()
+    found.add(ListPage(({"name": "a"}, large, {"name": "b"})))
+    assert ([one["name"] for one in found.entries], found.left_out, found.is_full) == (["a", "b"], 1, False)
+
+
+def test_pages_are_read_until_their_bytes_are_spent() -> None:
+    found = BoundedEntries()
+    pages = 0
+    while not found.is_full:
+        found.add(ListPage(tuple({"name": f"{pages}-{n}", "description": "x" * 10_000} for n in range(10)), "more"))
+        pages += 1
+    assert pages == MAX_LIST_BYTES // 100_000 + 1
+    assert sum(len(json.dumps(one)) for one in found.entries) <= MAX_LIST_BYTES
 
 
 def test_resources_and_prompts_are_read_like_tools() -> None:
