@@ -142,8 +142,8 @@ class AcpServer:
         if word == "compacting" and self._compaction is None:
             self._compaction = str(uuid4())
             await self._show_compaction("in_progress")
-        elif word in ("compacted", "compaction_failed") and self._compaction is not None:
-            await self._show_compaction("completed" if word == "compacted" else "failed")
+        elif word != "compacting" and self._compaction is not None:
+            await self._show_compaction("failed" if word == "compaction_failed" else "completed")
             self._compaction = None
         usage = _usage_of(event.context)
         shown = (event.context.tokens or 0, event.context.max_tokens)

@@ -172,6 +172,7 @@ class AgentSessions:
         if self._window_is_configured:
             await self._check_pins()
             return
+        known = {session: session.conversation.tracker.window for session in (self.main, *self._sessions.values())}
         try:
             window = await self._parts.model.discover_window()
         except MewAgentError as error:
@@ -181,7 +182,9 @@ class AgentSessions:
         self.main.conversation.state.set_surroundings(is_window_awaited=False)
         if window is not None:
             for session in (self.main, *self._sessions.values()):
-                await session.conversation.change_window(window)
+                # An overflow error that came meanwhile named the real limit.
+                if known.get(session, now := session.conversation.tracker.window) == now:
+                    await session.conversation.change_window(window)
             await self._check_pins()
         elif self.main.conversation.state.window_unknown:
             await self.main.conversation.emit_status(f"policy_stopped:{NO_WINDOW.format(model=self._config.model)}")

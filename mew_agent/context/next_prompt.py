@@ -43,7 +43,7 @@ class NextPrompt:
 
     def set_server_count(self, tokens: int) -> None:
         """Set the server's count of the next request. It is valid until the request changes."""
-        self._server_count = (tokens, self._request_key())
+        self._server_count = (tokens, self.key)
 
     @property
     def tokens(self) -> int:
@@ -63,10 +63,12 @@ class NextPrompt:
             return projected * 2 >= limit_tokens
         return abs(projected + output_reserve_tokens(limit_tokens) - limit_tokens) * CLOSE_CALL_PART <= limit_tokens
 
-    def _request_key(self) -> object:
+    @property
+    def key(self) -> object:
+        """What the next request consists of. A count of a request is valid while this is the same as before it."""
         return (self.history.revision, self.history.last_seq, self._prefix)
 
     def _current_count(self) -> int | None:
-        if self._server_count is None or self._server_count[1] != self._request_key():
+        if self._server_count is None or self._server_count[1] != self.key:
             return None
         return self._server_count[0]

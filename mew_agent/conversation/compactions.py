@@ -85,6 +85,12 @@ def would_overflow(tracker: Tracker) -> bool:
     return tracker.next_prompt.tokens + output_reserve_tokens(window_tokens) > window_tokens
 
 
+def is_outdated(action: CompactAction, tracker: Tracker, revision: int) -> bool:
+    """Return whether the history has changed since this revision was to be compacted, so that the reason is gone."""
+    is_needed = action.trigger == "would_overflow" and would_overflow(tracker)
+    return tracker.history.revision != revision and not is_needed
+
+
 async def run_compaction(
     plan: CompactionPlan,
     trigger: str,

@@ -232,6 +232,8 @@ class ContextState:
         is_bounded = self.result_bound.max_tokens is not None or not makes_room
         limits = self.result_bound.limits(tokens, self.room()) if tokens and is_bounded else {}
         for call in waiting:
+            if call.id not in self.history.open_calls():
+                continue  # a control removed the call while results before this one entered
             text = given.get(call.id, default)
             await self.add_tool_result(call, text, limits.get(call.id), sizes.get(call.id), shown.get(call.id, ()))
 

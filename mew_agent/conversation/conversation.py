@@ -76,7 +76,7 @@ class Conversation:
         self.is_compacting = False
         """Whether a compaction runs or waits for the running call."""
         self.pins = self.state.pins
-        self._pending_compaction: CompactAction | None = None
+        self._decided: tuple[CompactAction | None, int] = None, 0
         self._calls_in_turn = 0
         self._is_maintenance = False
         self._is_task_over = False  # and the policy has not looked ahead to the next one
@@ -155,12 +155,11 @@ class Conversation:
             return compactions.skipped_answer(str(error), self.tracker)
         finally:
             self.is_compacting = False
-        self._pending_compaction = None
         return compactions.compacted_answer(result, self.tracker)
 
     async def compress_to(self, part: Fraction) -> Compression:
         """Drop the oldest turns until at most this part of the window is used, or only the newest turn remains."""
-        self._pending_compaction = None
+        self._decided = None, 0
         target_tokens = part.floor_of(self.tracker.window.max_tokens)
         ledger = self.tracker.ledger
         async with self.calls.between_calls():
@@ -175,6 +174,12 @@ class Conversation:
         return Compression(before, ledger.next_prompt_tokens, target_tokens, removed)
 
     @property
+    def _pending_compaction(self) -> CompactAction | None:
+        """The compaction that the policy decided on; None once the history that it decided about has changed."""
+        action, revision = self._decided
+        return action if revision == self.history.revision else None
+
+    @property
     def has_pending_compaction(self) -> bool:
         """Whether a compaction that the policy decided on has not run yet."""
         return self._pending_compaction is not None
@@ -183,10 +188,7 @@ class Conversation:
         """Remove entries from one end, never half of a call or the turn being answered. Returns how many."""
         async with self.calls.between_calls():
             origin, count = Origin(asked_by), self.calls.count_cut
-            removed = await self.state.forget(request.direction, request.entries, origin, count)
-            if removed:
-                self._pending_compaction = None
-            return removed
+            return await self.state.forget(request.direction, request.entries, origin, count)
 
     async def clear(self, asked_by: str | None = None, reason: str | None = None) -> None:
         """Remove everything but reminders. A question being answered enters again before the next call."""
@@ -195,10 +197,7 @@ class Conversation:
 
     async def undo(self, request: Undo, asked_by: str | None = None) -> UndoDone:
         """Undo a compaction, a forget or a clear, after the running call. The answer says why if that is refused."""
-        done = await self.archive.undo(request, asked_by)
-        if done.status == "undone":
-            self._pending_compaction = None
-        return done
+        return await self.archive.undo(request, asked_by)
 
     # -- turns -------------------------------------------------------------------------------------------
 
@@ -209,7 +208,6 @@ class Conversation:
         if limit is not None and len(self.history) > limit:
             async with self.calls.between_calls():
                 await self.state.forget("oldest", len(self.history) - limit)
-                self._pending_compaction = None
         self._calls_in_turn, self._is_maintenance = 0, is_maintenance
         self.waits_to_compact = False
         return self.state.begin_turn(resumed)
@@ -221,11 +219,9 @@ class Conversation:
 
     async def remove_turn(self, turn: int) -> None:
         """Remove a whole turn, so that a message that never fits does not fail all later requests."""
-        span = self.state.span_of_turn(turn)
-        if span is not None:
+        if self.state.span_of_turn(turn) is not None:
             async with self.calls.between_calls():
-                self._pending_compaction = None
-                await self.state.remove(span)
+                await self.state.remove(self.state.span_of_turn(turn))
 
     async def needs_maintenance(self) -> bool:
         """Return whether a prompt is due in a turn that answers no message. If so, it enters with the next call."""
@@ -268,8 +264,10 @@ class Conversation:
             async with self.calls.between_calls():
                 await self._clear(reason, Origin(reason=reason))
             await self.emit_status(f"cleared:{reason}")
-        elif self._pending_compaction is not None and not await self._waits(self._pending_compaction):
-            await self._compact(self._pending_compaction, may_wait=True)
+            return
+        action, revision = self._pending_compaction, self.history.revision
+        if action is not None and not await self._waits(action):
+            await self._compact(action, may_wait=True, revision=revision)
 
     async def change_window(self, window: Window) -> None:
         """Set the window that the server reported; levels follow at once."""
@@ -323,7 +321,8 @@ class Conversation:
             await self.apply_pending()
             await self._enter(prepare)
         elif pending.compact is not None:
-            await self._compact(pending.compact, may_wait=pending.compact.trigger != "would_overflow")
+            may_wait = pending.compact.trigger != "would_overflow"
+            await self._compact(pending.compact, may_wait=may_wait, revision=pending.revision)
 
     async def _during_reply(self, tokens: int, likely_most_tokens: int, basis: SizeBasis) -> None:
         """Ask a policy that watches replies. Raises `ReplyStopped`."""
@@ -334,7 +333,7 @@ class Conversation:
         await self._emit_words(pending)
         if pending.stop is not None or pending.restart is not None:
             raise ReplyStopped(pending, tokens, basis)
-        self._pending_compaction = pending.compact or self._pending_compaction
+        self._decided = pending.compact or self._pending_compaction, pending.revision
 
     async def _after_stop(self, stopped: ReplyStopped) -> None:
         """Compact, so that the reply can start over. Raises `PolicyStopped` if it may not."""
@@ -343,7 +342,8 @@ class Conversation:
             problem = await report_stop(stop, self.state, stopped.tokens, stopped.basis)
             raise PolicyStopped(self.tracker.policy.name, problem)
         if stopped.pending.compact is not None:
-            await self._compact(halved(stopped.pending.compact, self.tracker.next_prompt.tokens))
+            action = halved(stopped.pending.compact, self.tracker.next_prompt.tokens)
+            await self._compact(action, revision=stopped.pending.revision)
 
     async def _after_call(self, flags: GenerationFlags) -> None:
         """Ask the policy about the new figures and emit the status. Interventions wait for `apply_pending`."""
@@ -352,7 +352,7 @@ class Conversation:
             # The server's window is no larger than the prompt that it cut, whatever its API or the configuration says.
             self.state.change_window(learn_from_overflow(self.tracker.window, drift.window_tokens))
         pending = await carry_out(self.state.decide("after_call", flags), self.state)
-        self._pending_compaction = pending.compact
+        self._decided = pending.compact, pending.revision
         if pending.stop is not None:
             pending.words.append(f"policy_stopped:{await report_stop(pending.stop, self.state)}")
         await self.state.save_decisions()
@@ -366,7 +366,7 @@ class Conversation:
         """Ask a policy that counts messages about each item that enters. Interventions wait for `apply_pending`."""
         if isinstance(event, events.ItemAdded):
             pending = await carry_out(self.state.decide("message_added"), self.state)
-            self._pending_compaction = pending.compact or self._pending_compaction
+            self._decided = pending.compact or self._pending_compaction, pending.revision
             await self._emit_words(pending)
 
     async def _look_ahead(self) -> None:
@@ -380,7 +380,7 @@ class Conversation:
         if action is not None:
             plan = self.state.plan_compaction(action.target_tokens, action.method)
             if isinstance(plan, CompactionPlan):
-                self._pending_compaction = action
+                self._decided = action, pending.revision
                 pending.words.append(f"compaction_due:{action.reason or action.trigger}")
         await self._emit_words(pending)
 
@@ -393,7 +393,6 @@ class Conversation:
     async def _clear(self, reason: str | None, origin: Origin) -> None:
         """Remove everything but reminders. The caller holds the history; the model reads a `reason`."""
         tokens = self.tracker.tokens
-        self._pending_compaction = None
         await self.state.clear(reason, origin)
         await self.events.emit(events.ContextCleared(tokens, reason))
 
@@ -406,26 +405,32 @@ class Conversation:
             return False
         return self.state.answering_turn is not None or (self.gate is None and not await self.may_compact())
 
-    async def _compact(self, action: CompactAction, *, may_wait: bool = False) -> bool:
-        """Compact as the policy decided. Returns whether anything left; nothing does while an approval is awaited."""
-        decision = None
+    async def _compact(self, action: CompactAction, *, may_wait: bool = False, revision: int | None = None) -> bool:
+        """Compact as the policy decided about this revision of the history, the present one unless given.
+
+        Returns whether anything left; nothing does while an approval is awaited.
+        """
+        revision, decision = self.history.revision if revision is None else revision, None
         if self.gate is not None and not self.is_compacting:
             decision = self.gate.admit(action, is_urgent=not may_wait or compactions.would_overflow(self.tracker))
             if decision is None:
                 return False
             if decision.outcome == "urgent":
                 await self.emit_status(decision.status)
-        return await self.compact_as_decided(action, decision)
+        return await self.compact_as_decided(action, decision, revision)
 
-    async def compact_as_decided(self, action: CompactAction, decision: CompactionDecision | None) -> bool:
+    async def compact_as_decided(
+        self, action: CompactAction, decision: CompactionDecision | None, revision: int | None = None
+    ) -> bool:
         """Compact as the policy and, if one was asked, a participant decided. Returns whether anything left."""
         if not self.is_compacting:
-            self._pending_compaction = None
+            self._decided = None, 0
         # People wait in the middle of a reply only if a policy stops replies.
         is_shown = "stream" in self.tracker.policy.rule_index.interventions
         if is_shown:
             await self.events.emit(events.ReplyNotice("compacting", texts.COMPACTING))
-        changed = await self._run_compaction(action, decision)
+        revision = self.history.revision if revision is None else revision
+        changed = await self._run_compaction(action, decision, revision)
         if is_shown and changed:
             await self.events.emit(events.ReplyNotice("compacted", texts.COMPACTED))
         elif is_shown:
@@ -433,7 +438,7 @@ class Conversation:
             await self.events.emit(events.ReplyNotice("not_compacted", texts.NOT_COMPACTED.format(problem=problem)))
         return changed
 
-    async def _run_compaction(self, action: CompactAction, decision: CompactionDecision | None) -> bool:
+    async def _run_compaction(self, action: CompactAction, decision: CompactionDecision | None, revision: int) -> bool:
         """Compact with a status before and after. Emits failures. Returns whether anything changed."""
         if self.is_compacting:
             async with self.calls.lock:
@@ -443,6 +448,8 @@ class Conversation:
         plan: CompactionPlan | NothingToDo | None = None
         try:
             async with self.calls.lock:
+                if compactions.is_outdated(action, self.tracker, revision):
+                    return True
                 is_refused = action.trigger == "overflow_error"
                 plan = compactions.plan_as_decided(
                     decision, self.state, action.target_tokens, action.method, is_refused=is_refused

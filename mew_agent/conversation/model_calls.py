@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 from uuid import uuid4
 
 import anyio
@@ -54,6 +54,8 @@ ReplyListener = Callable[[ModelEvent], Awaitable[None]]  # receives every event 
 
 _Prefix = tuple[tuple[ToolSpec, ...], str, tuple[PrefixText, ...]]
 """The tools and the reminders of the next request, and all texts that it sends before the items."""
+
+_Counted = TypeVar("_Counted")
 
 COUNT_SECONDS = 5.0  # how long a compaction waits for the server's counts, all together
 
@@ -267,9 +269,15 @@ class ModelCalls:
         """Let the server count the next request where the error of a projection could change a decision."""
         request, _ = self._request()
         if self._state.tracker.next_prompt.is_close_call(self._state.tracker.window.max_tokens):
-            tokens = await self._model.count_prompt(request)
+            tokens = await self._unless_changed(self._model.count_prompt(request))
             if tokens is not None:
                 self._state.tracker.next_prompt.set_server_count(tokens)
+
+    async def _unless_changed(self, counting: Awaitable[_Counted | None]) -> _Counted | None:
+        """Return what is counted of the next request; None if that request changed meanwhile."""
+        key = self._state.tracker.next_prompt.key
+        counted = await counting
+        return counted if self._state.tracker.next_prompt.key == key else None
 
     @property
     def summary_price(self) -> ModelPrice | None:
@@ -292,7 +300,6 @@ class ModelCalls:
         If the server cannot count and the options allow it, measure with calls of one token; `spending` gets the cost.
         """
         history = self._state.history
-        key = history.revision, history.last_seq
         if history.open_calls():
             return None  # templates refuse a call without its result
         after = history_after(plan, summary, history)
@@ -300,29 +307,43 @@ class ModelCalls:
         versions = [replace(history, items=list(history.items)), after]
         versions[1:1] = [] if summary is None else [replace(after, summary=None)]
         basis: CountBasis = "server_counted"
-        counts = await self._counts(versions, self._model.count_prompt, self.options.count_seconds)
+        self.describe_prefix()
+        has_question = any(_ends_in_reply(version) for version in versions)
+        requests = partial(self._as_if_asked, has_question=has_question)
+        counts = await self._counts(versions, requests, self._model.count_prompt, self.options.count_seconds)
         if counts is None and self.options.measure_compactions:
             basis = "exact"
             measure = partial(self._measured, spending=spending)
-            counts = await self._counts(versions, measure, self.options.summary_timeout_seconds)
-        if counts is None or (history.revision, history.last_seq) != key:
+            counts = await self._counts(versions, requests, measure, self.options.summary_timeout_seconds)
+        if counts is None:
             return None
         before, *without_summary, left = counts
-        is_next_prompt = not _ends_in_reply(history)
-        return CountedCut(before, left, next(iter(without_summary), None), is_next_prompt, basis)
+        return CountedCut(before, left, next(iter(without_summary), None), not has_question, basis)
 
     async def _counts(
-        self, versions: Sequence[History], count: Callable[[ModelRequest], Awaitable[int | None]], seconds: float
+        self,
+        versions: Sequence[History],
+        request: Callable[[History], ModelRequest],
+        count: Callable[[ModelRequest], Awaitable[int | None]],
+        seconds: float,
     ) -> list[int] | None:
-        """Return the size of the next request with each of these histories; None if not all can be counted in time."""
-        counts: list[int] = []
-        with anyio.move_on_after(seconds):
+        """Return the size of the next request with each of these histories.
+
+        None if not all can be counted in time, or if the history changed meanwhile.
+        """
+
+        async def count_all() -> list[int] | None:
+            counts: list[int] = []
             for version in versions:
-                tokens = await count(self._as_if_asked(version))
+                tokens = await count(request(version))
                 if tokens is None or not (counts or self._state.tracker.ledger.agrees_with_count(tokens)):
                     return None
                 counts.append(tokens)
-        return counts if len(counts) == len(versions) else None
+            return counts
+
+        with anyio.move_on_after(seconds):
+            return await self._unless_changed(count_all())
+        return None
 
     async def _measured(self, request: ModelRequest, *, spending: SummarySpending | None) -> int | None:
         """Return the prompt tokens that the provider reports for a call of one token; None if it fails."""
@@ -353,22 +374,23 @@ class ModelCalls:
         """Let the server count the tools that are offered only since a compaction."""
         ledger, history = self._state.tracker.ledger, self._state.history
         grown = ledger.prefix_growth_tokens
-        request = self._as_if_asked(history)
+        request = self._as_if_asked(history, has_question=not counted.is_next_prompt)
         if ledger.prefix_growth_tokens != grown:
             with anyio.move_on_after(self.options.count_seconds):
-                tokens = await self._model.count_prompt(request)
+                tokens = await self._unless_changed(self._model.count_prompt(request))
                 if tokens is None:
                     return
                 ledger.count_prefix_growth(grown + tokens - counted.after)
-                if not _ends_in_reply(history):
+                if counted.is_next_prompt:
                     self._state.tracker.next_prompt.set_server_count(tokens)
 
-    def _as_if_asked(self, history: History) -> ModelRequest:
-        """Return the request with a question at its end: servers differ in how they count one that ends in a reply."""
+    def _as_if_asked(self, history: History, *, has_question: bool) -> ModelRequest:
+        """Return the request, with a question at its end if it has one: servers differ in how they count a reply there.
+
+        Requests that are compared have the same end.
+        """
         request, _ = self._request(history)
-        if not _ends_in_reply(history):
-            return request
-        return replace(request, messages=(*request.messages, _ANY_QUESTION))
+        return replace(request, messages=(*request.messages, _ANY_QUESTION)) if has_question else request
 
     def _request(self, of: History | None = None) -> tuple[ModelRequest, str]:
         """Return the next main request, of this history if given, and the fingerprint of what it sends besides."""

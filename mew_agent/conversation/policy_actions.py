@@ -11,7 +11,13 @@ from typing import assert_never
 from mew_agent.context.policy import actions as acts
 from mew_agent.conversation import texts
 from mew_agent.conversation.context_state import ContextState
-from mew_agent.conversation.events import RedlineApproached, RedlineCrossed, ReplyNotice, SavingSuggested
+from mew_agent.conversation.events import (
+    ConversationEvent,
+    RedlineApproached,
+    RedlineCrossed,
+    ReplyNotice,
+    SavingSuggested,
+)
 from mew_agent.errors import MewAgentError
 from mew_agent.participant.messenger import timestamp
 
@@ -26,6 +32,7 @@ class PendingActions:
     compact: acts.CompactAction | None = None
     restart: acts.RestartAction | None = None
     stop: acts.AbortAction | acts.ErrorAction | None = None
+    revision: int = 0  # of the history that was decided about
 
 
 @dataclass(eq=False)
@@ -44,7 +51,7 @@ async def carry_out(  # noqa: C901 - one case for each action
     actions: Sequence[acts.Action], state: ContextState
 ) -> PendingActions:
     """Change reminders, prompts and plans, emit events, and return what remains to be done."""
-    pending = PendingActions()
+    pending, happened = PendingActions(revision=state.history.revision), list[ConversationEvent]()
     for action in actions:
         match action:
             case acts.NearLimitAction():
@@ -68,15 +75,17 @@ async def carry_out(  # noqa: C901 - one case for each action
                 pending.words.append(f"state_changed:{before} -> {after}")
             case acts.ApproachingRedlineAction():
                 pending.words.append("approaching_redline")
-                await state.events.emit(RedlineApproached(*state.context_usage))
+                happened.append(RedlineApproached(*state.context_usage))
             case acts.RedlinedAction():
                 pending.words.append("redlined")
-                await state.events.emit(RedlineCrossed(*state.context_usage))
+                happened.append(RedlineCrossed(*state.context_usage))
             case acts.SuggestAction(suggestion):
-                await state.events.emit(SavingSuggested(suggestion))
+                happened.append(SavingSuggested(suggestion))
             case _:
                 assert_never(action)
     state.renew_injection()
+    for event in happened:  # after all that was decided about this history: listeners may change it
+        await state.events.emit(event)
     return pending
 
 

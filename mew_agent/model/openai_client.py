@@ -136,7 +136,7 @@ class OpenAIModel:
         """
         dialect = self._dialect
         # A server may reject both names of the token limit in turn; each dialect is tried once.
-        tried = {dialect}
+        tried, before = {dialect}, dialect
         while True:
             try:
                 with anyio.fail_after(self._first_chunk_timeout_seconds):
@@ -152,7 +152,8 @@ class OpenAIModel:
                 dialect = other
                 tried.add(other)
             else:
-                self._dialect = dialect
+                if dialect != before:  # another call may have learnt more meanwhile
+                    self._dialect = dialect
                 return answer
 
     async def _send(self, request: ModelRequest, dialect: dialects.Dialect) -> "Chunks | list[ModelEvent]":

@@ -5,6 +5,7 @@ pausing. Does not know what a control does to a conversation.
 """
 
 import logging
+import os
 from contextlib import suppress
 from typing import Any, Final, Protocol, assert_never
 
@@ -46,6 +47,11 @@ NOTHING_TO_DO = frozenset(
     {"no_history", "compaction_in_progress", "already_below_target", "not_supported", "not_owner"}
 )
 """Reasons to skip a compaction that are not failures."""
+
+FORGET_WORDS: Final = ("forgetting", "forgot")
+
+COMPAT_VARIABLE: Final = "MEW_COMPAT"
+"""With `reference`, a skipped compaction and a forget end with the status `compacted`, as the reference has it."""
 
 NO_CONTEXT: Final = "this participant has no context"
 
@@ -142,6 +148,7 @@ class Control(Subscriber):
         self.context = PeerContext()
         """The participant's own context as last announced."""
         self._pauses = 0
+        self._follows_reference = os.environ.get(COMPAT_VARIABLE) == "reference"
 
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
         """Start to carry out an envelope if it is a control for this participant."""
@@ -196,9 +203,10 @@ class Control(Subscriber):
             case Compact():
                 await self._compact(envelope, request)
             case Forget():
-                await self.announce("compacting", (envelope.id,))
+                begins, ends = ("compacting", "compacted") if self._follows_reference else FORGET_WORDS
+                await self.announce(begins, (envelope.id,))
                 await self.conversation.forget(request, envelope.sender)
-                await self.announce("compacted", (envelope.id,))
+                await self.announce(ends, (envelope.id,))
             case Clear():
                 await self.conversation.clear(envelope.sender, request.reason)
                 await self.announce(_with_reason("cleared", request.reason), (envelope.id,))
@@ -279,7 +287,8 @@ class Control(Subscriber):
         if done.skipped and done.reason not in NOTHING_TO_DO:
             await self.announce(f"compaction_failed:{done.reason}", (envelope.id,))
         elif not self.conversation.is_compacting:  # otherwise the running compaction sends its own status
-            await self.announce("compacted", (envelope.id,))
+            is_news = not done.skipped or self._follows_reference
+            await self.announce("compacted" if is_news else None, (envelope.id,))
 
     async def _use_archive(
         self, envelope: Envelope, request: compactions.RequestHistory | compactions.Recall | compactions.Undo

@@ -96,7 +96,7 @@ class CompactionRequest(PendingRequest):
         if (
             envelope.sender == self.peer
             and envelope.kind == kinds.PARTICIPANT_STATUS
-            and str(envelope.body.get("status") or "").partition(":")[0] in ("compacted", COMPACTION_FAILED)
+            and envelope.body.get("status") not in (None, "compacting")
         ):
             self._complete(reply=envelope)
         return super().receive(envelope)
@@ -193,6 +193,8 @@ def _outcome_from_status(status: Status) -> CompactDone:
     word, _, reason = (status.status or "").partition(":")
     if word == COMPACTION_FAILED:
         return CompactDone.as_skipped(reason or "no reason given")
+    if word != "compacted":  # after a skipped compaction an agent is what it was before
+        return CompactDone.as_skipped("no reason given")
     if status.context is None and not status.tokens and not status.messages_in_context:
         return CompactDone.as_skipped("no_history")
     basis = status.context.basis if status.context is not None and status.tokens is not None else None

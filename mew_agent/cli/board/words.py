@@ -49,7 +49,7 @@ SHUTTING_DOWN: Final = "shutting_down"
 """The last status before a participant leaves. A program that sends no status when it joins again keeps it."""
 
 QUIET: Final = frozenset(
-    {"", "active", "idle", "ready", "joined", "rejoined", "compacted", "pinned", "already_pinned", "unpinned"}
+    {"", "active", "idle", "ready", "joined", "rejoined", "compacted", "forgot", "pinned", "already_pinned", "unpinned"}
 )
 """Statuses that need no action from a reader."""
 

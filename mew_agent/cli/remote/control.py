@@ -113,9 +113,15 @@ def compact(
                 progress.clear()
                 return _print_compaction(request, sent, parse_answer(CompactDone, body, request.target), target_tokens)
             status = parse_answer(Status, body, request.target)
-            if status.status != "compacted":
+            if status.status == "compacting":
                 continue
             progress.clear()
+            if status.status != "compacted":
+                request.print(
+                    "skipped; the reason is unknown (it lacks the capability participant/compact-done)",
+                    {"skipped": True},
+                )
+                return ExitCode.SKIPPED
             if not words.has_context(status) and not status.messages_in_context:
                 request.print(f"skipped, it {words.NO_CONTEXT}", {"skipped": True, "reason": "no_context"})
                 return ExitCode.SKIPPED
@@ -173,10 +179,9 @@ def forget(
     payload = Forget(direction="newest" if newest else "oldest", entries=entries)
     with request.send(kinds.PARTICIPANT_FORGET, payload) as sent:
         before = sent.last_status.messages_in_context if sent.last_status is not None else None
-        status = sent.next_status(passing="compacting")
+        status = sent.next_status(passing=("compacting", "forgetting"))
     word = status.status
-    if word == "compacted" and before is not None:
-        # Agents report `compacted` for any history that got smaller; the number of messages says more here.
+    if word in ("compacted", "forgot") and before is not None:
         dropped = max(0, before - status.messages_in_context)
         word = f"forgot {words.count_of(dropped, 'message')}" if dropped else "had nothing to forget"
     return _print_status(request, status, word)

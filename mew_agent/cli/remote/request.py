@@ -108,10 +108,10 @@ class SentRequest:
         if answer.refers_to(self.sent.id) and (problem := chat_refusal_in(answer)) is not None:
             raise ChatRefused(self.participant, words.clean(problem))
 
-    def next_status(self, *, passing: str | None = None) -> Status:
-        """The status that answers. A status `passing` comes before the answer and is skipped."""
+    def next_status(self, *, passing: tuple[str, ...] = ()) -> Status:
+        """The status that answers. One of `passing` comes before the answer and is skipped."""
         statuses = (parse_answer(Status, body, self.participant) for _, body in self.answers(kinds.PARTICIPANT_STATUS))
-        return next(status for status in statuses if passing is None or status.status != passing)
+        return next(status for status in statuses if status.status not in passing)
 
     @property
     def last_status(self) -> Status | None:

@@ -62,6 +62,9 @@ class ContextNotes:
             case "waiting_for_approval":
                 text = approval_text(context)
                 return None if text == approval_text(before) else ContextNote("paused", text)
+            case _ if self.is_compacting:
+                self.is_compacting = False
+                return ContextNote("ended", _ended_text(before, context))
             case _:
                 return None
 

@@ -1,6 +1,6 @@
 // What the signed-in person can do with a participant: labels, fields, and the envelope that each sends. Pure.
 
-export const isStatus = (envelope) => envelope.kind === "participant/status" && envelope.payload?.status !== "compacting";
+export const isStatus = (envelope) => envelope.kind === "participant/status" && !["compacting", "forgetting"].includes(envelope.payload?.status);
 const withReason = ({ reason }) => (reason ? { reason } : {});
 const REASON = { name: "reason", label: "Reason", placeholder: "optional" };
 

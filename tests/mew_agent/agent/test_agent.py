@@ -185,7 +185,7 @@ async def test_a_forget_of_whole_call_intervals_is_exact(start_agent: StartAgent
         prompts = [request.prompt_tokens for request in s.main_requests]
         for entries in (3, 4):
             asked = await s.control("forget", {"direction": "oldest", "entries": entries})
-            await s.recorder.first("coder", "participant/status", about=asked, status="compacted")
+            await s.recorder.first("coder", "participant/status", about=asked, status="forgot")
         first, second = (await s.ada.compaction_history("coder")).entries
         assert (first.basis, first.freed_gross_basis) == ("projected", "projected")
         assert (second.basis, second.freed_gross_basis) == ("exact", "exact")

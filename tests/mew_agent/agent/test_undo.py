@@ -81,7 +81,7 @@ async def test_a_clear_and_a_forget_can_be_undone(start_agent: StartAgent, text:
             await s.ask(text(100))
         items, tokens = list(s.agent.conversation.history.items), (await s.status())["tokens"]
         forgotten = await s.control("forget", {"direction": "oldest", "entries": 2})
-        await s.recorder.until(lambda: "compacted" in s.recorder.words("coder", about=forgotten))
+        await s.recorder.until(lambda: "forgot" in s.recorder.words("coder", about=forgotten))
         await s.control("clear", {"reason": "a new topic"})
         await s.recorder.until(lambda: "cleared:a new topic" in s.recorder.words("coder"))
         listed = (await s.ada.compaction_history("coder")).entries

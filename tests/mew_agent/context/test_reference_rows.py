@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mew_agent.context.sqlite_store import SqliteStore
+from mew_agent.participant.controls import COMPAT_VARIABLE
 
 StartAgent = Callable[..., Any]
 """`start_agent(...)` of the conftest."""
@@ -129,7 +130,10 @@ async def test_m10_a_requested_compaction_says_what_it_freed(
         assert after["tokens"] <= 8 * K * 30 // 100
 
 
-async def test_m11_forgetting_without_a_number_takes_the_older_half_rounded_up(start_agent: StartAgent) -> None:
+async def test_m11_forgetting_without_a_number_takes_the_older_half_rounded_up(
+    start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(COMPAT_VARIABLE, "reference")
     async with start_agent(agent=reference()) as s:
         await s.ada.chat("It is raining.")
         await s.ask("One.")

@@ -8,7 +8,7 @@ import pytest
 from mew_protocol.context_report import ContextReport, LastReported
 from mew_protocol.payloads.participant import Status
 
-from mew_agent.participant.controls import narrowed
+from mew_agent.participant.controls import COMPAT_VARIABLE, narrowed
 from mew_agent.participant.participant import Participant
 from tests.mew_agent.conftest import AgentDriver
 from tests.support.waiting import PATIENCE_SECONDS
@@ -49,8 +49,8 @@ async def test_a_skipped_compaction_is_answered_in_the_same_order(
     async with start_agent() as s:
         await s.ask("One.")
         sent = await s.control("compact", payload)
-        await s.recorder.first("coder", "participant/status", about=sent, status="compacted")
-        assert [word for _, word, _ in kinds_about(s, sent)] == ["compacting", "skipped", "compacted"]
+        await s.recorder.first("coder", "participant/status", about=sent, status="active")
+        assert [word for _, word, _ in kinds_about(s, sent)] == ["compacting", "skipped", "active"]
         assert s.recorder.sent_by("coder", "participant/compact-done")[0].body["reason"] == reason
 
 
@@ -73,13 +73,26 @@ async def test_forget_is_announced_before_and_after(start_agent: StartAgent) -> 
         for question in ("One.", "Two."):
             await s.ask(question)
         sent = await s.control("forget", {"direction": "oldest", "entries": 2})
-        await s.recorder.first("coder", "participant/status", about=sent, status="compacted")
-        assert s.recorder.words("coder", about=sent) == ["compacting", "compacted"]
+        await s.recorder.first("coder", "participant/status", about=sent, status="forgot")
+        assert s.recorder.words("coder", about=sent) == ["forgetting", "forgot"]
         assert s.statuses[-1]["messages_in_context"] == 2
         await s.control("forget", {"direction": "newest"})
         await s.ask("Three.")
         sent_messages = str(s.main_requests[-1].body["messages"])
         assert "One." not in sent_messages
+
+
+async def test_the_reference_mode_ends_both_with_compacted(
+    start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(COMPAT_VARIABLE, "reference")
+    async with start_agent() as s:
+        await s.ask("One.")
+        for control, payload in (("forget", {"direction": "oldest", "entries": 1}), ("compact", {})):
+            sent = await s.control(control, payload)
+            await s.recorder.first("coder", "participant/status", about=sent, status="compacted")
+            words = [word for kind, word, _ in kinds_about(s, sent) if kind == "participant/status"]
+            assert words == ["compacting", "compacted"]
 
 
 @pytest.mark.parametrize(("payload", "word"), [({}, "cleared"), ({"reason": "new topic"}, "cleared:new topic")])
